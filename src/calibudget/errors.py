@@ -1,0 +1,72 @@
+"""Every error that calibudget raises on purpose, and the exit code that the command line gives it.
+
+CalibudgetError (4)
+├── InputError, also a ValueError (2)
+│   ├── RecipeError          a recipe's field, line or value
+│   ├── DataError            a source's file, line or record
+│   ├── AllocationError      a budget, floor, capacity or utility that can't be met
+│   ├── ScoringError         a model, an encoding or a score that can't be used
+│   ├── ArtefactError        a file of a run directory that isn't what it should be
+│   └── DependencyError      an optional package that is missing, with the line that installs it
+├── InputTypeError, also a TypeError (2)
+├── CheckFailedError (1)     a verification or a gate that says no
+└── InterruptedRunError (3)  stopped on request; what was done is kept and resumable
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class CalibudgetError(Exception):
+    """Root of the tree; by itself it means a fault of calibudget's own."""
+
+    exit_code: ClassVar[int] = 4
+
+
+class InputError(CalibudgetError, ValueError):
+    """What the user gave can't be used; the message names the file, line or field and the way out."""
+
+    exit_code = 2
+
+
+class InputTypeError(CalibudgetError, TypeError):
+    """A value of the wrong type was given: a bool or a fraction where an integer is counted, say."""
+
+    exit_code = 2
+
+
+class RecipeError(InputError):
+    """A recipe that can't be read, or whose fields contradict each other."""
+
+
+class DataError(InputError):
+    """A source whose file, line or record can't be used."""
+
+
+class AllocationError(InputError):
+    """Numbers that no quota vector satisfies, or that aren't counts, floors or utilities."""
+
+
+class ScoringError(InputError):
+    """A model, a tokenizer, an encoding or a score that can't be used."""
+
+
+class ArtefactError(InputError):
+    """A file of a run directory that is missing, torn, of another schema or of another run."""
+
+
+class DependencyError(InputError):
+    """An optional package that this step needs isn't installed."""
+
+
+class CheckFailedError(CalibudgetError):
+    """A check was made and its answer is no."""
+
+    exit_code = 1
+
+
+class InterruptedRunError(CalibudgetError):
+    """The user or the system stopped the run; everything journalled is kept."""
+
+    exit_code = 3

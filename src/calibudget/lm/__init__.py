@@ -1,0 +1,1 @@
+"""Everything about models and tokens: loading, templates, encoding, forward and greedy decoding."""

@@ -1,0 +1,219 @@
+"""The frozen records that pass between stages.
+
+They hold values and no behaviour beyond what is derived from them; reading and writing them is the store's
+work, making them the stages'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+#: Which quantity a calibration record's error z is: NLL + 1{wrong} (paper 2.2), or the NLL alone.
+ErrorRule = Literal["nll+wrong", "nll"]
+#: What a budget counts.
+Unit = Literal["examples", "tokens"]
+#: What a record is for, within a source or beside it.
+SplitRole = Literal["calibration", "candidate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One turn of a conversation, its text as it stands with the ends stripped."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One training example of one source.
+
+    Attributes:
+        source: label of the source.
+        record_id: SHA-256 hex of the normal form, or the record's own id where the recipe names its field.
+        prompt_hash: SHA-256 hex of the instruction's normal form under full case folding.
+        prompt: the turns before the response, never empty; a plain instruction is one user turn, a system
+            message is the first turn.
+        completion: the response that training teaches, ends stripped. Never empty.
+        answer: the gold answer as text, None where the source has no checkable answer.
+        original: the record's fields as the source has them.
+    """
+
+    source: str
+    record_id: str
+    prompt_hash: str
+    prompt: tuple[Message, ...]
+    completion: str
+    answer: str | None
+    original: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """One source parted into its calibration split and its candidate pool, both in key order.
+
+    Attributes:
+        source: label of the source.
+        calibration: records held out for calibration, ascending under the "calibration" key.
+        candidates: records that may be selected, ascending under the "selection" key; its length is pool_size.
+        read: records read before anything was removed.
+        duplicates: records removed because an equal one stays (or kept and renamed, under `keep`).
+        skipped: records that `on_error: skip` left out.
+        shared_prompts: candidates that left the pool because a calibration record has the same prompt hash.
+    """
+
+    source: str
+    calibration: tuple[Record, ...]
+    candidates: tuple[Record, ...]
+    read: int
+    duplicates: int
+    skipped: int
+    shared_prompts: int
+
+    @property
+    def pool_size(self) -> int:
+        """N_k of the paper: the candidates that remain."""
+        return len(self.candidates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """What the model said of one calibration record.
+
+    Attributes:
+        response_tokens: number of response tokens scored, EOS included; at least 1.
+        nll: mean negative log-likelihood over them, nats, finite and >= 0 up to rounding.
+        correct: whether the parsed greedy answer is right; None where the source has no checkable answer.
+        prediction: the parsed answer, None where nothing could be parsed or nothing is checked.
+        error: z of the paper, nats plus 0 or 1 under `nll+wrong`, the NLL under `nll`.
+    """
+
+    source: str
+    record_id: str
+    response_tokens: int
+    nll: float
+    correct: bool | None
+    prediction: str | None
+    error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStatistics:
+    """The calibration statistics of one source (paper 2.2).
+
+    Attributes:
+        pool_size: N_k, candidates after the calibration split.
+        calibration_size: C, calibration records scored.
+        mean_nll: mean NLL, nats.
+        error_rate: mean of 1{wrong}; None where nothing is checked.
+        mean_error: m_k, the mean of z.
+        bootstrap_sd: sigma_k, standard deviation (ddof 0) of the bootstrap means.
+        bootstrap_means: the R replicate means in replicate order, or None when not kept.
+        slope: fall of the calibration NLL per doubling of exposure; None unless measured by warm-ups.
+    """
+
+    pool_size: int
+    calibration_size: int
+    mean_nll: float
+    error_rate: float | None
+    mean_error: float
+    bootstrap_sd: float
+    bootstrap_means: tuple[float, ...] | None = None
+    slope: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """All sources' statistics and what they were measured with; `statistics.json`."""
+
+    model: Mapping[str, object]
+    error: ErrorRule
+    resamples: int
+    bootstrap_seed: int
+    sources: Mapping[str, SourceStatistics]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """Exact integer quotas and the real-valued shares they round; mappings are keyed by label in code-point order.
+
+    Attributes:
+        budget: B, the sum of the quotas.
+        quotas: q_k, the integers.
+        shares: t_k, the real-valued shares of the residual (nearest doubles of exact rationals).
+        floor_quotas: the part of each quota that the floor guarantees.
+    """
+
+    budget: int
+    quotas: Mapping[str, int]
+    shares: Mapping[str, float]
+    floor_quotas: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceAllocation:
+    """One source's row of an allocation; factors that the policy doesn't use are None."""
+
+    pool_size: int
+    floor_quota: int
+    residual_capacity: int
+    need: float | None
+    availability: float | None
+    reliability: float | None
+    utility: float
+    share: float
+    residual_quota: int
+    quota: int
+    interval: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exponents:
+    """Exponents of the utility's factors (alpha, beta, gamma of the paper)."""
+
+    need: float = 1.0
+    availability: float = 0.5
+    reliability: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationPlan:
+    """A policy's allocation with everything it was made from; `allocation.json`."""
+
+    policy: str
+    unit: Unit
+    budget: int
+    floor: int
+    floors: Mapping[str, int] | None
+    caps: Mapping[str, int] | None
+    groups: Mapping[str, object] | None
+    exponents: Exponents
+    need_transform: str | None
+    epsilon: float
+    statistics_sha256: str | None
+    residual_budget: int
+    sources: Mapping[str, SourceAllocation]
+
+    @property
+    def quotas(self) -> dict[str, int]:
+        """The final integer quota of each source."""
+        return {label: row.quota for label, row in self.sources.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The picks of every source in key order.
+
+    Attributes:
+        seed: selection seed.
+        selector: name of the rule that ordered the candidates ("uniform").
+        picks: record ids per source, key order.
+        companion_count: companion records joined unchanged.
+    """
+
+    seed: int
+    selector: str
+    picks: Mapping[str, tuple[str, ...]]
+    companion_count: int = 0

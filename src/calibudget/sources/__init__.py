@@ -1,0 +1,1 @@
+"""From files and hubs to identified records, calibration splits and candidate pools."""

@@ -1,0 +1,1 @@
+"""Known data sets, prompts, and the parsing and comparing of answers."""
