@@ -1,0 +1,109 @@
+"""Canonical JSON (RFC 8785) out, strict JSON in: one value has one byte string, and the other way round."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NoReturn
+
+import rfc8785
+
+from calibudget.errors import ArtefactError, InputError
+
+
+def canonical_json(value: object) -> bytes:
+    """The RFC 8785 bytes of a JSON value: sorted keys, no white space, shortest round-trip numbers, UTF-8.
+
+    Doubles come back bit for bit, except that -0.0 becomes 0. Tuples are arrays.
+
+    Raises:
+        InputError: NaN or an infinity, an integer beyond 2**53 - 1, a lone surrogate, a key that is no string,
+            a type that JSON doesn't have, or nesting too deep to follow.
+    """
+    try:
+        return rfc8785.dumps(value)  # type: ignore[arg-type]
+    except RecursionError as error:
+        raise InputError("the value is nested too deeply for canonical JSON") from error
+    except ValueError as error:  # rfc8785's own errors, and UnicodeEncodeError from a key
+        raise InputError(f"the value has no canonical JSON form: {error}") from error
+
+
+def sha256_hex(data: bytes) -> str:
+    """SHA-256 of the bytes, 64 lower-case hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def loads_object(data: bytes, name: str) -> dict[str, object]:
+    """Read one JSON object, refusing what readers disagree about.
+
+    Args:
+        data: UTF-8 bytes, without a byte order mark.
+        name: what to call the bytes in an error, a file name or a file name and line.
+
+    Raises:
+        ArtefactError: invalid UTF-8 or JSON, a root that isn't an object (paper, appendix "Tokenization,
+            Sketching, and File Binding"), a key given twice, NaN, an infinity or a number that overflows to one,
+            a lone surrogate, or nesting too deep to follow.
+    """
+    try:
+        value = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_unique_pairs,
+            parse_float=_finite_float,
+            parse_constant=_refuse_constant,
+        )
+        if b"\\u" in data:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except RecursionError as error:
+        raise ArtefactError(f"{name}: nested too deeply") from error
+    except UnicodeEncodeError as error:
+        raise ArtefactError(f"{name}: a string holds a lone surrogate") from error
+    except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, the hooks' refusals, overlong integers
+        raise ArtefactError(f"{name}: not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ArtefactError(f"{name}: the root must be an object, not {type(value).__name__}")
+    return value
+
+
+def read_object(path: Path) -> dict[str, object]:
+    """`loads_object` of a whole file, named by its last part.
+
+    Raises:
+        ArtefactError: also when the file is missing or can't be read.
+    """
+    return loads_object(read_bytes(path), path.name)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file.
+
+    Raises:
+        ArtefactError: the file is missing or can't be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ArtefactError(f"{path.name}: can't be read: {error.strerror or error}") from error
+
+
+def _unique_pairs(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
+    result: dict[str, object] = {}
+    for key, value in pairs:
+        if key in result:
+            raise ValueError(f"the key {key!r} is given twice")
+        result[key] = value
+    return result
+
+
+def _finite_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text} is too large for a double")
+    return value
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a JSON number")

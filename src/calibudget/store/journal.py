@@ -1,0 +1,141 @@
+"""An append-only journal of finished work, from which an interrupted stage resumes.
+
+A line is a checksum, a space and a canonical JSON object. The first line is the header: what the work belongs to.
+Each checksum covers the one before it, so a line counts only if everything above it is as it was written. What
+follows a damaged or torn line is never trusted: the journal is cut there and that work is done again. One process
+may write a journal at a time; the lock of the directory it lies in sees to that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from calibudget.errors import ArtefactError
+from calibudget.store.atomic import write_atomic
+from calibudget.store.canonical import canonical_json, loads_object, read_bytes
+
+_CHECKSUM_LENGTH: Final = 32
+
+
+class Journal:
+    """One open journal; make it with `Journal.open`.
+
+    Attributes:
+        entries: the entries found at opening, in the order they were appended. JSON has one kind of number: a
+            float without a fraction comes back as an int.
+        discarded: bytes cut off at opening because they were torn or damaged, usually 0.
+    """
+
+    def __init__(
+        self, path: Path, descriptor: int, entries: tuple[dict[str, object], ...], checksum: str, discarded: int
+    ) -> None:
+        self.entries = entries
+        self.discarded = discarded
+        self._path = path
+        self._descriptor: int | None = descriptor
+        self._checksum = checksum
+
+    @classmethod
+    def open(cls, path: Path, header: Mapping[str, object]) -> Self:
+        """Open a journal for appending, creating it when it isn't there.
+
+        Args:
+            path: the journal's file.
+            header: what the work belongs to (recipe, model, data); it must equal the header of an existing file.
+
+        Raises:
+            ArtefactError: the file has another header or none that can be trusted, or can't be read or written.
+            InputError: the header has no canonical JSON form.
+        """
+        expected = canonical_json(dict(header))
+        if not path.exists():
+            write_atomic(path, _line("", expected)[0])
+        data = read_bytes(path)
+        found, checksum, end = _next_line(data, 0, "")
+        if found is None:
+            raise ArtefactError(f"{path}: the journal's header is damaged; delete the file to do its work again")
+        if found != expected:
+            raise ArtefactError(
+                f"{path}: the journal belongs to another run (its header differs); "
+                "choose another output directory, or delete the file to do its work again"
+            )
+        entries: list[dict[str, object]] = []
+        while True:
+            body, following, after = _next_line(data, end, checksum)
+            if body is None:
+                break
+            entries.append(loads_object(body, f"{path.name}: entry {len(entries) + 1}"))
+            checksum, end = following, after
+        descriptor = _open_at(path, end)
+        return cls(path, descriptor, tuple(entries), checksum, len(data) - end)
+
+    def append(self, entry: Mapping[str, object]) -> None:
+        """Add one entry; when this returns, it is on the disk.
+
+        Raises:
+            ArtefactError: the disk is full or can't be written, the journal holding what it held before; or the
+                journal is closed.
+            InputError: the entry has no canonical JSON form.
+        """
+        if self._descriptor is None:
+            raise ArtefactError(f"{self._path}: the journal is closed")
+        line, checksum = _line(self._checksum, canonical_json(dict(entry)))
+        end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
+        try:
+            _write_all(self._descriptor, line)
+            os.fsync(self._descriptor)
+        except OSError as error:
+            os.ftruncate(self._descriptor, end)
+            os.lseek(self._descriptor, end, os.SEEK_SET)
+            raise ArtefactError(f"{self._path}: can't be written: {error.strerror or error}") from error
+        self._checksum = checksum
+
+    def close(self) -> None:
+        """Close the file; closing twice does nothing."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _line(previous: str, body: bytes) -> tuple[bytes, str]:
+    checksum = hashlib.sha256(previous.encode("ascii") + body).hexdigest()[:_CHECKSUM_LENGTH]
+    return checksum.encode("ascii") + b" " + body + b"\n", checksum
+
+
+def _next_line(data: bytes, start: int, previous: str) -> tuple[bytes | None, str, int]:
+    """Body, checksum and end of the line at `start`; a body of None where no whole, undamaged line stands."""
+    end = data.find(b"\n", start) + 1
+    body = data[start + _CHECKSUM_LENGTH + 1 : end - 1]
+    line, checksum = _line(previous, body)
+    if end == 0 or data[start:end] != line:
+        return None, previous, start
+    return body, checksum, end
+
+
+def _open_at(path: Path, end: int) -> int:
+    try:
+        descriptor = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0))
+        os.ftruncate(descriptor, end)
+        os.lseek(descriptor, end, os.SEEK_SET)
+    except OSError as error:
+        raise ArtefactError(f"{path}: can't be opened for writing: {error.strerror or error}") from error
+    return descriptor
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -1,0 +1,67 @@
+"""Paths and names that come from outside: they stay where they belong, or are refused."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from calibudget.errors import InputError
+
+
+def confined(root: Path, relative: str, *, follow_symlinks: bool = False) -> Path:
+    """The path of `relative` below `root`, refused if it could name anything outside.
+
+    Args:
+        root: the directory that bounds it.
+        relative: a relative path as a recipe, a manifest or an archive names it.
+        follow_symlinks: whether a link below `root` may lead out of it (as in a hub cache, whose files are links
+            to another folder); the name itself is confined either way.
+
+    Raises:
+        InputError: an empty or absolute path (of POSIX or Windows), a ".." part, a NUL, or a link that leads out.
+    """
+    windows = PureWindowsPath(relative)
+    if not relative or "\0" in relative or PurePosixPath(relative).is_absolute() or windows.anchor:
+        raise InputError(f"the path {relative!r} must be relative and stay below {root}")
+    if ".." in windows.parts:
+        raise InputError(f"the path {relative!r} must not climb with '..'; it has to stay below {root}")
+    path = root / relative
+    if not follow_symlinks and not path.resolve().is_relative_to(root.resolve()):
+        raise InputError(f"the path {relative!r} leads out of {root} through a symbolic link")
+    return path
+
+
+def check_labels(labels: Iterable[str]) -> None:
+    """Check that labels can name sources in files, tables and paths on every platform.
+
+    Raises:
+        InputError: a label that is empty, begins with a dot, holds a slash or backslash, "..", white space at an
+            end, an invisible or control character or a lone surrogate; or two labels that only case or Unicode
+            form part.
+    """
+    seen: dict[str, str] = {}
+    for label in labels:
+        fault = _label_fault(label)
+        if fault:
+            raise InputError(f"the source label {label!r} {fault}")
+        form = _folded(label)
+        if form in seen:
+            raise InputError(
+                f"the source labels {seen[form]!r} and {label!r} differ only by case or Unicode form; rename one"
+            )
+        seen[form] = label
+
+
+def _label_fault(label: str) -> str | None:
+    if not label or label != label.strip():
+        return "must not be empty or begin or end with white space"
+    if label.startswith(".") or ".." in label or "/" in label or "\\" in label:
+        return "must not begin with a dot or hold '..', '/' or '\\'"
+    if any(unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"} for character in label):
+        return "holds a control or invisible character"
+    return None
+
+
+def _folded(label: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", label).casefold())

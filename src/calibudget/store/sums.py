@@ -1,0 +1,160 @@
+"""File digests, and the `SHA256SUMS.tsv` that binds a directory's files (paper, appendix "File Binding").
+
+One line a file, no header, sorted by path: path TAB bytes TAB lower-case SHA-256, paths relative with "/".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from calibudget.errors import ArtefactError
+from calibudget.store.atomic import write_atomic
+from calibudget.store.canonical import read_bytes
+from calibudget.store.lock import LOCK_NAME
+from calibudget.store.paths import confined
+
+#: Name of the sums file of a directory.
+SUMS_NAME: Final = "SHA256SUMS.tsv"
+
+_LINE: Final = re.compile(r"([^\t\n]+)\t(0|[1-9][0-9]*)\t([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDigest:
+    """What binds a file: its length in bytes and its SHA-256 in lower-case hexadecimal."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One thing that isn't what the evidence says.
+
+    Attributes:
+        file: the file it is in, relative to the directory.
+        field: where in the file, "" for the file as a whole.
+        expected: what the evidence or a re-derivation says, in words.
+        found: what is there, in words.
+    """
+
+    file: str
+    field: str
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}: {self.field}" if self.field else self.file
+        return f"{place}: expected {self.expected}, found {self.found}"
+
+
+def file_digest(path: Path) -> FileDigest:
+    """Length and SHA-256 of a regular file, read once.
+
+    Raises:
+        ArtefactError: the path is missing, a symbolic link or no regular file.
+    """
+    try:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no regular file"
+            raise ArtefactError(f"{path}: is {kind}; evidence binds regular files only")
+        with path.open("rb") as handle:
+            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+            return FileDigest(bytes=handle.tell(), sha256=digest)
+    except OSError as error:
+        raise ArtefactError(f"{path}: can't be read: {error.strerror or error}") from error
+
+
+def write_sums(directory: Path, names: Iterable[str]) -> None:
+    """Bind the named files of a directory in its `SHA256SUMS.tsv`, atomically.
+
+    Args:
+        directory: the directory.
+        names: relative paths with "/"; any order, each once.
+
+    Raises:
+        ArtefactError: a file is missing or no regular file, or a name can't stand in the sums.
+        InputError: a name leaves the directory.
+    """
+    lines = []
+    for name in sorted(names):
+        digest = file_digest(confined(directory, name))
+        line = f"{name}\t{digest.bytes}\t{digest.sha256}"
+        if not _LINE.fullmatch(line):
+            raise ArtefactError(f"{name!r}: a name with a tab or a line end can't stand in {SUMS_NAME}")
+        lines.append(line)
+    if len(set(lines)) != len(lines):
+        raise ArtefactError(f"{SUMS_NAME}: a file is named twice")
+    write_atomic(directory / SUMS_NAME, "".join(f"{line}\n" for line in lines).encode("utf-8"))
+
+
+def read_sums(directory: Path) -> dict[str, FileDigest]:
+    """The digests that a directory's `SHA256SUMS.tsv` lists, by relative path in code-point order.
+
+    Raises:
+        ArtefactError: the file is missing, or a line isn't exactly what `write_sums` would write; it is named.
+    """
+    data = read_bytes(directory / SUMS_NAME)
+    try:
+        lines = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ArtefactError(f"{SUMS_NAME}: not UTF-8: {error}") from error
+    if lines.pop() != "":
+        raise ArtefactError(f"{SUMS_NAME}: the last line is cut short")
+    sums: dict[str, FileDigest] = {}
+    for number, line in enumerate(lines, start=1):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise ArtefactError(f"{SUMS_NAME}: line {number} isn't path, bytes and SHA-256 parted by tabs: {line!r}")
+        sums[match[1]] = FileDigest(bytes=int(match[2]), sha256=match[3])
+    if len(sums) != len(lines) or list(sums) != sorted(sums):
+        raise ArtefactError(f"{SUMS_NAME}: paths must be sorted and unique")
+    return sums
+
+
+def check_sums(directory: Path) -> list[Difference]:
+    """Everything by which a directory departs from its `SHA256SUMS.tsv`: changed, missing and extra files.
+
+    Symbolic links are differences wherever they lead. The lock file is ignored. `str` of a difference is a line
+    to show.
+    """
+    try:
+        sums = read_sums(directory)
+    except ArtefactError as error:
+        return [Difference(file=SUMS_NAME, field="", expected="a readable list of sums", found=str(error))]
+    present = set(_files(directory)) - {SUMS_NAME, LOCK_NAME}
+    differences = [found for name in sums for found in _compare(directory, name, sums)]
+    differences += [
+        Difference(file=name, field="", expected=f"no file outside {SUMS_NAME}", found="one") for name in extra
+    ]
+    return differences
+
+
+def _compare(directory: Path, name: str, sums: Mapping[str, FileDigest]) -> list[Difference]:
+    expected = sums[name]
+    try:
+        found = file_digest(confined(directory, name))
+    except ValueError as error:  # ArtefactError, or InputError from a path that leaves the directory
+        return [Difference(file=name, field="", expected="the file that was bound", found=str(error))]
+    if found == expected:
+        return []
+    if found.bytes != expected.bytes:
+        return [Difference(file=name, field="bytes", expected=str(expected.bytes), found=str(found.bytes))]
+    return [Difference(file=name, field="sha256", expected=expected.sha256, found=found.sha256)]
+
+
+def _files(directory: Path) -> Iterable[str]:
+    """Relative paths of everything below a directory that isn't itself a directory; links are not followed."""
+    for root, folders, names in os.walk(directory, followlinks=False):
+        base = Path(root)
+        links = [folder for folder in folders if (base / folder).is_symlink()]
+        for name in (*names, *links):
+            yield (base / name).relative_to(directory).as_posix()
