@@ -132,9 +132,8 @@ def check_sums(directory: Path) -> list[Difference]:
         return [Difference(file=SUMS_NAME, field="", expected="a readable list of sums", found=str(error))]
     present = set(_files(directory)) - {SUMS_NAME, LOCK_NAME}
     differences = [found for name in sums for found in _compare(directory, name, sums)]
-    differences += [
-        Difference(file=name, field="", expected=f"no file outside {SUMS_NAME}", found="one") for name in extra
-    ]
+    for name in sorted(present - set(sums)):
+        differences.append(Difference(file=name, field="", expected=f"no file outside {SUMS_NAME}", found="one"))
     return differences
 
 
