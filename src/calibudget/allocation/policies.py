@@ -1,0 +1,100 @@
+"""The policies by name: what each one's utilities are made of, and how it treats the floor."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Literal
+
+from calibudget.allocation import worth
+from calibudget.allocation.apportionment import sorted_labels
+from calibudget.allocation.exact import as_count
+from calibudget.errors import AllocationError
+
+#: What a policy does with the floor: give it before a share of the residual, bound whole quotas by it, or nothing.
+FloorUse = Literal["first", "bound", "none"]
+#: What a policy must be given beside pool sizes.
+Wants = Literal["statistics", "weights", "pooled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """One way to turn sources into quotas.
+
+    Attributes:
+        summary: one line for tables and help.
+        rule: from evidence to utilities.
+        floor_use: what the floor means to it.
+        wants: the input that it reads beside pool sizes, if any.
+    """
+
+    summary: str
+    rule: worth.Rule
+    floor_use: FloorUse = "first"
+    wants: Wants | None = None
+
+
+def _factor_policy(summary: str, *factors: str) -> Policy:
+    return Policy(summary=summary, rule=worth.product_of(*factors), wants="statistics")
+
+
+#: Every policy by name: the paper's rule, its ablations and comparators (table 1), and what goes beyond it.
+POLICIES: Final[Mapping[str, Policy]] = {
+    "calibudget": _factor_policy("floor + need * availability^1/2 * reliability", *worth.FACTORS),
+    "need": _factor_policy("floor + need", "need"),
+    "need-availability": _factor_policy("floor + need * availability^1/2", "need", "availability"),
+    "need-reliability": _factor_policy("floor + need * reliability", "need", "reliability"),
+    "val-error-floor": Policy(summary="floor + calibration error", rule=worth.calibration_error, wants="statistics"),
+    "floor-sqrt": Policy(summary="floor + square root of the residual capacity", rule=worth.root_of_capacity),
+    "equal": Policy(summary="equal quotas", rule=worth.equal_worth, floor_use="none"),
+    "proportional": Policy(summary="pool size", rule=worth.pool_size, floor_use="none"),
+    "pooled": Policy(
+        summary="one draw from all pools together", rule=worth.pooled_draw, floor_use="none", wants="pooled"
+    ),
+    "weights": Policy(summary="floor + weights of your own", rule=worth.own_weights, wants="weights"),
+    "learning-curve": Policy(
+        summary="fall of the calibration NLL per doubling of exposure, above the floor",
+        rule=worth.learning_slope,
+        floor_use="bound",
+        wants="statistics",
+    ),
+}
+
+
+def policy_named(name: str) -> Policy:
+    """The policy of that name.
+
+    Raises:
+        AllocationError: an unknown name; the message lists the known ones.
+    """
+    if name not in POLICIES:
+        raise AllocationError(f"there is no policy {name!r}; the policies are {', '.join(POLICIES)}")
+    return POLICIES[name]
+
+
+def pooled_quotas(keys: Mapping[str, Sequence[bytes]], budget: int) -> dict[str, int]:
+    """Quotas of a draw from all candidates together: the first B under the keyed order, counted by source.
+
+    Args:
+        keys: each source's candidate keys (32 bytes each) under the "selection" role, in any order.
+        budget: B, at most the number of candidates.
+
+    Returns:
+        Quotas by label in code-point order.
+
+    Raises:
+        AllocationError: a budget above the number of candidates.
+
+    Source: paper 3.1, pooled-uniform.
+    """
+    labels = sorted_labels(keys)
+    budget = as_count(budget, "the budget")
+    pools = sum(len(keys[label]) for label in labels)
+    if budget > pools:
+        raise AllocationError(f"the budget {budget:,} is {budget - pools:,} above all pools together ({pools:,})")
+    streams = [[(key, label) for key in sorted(keys[label])] for label in labels]
+    counts = Counter(label for _, label in islice(heapq.merge(*streams), budget))
+    return {label: counts[label] for label in labels}

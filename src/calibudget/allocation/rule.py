@@ -1,0 +1,171 @@
+"""The paper's rule: every source gets its floor, and the primitive spreads the residual budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from calibudget.allocation.apportionment import listed, require_same_labels, sorted_labels
+from calibudget.allocation.exact import Real, as_count, integer_weights
+from calibudget.allocation.waterlevel import ExactShares, exact_shares
+from calibudget.errors import AllocationError
+from calibudget.records import Allocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A feasible budget over sources with floors and capacities; all lists in the order of `labels`.
+
+    Attributes:
+        labels: the sources in code-point order, K of them.
+        budget: B.
+        pool_sizes: N_k.
+        floor_quotas: the part of each quota that the floor guarantees, min(N_k, floor).
+        residual_capacities: c_k, what the pool and the cap leave above the floor quota.
+    """
+
+    labels: list[str]
+    budget: int
+    pool_sizes: list[int]
+    floor_quotas: list[int]
+    residual_capacities: list[int]
+
+    @property
+    def residual_budget(self) -> int:
+        """R, what the floors leave of the budget."""
+        return self.budget - sum(self.floor_quotas)
+
+    def solve(self, utilities: Sequence[object], *, floor_is_lower: bool = False) -> ExactShares:
+        """Exact shares above the floor quotas.
+
+        Args:
+            utilities: one a source, shape (K,).
+            floor_is_lower: False gives the paper's rule, floor plus a share of the residual budget; True levels
+                whole quotas between floor and capacity, so a floor adds nothing to a source that is above it.
+        """
+        weights = integer_weights(utilities, self.labels)
+        if not floor_is_lower:
+            return exact_shares(weights, [0] * len(weights), self.residual_capacities, self.residual_budget)
+        most = [floor + room for floor, room in zip(self.floor_quotas, self.residual_capacities, strict=True)]
+        whole = exact_shares(weights, self.floor_quotas, most, self.budget)
+        above = [n - floor * whole.denominator for n, floor in zip(whole.numerators, self.floor_quotas, strict=True)]
+        return ExactShares(numerators=above, denominator=whole.denominator)
+
+
+def pose(
+    pool_sizes: Mapping[str, int],
+    budget: int,
+    floor: int = 0,
+    *,
+    floors: Mapping[str, int] | None = None,
+    caps: Mapping[str, int] | None = None,
+    excluded: Sequence[str] = (),
+) -> Problem:
+    """Check counts and constraints and put them in order.
+
+    Args:
+        pool_sizes: N_k, candidates a source.
+        budget: B.
+        floor: f, for every source without one of its own.
+        floors: own floors of some sources; they count up to the pool size, as the common floor does.
+        caps: most units of some sources; a cap above the pool changes nothing.
+        excluded: sources that get no more than their floor quota.
+
+    Raises:
+        InputTypeError: a count that isn't an integer, a label that isn't a text.
+        AllocationError: a negative count, a floor or cap for an unknown source, a cap below its floor, floors
+            above the budget, a budget above what pools and caps hold; the message gives the numbers.
+    """
+    labels = sorted_labels(pool_sizes)
+    budget = as_count(budget, "the budget")
+    floor = as_count(floor, "the floor")
+    sizes = [as_count(pool_sizes[label], f"the pool size of {label!r}") for label in labels]
+    own_floors = _own_counts(labels, floors, "floor")
+    own_caps = _own_counts(labels, caps, "cap")
+    floor_quotas = [min(size, own_floors.get(label, floor)) for label, size in zip(labels, sizes, strict=True)]
+    most = [min(size, own_caps.get(label, size)) for label, size in zip(labels, sizes, strict=True)]
+    for label, least, limit in zip(labels, floor_quotas, most, strict=True):
+        if least > limit:
+            raise AllocationError(
+                f"the cap of {label!r} is {limit:,}, below its floor quota of {least:,}: "
+                f"raise the cap, or give the source a floor of its own of at most {limit:,}"
+            )
+    barred = set(excluded)
+    rooms = [0 if label in barred else m - q for label, m, q in zip(labels, most, floor_quotas, strict=True)]
+    problem = Problem(
+        labels=labels, budget=budget, pool_sizes=sizes, floor_quotas=floor_quotas, residual_capacities=rooms
+    )
+    _require_feasible(problem, listed(sorted(barred)))
+    return problem
+
+
+def allocate(
+    pool_sizes: Mapping[str, int],
+    utilities: Mapping[str, Real],
+    budget: int,
+    floor: int = 0,
+    *,
+    floors: Mapping[str, int] | None = None,
+    caps: Mapping[str, int] | None = None,
+) -> Allocation:
+    """Exact integer quotas: min(pool size, floor) for every source, the rest in proportion to the utilities.
+
+    Args:
+        pool_sizes: N_k, candidates a source, integers >= 0.
+        utilities: u_k >= 0, one for each source of `pool_sizes`; a float means the rational that it holds.
+        budget: B, an integer from the sum of the floor quotas to the sum of the pools (or caps).
+        floor: f, an integer >= 0, for every source that `floors` doesn't name.
+        floors: own floors of some sources.
+        caps: most units of some sources.
+
+    Returns:
+        Quotas with min(N_k, floor) <= q_k <= min(N_k, cap) that sum to the budget; shares of the residual budget.
+
+    Raises:
+        InputTypeError, AllocationError: anything that no quota vector satisfies; see `pose` and `apportion`.
+
+    Source: paper 2.3, floor-protected residual allocation, and the appendix's deterministic contract.
+    """
+    problem = pose(pool_sizes, budget, floor, floors=floors, caps=caps)
+    require_same_labels(problem.labels, utilities, "utilities")
+    shares = problem.solve([utilities[label] for label in problem.labels])
+    quotas = [least + extra for least, extra in zip(problem.floor_quotas, shares.quotas(), strict=True)]
+    return Allocation(
+        budget=problem.budget,
+        quotas=dict(zip(problem.labels, quotas, strict=True)),
+        shares=dict(zip(problem.labels, shares.nearest(), strict=True)),
+        floor_quotas=dict(zip(problem.labels, problem.floor_quotas, strict=True)),
+    )
+
+
+def _own_counts(labels: Sequence[str], values: Mapping[str, int] | None, name: str) -> dict[str, int]:
+    if not values:
+        return {}
+    unknown = sorted((label for label in values if label not in set(labels)), key=str)
+    if unknown:
+        raise AllocationError(f"{name}s names {listed(unknown)}, but the sources are {listed(labels)}")
+    return {label: as_count(value, f"the {name} of {label!r}") for label, value in values.items()}
+
+
+def _require_feasible(problem: Problem, excluded: str) -> None:
+    budget, floors, room = problem.budget, sum(problem.floor_quotas), sum(problem.residual_capacities)
+    if not problem.labels and budget:
+        raise AllocationError(f"there are no sources to spend a budget of {budget:,} on")
+    if floors > budget:
+        raise AllocationError(
+            f"the floors of {len(problem.labels)} sources come to {floors:,}, {floors - budget:,} above the budget "
+            f"{budget:,}: raise the budget or lower the floors ({budget // len(problem.labels):,} each always fits)"
+        )
+    if floors + room >= budget:
+        return
+    pools = sum(problem.pool_sizes)
+    if budget > pools:
+        raise AllocationError(
+            f"the budget {budget:,} is {budget - pools:,} above all pools together ({pools:,}): take a smaller "
+            "budget, or let examples repeat with max_repeats"
+        )
+    held_back = f"the weights of 0 ({excluded}) and the caps" if excluded else "the caps"
+    raise AllocationError(
+        f"{held_back} leave {floors + room:,} of {pools:,} units, {budget - floors - room:,} short of the budget "
+        f"{budget:,}: raise them or take a smaller budget"
+    )
