@@ -1,1 +1,19 @@
-"""Known data sets, prompts, and the parsing and comparing of answers."""
+"""Known data sets, and how answers are parsed and compared: shared by calibration and evaluation, and versioned."""
+
+from calibudget.tasks.answers import answer_is_final, answers_equal, gold_answer, parse_answer
+from calibudget.tasks.presets import PRESETS, Preset, Rendered, preset
+from calibudget.tasks.spec import PARSER_VERSION, AnswerKind, AnswerSpec
+
+__all__ = [
+    "PARSER_VERSION",
+    "PRESETS",
+    "AnswerKind",
+    "AnswerSpec",
+    "Preset",
+    "Rendered",
+    "answer_is_final",
+    "answers_equal",
+    "gold_answer",
+    "parse_answer",
+    "preset",
+]

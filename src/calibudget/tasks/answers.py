@@ -1,0 +1,153 @@
+"""The four questions that scoring and evaluation ask about answers, for every kind."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+
+from calibudget.errors import DataError
+from calibudget.tasks.choice import choice_is_final, parse_choice
+from calibudget.tasks.mathematics import math_equal, parse_math
+from calibudget.tasks.number import number_value, parse_number, without_spacing
+from calibudget.tasks.spec import AnswerSpec
+from calibudget.tasks.statements import closing_line
+from calibudget.tasks.text import plain, run_on
+
+_TRUE_FALSE = ("true", "false")
+
+
+def parse_answer(spec: AnswerSpec, text: str) -> str | None:
+    """The answer that a response gives under the source's answer kind; None if it gives none.
+
+    Text from an invented next question or a chat mark on is never read. A choice comes back as the label is
+    spelled, a number in canonical form, a regex match and an exact response with white space collapsed.
+    """
+    text = plain(text) if spec.kind not in {"exact", "regex"} else text
+    end = run_on(text)
+    text = text if end is None else text[:end]
+    match spec.kind:
+        case "choice":
+            return parse_choice(spec.labels, text)
+        case "true_false":
+            return parse_choice(_TRUE_FALSE, text, true_false=True)
+        case "number":
+            return parse_number(text)
+        case "math":
+            return parse_math(text)
+        case "exact":
+            return _collapsed(text) or None
+        case "regex":
+            return _first_match(spec.pattern or "", text)
+        case "none":
+            return None
+
+
+def answer_is_final(spec: AnswerSpec, text_so_far: str) -> bool:
+    """Whether decoding may stop: the parsed answer is the same whatever follows this text.
+
+    True only when that is certain, so a False may only mean "not known yet".
+    """
+    if spec.kind == "none":
+        return True
+    text = plain(text_so_far) if spec.kind not in {"exact", "regex"} else text_so_far
+    if run_on(text) is not None:
+        return True
+    match spec.kind:
+        case "choice":
+            return choice_is_final(spec.labels, text)
+        case "true_false":
+            return choice_is_final(_TRUE_FALSE, text, true_false=True)
+        case "number":
+            return closing_line(without_spacing(text)) is not None
+        case "math":
+            return closing_line(text) is not None
+        case _:
+            return False
+
+
+def answers_equal(spec: AnswerSpec, gold: str, predicted: str | None) -> bool:
+    """Whether a parsed answer is right. The gold answer comes first: comparing mathematics isn't symmetric.
+
+    Raises:
+        DependencyError: kind `math`, and a pair that needs math-verify, which isn't installed.
+    """
+    if predicted is None or spec.kind == "none":
+        return False
+    match spec.kind:
+        case "choice" | "true_false":
+            return gold.casefold() == predicted.casefold()
+        case "number":
+            gold_value, value = number_value(plain(gold)), number_value(plain(predicted))
+            return value is not None and gold_value == value
+        case "math":
+            return math_equal(plain(gold), plain(predicted))
+        case _:
+            return _collapsed(gold) == _collapsed(predicted)
+
+
+def gold_answer(spec: AnswerSpec, fields: Mapping[str, object], completion: str) -> str:
+    """The gold answer of a record, from the field that the spec names or else parsed from its response.
+
+    Args:
+        spec: any kind but `none`.
+        fields: the record's fields.
+        completion: the response that training teaches.
+
+    Returns:
+        The answer in the form that `parse_answer` gives.
+
+    Raises:
+        DataError: the field is missing or null, isn't text, a number or (for true_false) a bool, isn't one of
+            the labels or isn't a number; or the response states no answer.
+    """
+    if spec.field is None:
+        answer = parse_answer(spec, completion)
+        if answer is None:
+            raise DataError(f"the response states no {spec.kind} answer: {completion[:80]!r}; name answer.field")
+        return answer
+    if fields.get(spec.field) is None:
+        raise DataError(f"the answer field {spec.field!r} is missing or null")
+    return _checked(spec, fields[spec.field])
+
+
+def _checked(spec: AnswerSpec, value: object) -> str:
+    """A gold answer given by a field, in the form that `parse_answer` gives."""
+    if isinstance(value, bool) and spec.kind == "true_false":
+        return str(value).lower()
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise DataError(f"the answer field {spec.field!r} holds {type(value).__name__}, not text: {value!r:.80}")
+    text = str(value).strip()
+    match spec.kind:
+        case "choice" | "true_false":
+            return _as_label(spec, text)
+        case "number":
+            answer = parse_number(plain(text))
+        case "math":
+            answer = parse_math(text) if "\\boxed" in text else text
+        case "regex":
+            answer = _first_match(spec.pattern or "", text) or _collapsed(text)
+        case _:
+            answer = _collapsed(text)
+    if not answer:
+        raise DataError(f"the answer field {spec.field!r} holds no {spec.kind} answer: {text[:80]!r}")
+    return answer
+
+
+def _as_label(spec: AnswerSpec, text: str) -> str:
+    labels = spec.labels or _TRUE_FALSE
+    for label in labels:
+        if label.casefold() == text.casefold():
+            return label
+    raise DataError(f"the answer field {spec.field!r} holds {text[:80]!r}, which is none of {', '.join(labels)}")
+
+
+def _first_match(pattern: str, text: str) -> str | None:
+    match = re.search(pattern, text)
+    if match is None:
+        return None
+    return _collapsed(match[1] if match.re.groups else match[0]) or None
+
+
+def _collapsed(text: str | None) -> str:
+    return " ".join(unicodedata.normalize("NFC", text or "").split())

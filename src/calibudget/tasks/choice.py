@@ -1,0 +1,122 @@
+r"""Reading one of a few labels from a response.
+
+An explicit statement ("the correct answer is answer1", "Answer: (B)", "\boxed{true}", or a first line that is
+nothing but a label) wins over a mere mention; among statements, as among mentions, the first wins, so that
+questions and answers invented afterwards change nothing. Labels count as whole words in any case, and
+"answer 1" is answer1. A run of labels ("answer1/answer2/answer3") is the answer format repeated, not an answer;
+a label after "not" is none either. Single letters, bare numbers, yes and no are too common in prose to count as
+mentions unless they stand in brackets, open the text, or follow "option".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+_OPENER: Final = (
+    r"(?:\b(?:answer|option|choice|solution|ending|response|prediction|conclusion|label)[*_\"' ]*"
+    r"(?:(?:is|are|was|(?:would|should|will|must) be)\b|[:=])"
+    r"|\b(?:choose|pick|select)(?=[\s:])|####|\\boxed *\{)"
+)
+_DECORATION: Final = r"[\s:=*_\"'`(\[{$>]*"
+_FILLER: Final = (
+    r"(?:(?:the|option|choice|answer|letter|number|most likely|probably|definitely|clearly|indeed)\b[\s:]*"
+    r"|\\(?:text|mathrm|textbf|mathbf) *\{\s*)*"
+)
+_CLOSING: Final = r"[\"'`*_)\]}$]*"
+_NOT_NEGATED: Final = r"(?<!\bnot )(?<!n't )"
+_JOIN: Final = r"(?:/| or )"
+_NOT_JOINED: Final = r"(?<!/)(?<! or )"
+#: What may follow a label so that nothing after it can change which label was read.
+_END: Final = re.compile(rf"{_CLOSING}(?:[.;!?]{_CLOSING}[ \t]|[.;!?]?{_CLOSING}[ \t]*\n)")
+_SYNONYMS: Final = {"yes": "true", "no": "false"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reader:
+    """One set of labels, compiled.
+
+    Attributes:
+        spellings: the label of each folded spelling, and of each squeezed one.
+        statements: matches what states an answer; the only group that takes part holds the label.
+        mentions: matches what only mentions one, likewise.
+        endings_known: whether `_END` after a statement settles it: no label holds punctuation.
+    """
+
+    spellings: Mapping[str, str]
+    statements: re.Pattern[str]
+    mentions: re.Pattern[str]
+    endings_known: bool
+
+
+def parse_choice(labels: tuple[str, ...], text: str, *, true_false: bool = False) -> str | None:
+    """The label that a plain text gives as its answer, as `labels` spells it; None if it gives none.
+
+    Args:
+        labels: the labels, distinct under case folding.
+        text: plain text, cut where it runs on.
+        true_false: whether "yes" and "no" stand for the labels "true" and "false".
+    """
+    reader = _reader(labels, true_false)
+    match = reader.statements.search(text) or reader.mentions.search(text)
+    if match is None:
+        return None
+    word = match[match.lastgroup or 0].casefold()
+    return reader.spellings.get(word) or reader.spellings[_squeezed(word)]
+
+
+def choice_is_final(labels: tuple[str, ...], text: str, *, true_false: bool = False) -> bool:
+    """Whether the label that a plain text states stays the same whatever follows."""
+    reader = _reader(labels, true_false)
+    match = reader.statements.search(text) if reader.endings_known else None
+    return match is not None and _END.match(text, match.end(match.lastgroup or 0)) is not None
+
+
+@lru_cache(maxsize=256)
+def _reader(labels: tuple[str, ...], true_false: bool) -> _Reader:
+    meanings = {label: label for label in labels} | (_SYNONYMS if true_false else {})
+    words = sorted(meanings, key=lambda word: (-len(word), word))
+    careful = [word for word in words if len(word) == 1 or word.isdecimal() or word not in labels]
+    loose = [word for word in words if word not in careful]
+    every = _any_of(words)
+    lone = rf"(?!{_JOIN}{every})"
+    bare = rf"\A{_DECORATION}(?P<bare>{every})(?={_CLOSING}[.!]?{_CLOSING}[ \t]*(?:\n|\Z))"
+    stated = rf"{_OPENER}{_DECORATION}{_FILLER}{_DECORATION}{_NOT_JOINED}(?P<stated>{every}){lone}"
+    mentions = []
+    if loose:
+        mentions.append(rf"{_NOT_NEGATED}{_NOT_JOINED}(?P<loose>{_any_of(loose)}){lone}")
+    if careful:
+        opening = rf"\A\W*(?P<opening>{_any_of(careful)})(?=[).:,;!]|\s*(?:\n|\Z)|(?<=\w\w)\s){lone}"
+        bracketed = rf"{_NOT_NEGATED}\((?P<bracketed>{_any_of(careful)})\)"
+        named = rf"\b(?:option|choice|answer) (?P<named>{_any_of(careful)}){lone}"
+        mentions += [opening, bracketed, named]
+    spellings = {_squeezed(word.casefold()): label for word, label in meanings.items()}
+    return _Reader(
+        spellings=spellings | {word.casefold(): label for word, label in meanings.items()},
+        statements=re.compile(rf"{bare}|{stated}", re.IGNORECASE),
+        mentions=re.compile("|".join(mentions), re.IGNORECASE),
+        endings_known=all(re.fullmatch(r"\w+(?:[ _-]\w+)*", label) for label in labels),
+    )
+
+
+def _squeezed(word: str) -> str:
+    return re.sub(r"[\s_-]+", "", word)
+
+
+def _any_of(words: list[str]) -> str:
+    return "(?:" + "|".join(map(_word, words)) + ")"
+
+
+def _word(word: str) -> str:
+    """The pattern of one spelling as a whole word; a lower-case letter must end its phrase ("a" is an article)."""
+    if re.fullmatch(r"[A-Za-z]", word):
+        lower = rf"(?-i:{word.lower()})(?=[).,;:!?\]}}\"'*]|[ \t]*(?:\n|\Z))"
+        return rf"(?<!\w)(?:(?-i:{word.upper()})(?!\w)|{lower})"
+    pattern = re.escape(word).replace(r"\ ", r"[ \t]+")
+    pattern = re.sub(r"(?<=[A-Za-z])(?=[0-9])", "[ _-]?", pattern)
+    before = r"(?<![\w.,])" if word.isdecimal() else r"(?<!\w)"
+    after = r"(?![\w%]|[.,]\d)" if word[-1].isdecimal() else r"(?!\w)"
+    return f"{before}{pattern}{after}"

@@ -1,0 +1,76 @@
+r"""Reading and comparing mathematical answers.
+
+Two answers are equal if they are the same string after light normalisation, or the same number, or if
+math-verify judges them so (optional package, in a process of its own under a time limit, gold first). Whatever
+can't be parsed is wrong, unless it is the very same string.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from calibudget.tasks.number import number_value, parse_number
+from calibudget.tasks.statements import stated_answers
+from calibudget.tasks.text import holds_prose
+from calibudget.tasks.verifier import judged_equal
+
+_TEXT_COMMAND: Final = re.compile(r"\\(?:text|mbox|mathrm|textbf|mathbf|textit|operatorname)\s*\{([^{}]*)\}")
+_UNIT: Final = re.compile(r"(?<=[\d})])\s*\\(?:text|mbox|mathrm)\s*\{\s*[^{}]*\}(?:\^\{?[23]\}?)?\s*$")
+_REMOVED: Final = re.compile(
+    r"\\left(?![a-z])|\\right(?![a-z])|\\[!,;: ]|\\displaystyle|\\quad|\^\{?\\circ\}?|\\?[$%]|~"
+)
+_SAME: Final = (
+    ("\\dfrac", "\\frac"),
+    ("\\tfrac", "\\frac"),
+    ("\\cfrac", "\\frac"),
+    ("\\lbrace", "\\{"),
+    ("\\rbrace", "\\}"),
+)
+_SHORT_FRACTION: Final = re.compile(r"\\frac\s*(\d)\s*(\d)(?!\d)")
+
+
+def parse_math(text: str) -> str | None:
+    """The mathematical answer that a plain text gives, as it writes it; None if it gives none.
+
+    The last stated answer wins; a text that is nothing but one expression is its own answer; otherwise the last
+    number counts.
+    """
+    for stated in stated_answers(text):
+        answer = stated.strip().rstrip(".,;").strip("* ")
+        if answer:
+            return answer.strip("$ ") or None
+    bare = text.strip().rstrip(".").strip("$ ")
+    if bare and "\n" not in bare and (len(bare.split()) == 1 or not holds_prose(bare)):
+        return bare
+    return parse_number(text)
+
+
+def math_equal(gold: str, predicted: str) -> bool:
+    """Whether two mathematical answers are equal; not symmetric, as math-verify isn't.
+
+    Raises:
+        DependencyError: the strings differ, they aren't both numbers, and math-verify isn't installed.
+    """
+    if light_form(gold) == light_form(predicted) or _equal_but_for_unit(gold, predicted):
+        return True
+    gold_value, predicted_value = number_value(light_form(gold)), number_value(light_form(predicted))
+    if gold_value is not None and predicted_value is not None:
+        return gold_value == predicted_value
+    return judged_equal(gold, predicted)
+
+
+def light_form(answer: str) -> str:
+    r"""The answer without spacing commands, money, degree and percent signs, \left, \right and text wrappers."""
+    form = _REMOVED.sub("", answer)
+    for old, new in _SAME:
+        form = form.replace(old, new)
+    form = _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", _TEXT_COMMAND.sub(r"\1", form))
+    return re.sub(r"\s+", "", form).rstrip(".")
+
+
+def _equal_but_for_unit(gold: str, predicted: str) -> bool:
+    """Whether exactly one of the two names a unit and they are the same without it."""
+    bare = [_UNIT.sub("", answer.strip()) for answer in (gold, predicted)]
+    named = [bare[0] != gold.strip(), bare[1] != predicted.strip()]
+    return named[0] != named[1] and light_form(bare[0]) == light_form(bare[1])

@@ -1,0 +1,295 @@
+r"""Known data sets: how their original fields become an instruction, a response and a gold answer.
+
+The eight commonsense tasks follow the instruction format that the paper's training pool uses, character by
+character; records that are already in that format (instruction, input, output, answer) pass unchanged. Which of
+the two a record is, its fields decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from calibudget.errors import DataError, RecipeError
+from calibudget.tasks.answers import gold_answer
+from calibudget.tasks.spec import AnswerSpec
+
+Fields = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """A record as a preset renders it: texts as they stand, the gold answer as `parse_answer` would give it."""
+
+    instruction: str
+    response: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """A known data set.
+
+    Attributes:
+        name: its name in recipes.
+        answer: how its answers are parsed and compared.
+        originals: the sets of original fields that it reads, any one of which is enough.
+        render: original fields to (instruction, response, gold answer or None to parse it from the response).
+        converted: whether records already in the instruction format are read too.
+    """
+
+    name: str
+    answer: AnswerSpec
+    originals: tuple[tuple[str, ...], ...]
+    render: Callable[[Fields], tuple[str, str, str | None]]
+    converted: bool = True
+
+    def __call__(self, fields: Fields) -> Rendered:
+        """Render one record.
+
+        Raises:
+            DataError: the fields are neither the original ones nor the instruction format, one of them is empty
+                or of the wrong type, a gold label is out of range, or answer and response disagree.
+        """
+        if self.converted and fields.get("instruction") is not None:
+            return self._converted(fields)
+        if not any(all(fields.get(name) is not None for name in names) for names in self.originals):
+            raise DataError(f"the preset {self.name!r} needs {self._needs()}; the record has {', '.join(fields)}")
+        instruction, response, answer = self.render(fields)
+        gold = gold_answer(self.answer, {}, response) if answer is None else answer
+        return Rendered(instruction=instruction, response=response, answer=gold)
+
+    def _converted(self, fields: Fields) -> Rendered:
+        instruction, response = _text(fields, "instruction"), _text(fields, "output")
+        extra = fields.get("input")
+        if isinstance(extra, str) and extra.strip():
+            instruction = f"{instruction}\n{extra}"
+        answer = gold_answer(self.answer, fields, response)
+        if fields.get("answer") is not None:
+            given = gold_answer(_from_field(self.answer), fields, response)
+            if given != answer:
+                raise DataError(f"the response states {answer!r} but the field 'answer' holds {given!r}")
+        return Rendered(instruction=instruction, response=response, answer=answer)
+
+    def _needs(self) -> str:
+        forms = [", ".join(names) for names in self.originals]
+        return " or ".join(forms + (["instruction, output"] if self.converted else []))
+
+
+def preset(name: str) -> Preset:
+    """The preset of that name.
+
+    Raises:
+        RecipeError: there is none; the message lists those that there are.
+    """
+    if name not in PRESETS:
+        raise RecipeError(f"preset: {name!r} is unknown; choose one of {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def _from_field(spec: AnswerSpec) -> AnswerSpec:
+    return AnswerSpec(kind=spec.kind, labels=spec.labels, field="answer")
+
+
+def _text(fields: Fields, name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise DataError(f"the field {name!r} must hold text, not {value!r:.80}")
+    return value
+
+
+def _index(fields: Fields, name: str, choices: int, *, first: int) -> int:
+    """The 0-based position that a numeric label names, counted in the data from `first`."""
+    value = fields.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip().isdecimal():
+        raise DataError(f"the label {name!r} must be a number from {first} to {first + choices - 1}, not {value!r:.80}")
+    position = int(value) - first
+    if not 0 <= position < choices:
+        raise DataError(f"the label {name!r} must lie between {first} and {first + choices - 1}, not {value!r}")
+    return position
+
+
+def _states(answer: str) -> tuple[str, str]:
+    return f"the correct answer is {answer}", answer
+
+
+def _listed(word: str, choices: list[str], separator: str = " ") -> str:
+    return separator.join(f"{word}{number}: {choice}" for number, choice in enumerate(choices, start=1))
+
+
+def _formats(word: str, count: int) -> str:
+    return "Answer format: " + "/".join(f"{word}{number}" for number in range(1, count + 1))
+
+
+def _boolq(fields: Fields) -> tuple[str, str, str]:
+    question = _text(fields, "question").strip().removesuffix("?")
+    value = fields.get("answer", fields.get("label"))
+    if value not in (True, False, "true", "false", "True", "False", "1", "0"):
+        raise DataError(f"the answer of BoolQ must be true or false, not {value!r:.80}")
+    answer = "true" if value in (True, "true", "True", "1") else "false"
+    instruction = f"Please answer the following question with true or false, question: {question}?"
+    return (f"{instruction}\n\nAnswer format: true/false", *_states(answer))
+
+
+def _piqa(fields: Fields) -> tuple[str, str, str]:
+    solutions = [_text(fields, "sol1"), _text(fields, "sol2")]
+    instruction = (
+        f"Please choose the correct solution to the question: {_text(fields, 'goal')}\n\n"
+        + _listed("Solution", solutions, "\n\n")
+        + f"\n\n{_formats('solution', 2)}"
+    )
+    return (instruction, *_states(f"solution{_index(fields, 'label', 2, first=0) + 1}"))
+
+
+def _question(question: str, choices: list[str]) -> str:
+    return (
+        f"Please choose the correct answer to the question: {question}\n\n"
+        f"{_listed('Answer', choices)}\n\n{_formats('answer', len(choices))}"
+    )
+
+
+def _social_i_qa(fields: Fields) -> tuple[str, str, str]:
+    choices = [_text(fields, name) for name in ("answerA", "answerB", "answerC")]
+    question = f"{_text(fields, 'context')} {_text(fields, 'question')}"
+    return (_question(question, choices), *_states(f"answer{_index(fields, 'label', 3, first=1) + 1}"))
+
+
+def _hellaswag(fields: Fields) -> tuple[str, str, str]:
+    endings = _texts(fields.get("endings"), "endings")
+    context = _text(fields, "ctx")
+    if fields.get("activity_label") is not None:
+        context = f"{_text(fields, 'activity_label')}: {context}"
+    instruction = (
+        f"Please choose the correct ending to complete the given sentence: {context}\n\n"
+        f"{_listed('Ending', endings)}\n\n{_formats('ending', len(endings))}"
+    )
+    return (instruction, *_states(f"ending{_index(fields, 'label', len(endings), first=0) + 1}"))
+
+
+def _winogrande(fields: Fields) -> tuple[str, str, str]:
+    options = [_text(fields, "option1"), _text(fields, "option2")]
+    instruction = (
+        "Please choose the correct answer to fill in the blank to complete the given sentence: "
+        f"{_text(fields, 'sentence')}\n\n{_listed('Option', options)} {_formats('option', 2)}"
+    )
+    return (instruction, *_states(f"option{_index(fields, 'answer', 2, first=1) + 1}"))
+
+
+def _science(fields: Fields) -> tuple[str, str, str]:
+    """ARC and OpenBookQA: a stem, lettered or numbered choices and the key of the right one."""
+    stem: object = fields.get("question_stem", fields.get("question"))
+    choices: object = fields.get("choices")
+    if isinstance(stem, Mapping):
+        stem, choices = stem.get("stem"), stem.get("choices")
+    texts, keys = _keyed_choices(choices)
+    key = str(fields.get("answerKey")).strip()
+    if key not in keys:
+        raise DataError(f"the answer key {key!r} is none of the choices' keys {', '.join(keys)}")
+    question = _text({"question": stem}, "question")
+    return (_question(question, texts), *_states(f"answer{keys.index(key) + 1}"))
+
+
+def _keyed_choices(choices: object) -> tuple[list[str], list[str]]:
+    if isinstance(choices, list) and all(isinstance(choice, Mapping) for choice in choices):
+        choices = {name: [choice.get(name) for choice in choices] for name in ("text", "label")}
+    if not isinstance(choices, Mapping):
+        raise DataError(f"the field 'choices' must hold texts and labels, not {choices!r:.80}")
+    texts = _texts(choices.get("text"), "choices.text")
+    keys = _texts(choices.get("label"), "choices.label")
+    if len(texts) != len(keys) or len(set(keys)) != len(keys) or not 2 <= len(keys) <= len(_ANSWERS.labels):
+        raise DataError(f"the choices must be 2 to {len(_ANSWERS.labels)} texts with a label each: {choices!r:.80}")
+    return texts, keys
+
+
+def _texts(value: object, name: str) -> list[str]:
+    if not isinstance(value, list) or not value or not all(isinstance(item, str) and item.strip() for item in value):
+        raise DataError(f"the field {name!r} must hold a list of texts, not {value!r:.80}")
+    return value
+
+
+def _gsm8k(fields: Fields) -> tuple[str, str, None]:
+    return _text(fields, "question"), _text(fields, "answer"), None
+
+
+def _math(fields: Fields) -> tuple[str, str, str | None]:
+    """MATH and its kin: the solution is the response; where there is only an answer, the answer is."""
+    instruction = _text(fields, "problem" if fields.get("problem") is not None else "question")
+    if fields.get("solution") is None:
+        answer = _text(fields, "answer")
+        return instruction, answer, None if "\\boxed" in answer else answer.strip()
+    solution = _text(fields, "solution")
+    given = fields.get("answer")
+    if given is None:
+        return instruction, solution, None
+    return instruction, solution, gold_answer(_from_field(_MATH), {"answer": given}, solution)
+
+
+def _choice(word: str, count: int) -> AnswerSpec:
+    return AnswerSpec(kind="choice", labels=tuple(f"{word}{number}" for number in range(1, count + 1)))
+
+
+_ANSWERS: Final = _choice("answer", 5)
+_MATH: Final = AnswerSpec(kind="math")
+_KEYED: Final = (
+    ("question", "choices", "answerKey"),
+    ("question_stem", "choices", "answerKey"),
+    ("question", "answerKey"),
+)
+
+#: The presets by name.
+PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
+    {
+        item.name: item
+        for item in (
+            Preset(name="arc_challenge", answer=_ANSWERS, originals=_KEYED, render=_science),
+            Preset(name="arc_easy", answer=_ANSWERS, originals=_KEYED, render=_science),
+            Preset(
+                name="boolq",
+                answer=AnswerSpec(kind="choice", labels=("true", "false")),
+                originals=(("question", "answer"), ("question", "label")),
+                render=_boolq,
+            ),
+            Preset(
+                name="gsm8k",
+                answer=AnswerSpec(kind="number"),
+                originals=(("question", "answer"),),
+                render=_gsm8k,
+                converted=False,
+            ),
+            Preset(
+                name="hellaswag",
+                answer=_choice("ending", 4),
+                originals=(("ctx", "endings", "label"),),
+                render=_hellaswag,
+            ),
+            Preset(
+                name="math",
+                answer=_MATH,
+                originals=(("problem", "solution"), ("problem", "answer"), ("question", "answer")),
+                render=_math,
+                converted=False,
+            ),
+            Preset(name="openbookqa", answer=_choice("answer", 4), originals=_KEYED, render=_science),
+            Preset(
+                name="piqa",
+                answer=_choice("solution", 2),
+                originals=(("goal", "sol1", "sol2", "label"),),
+                render=_piqa,
+            ),
+            Preset(
+                name="social_i_qa",
+                answer=_choice("answer", 3),
+                originals=(("context", "question", "answerA", "answerB", "answerC", "label"),),
+                render=_social_i_qa,
+            ),
+            Preset(
+                name="winogrande",
+                answer=_choice("option", 2),
+                originals=(("sentence", "option1", "option2", "answer"),),
+                render=_winogrande,
+            ),
+        )
+    }
+)

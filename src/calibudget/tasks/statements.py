@@ -1,0 +1,60 @@
+r"""Where a response states a free answer: in a box, after "####", or after "the answer is".
+
+A boxed answer is the most explicit form, so where there is one the others don't count. Of several statements of
+a form the last one counts, since models correct themselves, with two limits that keep invented questions out:
+a "####" line that holds an answer closes the response (the convention of GSM8K), and after the first statement
+reading stops at the next question mark.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from calibudget.tasks.text import balanced
+
+_OPENER: Final = re.compile(
+    r"####"
+    r"|\banswer(?:\s+(?:to|for|of)\s+[^.?!\n]{1,80}?)?[*_\"' ]*(?:(?:is|are|(?:would|should|will|must) be)\b|[:=])",
+    re.IGNORECASE,
+)
+_BOX: Final = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|(?P<bare>[A-Za-z0-9]))")
+_CLOSING_LINE: Final = re.compile(r"####[ \t]*[^\s#][^\n]*\n")
+_SENTENCE_END: Final = re.compile(r"\.(?=\s|\Z)|\n|\?")
+
+
+def closing_line(text: str) -> int | None:
+    """Where the first complete "####" line with something on it ends; None without one."""
+    match = _CLOSING_LINE.search(text)
+    return match.end() if match else None
+
+
+def stated_answers(text: str) -> list[str]:
+    """What a plain text states as its answer, the statement that counts first, as it stands in the text."""
+    closed = closing_line(text)
+    text = text if closed is None else text[:closed]
+    openers = list(_OPENER.finditer(text))
+    boxes = list(_BOX.finditer(text))
+    starts = [match.start() for match in openers + boxes]
+    if not starts:
+        return []
+    question = text.find("?", min(starts))
+    limit = len(text) if question < 0 else question
+    boxed = [_boxed(text, match) for match in boxes if match.start() < limit]
+    stated = [content for content in boxed if content is not None]
+    if not stated:
+        stated = [_tail(text, match.end()) for match in openers if match.start() < limit]
+    return [content for content in reversed(stated) if content]
+
+
+def _boxed(text: str, match: re.Match[str]) -> str | None:
+    content = match["bare"] or balanced(text, match.end())
+    return content.strip() if content else None
+
+
+def _tail(text: str, start: int) -> str:
+    """The rest of the sentence after an opener, which may begin on the next line."""
+    while start < len(text) and (text[start].isspace() or text[start] in ":=*"):
+        start += 1
+    end = _SENTENCE_END.search(text, start)
+    return text[start : end.start() if end else len(text)].strip()
