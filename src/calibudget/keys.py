@@ -12,8 +12,12 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibudget.errors import InputError, InputTypeError
+
+#: Positions whose words one BLAKE2b-512 digest gives.
+WORDS_PER_DIGEST: Final = 16
 
 #: Largest integer that a JSON number carries exactly (RFC 8785 follows IEEE 754 doubles).
 MAX_SAFE_INTEGER: Final = 2**53 - 1
@@ -72,3 +76,18 @@ def bootstrap_stream(bootstrap_seed: int, label: str) -> np.random.Philox:
     """
     digest = hashlib.blake2b(canonical_array(["bootstrap", bootstrap_seed, label]), digest_size=32).digest()
     return np.random.Philox(counter=0, key=int.from_bytes(digest[:16], "little"))
+
+
+def sketch_words(seed: int, start: int, stop: int) -> NDArray[np.uint32]:
+    """The 32-bit words from which a CountSketch takes the bucket and the sign of positions start to stop - 1.
+
+    Position i has word i % 16, little-endian, of BLAKE2b-512 of the canonical array ["countsketch", seed, i // 16].
+
+    Returns:
+        Shape (stop - start,), uint32.
+    """
+    prefix = canonical_array(["countsketch", seed])[:-1]
+    first, last = start // WORDS_PER_DIGEST, -(-stop // WORDS_PER_DIGEST)
+    digests = b"".join([hashlib.blake2b(b"%b,%d]" % (prefix, group)).digest() for group in range(first, last)])
+    words = np.frombuffer(digests, dtype="<u4").astype(np.uint32, copy=False)
+    return words[start - first * WORDS_PER_DIGEST : stop - first * WORDS_PER_DIGEST]

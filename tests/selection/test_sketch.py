@@ -1,0 +1,198 @@
+"""CountSketch: the rule bit by bit, its theory over seeds, and what it refuses (paper, appendix)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from calibudget.errors import InputError, InputTypeError
+from calibudget.selection.sketch import CountSketch
+
+GOLDEN = [49.0, 16.0, -80.0, 39.0, 38.0, 23.0, 3.0, 18.0]
+GOLDEN_BINS = "b8510ce20a655743f95e3cce1230b12838546c21a99ca9fc0785d0eac5d458f9"
+INTEGERS = np.arange(-500, 500, dtype=np.float64)
+
+
+def word(seed: int, position: int) -> int:
+    """The definition, read off docs/decisions/0010-countsketch.md, one position at a time."""
+    digest = hashlib.blake2b(f'["countsketch",{seed},{position // 16}]'.encode(), digest_size=64).digest()
+    offset = 4 * (position % 16)
+    return int.from_bytes(digest[offset : offset + 4], "little")
+
+
+def slow_sketch(vector: np.ndarray, dimension: int, seed: int) -> np.ndarray:
+    positive, negative = np.zeros(dimension), np.zeros(dimension)
+    for position, value in enumerate(vector):
+        bits = word(seed, position)
+        (negative if bits & 1 else positive)[(bits >> 1) * dimension >> 31] += float(value)
+    return positive - negative
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 7, 64, 40_000])
+def test_the_sketch_is_the_documented_rule_bit_for_bit(dimension):
+    vector = np.random.default_rng(0).standard_normal(777)
+    assert CountSketch(dimension=dimension, seed=42)(vector).tobytes() == slow_sketch(vector, dimension, 42).tobytes()
+
+
+def test_a_sketch_stays_what_it_was_in_every_version_and_on_every_platform():
+    assert CountSketch(dimension=8, seed=42)(np.arange(40)).tolist() == GOLDEN
+    bins = CountSketch(dimension=8192, seed=7).bins(5, 1005)
+    assert hashlib.sha256(bins.astype("<u2").tobytes()).hexdigest() == GOLDEN_BINS
+
+
+def test_another_process_and_hash_seed_give_the_same_bytes():
+    code = (
+        "import numpy as np; from calibudget.selection.sketch import CountSketch;"
+        "print(CountSketch(dimension=64, seed=3)(np.linspace(-1, 1, 999)).tobytes().hex())"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("0", "123")
+    }
+    assert outputs == {CountSketch(dimension=64, seed=3)(np.linspace(-1, 1, 999)).tobytes().hex() + "\n"}
+
+
+def test_inner_products_have_the_mean_and_the_variance_of_the_theory():
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal(60), rng.standard_normal(60)
+    x[0] = 6.0  # a heavy entry: a sketch without signs or with unequal buckets would show it
+    dimension, seeds = 16, 4_000
+    products = np.array([_inner(x, y, dimension, seed) for seed in range(seeds)])
+    exact = float(x @ y)
+    variance = float((x @ x) * (y @ y) + exact**2 - 2 * (x**2 @ y**2)) / dimension
+    assert abs(products.mean() - exact) < 4 * np.sqrt(variance / seeds)
+    assert products.var() == pytest.approx(variance, rel=0.1)
+
+
+def _inner(x: np.ndarray, y: np.ndarray, dimension: int, seed: int) -> float:
+    sketch = CountSketch(dimension=dimension, seed=seed)
+    return float(sketch(x) @ sketch(y))
+
+
+def test_buckets_and_signs_are_uniform_and_go_together_by_chance_only():
+    bins = CountSketch(dimension=12, seed=5).bins(0, 48_000)
+    counts = np.bincount(bins, minlength=24)
+    expected = 48_000 / 24
+    assert ((counts - expected) ** 2 / expected).sum() < 49.7  # chi-square, 23 degrees of freedom, p = 0.001
+
+
+def test_the_sketch_is_linear_exactly_on_integers():
+    sketch, other = CountSketch(dimension=32, seed=9), np.roll(INTEGERS, 17) * 3
+    combined = sketch(2 * INTEGERS - 5 * other)
+    assert (combined == 2 * sketch(INTEGERS) - 5 * sketch(other)).all()
+    assert (combined != sketch(2 * INTEGERS)).any()
+
+
+@pytest.mark.parametrize("block_size", [1, 16, 17, 500, 999, 1000, 5000])
+@pytest.mark.parametrize("keep_table", [True, False])
+def test_blocks_leave_no_trace_in_the_bits(block_size, keep_table):
+    vector = np.random.default_rng(2).standard_normal(1000).astype(np.float32) * 1e3
+    sketch = CountSketch(dimension=10, seed=1, block_size=block_size, keep_table=keep_table)
+    first, second = sketch(vector), sketch(vector)
+    assert first.tobytes() == second.tobytes() == CountSketch(dimension=10, seed=1)(vector).tobytes()
+
+
+def test_sums_that_start_anew_in_each_block_would_leave_a_trace():
+    vector = np.random.default_rng(2).standard_normal(1000)
+    sketch = CountSketch(dimension=10, seed=1)
+    halves = sketch(np.concatenate([vector[:500], np.zeros(500)])) + sketch(
+        np.concatenate([np.zeros(500), vector[500:]])
+    )
+    assert halves.tobytes() != sketch(vector).tobytes()
+    np.testing.assert_allclose(halves, sketch(vector), rtol=1e-12)
+
+
+def test_a_longer_vector_extends_the_shorter_ones_table():
+    sketch = CountSketch(dimension=10, seed=1, block_size=64)
+    short, long = sketch(INTEGERS[:70]), sketch(INTEGERS)
+    fresh = CountSketch(dimension=10, seed=1)
+    assert (short == fresh(INTEGERS[:70])).all()
+    assert (long == fresh(INTEGERS)).all()
+
+
+def test_entries_are_summed_in_float64():
+    vector = np.full(3000, 0.1, dtype=np.float32)
+    sketch = CountSketch(dimension=1, seed=0)
+    expected = slow_sketch(vector.astype(np.float64), 1, 0)
+    assert sketch(vector).dtype == np.float64
+    assert sketch(vector).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", ">f8", "i1", "u2", "i8"])
+def test_real_dtypes_are_taken(kind):
+    vector = np.arange(100).astype(kind)
+    assert (CountSketch(dimension=4, seed=0)(vector) == CountSketch(dimension=4, seed=0)(np.arange(100.0))).all()
+
+
+def test_a_sequence_and_the_empty_vector_are_vectors():
+    sketch = CountSketch(dimension=4, seed=0)
+    assert (sketch([1.0, 2.0]) == sketch(np.array([1.0, 2.0]))).all()
+    assert sketch(np.zeros(0)).tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("position", [0, 150, 299])
+def test_a_nonfinite_entry_is_refused_by_position(bad, position):
+    vector = np.ones(300, dtype=np.float32)
+    sketch = CountSketch(dimension=4, seed=0, block_size=128)
+    assert np.isfinite(sketch(vector)).all()
+    vector[position] = bad
+    with pytest.raises(InputError, match=f"position {position} is"):
+        sketch(vector)
+
+
+def test_infinities_that_would_cancel_are_refused():
+    with pytest.raises(InputError, match="position 0"):
+        CountSketch(dimension=1, seed=0)([np.inf, -np.inf, np.inf])
+
+
+def test_finite_entries_whose_sum_overflows_are_refused():
+    with pytest.raises(InputError, match="beyond the range of float64"):
+        CountSketch(dimension=1, seed=0)(np.full(64, 1.7e308))
+
+
+@pytest.mark.parametrize("vector", [np.zeros((2, 3)), np.float64(3.0), [[1.0], [2.0]], [[1.0], [2.0, 3.0]]])
+def test_only_one_dimension_is_taken(vector):
+    with pytest.raises(InputError):
+        CountSketch(dimension=4, seed=0)(vector)
+
+
+@pytest.mark.parametrize("vector", [np.zeros(3, complex), np.zeros(3, bool), ["1.0"], [None]])
+def test_only_real_numbers_of_64_bits_are_taken(vector):
+    with pytest.raises(InputTypeError):
+        CountSketch(dimension=4, seed=0)(vector)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"dimension": 0}, InputError),
+        ({"dimension": 2**24 + 1}, InputError),
+        ({"dimension": 8.0}, InputTypeError),
+        ({"dimension": True}, InputTypeError),
+        ({"dimension": "8"}, InputTypeError),
+        ({"seed": None}, InputTypeError),
+        ({"seed": 1.5}, InputTypeError),
+        ({"block_size": 0}, InputError),
+        ({"block_size": 1.5}, InputTypeError),
+    ],
+)
+def test_bad_parameters_are_refused(changes, error):
+    with pytest.raises(error):
+        CountSketch(**{"dimension": 8, "seed": 0, **changes})
+
+
+def test_bins_refuses_a_range_that_runs_backwards():
+    with pytest.raises(InputError):
+        CountSketch(dimension=8, seed=0).bins(5, 4)
