@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
 import rfc8785
 
 from calibudget.errors import ArtefactError, InputError
+from calibudget.keys import MAX_SAFE_INTEGER
 
 
 def canonical_json(value: object) -> bytes:
@@ -34,6 +35,24 @@ def canonical_json(value: object) -> bytes:
 def sha256_hex(data: bytes) -> str:
     """SHA-256 of the bytes, 64 lower-case hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
+
+
+def sealed(value: Mapping[str, object], field: str) -> dict[str, object]:
+    """The object with its self digest in `field`: SHA-256 of its canonical bytes without that field.
+
+    Raises:
+        InputError: the object has no canonical JSON form.
+    """
+    body = {key: item for key, item in value.items() if key != field}
+    return {**body, field: sha256_hex(canonical_json(body))}
+
+
+def is_sealed(value: Mapping[str, object], field: str) -> bool:
+    """Whether the object holds in `field` the self digest that `sealed` gives it."""
+    try:
+        return value.get(field) == sealed(_with_doubles(value), field)[field]
+    except InputError:
+        return False
 
 
 def loads_object(data: bytes, name: str) -> dict[str, object]:
@@ -87,6 +106,24 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ArtefactError(f"{path.name}: can't be read: {error.strerror or error}") from error
+
+
+def _with_doubles(value: Mapping[str, object]) -> dict[str, object]:
+    """The object with doubles for integers beyond 2**53 - 1: 1e17 is written 100000000000000000 and read as an int."""
+
+    def convert(item: object) -> object:
+        if isinstance(item, Mapping):
+            return {key: convert(inner) for key, inner in item.items()}
+        if isinstance(item, list):
+            return [convert(inner) for inner in item]
+        if isinstance(item, int) and abs(item) > MAX_SAFE_INTEGER:
+            return float(item)
+        return item
+
+    try:
+        return {key: convert(item) for key, item in value.items()}
+    except OverflowError as error:
+        raise InputError("the value holds an integer that no double is near") from error
 
 
 def _unique_pairs(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:

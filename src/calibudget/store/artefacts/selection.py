@@ -1,0 +1,111 @@
+"""`selection.json`: which examples were selected, by digest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from calibudget.keys import canonical_array
+from calibudget.records import Selection
+from calibudget.store.artefacts.fields import Fields, open_artefact
+from calibudget.store.atomic import write_atomic
+from calibudget.store.canonical import canonical_json, read_object, sha256_hex
+
+SELECTION_NAME: Final = "selection.json"
+_SCHEMA: Final = "calibudget.selection/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceDigest:
+    """One source's picks: how many, and the digest of their ids in key order."""
+
+    quota: int
+    record_ids_sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionDigest:
+    """A selection without its ids; `selection.json`.
+
+    Attributes:
+        seed: selection seed.
+        selector: name of the rule that ordered the candidates ("uniform").
+        sources: quota and digest of each source, by label in code-point order.
+        count: examples selected from all sources, the companion set apart.
+        companion_count: companion records joined unchanged.
+        selected_sha256: digest of all picks, sources in code-point order, each in key order.
+    """
+
+    seed: int
+    selector: str
+    sources: Mapping[str, SourceDigest]
+    count: int
+    companion_count: int
+    selected_sha256: str
+
+
+def ids_sha256(ids: Iterable[str]) -> str:
+    """Digest of an id list: SHA-256 of its RFC 8785 array, in the given order.
+
+    Raises:
+        InputTypeError: an id is no string.
+        InputError: an id holds a lone surrogate.
+    """
+    return sha256_hex(canonical_array(ids))
+
+
+def digest_selection(selection: Selection) -> SelectionDigest:
+    """What `selection.json` says of a selection."""
+    picks = dict(sorted(selection.picks.items()))
+    return SelectionDigest(
+        seed=selection.seed,
+        selector=selection.selector,
+        sources={
+            label: SourceDigest(quota=len(ids), record_ids_sha256=ids_sha256(ids)) for label, ids in picks.items()
+        },
+        count=sum(map(len, picks.values())),
+        companion_count=selection.companion_count,
+        selected_sha256=ids_sha256(chain.from_iterable(picks.values())),
+    )
+
+
+def selection_to_json(selection: Selection) -> dict[str, object]:
+    """The `selection.json` object of a selection."""
+    return {"schema": _SCHEMA, **asdict(digest_selection(selection))}
+
+
+def write_selection(path: Path, selection: Selection) -> None:
+    """Write `selection.json`, atomically.
+
+    Raises:
+        ArtefactError: the file can't be written.
+    """
+    write_atomic(path, canonical_json(selection_to_json(selection)))
+
+
+def read_selection(path: Path) -> SelectionDigest:
+    """Read `selection.json`.
+
+    Raises:
+        ArtefactError: the file is missing or torn, or a field isn't what it should be; both are named.
+    """
+    root = open_artefact(read_object(path), path.name, _SCHEMA)
+    digest = SelectionDigest(
+        seed=root.integer("seed", minimum=None),
+        selector=root.text("selector"),
+        sources={label: _parse_source(row) for label, row in root.by_label("sources").items()},
+        count=root.integer("count"),
+        companion_count=root.integer("companion_count"),
+        selected_sha256=root.digest("selected_sha256"),
+    )
+    root.finish()
+    return digest
+
+
+def _parse_source(row: Fields) -> SourceDigest:
+    source = SourceDigest(quota=row.integer("quota"), record_ids_sha256=row.digest("record_ids_sha256"))
+    row.finish()
+    return source

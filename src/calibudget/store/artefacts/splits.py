@@ -1,0 +1,188 @@
+"""`splits.parquet`: which records calibrate and which may be selected, with the keys that decided it (paper 2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from calibudget.errors import ArtefactError, InputError
+from calibudget.keys import order_keys
+from calibudget.records import Record, Split
+from calibudget.store.artefacts.fields import open_artefact
+from calibudget.store.artefacts.tables import read_table, write_table
+from calibudget.store.paths import check_labels
+
+SPLITS_NAME: Final = "splits.parquet"
+_SCHEMA: Final = "calibudget.splits/1"
+_COLUMNS: Final = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("record_id", pa.string(), nullable=False),
+        pa.field("role", pa.string(), nullable=False),
+        pa.field("key", pa.binary(32), nullable=False),
+        pa.field("prompt_tokens", pa.int64()),
+        pa.field("response_tokens", pa.int64()),
+    ]
+)
+
+
+class TokenCount(NamedTuple):
+    """Tokens of one record as encoded, after truncation: the prompt's, and the response's with its end token."""
+
+    prompt: int
+    response: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceIds:
+    """One source's ids as `splits.parquet` holds them.
+
+    Attributes:
+        calibration: ids of the calibration split, ascending under the "calibration" key.
+        candidates: ids of the candidate pool, ascending under the "selection" key.
+        tokens: token counts by record id; empty unless counted.
+    """
+
+    calibration: tuple[str, ...]
+    candidates: tuple[str, ...]
+    tokens: Mapping[str, TokenCount]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitIds:
+    """All sources' ids and the seeds of the keys that order them; `splits.parquet`."""
+
+    split_seed: int
+    selection_seed: int
+    sources: Mapping[str, SourceIds]
+
+    @property
+    def pool_sizes(self) -> dict[str, int]:
+        """N_k of each source: its candidates."""
+        return {label: len(ids.candidates) for label, ids in self.sources.items()}
+
+
+#: The role under which each kind of row is keyed, in the order in which the kinds stand.
+_KEYED_AS: Final = {"calibration": "calibration", "candidate": "selection"}
+
+
+class _Row(NamedTuple):
+    source: str
+    record_id: str
+    role: str
+    key: bytes
+    prompt_tokens: int | None
+    response_tokens: int | None
+
+
+def write_splits(
+    path: Path,
+    splits: Iterable[Split],
+    *,
+    split_seed: int,
+    selection_seed: int,
+    tokens: Mapping[str, Mapping[str, TokenCount]] | None = None,
+) -> None:
+    """Write `splits.parquet`, atomically.
+
+    Args:
+        path: the file.
+        splits: one split a source, in any order.
+        split_seed: seed under which the calibration splits were drawn.
+        selection_seed: seed under which candidates will be drawn.
+        tokens: token counts by source and record id, where they were counted.
+
+    Raises:
+        ArtefactError: the file can't be written.
+    """
+    seeds = {"calibration": split_seed, "candidate": selection_seed}
+    rows: list[_Row] = []
+    for split in sorted(splits, key=lambda split: split.source):
+        counts = (tokens or {}).get(split.source, {})
+        for role, records in (("calibration", split.calibration), ("candidate", split.candidates)):
+            rows += _rows(split.source, role, seeds[role], records, counts)
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(_Row._fields)}
+    metadata = {"schema": _SCHEMA, "split_seed": split_seed, "selection_seed": selection_seed}
+    write_table(path, pa.table(columns, schema=_COLUMNS), metadata, dictionary=["source", "role"])
+
+
+def read_splits(path: Path) -> SplitIds:
+    """Read `splits.parquet`, recomputing every key.
+
+    Raises:
+        ArtefactError: the file is missing or damaged, or a column or row isn't what it should be; it is named.
+    """
+    table, metadata = read_table(path, _COLUMNS)
+    fields = open_artefact(metadata, f"{path.name}: schema metadata", _SCHEMA)
+    seeds = {
+        "calibration": fields.integer("split_seed", minimum=None),
+        "candidate": fields.integer("selection_seed", minimum=None),
+    }
+    fields.finish()
+    rows = [_Row(*values) for values in zip(*(column.to_pylist() for column in table.columns), strict=True)]
+    _check_rows(path.name, rows, seeds)
+    sources = {label: _source_ids(list(own)) for label, own in groupby(rows, key=lambda row: row.source)}
+    return SplitIds(split_seed=seeds["calibration"], selection_seed=seeds["candidate"], sources=sources)
+
+
+def _rows(source: str, role: str, seed: int, records: Iterable[Record], counts: Mapping[str, TokenCount]) -> list[_Row]:
+    key = order_keys(_KEYED_AS[role], seed, source)
+    rows = [
+        _Row(source, record.record_id, role, key(record.record_id), *counts.get(record.record_id, (None, None)))
+        for record in records
+    ]
+    return sorted(rows, key=lambda row: row.key)
+
+
+def _check_rows(name: str, rows: Sequence[_Row], seeds: Mapping[str, int]) -> None:
+    key_of = cache(lambda source, role: order_keys(_KEYED_AS[role], seeds[role], source))
+    seen: set[tuple[str, str]] = set()
+    place: tuple[str, str, bytes] = ("", "", b"")
+    for number, row in enumerate(rows, start=1):
+        fault = _row_fault(row)
+        if fault is None and (row.source, row.record_id) in seen:
+            fault = ("record_id", f"{row.record_id!r} stands twice in the source {row.source!r}")
+        if fault is None and row.key != key_of(row.source, row.role)(row.record_id):
+            fault = ("key", f"isn't the key of {row.record_id!r} in its role")
+        if fault is None and (row.source, row.role, row.key) <= place:
+            fault = ("key", "rows must ascend by source, role and key")
+        if fault is not None:
+            raise ArtefactError(f"{name}: row {number}, column {fault[0]!r}: {fault[1]}")
+        seen.add((row.source, row.record_id))
+        place = (row.source, row.role, row.key)
+    try:
+        check_labels(sorted({row.source for row in rows}))
+    except InputError as error:
+        raise ArtefactError(f"{name}: column 'source': {error}") from error
+
+
+def _row_fault(row: _Row) -> tuple[str, str] | None:
+    if row.role not in _KEYED_AS:
+        return "role", f"must be 'calibration' or 'candidate', not {row.role!r}"
+    if not row.record_id:
+        return "record_id", "is empty"
+    if (row.prompt_tokens is None) != (row.response_tokens is None):
+        return "prompt_tokens", "prompt and response tokens are counted together or not at all"
+    if row.prompt_tokens is not None and row.prompt_tokens < 0:
+        return "prompt_tokens", "is negative"
+    if row.response_tokens is not None and row.response_tokens < 1:
+        return "response_tokens", "must be at least 1"
+    return None
+
+
+def _source_ids(rows: Sequence[_Row]) -> SourceIds:
+    return SourceIds(
+        calibration=tuple(row.record_id for row in rows if row.role == "calibration"),
+        candidates=tuple(row.record_id for row in rows if row.role == "candidate"),
+        tokens={
+            row.record_id: TokenCount(row.prompt_tokens, row.response_tokens)
+            for row in rows
+            if row.prompt_tokens is not None and row.response_tokens is not None
+        },
+    )
