@@ -1,0 +1,97 @@
+import errno
+import os
+
+import pytest
+
+from calibudget.errors import ArtefactError
+from calibudget.store import atomic
+from calibudget.store.atomic import atomic_file, clean_stale, write_atomic
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_a_file_is_created_and_replaced(tmp_path):
+    write_atomic(tmp_path / "a", b"one")
+    write_atomic(tmp_path / "a", b"two")
+    assert (tmp_path / "a").read_bytes() == b"two"
+    assert names(tmp_path) == ["a"]
+
+
+def test_the_usual_permissions_apply(tmp_path):
+    write_atomic(tmp_path / "ours", b"")
+    (tmp_path / "theirs").write_bytes(b"")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "theirs").stat().st_mode
+
+
+def test_an_error_in_the_block_leaves_the_old_file_and_nothing_else(tmp_path):
+    write_atomic(tmp_path / "a", b"old")
+
+    def interrupted():
+        with atomic_file(tmp_path / "a") as handle:
+            handle.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_link_is_replaced_not_followed(tmp_path):
+    (tmp_path / "outside").write_bytes(b"mine")
+    (tmp_path / "a").symlink_to(tmp_path / "outside")
+    write_atomic(tmp_path / "a", b"new")
+    assert (tmp_path / "outside").read_bytes() == b"mine"
+    assert not (tmp_path / "a").is_symlink()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_full_disk_at_the_flush_leaves_nothing_half_written(tmp_path, monkeypatch, code):
+    write_atomic(tmp_path / "a", b"old")
+
+    def full(descriptor):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(atomic.os, "fsync", full)
+    with pytest.raises(ArtefactError, match=r"can't be written: .*nothing was changed"):
+        write_atomic(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_full_disk_in_the_middle_of_writing_leaves_nothing(tmp_path):
+    resource = pytest.importorskip("resource")
+    signal = pytest.importorskip("signal")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+        with pytest.raises(ArtefactError, match="too large"):
+            write_atomic(tmp_path / "a", b"x" * 200_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert names(tmp_path) == []
+
+
+def test_another_os_error_of_the_block_stays_what_it_is(tmp_path):
+    with pytest.raises(FileNotFoundError), atomic_file(tmp_path / "a"):
+        (tmp_path / "missing").read_bytes()
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("target", ["missing/a", "taken"])
+def test_a_place_that_takes_no_file_is_an_artefact_error(tmp_path, target):
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(ArtefactError, match="can't be written"):
+        write_atomic(tmp_path / target, b"x")
+    assert names(tmp_path) == ["taken"]
+
+
+def test_stale_files_go_and_others_stay(tmp_path):
+    for name in (".calibudget-0123.tmp", ".calibudget.lock", "a.tmp", "b"):
+        (tmp_path / name).write_bytes(b"")
+    assert clean_stale(tmp_path) == [".calibudget-0123.tmp"]
+    assert names(tmp_path) == [".calibudget.lock", "a.tmp", "b"]

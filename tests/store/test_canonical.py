@@ -1,0 +1,102 @@
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibudget.errors import ArtefactError, InputError
+from calibudget.store.canonical import canonical_json, is_sealed, loads_object, read_object, sealed, sha256_hex
+
+TEXT = st.text(st.sampled_from('aé\u2028\ufb33😀\\"\n\x00'), max_size=4)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.floats(-(2.0**53) + 1, 2.0**53 - 1)  # a larger double is written as an integer that Python reads as one
+    | TEXT
+)
+VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(TEXT, SCALARS, max_size=3)
+
+
+def test_canonical_form_sorts_keys_by_utf16_and_shortens_numbers():
+    # RFC 8785 3.2.3: a supplementary character sorts below U+FB33, though its code point is larger.
+    assert canonical_json({"\ufb33": 1, "\U0001f600": 2, "a": 1e21, "b": 3.0}) == (
+        '{"a":1e+21,"b":3,"\U0001f600":2,"\ufb33":1}'.encode()
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [math.nan, math.inf, [-math.inf], 2**53, "\ud800", {"\ud800": 1}, {1: 2}, b"bytes", {1, 2}],
+)
+def test_values_without_a_canonical_form_are_refused(value):
+    with pytest.raises(InputError):
+        canonical_json(value)
+
+
+def test_endless_nesting_is_refused():
+    value: list = []
+    value.append(value)
+    with pytest.raises(InputError, match="nested too deeply"):
+        canonical_json(value)
+
+
+@settings(deadline=None)
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_double_comes_back_bit_for_bit(number):
+    assert float(json.loads(canonical_json(number))) == number
+
+
+@settings(deadline=None)
+@given(st.dictionaries(TEXT, VALUES, max_size=4))
+def test_objects_survive_the_round_trip(value):
+    assert loads_object(canonical_json(value), "x.json") == value
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b'{"a":1,"a":2}', "'a' is given twice"),
+        (b'{"b":{"a":1,"a":1}}', "'a' is given twice"),
+        (b"[1]", "root must be an object, not list"),
+        (b"null", "root must be an object"),
+        (b'{"a":NaN}', "NaN"),
+        (b'{"a":-Infinity}', "-Infinity"),
+        (b'{"a":1e999}', "1e999"),
+        (b'{"a":"\xff"}', "utf-8"),
+        (b"\xef\xbb\xbf{}", "BOM"),
+        (b'{"a":"\\ud800"}', "lone surrogate"),
+        (b'{"a":' + b"[" * 100_000, "nested too deeply"),
+        (b'{"a":' + b"1" * 5_000 + b"}", "digits"),
+        (b'{"a":1', "line 1 column"),
+        (b'{"a":1}x', "Extra data"),
+        (b"", "line 1 column 1"),
+    ],
+)
+def test_json_that_readers_disagree_about_is_refused_by_name(data, said):
+    with pytest.raises(ArtefactError, match=r"^x\.json: ") as caught:
+        loads_object(data, "x.json")
+    assert said in str(caught.value)
+
+
+def test_a_paired_surrogate_is_a_character_and_a_long_integer_stays_exact():
+    assert loads_object(b'{"a":"\\ud83d\\ude00","n":9007199254740993}', "x") == {"a": "😀", "n": 9007199254740993}
+
+
+def test_a_missing_file_is_an_artefact_error(tmp_path):
+    with pytest.raises(ArtefactError, match=r"gone\.json: can't be read: No such file"):
+        read_object(tmp_path / "gone.json")
+
+
+def test_the_seal_notices_every_edit():
+    value = sealed({"a": 1, "b": {"c": [0.5, 1e17]}}, "seal")
+    again = loads_object(canonical_json(value), "x")
+    assert value["seal"] == sha256_hex(b'{"a":1,"b":{"c":[0.5,100000000000000000]}}')
+    assert is_sealed(value, "seal")
+    assert is_sealed(again, "seal")
+    assert not is_sealed({**value, "a": 2}, "seal")
+    assert not is_sealed({**value, "extra": None}, "seal")
+    assert not is_sealed({**value, "seal": "0" * 64}, "seal")
+    assert not is_sealed({"a": 1}, "seal")
+    assert not is_sealed({**value, "a": 10**400}, "seal")

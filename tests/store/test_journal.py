@@ -1,0 +1,130 @@
+import errno
+import os
+
+import pytest
+
+from calibudget.errors import ArtefactError, InputError
+from calibudget.store import journal as journal_module
+from calibudget.store.journal import Journal
+
+HEADER = {"recipe": "r", "model": {"sha256": "m"}}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "scores.journal"
+
+
+def entries(path):
+    with Journal.open(path, HEADER) as journal:
+        return journal.entries
+
+
+def write(path, *items):
+    with Journal.open(path, HEADER) as journal:
+        for item in items:
+            journal.append(item)
+
+
+def test_entries_come_back_in_order(path):
+    write(path, {"batch": 0, "nll": [0.1, 1e-7]}, {"batch": 1, "text": "é\n"})
+    write(path, {"batch": 2})
+    assert entries(path) == ({"batch": 0, "nll": [0.1, 1e-7]}, {"batch": 1, "text": "é\n"}, {"batch": 2})
+
+
+def test_a_new_journal_has_no_entries_and_its_header_on_the_disk(path):
+    assert entries(path) == ()
+    assert path.read_bytes().endswith(b'{"model":{"sha256":"m"},"recipe":"r"}\n')
+
+
+def test_another_header_is_refused_and_nothing_is_changed(path):
+    write(path, {"a": 1})
+    before = path.read_bytes()
+    with pytest.raises(ArtefactError, match="belongs to another run"):
+        Journal.open(path, {**HEADER, "recipe": "other"})
+    assert path.read_bytes() == before
+
+
+def test_every_torn_tail_is_cut_and_writing_goes_on(path):
+    write(path, {"a": 1}, {"b": 2})
+    whole = path.read_bytes()
+    first = whole.index(b"\n", whole.index(b"\n") + 1) + 1
+    for end in range(first, len(whole)):
+        path.write_bytes(whole[:end])
+        with Journal.open(path, HEADER) as journal:
+            assert journal.entries == ({"a": 1},)
+            assert journal.discarded == end - first
+            journal.append({"b": 2})
+        assert path.read_bytes() == whole
+
+
+def test_any_flipped_byte_cuts_the_journal_there_or_refuses_its_header(path):
+    items = ({"a": 1}, {"b": 2}, {"c": 3})
+    write(path, *items)
+    whole = path.read_bytes()
+    starts = [0, *(i + 1 for i, byte in enumerate(whole) if byte == ord("\n"))]
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x01
+        path.write_bytes(bytes(damaged))
+        if position < starts[1]:
+            with pytest.raises(ArtefactError, match=r"header is damaged|another run"):
+                Journal.open(path, HEADER)
+        else:
+            kept = sum(position >= start for start in starts[2:])
+            assert entries(path) == items[:kept]
+
+
+def test_lines_that_were_reordered_or_dropped_are_not_trusted(path):
+    write(path, {"a": 1}, {"b": 2}, {"c": 3})
+    header, a, b, c = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(header + b + a + c)
+    assert entries(path) == ()
+    path.write_bytes(header + a + c)
+    assert entries(path) == ({"a": 1},)
+
+
+def test_an_empty_file_is_refused_with_the_way_out(path):
+    path.write_bytes(b"")
+    with pytest.raises(ArtefactError, match="delete the file"):
+        Journal.open(path, HEADER)
+
+
+def test_a_full_disk_leaves_the_journal_as_it_was(path, monkeypatch):
+    write(path, {"a": 1})
+    before = path.read_bytes()
+    with Journal.open(path, HEADER) as journal:
+        real = os.write
+
+        def full(descriptor, data):
+            real(descriptor, bytes(data)[:7])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(journal_module.os, "write", full)
+        with pytest.raises(ArtefactError, match="No space left"):
+            journal.append({"b": 2})
+        monkeypatch.undo()
+        assert path.read_bytes() == before
+        journal.append({"b": 2})
+    assert entries(path) == ({"a": 1}, {"b": 2})
+
+
+def test_an_entry_without_a_canonical_form_is_refused_and_nothing_is_written(path):
+    with Journal.open(path, HEADER) as journal:
+        before = path.read_bytes()
+        with pytest.raises(InputError):
+            journal.append({"nll": float("nan")})
+        assert path.read_bytes() == before
+
+
+def test_a_closed_journal_takes_nothing(path):
+    journal = Journal.open(path, HEADER)
+    journal.close()
+    journal.close()
+    with pytest.raises(ArtefactError, match="closed"):
+        journal.append({"a": 1})
+
+
+def test_a_directory_in_its_place_is_an_artefact_error(tmp_path):
+    with pytest.raises(ArtefactError, match="can't be read"):
+        Journal.open(tmp_path, HEADER)

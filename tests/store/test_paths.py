@@ -1,0 +1,54 @@
+import pytest
+
+from calibudget.errors import InputError
+from calibudget.store import check_labels, confined
+
+
+@pytest.mark.parametrize("relative", ["a", "a/b.json", "./a", "a..b", "ünï", "a b"])
+def test_paths_below_the_root_are_given_back(tmp_path, relative):
+    assert confined(tmp_path, relative) == tmp_path / relative
+
+
+@pytest.mark.parametrize(
+    "relative",
+    ["", "/etc/passwd", "..", "a/../../b", "a/..", "..\\b", "C:\\x", "C:x", "\\\\host\\share", "\\x", "a\0b"],
+)
+def test_paths_that_could_leave_the_root_are_refused(tmp_path, relative):
+    with pytest.raises(InputError, match="below"):
+        confined(tmp_path, relative)
+
+
+def test_a_link_out_of_the_root_is_refused_unless_asked_for(tmp_path):
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "out").symlink_to(tmp_path)
+    (root / "in").symlink_to(root)
+    with pytest.raises(InputError, match="symbolic link"):
+        confined(root, "out/x")
+    assert confined(root, "in/x") == root / "in" / "x"
+    assert confined(root, "out/x", follow_symlinks=True) == root / "out" / "x"
+    with pytest.raises(InputError):
+        confined(root, "../x", follow_symlinks=True)
+
+
+def test_ordinary_labels_pass():
+    check_labels(["boolq", "Social IQa", "gsm8k-v1.1", "数学", "a=b", "arc_easy"])
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["", " a", "a ", ".a", "a/b", "a\\b", "a..b", "..", "a\nb", "a\tb", "a\0b", "a\u200bb", "a\u202eb", "\ud800"],
+)
+def test_labels_that_cant_name_a_file_or_a_row_are_refused(label):
+    with pytest.raises(InputError, match="the source label"):
+        check_labels(["fine", label])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("BoolQ", "boolq"), ("é", "e\u0301"), ("straße", "STRASSE"), ("a", "a"), ("É", "e\u0301")]
+)
+def test_labels_that_only_case_or_form_parts_are_refused_together(one, other):
+    check_labels([one])
+    check_labels([other])
+    with pytest.raises(InputError, match="differ only by case or Unicode form"):
+        check_labels([one, "between", other])

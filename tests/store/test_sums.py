@@ -1,0 +1,125 @@
+import hashlib
+
+import pytest
+
+from calibudget.errors import ArtefactError, InputError
+from calibudget.store import SUMS_NAME, check_sums, file_digest, read_sums, write_sums
+from calibudget.store.sums import Difference
+
+
+@pytest.fixture
+def directory(tmp_path):
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "b.json").write_bytes(b"{}")
+    (tmp_path / "adapter" / "weights").write_bytes(b"\0" * 100)
+    (tmp_path / "Z").write_bytes(b"")
+    write_sums(tmp_path, ["b.json", "adapter/weights", "Z"])
+    return tmp_path
+
+
+def said(directory):
+    return [str(difference) for difference in check_sums(directory)]
+
+
+def test_the_file_is_path_bytes_digest_sorted_by_path(directory):
+    expected = [("Z", b""), ("adapter/weights", b"\0" * 100), ("b.json", b"{}")]
+    assert (directory / SUMS_NAME).read_text() == "".join(
+        f"{name}\t{len(data)}\t{hashlib.sha256(data).hexdigest()}\n" for name, data in expected
+    )
+
+
+def test_an_untouched_directory_has_no_differences(directory):
+    assert check_sums(directory) == []
+    assert read_sums(directory)["b.json"] == file_digest(directory / "b.json")
+
+
+def test_changes_are_named(directory):
+    (directory / "b.json").write_bytes(b"[]")
+    (directory / "Z").unlink()
+    (directory / "adapter" / "weights").write_bytes(b"\0" * 99)
+    (directory / "adapter" / "new").write_bytes(b"")
+    found = check_sums(directory)
+    assert [(difference.file, difference.field) for difference in found] == [
+        ("Z", ""),
+        ("adapter/weights", "bytes"),
+        ("b.json", "sha256"),
+        ("adapter/new", ""),
+    ]
+    assert str(found[1]) == "adapter/weights: bytes: expected 100, found 99"
+    assert "No such file" in said(directory)[0]
+
+
+def test_links_are_differences_wherever_they_lead(directory, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "b.json").write_bytes(b"{}")
+    (directory / "b.json").unlink()
+    (directory / "b.json").symlink_to(directory / "copy.json")
+    (directory / "copy.json").write_bytes(b"{}")
+    (directory / "tree").symlink_to(outside)
+    assert [difference.file for difference in check_sums(directory)] == ["b.json", "copy.json", "tree"]
+    assert "symbolic link" in said(directory)[0]
+    (directory / "b.json").unlink()
+    (directory / "b.json").symlink_to(outside / "b.json")
+    assert "leads out" in said(directory)[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "b.json\t2\tABC\n",
+        "b.json\t02\t" + "0" * 64 + "\n",
+        "b.json 2 " + "0" * 64 + "\n",
+        "b.json\t2\t" + "0" * 64,
+        "b\t2\t" + "0" * 64 + "\na\t2\t" + "0" * 64 + "\n",
+        "a\t2\t" + "0" * 64 + "\na\t2\t" + "0" * 64 + "\n",
+        "b.json\t2\t" + "0" * 64 + "\n\n",
+        "b.json\t2\t" + "0" * 64 + "\r\n",
+    ],
+)
+def test_a_sums_file_that_isnt_ours_is_one_difference(directory, text):
+    (directory / SUMS_NAME).write_text(text, newline="")
+    assert [difference.file for difference in check_sums(directory)] == [SUMS_NAME]
+
+
+def test_a_sums_file_that_is_missing_or_no_text_is_one_difference(directory):
+    (directory / SUMS_NAME).write_bytes(b"\xff\n")
+    assert "UTF-8" in said(directory)[0]
+    (directory / SUMS_NAME).unlink()
+    assert check_sums(directory)[0].file == SUMS_NAME
+
+
+def test_a_path_that_climbs_out_is_a_difference_not_a_read(directory):
+    (directory / SUMS_NAME).write_text(f"../secret\t2\t{'0' * 64}\n")
+    assert "must not climb" in said(directory)[0]
+
+
+def test_every_flipped_byte_of_the_sums_is_noticed(directory):
+    path = directory / SUMS_NAME
+    data = path.read_bytes()
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 0x01
+        path.write_bytes(bytes(damaged))
+        assert check_sums(directory), position
+    path.write_bytes(data)
+    assert check_sums(directory) == []
+
+
+def test_what_cant_be_bound_is_refused(directory):
+    (directory / "link").symlink_to(directory / "b.json")
+    (directory / "a\tb").write_bytes(b"")
+    with pytest.raises(ArtefactError, match="symbolic link"):
+        write_sums(directory, ["link"])
+    with pytest.raises(ArtefactError, match="regular file"):
+        write_sums(directory, ["adapter"])
+    with pytest.raises(ArtefactError, match="tab"):
+        write_sums(directory, ["a\tb"])
+    with pytest.raises(ArtefactError, match="twice"):
+        write_sums(directory, ["Z", "Z"])
+    with pytest.raises(InputError, match="climb"):
+        write_sums(directory, ["../x"])
+
+
+def test_a_difference_reads_as_a_line():
+    whole = Difference(file="a", field="", expected="x", found="y")
+    assert str(whole) == "a: expected x, found y"
