@@ -1,1 +1,44 @@
-"""Everything about models and tokens: loading, templates, encoding, forward and greedy decoding."""
+"""Everything about models and tokens: finding and loading a model, one encoding, the packed forward, greedy decoding.
+
+Names are loaded on first use, so importing this package imports neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from calibudget.lm.encoding import Encoded, Encoder, Template
+    from calibudget.lm.loading import LanguageModel, load_model, load_tokenizer
+    from calibudget.lm.resolve import EMBEDDED, ModelSource, resolve_model
+
+_HOMES = {
+    "EMBEDDED": "resolve",
+    "ModelSource": "resolve",
+    "resolve_model": "resolve",
+    "LanguageModel": "loading",
+    "load_model": "loading",
+    "load_tokenizer": "loading",
+    "Encoded": "encoding",
+    "Encoder": "encoding",
+    "Template": "encoding",
+}
+
+__all__ = [
+    "EMBEDDED",
+    "Encoded",
+    "Encoder",
+    "LanguageModel",
+    "ModelSource",
+    "Template",
+    "load_model",
+    "load_tokenizer",
+    "resolve_model",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(import_module(f"calibudget.lm.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,1 +1,44 @@
-"""The calibration pass: one mean NLL and one parsed greedy answer per calibration record."""
+"""Scoring calibration records: a scorer protocol, a fake and a local scorer, resumable measuring, and the scores.
+
+Names are loaded on first use, so importing this package, or using the fake scorer, imports no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from calibudget.scoring.fake import FakeScorer
+    from calibudget.scoring.items import CalibrationItem, Measurement, Scorer
+    from calibudget.scoring.local import LocalScorer
+    from calibudget.scoring.measuring import Progress, measure_all
+    from calibudget.scoring.scores import to_scores
+
+_HOMES = {
+    "CalibrationItem": "items",
+    "Measurement": "items",
+    "Scorer": "items",
+    "FakeScorer": "fake",
+    "LocalScorer": "local",
+    "Progress": "measuring",
+    "measure_all": "measuring",
+    "to_scores": "scores",
+}
+
+__all__ = [
+    "CalibrationItem",
+    "FakeScorer",
+    "LocalScorer",
+    "Measurement",
+    "Progress",
+    "Scorer",
+    "measure_all",
+    "to_scores",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(import_module(f"calibudget.scoring.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,227 @@
+"""Attention over sequences laid end to end, and over ragged cached ones, inside transformers' own models.
+
+transformers lets an attention function be registered by name; everything else of a model (projections, positions,
+norms, experts) stays its own code. The function here asks the layout that is in force for the answer: `Packed`
+while prompts and responses are read, `Ragged` while tokens are generated.
+
+Shapes: B sequences, T tokens laid end to end, H query heads, G key/value heads, D head size, L cached positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - the name that every torch program uses
+
+#: Name under which the function stands in transformers' registry.
+ATTENTION: Final = "calibudget"
+
+
+class Layout(Protocol):
+    """How the tokens of one forward lie, and so which of them each may see."""
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
+        """Attention output (B, T, H, D) of query (B, H, T, D) over key and value (B, G, T, D)."""
+        ...
+
+
+class Bounds:
+    """A layer's own attention settings: scale, sliding window (tokens seen, itself included) and score soft cap."""
+
+    __slots__ = ("scale", "softcap", "window")
+
+    def __init__(self, scale: float | None, window: int | None, softcap: float | None) -> None:
+        self.scale = scale
+        self.window = window
+        self.softcap = softcap
+
+
+_LAYOUT: ContextVar[Layout] = ContextVar("calibudget_attention_layout")
+
+
+@contextmanager
+def attending(model: Any, layout: Layout) -> Iterator[None]:
+    """While the block runs, the model's attention is this module's, over the given layout."""
+    _register()
+    before = model.config._attn_implementation
+    token = _LAYOUT.set(layout)
+    model.set_attn_implementation(ATTENTION)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+        _LAYOUT.reset(token)
+
+
+def _register() -> None:
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION, _attention)
+
+
+def _attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    unknown = sorted(name for name in ("s_aux", "position_bias", "head_mask") if others.get(name) is not None)
+    if unknown or attention_mask is not None:
+        raise NotImplementedError(f"attention with {', '.join(unknown) or 'a mask of its own'}")
+    bounds = Bounds(scaling, sliding_window, softcap)
+    return _LAYOUT.get().attend(module.layer_idx, query, key, value, bounds), None
+
+
+class Packed:
+    """Sequences end to end in one row, the first of them a prefix that every other one continues.
+
+    Attributes:
+        starts: first token of each part; part 0 is the shared prefix (which may be empty).
+        lengths: tokens of each part.
+        keys: per layer the keys of all tokens, shape (G, T, D); `values` likewise.
+    """
+
+    def __init__(self, lengths: list[int], device: torch.device) -> None:
+        self.lengths = lengths
+        self.starts = [sum(lengths[:i]) for i in range(len(lengths))]
+        self.keys: dict[int, Tensor] = {}
+        self.values: dict[int, Tensor] = {}
+        self._device = device
+        self._masks: dict[tuple[int, int, int | None], Tensor] = {}
+
+    @property
+    def prefix(self) -> int:
+        """Tokens of the shared prefix."""
+        return self.lengths[0]
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
+        """See `Layout`; B is 1."""
+        self.keys[layer], self.values[layer] = key[0], value[0]
+        output = torch.empty_like(query)
+        for part, (start, length) in enumerate(zip(self.starts, self.lengths, strict=True)):
+            if length:
+                own = slice(start, start + length)
+                output[:, :, own] = _attend(
+                    query[:, :, own],
+                    self._seen(key, part),
+                    self._seen(value, part),
+                    self._mask(length, self.prefix if part else 0, bounds.window),
+                    bounds,
+                )
+        return output.transpose(1, 2)
+
+    def sequence(self, layer: int, part: int) -> tuple[Tensor, Tensor]:
+        """Keys and values (G, length, D) of a whole sequence, the prefix included."""
+        return self._seen(self.keys[layer], part), self._seen(self.values[layer], part)
+
+    def _seen(self, states: Tensor, part: int) -> Tensor:
+        own = states[..., self.starts[part] : self.starts[part] + self.lengths[part], :]
+        return own if part == 0 or not self.prefix else torch.cat([states[..., : self.prefix, :], own], dim=-2)
+
+    def _mask(self, length: int, before: int, window: int | None) -> Tensor | None:
+        """What each of `length` tokens sees of itself and `before` earlier ones; None is plain causal."""
+        narrow = window is not None and window < before + length
+        if not narrow and not before:
+            return None
+        key = (length, before, window if narrow else None)
+        if key not in self._masks:
+            seen = torch.ones(length, before + length, dtype=torch.bool, device=self._device).tril(before)
+            self._masks[key] = seen.triu(before - window + 1) if narrow and window is not None else seen
+        return self._masks[key]
+
+
+class Ragged:
+    """One new token for each of B sequences, over their cached keys and values.
+
+    Attributes:
+        lengths: positions already cached of each sequence, shape (B,), int64.
+        keys: per layer, shape (B, G, L, D), valid up to each sequence's length; `values` likewise.
+    """
+
+    def __init__(self, keys: dict[int, Tensor], values: dict[int, Tensor], lengths: Tensor) -> None:
+        self.keys = keys
+        self.values = values
+        self.lengths = lengths
+        self._masks: dict[int | None, Tensor] = {}
+
+    @property
+    def room(self) -> int:
+        """Positions that the cache can hold."""
+        return next(iter(self.keys.values())).shape[2]
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
+        """See `Layout`; T is 1."""
+        rows = torch.arange(len(self.lengths), device=self.lengths.device)
+        self.keys[layer][rows, :, self.lengths] = key[:, :, 0]
+        self.values[layer][rows, :, self.lengths] = value[:, :, 0]
+        batch, heads, _, size = query.shape
+        groups = key.shape[1]
+        grouped = query.reshape(batch, groups, heads // groups, size)
+        output = _attend(grouped, self.keys[layer], self.values[layer], self._mask(bounds.window), bounds)
+        return output.reshape(batch, 1, heads, size)
+
+    def advance(self) -> None:
+        """Count the token that the last forward cached."""
+        self.lengths += 1
+        self._masks.clear()
+
+    def keep(self, rows: Tensor) -> None:
+        """Leave only the given rows, shape (B',), int64."""
+        self.lengths = self.lengths[rows]
+        self._masks.clear()
+        for states in (self.keys, self.values):
+            for layer in states:
+                states[layer] = states[layer][rows]
+
+    def widen(self, room: int) -> None:
+        """Make room for more positions."""
+        for states in (self.keys, self.values):
+            for layer, old in states.items():
+                states[layer] = F.pad(old, (0, 0, 0, room - old.shape[2]))
+
+    def _mask(self, window: int | None) -> Tensor:
+        if window not in self._masks:
+            places = torch.arange(self.room, device=self.lengths.device)
+            newest = self.lengths[:, None]
+            seen = places <= newest
+            self._masks[window] = (seen if window is None else seen & (places > newest - window))[:, None, None]
+        return self._masks[window]
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, bounds: Bounds) -> Tensor:
+    """Attention of (B, H, T, D) over (B, G, S, D); without a mask it is causal over equal lengths."""
+    if bounds.softcap is not None:
+        return _softcapped(query, key, value, mask, bounds.scale, bounds.softcap)
+    return F.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=bounds.scale,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+
+
+def _softcapped(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None, softcap: float
+) -> Tensor:
+    repeats = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(repeats, dim=1), value.repeat_interleave(repeats, dim=1)
+    scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    scores = torch.tanh(scores / softcap) * softcap
+    if mask is None:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    weights = scores.masked_fill(~mask, float("-inf")).softmax(dim=-1, dtype=torch.float32)
+    return weights.to(query.dtype) @ value

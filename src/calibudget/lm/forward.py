@@ -1,0 +1,158 @@
+"""One teacher-forced forward of many examples, without padding, with logits at response positions only.
+
+It gives each example's NLL, how far greedy decoding would follow the reference, and the keys and values from which
+decoding goes on. What examples have in common at their beginning is computed once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from calibudget.lm.attention import Packed, attending
+from calibudget.lm.encoding import Encoded
+
+#: Rows of logits that are turned to float32 at once.
+_CHUNK: Final = 256
+_ATTENTION_LAYERS: Final = frozenset({"full_attention", "sliding_attention"})
+#: Kinds of rotary position whose angles depend on the longest sequence of the batch.
+_LENGTH_DEPENDENT: Final = frozenset({"dynamic", "longrope"})
+#: A packed model's log-probabilities differ from its own plain forward by rounding only; contamination is far above.
+_TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.05}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeacherForced:
+    """What one forward says of one example.
+
+    Attributes:
+        nll: mean negative log-likelihood of the response tokens, nats; NaN if the model gives one that isn't finite.
+        agreed: leading response tokens that equal the model's own first choice.
+        next_id: the first choice where it first differs; None when every token agrees.
+    """
+
+    nll: float
+    agreed: int
+    next_id: int | None
+
+
+@torch.inference_mode()
+def teacher_forced(model: Any, examples: Sequence[Encoded]) -> tuple[list[TeacherForced], Packed]:
+    """Read all examples in one forward.
+
+    Args:
+        model: a model for which `can_pack` holds.
+        examples: at least one; each with a prompt of at least one token.
+
+    Returns:
+        One result an example, and the layout that holds keys and values; example i is its part i + 1.
+    """
+    device = model.device
+    prefix = _shared_prefix(examples)
+    inputs = [(example.prompt_ids + example.response_ids[:-1])[prefix:] for example in examples]
+    layout = Packed([prefix, *(len(ids) for ids in inputs)], device)
+    ids = torch.tensor([[*examples[0].prompt_ids[:prefix], *(i for part in inputs for i in part)]], device=device)
+    places = [*range(prefix), *(prefix + i for part in inputs for i in range(len(part)))]
+    rows = [
+        start + len(example.prompt_ids) - prefix - 1 + i
+        for example, start in zip(examples, layout.starts[1:], strict=True)
+        for i in range(len(example.response_ids))
+    ]
+    with attending(model, layout):
+        logits = model(
+            input_ids=ids,
+            position_ids=torch.tensor([places], device=device),
+            use_cache=False,
+            logits_to_keep=torch.tensor(rows, device=device),
+        ).logits[0]
+    targets = torch.tensor([i for example in examples for i in example.response_ids], device=device)
+    return _read_off(logits, targets, [len(example.response_ids) for example in examples]), layout
+
+
+def _shared_prefix(examples: Sequence[Encoded]) -> int:
+    """Tokens that all prompts begin with; every prompt keeps at least one token of its own."""
+    if len(examples) < 2:
+        return 0
+    shortest = min(len(example.prompt_ids) for example in examples) - 1
+    first, last = (pick(example.prompt_ids[:shortest] for example in examples) for pick in (min, max))
+    return next((i for i in range(shortest) if first[i] != last[i]), shortest)
+
+
+def _read_off(logits: Tensor, targets: Tensor, lengths: list[int]) -> list[TeacherForced]:
+    """Per-example results of logits (rows, V) and targets (rows,), rows parted by `lengths`."""
+    losses, choices = [], []
+    for start in range(0, len(targets), _CHUNK):
+        scores = logits[start : start + _CHUNK].float()
+        wanted = targets[start : start + _CHUNK, None]
+        losses.append(scores.logsumexp(dim=-1) - scores.gather(1, wanted)[:, 0])
+        choices.append(scores.argmax(dim=-1))
+    loss = torch.cat(losses).double().tolist()
+    choice = torch.cat(choices).tolist()
+    wanted_ids = targets.tolist()
+    results, start = [], 0
+    for length in lengths:
+        own = slice(start, start + length)
+        results.append(_result(loss[own], choice[own], wanted_ids[own]))
+        start += length
+    return results
+
+
+def _result(losses: list[float], choices: list[int], targets: list[int]) -> TeacherForced:
+    agreed = next((i for i, pair in enumerate(zip(choices, targets, strict=True)) if pair[0] != pair[1]), len(targets))
+    return TeacherForced(
+        nll=math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan,
+        agreed=agreed,
+        next_id=choices[agreed] if agreed < len(targets) else None,
+    )
+
+
+def can_pack(model: Any) -> bool:
+    """Whether a model may be read packed: its code allows it, and a probe agrees with its plain forward.
+
+    Models with layers other than attention (recurrent, convolutional), with attention biases or sinks, or whose
+    positions depend on the longest sequence are read one example at a time instead.
+    """
+    config = model.config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, dict)}
+    fits = (
+        getattr(model, "_supports_attention_backend", False)
+        and not model.config.is_encoder_decoder
+        and "logits_to_keep" in inspect.signature(model.forward).parameters
+        and set(getattr(config, "layer_types", None) or ()) <= _ATTENTION_LAYERS
+        and not kinds & _LENGTH_DEPENDENT
+    )
+    return fits and _probe_agrees(model)
+
+
+@torch.inference_mode()
+def _probe_agrees(model: Any) -> bool:
+    """Read three short sequences packed and plainly; NLLs must be the same but for rounding."""
+    vocabulary = model.get_input_embeddings().num_embeddings
+    ids = [(7 * i * i + 11 * i + 3) % vocabulary for i in range(36)]
+    examples = [
+        Encoded(prompt_ids=(*ids[:4], *ids[start : start + 4]), response_ids=tuple(ids[start + 4 : start + 10]))
+        for start in (4, 15, 26)
+    ]
+    try:
+        packed = [result.nll for result in teacher_forced(model, examples)[0]]
+    except (NotImplementedError, TypeError, AttributeError, KeyError, RuntimeError):
+        return False
+    plain = [plain_forward(model, example).nll for example in examples]
+    tolerance = _TOLERANCE.get(model.dtype, 0.05)
+    return all(abs(one - other) <= tolerance for one, other in zip(packed, plain, strict=True))
+
+
+@torch.inference_mode()
+def plain_forward(model: Any, example: Encoded) -> TeacherForced:
+    """`teacher_forced` of one example through the model's own, unchanged attention."""
+    ids = torch.tensor([example.prompt_ids + example.response_ids[:-1]], device=model.device)
+    logits = model(input_ids=ids, use_cache=False).logits[0, len(example.prompt_ids) - 1 :]
+    targets = torch.tensor(example.response_ids, device=model.device)
+    return _read_off(logits, targets, [len(targets)])[0]

@@ -1,0 +1,207 @@
+"""Scoring with a model in this process: one forward an example, decoding only where that doesn't settle the answer.
+
+Greedy decoding follows the reference response as long as the model's first choice equals the reference token, which
+the forward that gives the NLL tells at once. So an example that agrees to its end token is answered already; the
+others are decoded from the first disagreement on, over the keys and values which that forward left. The parsed
+answer is that of plain greedy decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import torch
+
+from calibudget.errors import ScoringError
+from calibudget.lm.attention import Packed
+from calibudget.lm.decode import Continuation, continue_greedily
+from calibudget.lm.encoding import Encoded, Encoder, Template
+from calibudget.lm.forward import TeacherForced, can_pack, plain_forward, teacher_forced
+from calibudget.lm.loading import LanguageModel
+from calibudget.scoring.batching import Load, cut, plan_batches
+from calibudget.scoring.items import CalibrationItem, Measurement
+from calibudget.tasks import PARSER_VERSION, AnswerSpec, answer_is_final
+
+#: Most new tokens by answer kind; `exact` may use as many as the reference has and a few more, since a longer
+#: text can't be equal to it.
+_LIMITS: Final = {"choice": 32, "true_false": 32, "number": 512, "math": 512, "regex": 128, "none": 0}
+_EXACT_MARGIN: Final = 8
+_BATCH_TOKENS: Final = {"cpu": 4096, "cuda": 32768}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """One item on its way: its ids and how far it may be decoded."""
+
+    item: CalibrationItem
+    example: Encoded
+    limit: int
+
+    @property
+    def load(self) -> Load:
+        """What it weighs in a batch."""
+        return Load(
+            tokens=self.example.total_length,
+            response_tokens=len(self.example.response_ids),
+            limit=self.limit,
+            name=(self.item.record.source, self.item.record.record_id),
+        )
+
+
+class LocalScorer:
+    """Scores with a loaded model.
+
+    Args:
+        language_model: what `load_model` returned.
+        template: "alpaca" or "chat".
+        batch_tokens: most tokens a batch; None is 4,096 on CPU and 32,768 on a GPU. Recorded, since the last bits
+            of an NLL depend on it.
+        max_length: tokens that a record is cut to; None refuses records longer than the context.
+        max_new_tokens: most tokens decoded an answer; None goes by the answer kind: 32 for choices, 128 for
+            regex, 512 for numbers and mathematics, and for exact answers 8 more than the reference has.
+
+    Raises:
+        ScoringError: a bound that isn't positive, or a tokenizer that doesn't fit the template.
+    """
+
+    def __init__(
+        self,
+        language_model: LanguageModel,
+        *,
+        template: Template = "alpaca",
+        batch_tokens: int | None = None,
+        max_length: int | None = None,
+        max_new_tokens: int | None = None,
+    ) -> None:
+        for name, value in (("batch_tokens", batch_tokens), ("max_new_tokens", max_new_tokens)):
+            if value is not None and value <= 0:
+                raise ScoringError(f"{name} must be positive, not {value}")
+        self._language_model = language_model
+        self._model = language_model.model
+        self._encoder: Encoder = language_model.encoder(template, max_length=max_length)
+        self._stop_ids = language_model.stop_ids | {self._encoder.end_id}
+        self._batch_tokens = batch_tokens or _BATCH_TOKENS[self._model.device.type]
+        self._max_new_tokens = max_new_tokens
+        self._packs = can_pack(self._model)
+
+    def describe(self) -> Mapping[str, object]:
+        """See `Scorer`; `forward` says whether examples were read packed or one by one."""
+        return {
+            "engine": "local",
+            "model": dict(self._language_model.identity),
+            "template": self._encoder.template,
+            "batch_tokens": self._batch_tokens,
+            "max_length": self._encoder.max_length,
+            "max_new_tokens": self._max_new_tokens or dict(_LIMITS, exact=f"reference + {_EXACT_MARGIN}"),
+            "forward": "packed" if self._packs else "plain",
+            "parser_version": PARSER_VERSION,
+        }
+
+    def batches(self, items: Sequence[CalibrationItem]) -> list[tuple[int, ...]]:
+        """See `Scorer`; sorted by how far items may be decoded, length, source and record id."""
+        return plan_batches([work.load for work in self._encode(items)], self._batch_tokens)
+
+    def lengths(self, items: Sequence[CalibrationItem]) -> list[int]:
+        """See `Scorer`."""
+        return [work.example.total_length for work in self._encode(items)]
+
+    def measure(self, items: Sequence[CalibrationItem]) -> list[Measurement]:
+        """See `Scorer`; a batch that doesn't fit a GPU's memory is halved until it does, which is recorded."""
+        try:
+            return self._measure(self._encode(items))
+        except torch.OutOfMemoryError as error:
+            if len(items) == 1:
+                raise ScoringError(f"{items[0].name}: out of GPU memory with this record alone") from error
+        torch.cuda.empty_cache()
+        half = len(items) // 2
+        parts = [*self.measure(items[:half]), *self.measure(items[half:])]
+        return [replace(measurement, batch_splits=measurement.batch_splits + 1) for measurement in parts]
+
+    def _encode(self, items: Sequence[CalibrationItem]) -> list[_Work]:
+        examples = self._encoder.encode_all([item.record for item in items])
+        return [
+            _Work(item=item, example=example, limit=self._limit(item.answer, example))
+            for item, example in zip(items, examples, strict=True)
+        ]
+
+    def _limit(self, answer: AnswerSpec, example: Encoded) -> int:
+        if answer.kind == "none":
+            return 0
+        exact = len(example.response_ids) + _EXACT_MARGIN
+        limit = self._max_new_tokens or (exact if answer.kind == "exact" else _LIMITS[answer.kind])
+        context = self._language_model.context_length
+        return limit if context is None else min(limit, context - len(example.prompt_ids))
+
+    def _measure(self, works: list[_Work]) -> list[Measurement]:
+        if self._packs:
+            results, layout = teacher_forced(self._model, [work.example for work in works])
+        else:
+            results, layout = [plain_forward(self._model, work.example) for work in works], None
+        starts = [self._start(work, result) for work, result in zip(works, results, strict=True)]
+        texts = self._answers(works, starts, layout)
+        return [
+            Measurement(
+                source=work.item.record.source,
+                record_id=work.item.record.record_id,
+                response_tokens=len(work.example.response_ids),
+                nll=result.nll,
+                text=text,
+            )
+            for work, result, text in zip(works, results, texts, strict=True)
+        ]
+
+    def _answers(self, works: list[_Work], starts: list[tuple[int, ...]], layout: Packed | None) -> list[str | None]:
+        """The greedy texts, decoded from `starts` where those don't settle the answer."""
+        undecided = [i for i, work in enumerate(works) if work.limit and not self._is_settled(work, starts[i])]
+        for run in cut([len(works[i].example.prompt_ids) + works[i].limit for i in undecided], 2 * self._batch_tokens):
+            chosen = [undecided[i] for i in run]
+            continuations = [self._continuation(works[i], i + 1, starts[i]) for i in chosen]
+            if layout is None:
+                ends = [self._generate(continuation) for continuation in continuations]
+            else:
+                ends = continue_greedily(self._model, layout, continuations, self._stop_ids)
+            for i, ids in zip(chosen, ends, strict=True):
+                starts[i] = ids
+        return [self._text(ids) if work.limit else None for work, ids in zip(works, starts, strict=True)]
+
+    def _start(self, work: _Work, result: TeacherForced) -> tuple[int, ...]:
+        """What greedy decoding certainly gives: the agreed part of the reference and the model's next choice."""
+        known = work.example.response_ids[: result.agreed]
+        return (*known, *(() if result.next_id is None else (result.next_id,)))[: work.limit]
+
+    def _is_settled(self, work: _Work, start: tuple[int, ...]) -> bool:
+        ends = len(start) == work.limit or not self._stop_ids.isdisjoint(start)
+        return ends or self._is_final(work.item.answer, start)
+
+    def _is_final(self, answer: AnswerSpec, ids: Sequence[int]) -> bool:
+        return answer_is_final(answer, self._text(ids))
+
+    def _continuation(self, work: _Work, part: int, start: tuple[int, ...]) -> Continuation:
+        return Continuation(
+            example=work.example,
+            part=part,
+            start=start,
+            limit=work.limit,
+            is_final=partial(self._is_final, work.item.answer),
+        )
+
+    def _text(self, ids: Sequence[int]) -> str:
+        end = next((i for i, token in enumerate(ids) if token in self._stop_ids), len(ids))
+        return self._encoder.decode(ids[:end])
+
+    def _generate(self, continuation: Continuation) -> tuple[int, ...]:
+        """Plain greedy decoding of one example by transformers, for models that can't be read packed."""
+        prompt = torch.tensor([continuation.example.prompt_ids], device=self._model.device)
+        output = self._model.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            do_sample=False,
+            max_new_tokens=continuation.limit,
+            eos_token_id=sorted(self._stop_ids),
+            pad_token_id=self._encoder.end_id,
+            repetition_penalty=1.0,
+        )
+        return tuple(output[0, prompt.shape[1] :].tolist())
