@@ -1,0 +1,177 @@
+"""statistics.json, allocation.json and selection.json: exact round trips, and every fault named by file and field."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from calibudget.errors import ArtefactError, InputError
+from calibudget.store import (
+    allocation_to_json,
+    canonical_json,
+    digest_selection,
+    ids_sha256,
+    parse_allocation,
+    parse_statistics,
+    read_allocation,
+    read_selection,
+    read_statistics,
+    selection_to_json,
+    sha256_hex,
+    statistics_bytes,
+    statistics_sha256,
+    statistics_to_json,
+    write_allocation,
+    write_selection,
+    write_statistics,
+)
+
+
+def changed(value, path, item):
+    """A deep copy with one field set, or removed where the item is `...`."""
+    copy = json.loads(json.dumps(value))
+    *parents, last = path.split(".")
+    inner = copy
+    for name in parents:
+        inner = inner[name]
+    if item is ...:
+        del inner[last]
+    else:
+        inner[last] = item
+    return copy
+
+
+def test_statistics_round_trip_bit_for_bit(tmp_path, statistics):
+    path = tmp_path / "statistics.json"
+    write_statistics(path, statistics)
+    again = read_statistics(path)
+    assert again == statistics
+    assert isinstance(again.sources["piqa"].mean_nll, float)
+    assert isinstance(again.sources["boolq"].bootstrap_means[0], float)
+    assert path.read_bytes() == statistics_bytes(statistics)
+    assert statistics_sha256(statistics) == sha256_hex(path.read_bytes())
+
+
+def test_a_hand_written_statistics_file_may_leave_out_what_is_null(statistics):
+    value = changed(statistics_to_json(statistics), "sources.boolq.slope", ...)
+    value = changed(value, "sources.piqa.bootstrap_means", ...)
+    assert parse_statistics(value, "x") == statistics
+
+
+def test_statistics_that_arent_finite_are_not_written(tmp_path, statistics):
+    broken = replace(statistics, sources={"a": replace(statistics.sources["boolq"], mean_nll=float("nan"))})
+    with pytest.raises(InputError):
+        write_statistics(tmp_path / "statistics.json", broken)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "item", "said"),
+    [
+        ("schema", "calibudget.statistics/2", "schema: must be 'calibudget.statistics/1'"),
+        ("schema", ..., "schema: is missing"),
+        ("model", "SmolLM2", "model: must be an object"),
+        ("error", "z", "error: must be 'nll+wrong' or 'nll'"),
+        ("bootstrap.resamples", 0, "bootstrap.resamples: must be an integer of at least 1"),
+        ("bootstrap.seed", 4.0, "bootstrap.seed: must be an integer"),
+        ("bootstrap.extra", 4, "bootstrap.extra: is not a field"),
+        ("sources", {}, "sources: is empty"),
+        ("sources", [], "sources: must be an object"),
+        ("sources.boolq", 3, "sources.boolq: must be an object"),
+        ("sources.BOOLQ", {}, "differ only by case"),
+        ("sources.a/b", {}, "must not begin with a dot"),
+        ("sources.boolq.pool_size", -1, "sources.boolq.pool_size: must be an integer of at least 0"),
+        ("sources.boolq.pool_size", True, "sources.boolq.pool_size: must be an integer"),
+        ("sources.boolq.pool_size", 10.0, "sources.boolq.pool_size: must be an integer"),
+        ("sources.boolq.calibration_size", 1, "at least 2"),
+        ("sources.boolq.mean_nll", "0.3", "sources.boolq.mean_nll: must be a number"),
+        ("sources.boolq.mean_nll", -0.1, "sources.boolq.mean_nll: must be a number at least -1e-06"),
+        ("sources.boolq.mean_nll", ..., "sources.boolq.mean_nll: is missing"),
+        ("sources.boolq.mean_nll", 10**400, "must be a finite number"),
+        ("sources.boolq.error_rate", 1.5, "sources.boolq.error_rate: must be a number from 0 to 1"),
+        ("sources.boolq.error_rate", None, "since the error rule is nll+wrong"),
+        ("sources.boolq.bootstrap_sd", -1e-9, "sources.boolq.bootstrap_sd: must be a number at least 0"),
+        ("sources.boolq.bootstrap_means", [1.0, 2.0], "bootstrap_means: must be an array of length 3"),
+        ("sources.boolq.bootstrap_means", [1.0, 2.0, None], "bootstrap_means[2]: must be a number"),
+        ("sources.boolq.slop", 0.1, "sources.boolq.slop: is not a field"),
+        ("extra", 1, "extra: is not a field"),
+    ],
+)
+def test_faults_of_statistics_are_named(statistics, path, item, said):
+    with pytest.raises(ArtefactError, match=r"^statistics\.json: ") as caught:
+        parse_statistics(changed(statistics_to_json(statistics), path, item), "statistics.json")
+    assert said in str(caught.value)
+
+
+def test_allocation_round_trips_bit_for_bit(tmp_path, plan):
+    write_allocation(tmp_path / "allocation.json", plan)
+    assert read_allocation(tmp_path / "allocation.json") == plan
+    assert (tmp_path / "allocation.json").read_bytes() == canonical_json(allocation_to_json(plan))
+
+
+def test_sources_come_back_in_code_point_order(plan):
+    shuffled = replace(plan, sources=dict(reversed(plan.sources.items())))
+    assert canonical_json(allocation_to_json(shuffled)) == canonical_json(allocation_to_json(plan))
+    assert list(parse_allocation(allocation_to_json(shuffled), "x").sources) == ["boolq", "piqa"]
+
+
+@pytest.mark.parametrize(
+    ("path", "item", "said"),
+    [
+        ("policy", 3, "policy: must be a string"),
+        ("unit", "rows", "unit: must be 'examples' or 'tokens'"),
+        ("budget", 12.0, "budget: must be an integer"),
+        ("budget", "12", "budget: must be an integer, not '12'"),
+        ("floors.piqa", -1, "floors.piqa: must be an integer of at least 0"),
+        ("caps", [1], "caps: must be an object"),
+        ("exponents.need", None, "exponents.need: must be a number"),
+        ("epsilon", -1.0, "epsilon: must be a number at least 0"),
+        ("statistics_sha256", "AB" * 32, "statistics_sha256: must be 64 lower-case"),
+        ("residual_budget", ..., "residual_budget: is missing"),
+        ("sources", {}, "sources: is empty"),
+        ("sources.boolq.quota", -5, "sources.boolq.quota: must be an integer of at least 0"),
+        ("sources.boolq.utility", -1.0, "sources.boolq.utility: must be a number at least 0"),
+        ("sources.boolq.reliability", 1.1, "sources.boolq.reliability: must be a number from 0 to 1"),
+        ("sources.boolq.interval", [6, 4], "sources.boolq.interval: must be [lowest, highest]"),
+        ("sources.boolq.interval", [4], "sources.boolq.interval: must be an array of length 2"),
+        ("sources.boolq.interval", [True, 4], "sources.boolq.interval[0]: must be an integer"),
+        ("sources.boolq.extra", 1, "sources.boolq.extra: is not a field"),
+    ],
+)
+def test_faults_of_an_allocation_are_named(plan, path, item, said):
+    with pytest.raises(ArtefactError, match=r"^allocation\.json: ") as caught:
+        parse_allocation(changed(allocation_to_json(plan), path, item), "allocation.json")
+    assert said in str(caught.value)
+
+
+def test_selection_is_kept_by_digest(tmp_path, selection):
+    write_selection(tmp_path / "selection.json", selection)
+    digest = read_selection(tmp_path / "selection.json")
+    assert digest == digest_selection(selection)
+    assert digest.count == 12
+    assert digest.companion_count == 2
+    assert digest.sources["piqa"].quota == 7
+    assert digest.sources["piqa"].record_ids_sha256 == ids_sha256(selection.picks["piqa"])
+    assert digest.selected_sha256 == ids_sha256([*selection.picks["boolq"], *selection.picks["piqa"]])
+
+
+def test_digests_of_id_lists_are_those_of_canonical_arrays():
+    assert ids_sha256([]) == sha256_hex(b"[]")
+    assert ids_sha256(["b", "é"]) == sha256_hex('["b","é"]'.encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "item", "said"),
+    [
+        ("count", -1, "count: must be"),
+        ("sources.piqa.record_ids_sha256", "", "sources.piqa.record_ids_sha256: must be 64"),
+        ("seed", "42", "seed: must be an integer"),
+        ("selected_sha256", ..., "selected_sha256: is missing"),
+        ("sources.piqa.ids", [], "sources.piqa.ids: is not a field"),
+    ],
+)
+def test_faults_of_a_selection_are_named(tmp_path, selection, path, item, said):
+    (tmp_path / "selection.json").write_bytes(canonical_json(changed(selection_to_json(selection), path, item)))
+    with pytest.raises(ArtefactError, match=r"^selection\.json: ") as caught:
+        read_selection(tmp_path / "selection.json")
+    assert said in str(caught.value)

@@ -1,0 +1,141 @@
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calibudget.errors import ArtefactError
+from calibudget.keys import order_key
+from calibudget.store import TokenCount, read_splits, write_splits
+from calibudget.store.artefacts.tables import write_table
+
+SEEDS = {"split_seed": 42, "selection_seed": 42}
+METADATA = {"schema": "calibudget.splits/1", **SEEDS}
+
+
+@pytest.fixture
+def path(tmp_path, splits):
+    path = tmp_path / "splits.parquet"
+    write_splits(path, splits, **SEEDS)
+    return path
+
+
+def rewrite(path, change):
+    """Write the file anew with its rows changed, as one who knows the format would."""
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    change(rows)
+    write_table(path, pa.Table.from_pylist(rows, table.schema), METADATA, dictionary=["source", "role"])
+
+
+def test_ids_come_back_in_key_order(path, splits):
+    found = read_splits(path)
+    assert (found.split_seed, found.selection_seed) == (42, 42)
+    assert list(found.sources) == ["boolq", "piqa"]
+    assert found.pool_sizes == {"boolq": 10, "piqa": 20}
+    for split in splits:
+        assert found.sources[split.source].calibration == tuple(record.record_id for record in split.calibration)
+        assert found.sources[split.source].candidates == tuple(record.record_id for record in split.candidates)
+        assert found.sources[split.source].tokens == {}
+
+
+def test_the_columns_are_the_contract(path):
+    table = pq.read_table(path)
+    assert table.schema.names == ["source", "record_id", "role", "key", "prompt_tokens", "response_tokens"]
+    assert table.schema.field("key").type == pa.binary(32)
+    row = table.to_pylist()[0]
+    assert row["role"] == "calibration"
+    assert row["key"] == order_key("calibration", 42, "boolq", row["record_id"])
+    assert row["prompt_tokens"] is None
+
+
+def test_the_bytes_depend_on_nothing_but_the_content(path, tmp_path, splits):
+    write_splits(tmp_path / "again.parquet", list(reversed(splits)), **SEEDS)
+    assert (tmp_path / "again.parquet").read_bytes() == path.read_bytes()
+
+
+def test_counted_tokens_come_back(path, splits):
+    record_id = splits[1].candidates[0].record_id
+    write_splits(path, splits, **SEEDS, tokens={"boolq": {record_id: TokenCount(12, 3)}})
+    assert read_splits(path).sources["boolq"].tokens == {record_id: TokenCount(prompt=12, response=3)}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda rows: rows[4].update(role="test"), "row 5, column 'role': must be 'calibration' or 'candidate'"),
+        (lambda rows: rows[4].update(record_id=""), "row 5, column 'record_id': is empty"),
+        (lambda rows: rows[4].update(record_id=rows[0]["record_id"]), "column 'record_id': 'boolq-"),
+        (lambda rows: rows[4].update(record_id="other"), "row 5, column 'key': isn't the key of 'other'"),
+        (lambda rows: rows[0].update(key=b"\0" * 32), "row 1, column 'key': isn't the key"),
+        (lambda rows: rows.insert(0, rows.pop()), "row 2, column 'key': rows must ascend"),
+        (lambda rows: rows[4].update(prompt_tokens=1), "row 5, column 'prompt_tokens': prompt and response"),
+        (lambda rows: rows[4].update(prompt_tokens=-1, response_tokens=1), "column 'prompt_tokens': is negative"),
+        (lambda rows: rows[4].update(prompt_tokens=0, response_tokens=0), "column 'response_tokens': must be at"),
+    ],
+)
+def test_rows_that_cant_be_are_named(path, change, said):
+    rewrite(path, change)
+    with pytest.raises(ArtefactError, match=r"^splits\.parquet: row ") as caught:
+        read_splits(path)
+    assert said in str(caught.value)
+
+
+def test_a_moved_record_is_noticed_by_its_key(path):
+    def swap_roles(rows):
+        rows[2]["role"] = "candidate"
+
+    rewrite(path, swap_roles)
+    with pytest.raises(ArtefactError, match="row 3, column 'key'"):
+        read_splits(path)
+
+
+def test_labels_that_only_case_parts_are_refused(path):
+    def rename(rows):
+        for row in rows:
+            if row["source"] == "piqa":
+                role = "calibration" if row["role"] == "calibration" else "selection"
+                row.update(source="boolQ", key=order_key(role, 42, "boolQ", row["record_id"]))
+        rows.sort(key=lambda row: (row["source"], row["role"], row["key"]))
+
+    rewrite(path, rename)
+    with pytest.raises(ArtefactError, match=r"column 'source': .*differ only by case"):
+        read_splits(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda table: table.drop_columns("role"), "the columns must be source, record_id, role"),
+        (lambda table: table.append_column("extra", pa.nulls(table.num_rows)), "response_tokens, extra"),
+        (lambda table: table.set_column(3, "key", table["key"].cast(pa.binary())), "column 'key' must be"),
+        (lambda table: table.set_column(0, "source", pa.nulls(table.num_rows, pa.string())), "without nulls"),
+        (lambda table: table.set_column(4, "prompt_tokens", pa.nulls(table.num_rows, pa.int32())), "int64, not int32"),
+    ],
+)
+def test_columns_that_arent_the_contract_are_named(path, change, said):
+    write_table(path, change(pq.read_table(path)), METADATA, dictionary=[])
+    with pytest.raises(ArtefactError, match=r"^splits\.parquet: ") as caught:
+        read_splits(path)
+    assert said in str(caught.value)
+
+
+def test_metadata_that_is_missing_of_another_schema_or_edited_is_refused(path):
+    table = pq.read_table(path)
+    write_table(path, table, {**METADATA, "schema": "calibudget.scores/1"}, dictionary=[])
+    with pytest.raises(ArtefactError, match=r"schema metadata: schema: must be 'calibudget\.splits/1'"):
+        read_splits(path)
+    write_table(path, table, {**METADATA, "split_seed": "42"}, dictionary=[])
+    with pytest.raises(ArtefactError, match="split_seed: must be an integer"):
+        read_splits(path)
+    pq.write_table(table.replace_schema_metadata(None), path)
+    with pytest.raises(ArtefactError, match="lacks the key 'calibudget'"):
+        read_splits(path)
+    edited = table.schema.metadata[b"calibudget"].replace(b":42", b":43")
+    pq.write_table(table.replace_schema_metadata({b"calibudget": edited}), path)
+    with pytest.raises(ArtefactError, match="isn't what was written"):
+        read_splits(path)
+
+
+def test_a_missing_file_and_a_directory_are_artefact_errors(tmp_path):
+    for name in ("gone.parquet", "."):
+        with pytest.raises(ArtefactError, match="can't be read"):
+            read_splits(tmp_path / name)
