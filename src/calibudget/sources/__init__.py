@@ -1,1 +1,33 @@
-"""From files and hubs to identified records, calibration splits and candidate pools."""
+"""Sources: files and hub data sets to identified records, their calibration split and what was noticed in them."""
+
+from calibudget.sources.files import DataFile, check_distinct_files, find_files
+from calibudget.sources.formats import Example, detect_format, read_example
+from calibudget.sources.hygiene import Hygiene, SourceHygiene, inspect_sources
+from calibudget.sources.identity import NormalisedRecord, normalise_record, prompt_hash, record_id
+from calibudget.sources.read import SourceRead, read_source
+from calibudget.sources.spec import Duplicates, Format, OnError, SourceSpec
+from calibudget.sources.split import check_roles, split_source
+
+__all__ = [
+    "DataFile",
+    "Duplicates",
+    "Example",
+    "Format",
+    "Hygiene",
+    "NormalisedRecord",
+    "OnError",
+    "SourceHygiene",
+    "SourceRead",
+    "SourceSpec",
+    "check_distinct_files",
+    "check_roles",
+    "detect_format",
+    "find_files",
+    "inspect_sources",
+    "normalise_record",
+    "prompt_hash",
+    "read_example",
+    "read_source",
+    "record_id",
+    "split_source",
+]

@@ -64,7 +64,7 @@ from calibudget.store.artefacts.train import (
     write_train,
 )
 from calibudget.store.atomic import atomic_file, clean_stale, write_atomic
-from calibudget.store.canonical import canonical_json, loads_object, read_object, sha256_hex
+from calibudget.store.canonical import canonical_json, loads_json, loads_object, read_object, sha256_hex
 from calibudget.store.journal import Journal
 from calibudget.store.lock import LOCK_NAME, directory_lock
 from calibudget.store.paths import check_labels, confined
@@ -109,6 +109,7 @@ __all__ = [
     "directory_lock",
     "file_digest",
     "ids_sha256",
+    "loads_json",
     "loads_object",
     "manifest_to_json",
     "parse_allocation",

@@ -56,19 +56,30 @@ def is_sealed(value: Mapping[str, object], field: str) -> bool:
 
 
 def loads_object(data: bytes, name: str) -> dict[str, object]:
-    """Read one JSON object, refusing what readers disagree about.
+    """`loads_json` of bytes whose root must be an object (paper, appendix "Tokenization, Sketching, and File Binding").
+
+    Raises:
+        ArtefactError: also when the root is something else.
+    """
+    value = loads_json(data, name)
+    if not isinstance(value, dict):
+        raise ArtefactError(f"{name}: the root must be an object, not {type(value).__name__}")
+    return value
+
+
+def loads_json(data: bytes, name: str) -> object:
+    """Read one JSON value, refusing what readers disagree about.
 
     Args:
         data: UTF-8 bytes, without a byte order mark.
         name: what to call the bytes in an error, a file name or a file name and line.
 
     Raises:
-        ArtefactError: invalid UTF-8 or JSON, a root that isn't an object (paper, appendix "Tokenization,
-            Sketching, and File Binding"), a key given twice, NaN, an infinity or a number that overflows to one,
-            a lone surrogate, or nesting too deep to follow.
+        ArtefactError: invalid UTF-8 or JSON, a key given twice, NaN, an infinity or a number that overflows to
+            one, a lone surrogate, or nesting too deep to follow.
     """
     try:
-        value = json.loads(
+        value: object = json.loads(
             data.decode("utf-8"),
             object_pairs_hook=_unique_pairs,
             parse_float=_finite_float,
@@ -82,8 +93,6 @@ def loads_object(data: bytes, name: str) -> dict[str, object]:
         raise ArtefactError(f"{name}: a string holds a lone surrogate") from error
     except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, the hooks' refusals, overlong integers
         raise ArtefactError(f"{name}: not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ArtefactError(f"{name}: the root must be an object, not {type(value).__name__}")
     return value
 
 

@@ -179,11 +179,10 @@ def _winogrande(fields: Fields) -> tuple[str, str, str]:
 
 def _science(fields: Fields) -> tuple[str, str, str]:
     """ARC and OpenBookQA: a stem, lettered or numbered choices and the key of the right one."""
-    stem: object = fields.get("question_stem", fields.get("question"))
-    choices: object = fields.get("choices")
-    if isinstance(stem, Mapping):
-        stem, choices = stem.get("stem"), stem.get("choices")
-    texts, keys = _keyed_choices(choices)
+    nested = fields.get("question")
+    holder = nested if isinstance(nested, Mapping) else fields
+    stem = holder.get("stem", holder.get("question_stem", holder.get("question")))
+    texts, keys = _keyed_choices(holder.get("choices"))
     key = str(fields.get("answerKey")).strip()
     if key not in keys:
         raise DataError(f"the answer key {key!r} is none of the choices' keys {', '.join(keys)}")
@@ -192,12 +191,12 @@ def _science(fields: Fields) -> tuple[str, str, str]:
 
 
 def _keyed_choices(choices: object) -> tuple[list[str], list[str]]:
+    """Texts and keys of choices given as two lists (the hub's form) or as a list of pairs (AI2's own)."""
     if isinstance(choices, list) and all(isinstance(choice, Mapping) for choice in choices):
         choices = {name: [choice.get(name) for choice in choices] for name in ("text", "label")}
     if not isinstance(choices, Mapping):
         raise DataError(f"the field 'choices' must hold texts and labels, not {choices!r:.80}")
-    texts = _texts(choices.get("text"), "choices.text")
-    keys = _texts(choices.get("label"), "choices.label")
+    texts, keys = _texts(choices.get("text"), "choices.text"), _texts(choices.get("label"), "choices.label")
     if len(texts) != len(keys) or len(set(keys)) != len(keys) or not 2 <= len(keys) <= len(_ANSWERS.labels):
         raise DataError(f"the choices must be 2 to {len(_ANSWERS.labels)} texts with a label each: {choices!r:.80}")
     return texts, keys

@@ -1,0 +1,100 @@
+"""Records of one source whose ids are equal: dropped, kept under numbered ids, or refused (design section 3)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from calibudget.errors import DataError, InputError
+from calibudget.records import Record
+from calibudget.sources.identity import record_id
+from calibudget.sources.spec import Duplicates
+from calibudget.store import canonical_json, plain_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """What is left of a source's records.
+
+    Attributes:
+        records: the records that stay, in the given order, no two with one id.
+        copies: the bare id of every renamed record.
+        duplicates: records removed or renamed.
+    """
+
+    records: tuple[Record, ...]
+    copies: Mapping[str, str]
+    duplicates: int
+
+
+def resolve_duplicates(records: Sequence[Record], places: Sequence[str], *, policy: Duplicates) -> Resolved:
+    """Make the ids of a source unique.
+
+    Of records with one id, `drop` keeps the one whose original fields have the smallest canonical bytes; `keep`
+    puts them in that order, leaves the first its id and gives the n-th `#n`. Neither depends on the order read.
+
+    Args:
+        records: one source's records.
+        places: where each was read, for messages; the same length.
+        policy: drop, keep or refuse.
+
+    Raises:
+        DataError: records with one id of their own but different text, or `refuse` and there is a duplicate, or a
+            numbered id that another record already has.
+    """
+    groups: dict[str, list[int]] = {}
+    for index, record in enumerate(records):
+        groups.setdefault(record.record_id, []).append(index)
+    if len(groups) == len(records):
+        return Resolved(records=tuple(records), copies={}, duplicates=0)
+    removed: set[int] = set()
+    names: dict[int, str] = {}
+    for name, indexes in groups.items():
+        if len(indexes) == 1:
+            continue
+        _check_group(records, places, indexes, policy)
+        ordered = sorted(indexes, key=lambda index: _order_bytes(records[index]))
+        if policy == "drop":
+            removed.update(ordered[1:])
+        else:
+            names.update({index: f"{name}#{number}" for number, index in enumerate(ordered[1:], start=2)})
+    _check_names(names, groups, places)
+    kept = (_named(record, names.get(index)) for index, record in enumerate(records) if index not in removed)
+    copies = {new: records[index].record_id for index, new in names.items()}
+    return Resolved(records=tuple(kept), copies=copies, duplicates=len(records) - len(groups))
+
+
+def _check_group(records: Sequence[Record], places: Sequence[str], indexes: list[int], policy: Duplicates) -> None:
+    first, *others = indexes
+    text = record_id(records[first].prompt, records[first].completion)
+    for other in others:
+        if record_id(records[other].prompt, records[other].completion) != text:
+            raise DataError(
+                f"source {records[first].source!r}: {places[first]} and {places[other]} have the id"
+                f" {records[first].record_id!r} but different text"
+            )
+    if policy == "refuse":
+        raise DataError(
+            f"source {records[first].source!r}: {places[others[0]]} repeats {places[first]}; remove one, or say"
+            " `duplicates: drop` or `keep`"
+        )
+
+
+def _check_names(names: Mapping[int, str], groups: Mapping[str, list[int]], places: Sequence[str]) -> None:
+    for index, name in names.items():
+        if name in groups:
+            raise DataError(f"{places[index]}: its copy would be called {name!r}, which {places[groups[name][0]]} is")
+
+
+def _named(record: Record, name: str | None) -> Record:
+    return record if name is None else replace(record, record_id=name)
+
+
+def _order_bytes(record: Record) -> bytes:
+    """The canonical bytes of the original fields; what RFC 8785 can't write (long integers) in a form as fixed."""
+    plain = plain_json(record.original)
+    try:
+        return canonical_json(plain)
+    except InputError:
+        return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode("utf-8")

@@ -1,0 +1,152 @@
+"""How a row's fields become an example: the formats that people have, seen from the fields or named.
+
+Format and its fields (what `Record.original` then holds is always the row itself, untouched):
+
+- `alpaca`: instruction (or prompt, question), input (joined by a line feed when not empty), output (or response,
+  completion, answer), and a system message if a field `system` holds one;
+- `prompt-completion`: prompt (or instruction, question) and completion (or response, output, answer), either
+  texts or lists of turns;
+- `messages`: a list of turns with role and content (OpenAI), the last one by the assistant;
+- `sharegpt`: `conversations`, a list of turns with from and value, the last one by the model, and a system
+  message if a field `system` holds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from calibudget.errors import DataError
+from calibudget.records import Message
+from calibudget.sources.identity import PROMPT_ALIASES, RESPONSE_ALIASES, checked_text, field_text, pair
+from calibudget.sources.spec import Format
+
+Fields = Mapping[str, object]
+
+_ROLES: Final = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "model": "assistant",
+    "bot": "assistant",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """What the model is given and taught: texts as they stand, ends stripped."""
+
+    prompt: tuple[Message, ...]
+    completion: str
+
+
+def detect_format(fields: Fields) -> Format:
+    """The format that a row's field names show.
+
+    Raises:
+        DataError: none, or more than one; the way out is named.
+    """
+    found: list[Format] = []
+    if "messages" in fields:
+        found.append("messages")
+    if "conversations" in fields:
+        found.append("sharegpt")
+    if any(name in fields for name in RESPONSE_ALIASES) and any(name in fields for name in PROMPT_ALIASES):
+        found.append("alpaca" if "instruction" in fields else "prompt-completion")
+    if len(found) == 1:
+        return found[0]
+    seen = f"the fields show {' and '.join(found)}" if found else "the fields show no known format"
+    raise DataError(f"{seen} ({', '.join(fields)}); name format, preset or columns in the recipe")
+
+
+def read_example(fields: Fields, format: Format) -> Example:  # noqa: A002 - the recipe's word
+    """The example that a row holds under a format.
+
+    Raises:
+        DataError: a field is missing, empty or of the wrong type, a role is unknown, a turn holds what isn't text
+            (images, tool calls), or the conversation doesn't end with a response after a user's turn.
+    """
+    return _READERS[format](fields)
+
+
+def _read_alpaca(fields: Fields) -> Example:
+    instruction, response = pair(fields)
+    return Example(prompt=(*_system(fields), Message(role="user", content=instruction)), completion=response)
+
+
+def _read_prompt_completion(fields: Fields) -> Example:
+    prompt, completion = fields.get("prompt"), fields.get("completion")
+    if isinstance(prompt, list) and isinstance(completion, list):
+        return _conversation([*prompt, *completion], "prompt and completion")
+    names = ("prompt", "instruction", "question"), ("completion", "response", "output", "answer")
+    instruction, response = (field_text(fields, *pair) for pair in zip(names, ("prompt", "response"), strict=True))
+    return Example(prompt=(*_system(fields), Message(role="user", content=instruction)), completion=response)
+
+
+def _read_messages(fields: Fields) -> Example:
+    return _conversation(fields.get("messages"), "messages")
+
+
+def _read_sharegpt(fields: Fields) -> Example:
+    example = _conversation(fields.get("conversations"), "conversations")
+    return Example(prompt=(*_system(fields), *example.prompt), completion=example.completion)
+
+
+_READERS: Final[Mapping[Format, Callable[[Fields], Example]]] = {
+    "alpaca": _read_alpaca,
+    "prompt-completion": _read_prompt_completion,
+    "messages": _read_messages,
+    "sharegpt": _read_sharegpt,
+}
+
+
+def _system(fields: Fields) -> tuple[Message, ...]:
+    text = fields.get("system")
+    if text is None or (isinstance(text, str) and not text.strip()):
+        return ()
+    return (Message(role="system", content=checked_text(text, "the field 'system'")),)
+
+
+def _conversation(turns: object, field: str) -> Example:
+    if not isinstance(turns, list) or not turns:
+        raise DataError(f"the field {field!r} must hold a nonempty list of turns")
+    messages = [message for number, turn in enumerate(turns, start=1) if (message := _turn(turn, f"turn {number}"))]
+    if not messages or messages[-1].role != "assistant":
+        raise DataError(f"the last turn of {field!r} must be the assistant's: it is what training teaches")
+    if not any(message.role == "user" for message in messages[:-1]):
+        raise DataError(f"no user turn comes before the last response of {field!r}")
+    return Example(prompt=tuple(messages[:-1]), completion=messages[-1].content)
+
+
+def _turn(turn: object, place: str) -> Message | None:
+    """One turn as a message; None for a system turn without text, which says nothing."""
+    if not isinstance(turn, Mapping):
+        raise DataError(f"{place} must be an object with role and content, not {type(turn).__name__}")
+    named = turn.get("role", turn.get("from"))
+    role = _ROLES.get(named.lower()) if isinstance(named, str) else None
+    if role is None:
+        raise DataError(f"{place} has the role {named!r}; known are {', '.join(_ROLES)}")
+    if turn.get("tool_calls") or turn.get("function_call"):
+        raise DataError(f"{place} holds tool calls, which can't be trained on yet")
+    content = _content(turn.get("content", turn.get("value")), place)
+    if role == "system" and isinstance(content, str) and not content.strip():
+        return None
+    return Message(role=role, content=checked_text(content, place))
+
+
+def _content(content: object, place: str) -> object:
+    """The content of a turn, a list of text parts joined by line feeds."""
+    if not isinstance(content, list):
+        return content
+    texts = []
+    for part in content:
+        if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+            raise DataError(f"{place} holds {kind!r}; only text can be trained on")
+        texts.append(part["text"])
+    return "\n".join(texts)

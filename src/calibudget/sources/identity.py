@@ -1,0 +1,189 @@
+"""What a record is, whatever file it lies in: the normal form, its ids and its prompt hash (design section 3).
+
+The normal form serves identity only; the model is given the text as it stands. An instruction's normal form is
+NFC with white space collapsed to single spaces, a response's is NFC with its ends stripped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from calibudget.errors import DataError, InputError
+from calibudget.keys import canonical_array
+from calibudget.records import Message
+from calibudget.store import canonical_json
+
+#: Field names that hold a prompt, the first that a row has wins (paper, appendix "Record and Role Integrity").
+PROMPT_ALIASES: Final = ("instruction", "prompt", "question")
+#: Field names that hold a response, the first that a row has wins.
+RESPONSE_ALIASES: Final = ("response", "output", "completion", "answer")
+_ID_FIELDS: Final = ("record_id", "id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalisedRecord:
+    """A record in normal form.
+
+    Attributes:
+        record_id: the record's own id, or the SHA-256 hex of its normal form.
+        prompt_hash: SHA-256 hex of the instruction under full case folding.
+        instruction: NFC, white space collapsed.
+        response: NFC, ends stripped.
+    """
+
+    record_id: str
+    prompt_hash: str
+    instruction: str
+    response: str
+
+
+def normal_instruction(text: str) -> str:
+    """Unicode NFC, every run of white space one space, none at the ends."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+def normal_response(text: str) -> str:
+    """Unicode NFC without white space at the ends."""
+    return unicodedata.normalize("NFC", text).strip()
+
+
+def record_id(prompt: Sequence[Message], completion: str) -> str:
+    """SHA-256 hex that names an example by its text.
+
+    Of the canonical array [instruction, response] for a single user turn and its response; of
+    ["messages", [[role, content], ...]] for anything more (a system message, several turns), where the turns of
+    user and system are normalised like an instruction and those of the assistant like a response.
+
+    Raises:
+        DataError: a text holds a lone surrogate.
+    """
+    if _is_plain(prompt):
+        return _sha256([normal_instruction(prompt[0].content), normal_response(completion)])
+    return _sha256(["messages", [*_normal_turns(prompt), ["assistant", normal_response(completion)]]])
+
+
+def prompt_hash(prompt: Sequence[Message]) -> str:
+    """SHA-256 hex of the prompt's normal form under full case folding, so that case and spacing don't part prompts.
+
+    For a single user turn it is the digest of that text in UTF-8, for anything more that of the canonical array
+    ["messages", [[role, content], ...]] of the turns before the response.
+
+    Raises:
+        DataError: a text holds a lone surrogate.
+    """
+    if _is_plain(prompt):
+        text = normal_instruction(prompt[0].content).casefold()
+        try:
+            return hashlib.sha256(text.encode("utf-8")).hexdigest()
+        except UnicodeEncodeError as error:
+            raise DataError("the prompt holds a lone surrogate") from error
+    return _sha256(["messages", [[role, text.casefold()] for role, text in _normal_turns(prompt)]])
+
+
+def normalise_record(fields: Mapping[str, object]) -> NormalisedRecord:
+    """Normalise one record under the common field names, by itself (paper, appendix "Record and Role Integrity").
+
+    The prompt is the first of instruction, prompt and question that is there, the response the first of response,
+    output, completion and answer; a nonempty `input` is joined to the instruction by a line feed. An explicit
+    `record_id` or `id` is taken as it is.
+
+    Raises:
+        DataError: no prompt or no response, one that is empty or not text, an id that is neither text nor an
+            integer, or a lone surrogate.
+    """
+    instruction, response = pair(fields)
+    prompt = (Message(role="user", content=instruction),)
+    own = next((fields[name] for name in _ID_FIELDS if fields.get(name) is not None), None)
+    return NormalisedRecord(
+        record_id=record_id(prompt, response) if own is None else own_id(own),
+        prompt_hash=prompt_hash(prompt),
+        instruction=normal_instruction(instruction),
+        response=normal_response(response),
+    )
+
+
+def pair(
+    fields: Mapping[str, object],
+    prompts: Sequence[str] = PROMPT_ALIASES,
+    responses: Sequence[str] = RESPONSE_ALIASES,
+) -> tuple[str, str]:
+    """Prompt and response of a row, as they stand with the ends stripped, Alpaca's `input` joined to the prompt.
+
+    Raises:
+        DataError: one of them is missing, empty or not text; the names that were looked for are listed.
+    """
+    instruction = field_text(fields, prompts, "prompt")
+    extra = fields.get("input")
+    if extra is not None and not isinstance(extra, str):
+        raise DataError(f"the field 'input' must hold text, not {type(extra).__name__}")
+    if extra and extra.strip():
+        instruction = f"{instruction}\n{extra}".strip()
+    return instruction, field_text(fields, responses, "response")
+
+
+def field_text(fields: Mapping[str, object], names: Sequence[str], what: str) -> str:
+    """The text of the first named field that isn't null, ends stripped; a number counts as its text.
+
+    Raises:
+        DataError: none of the fields is there, or its value is empty or not text.
+    """
+    name = next((name for name in names if fields.get(name) is not None), None)
+    if name is None:
+        raise DataError(f"no {what}: none of the fields {', '.join(names)} is there; the record has {_names(fields)}")
+    return checked_text(fields[name], f"the {what} (field {name!r})")
+
+
+def checked_text(value: object, what: str) -> str:
+    """A text as it stands, ends stripped.
+
+    Raises:
+        DataError: it is empty, not text, or holds NUL.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise DataError(f"{what} must be text, not {type(value).__name__}")
+    text = value.strip()
+    if not text:
+        raise DataError(f"{what} is empty")
+    if "\0" in text:
+        raise DataError(f"{what} holds a NUL character")
+    return text
+
+
+def own_id(value: object) -> str:
+    """A record's own id as text.
+
+    Raises:
+        DataError: it is missing, empty, neither text nor an integer, or holds a lone surrogate.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise DataError(f"a record's own id must be nonempty text or an integer, not {value!r:.80}")
+    canonical_array([str(value)])
+    return str(value)
+
+
+def _is_plain(prompt: Sequence[Message]) -> bool:
+    return len(prompt) == 1 and prompt[0].role == "user"
+
+
+def _normal_turns(prompt: Sequence[Message]) -> list[list[str]]:
+    normal = {"assistant": normal_response}
+    return [[turn.role, normal.get(turn.role, normal_instruction)(turn.content)] for turn in prompt]
+
+
+def _sha256(array: list[object]) -> str:
+    try:
+        flat = all(isinstance(item, str) for item in array)
+        data = canonical_array(array) if flat else canonical_json(array)  # type: ignore[arg-type]
+    except InputError as error:
+        raise DataError(f"the record's text can't be identified: {error}") from error
+    return hashlib.sha256(data).hexdigest()
+
+
+def _names(fields: Mapping[str, object]) -> str:
+    return ", ".join(map(str, fields)) or "no fields"

@@ -1,0 +1,197 @@
+"""Reading one source: rows to records, duplicates resolved, everything left out counted (design section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from calibudget.errors import DataError
+from calibudget.records import Message, Record
+from calibudget.sources.duplicates import resolve_duplicates
+from calibudget.sources.files import find_files, wanted_values
+from calibudget.sources.formats import Example, detect_format, read_example
+from calibudget.sources.hub import hub_rows
+from calibudget.sources.identity import checked_text, own_id, prompt_hash, record_id
+from calibudget.sources.rows import Row, read_rows
+from calibudget.sources.spec import SourceSpec
+from calibudget.store import SourceFile, file_digest
+from calibudget.tasks import AnswerSpec, gold_answer, preset
+
+#: How many of the skipped rows are kept as messages.
+_EXAMPLES: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRead:
+    """One source as read, before it is split.
+
+    Attributes:
+        label: the source's label.
+        answer: how its answers are parsed and compared.
+        records: the records that stay, in the order of files and rows.
+        copies: under `keep`, the bare id of every renamed record ("id#2" to "id"); else empty.
+        files: every file read, bound by its bytes; empty for a hub data set.
+        hub: name, subset, split and revision of a hub data set; empty for files.
+        read: rows found.
+        filtered: rows that the `where` filter left out.
+        skipped: rows that `on_error: skip` left out.
+        skipped_examples: why, for the first few of them.
+        duplicates: records removed because an equal one stays (or renamed, under `keep`).
+    """
+
+    label: str
+    answer: AnswerSpec
+    records: tuple[Record, ...]
+    copies: Mapping[str, str]
+    files: tuple[SourceFile, ...]
+    hub: Mapping[str, str | None]
+    read: int
+    filtered: int
+    skipped: int
+    skipped_examples: tuple[str, ...]
+    duplicates: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reading:
+    """The counts and results of a source while it is read."""
+
+    records: list[Record] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+    read: int = 0
+    filtered: int = 0
+    skipped: int = 0
+    examples: list[str] = field(default_factory=list)
+
+
+def read_source(spec: SourceSpec, data_dir: Path) -> SourceRead:
+    """Read a source whole.
+
+    Args:
+        spec: what the recipe says of it.
+        data_dir: the directory below which relative paths lie.
+
+    Raises:
+        DataError: a file is missing, torn or of an unknown kind; a row can't be used and isn't to be skipped (its
+            file and line are named); ids clash; or no record is left.
+    """
+    data_dir = data_dir.resolve()
+    reading = _Reading()
+    files: list[SourceFile] = []
+    if spec.hub is not None:
+        _read_all(spec, hub_rows(spec), reading)
+    else:
+        for file in find_files(spec, data_dir):
+            _read_all(spec, read_rows(file.path, file.name), reading)
+            digest = file_digest(file.path.resolve())
+            files.append(SourceFile(name=file.name, bytes=digest.bytes, sha256=digest.sha256))
+    if not reading.records:
+        raise DataError(
+            f"source {spec.label!r}: no records in {spec.hub or ', '.join(spec.paths)}"
+            f" ({reading.read} rows read, {reading.filtered} filtered out, {reading.skipped} skipped)"
+        )
+    resolved = resolve_duplicates(reading.records, reading.places, policy=spec.duplicates)
+    hub = {"name": spec.hub, "subset": spec.subset, "split": spec.split, "revision": spec.revision}
+    return SourceRead(
+        label=spec.label,
+        answer=spec.answers,
+        records=resolved.records,
+        copies=resolved.copies,
+        files=tuple(files),
+        hub=hub if spec.hub is not None else {},
+        read=reading.read,
+        filtered=reading.filtered,
+        skipped=reading.skipped,
+        skipped_examples=tuple(reading.examples),
+        duplicates=resolved.duplicates,
+    )
+
+
+def _read_all(spec: SourceSpec, rows: Iterable[Row], reading: _Reading) -> None:
+    """Turn the rows of one file into records."""
+    to_record = _record_maker(spec)
+    for place, fields in rows:
+        reading.read += 1
+        try:
+            if isinstance(fields, DataError):
+                raise fields
+            record = to_record(fields)
+        except DataError as error:
+            message = str(error) if error is fields else f"{place}: {error}"
+            if spec.on_error == "refuse":
+                raise DataError(f"source {spec.label!r}: {message}") from error
+            reading.skipped += 1
+            reading.examples.extend([message] if len(reading.examples) < _EXAMPLES else [])
+            continue
+        if record is None:
+            reading.filtered += 1
+        else:
+            reading.records.append(record)
+            reading.places.append(place)
+
+
+def _record_maker(spec: SourceSpec) -> Callable[[Mapping[str, object]], Record | None]:
+    """A function from a row's fields to its record, None if the filter leaves it out; for the rows of one file."""
+    to_example = _example_maker(spec)
+    wanted = {name: wanted_values(spec.where, name) for name in spec.where}
+    answers = spec.answers
+
+    def to_record(fields: Mapping[str, object]) -> Record | None:
+        view = _mapped(fields, spec.columns)
+        for name, values in wanted.items():
+            if name not in view:
+                raise DataError(f"the filter field {name!r} is missing")
+            if str(view[name]) not in values:
+                return None
+        example, answer = to_example(view)
+        if answer is None and answers.kind != "none":
+            answer = gold_answer(answers, view, example.completion)
+        own = view.get(spec.id_field) if spec.id_field is not None else None
+        return Record(
+            source=spec.label,
+            record_id=record_id(example.prompt, example.completion) if spec.id_field is None else own_id(own),
+            prompt_hash=prompt_hash(example.prompt),
+            prompt=example.prompt,
+            completion=example.completion,
+            answer=answer,
+            original=fields,
+        )
+
+    return to_record
+
+
+def _example_maker(spec: SourceSpec) -> Callable[[Mapping[str, object]], tuple[Example, str | None]]:
+    """A function from a row's mapped fields to its example, with the gold answer where a preset gives it."""
+    if spec.preset is not None:
+        render = preset(spec.preset)
+
+        def from_preset(fields: Mapping[str, object]) -> tuple[Example, str | None]:
+            rendered = render(fields)
+            prompt = Message(role="user", content=checked_text(rendered.instruction, "the instruction"))
+            completion = checked_text(rendered.response, "the response")
+            answer = rendered.answer if spec.answer is None else None
+            return Example(prompt=(prompt,), completion=completion), answer
+
+        return from_preset
+    known = [spec.format] if spec.format is not None else []
+
+    def from_format(fields: Mapping[str, object]) -> tuple[Example, str | None]:
+        if not known:
+            known.append(detect_format(fields))
+        return read_example(fields, known[0]), None
+
+    return from_format
+
+
+def _mapped(fields: Mapping[str, object], columns: Mapping[str, str]) -> Mapping[str, object]:
+    """The row with the recipe's columns under our names; the row itself where it maps none."""
+    if not columns:
+        return fields
+    view = dict(fields)
+    for ours, theirs in columns.items():
+        if theirs not in fields:
+            raise DataError(f"the column {theirs!r} (for {ours!r}) is missing; the record has {', '.join(fields)}")
+        view[ours] = fields[theirs]
+    return view

@@ -1,0 +1,92 @@
+"""What a recipe says of one source, validated where it stands alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from calibudget.errors import RecipeError
+from calibudget.tasks import AnswerSpec, preset
+
+#: How a row's fields hold a prompt and a response; see `calibudget.sources.formats`.
+Format = Literal["alpaca", "prompt-completion", "messages", "sharegpt"]
+#: What happens to records of one source whose ids are equal.
+Duplicates = Literal["drop", "keep", "refuse"]
+#: What happens to a row that can't be used.
+OnError = Literal["refuse", "skip"]
+#: A value that a row's field may be asked to have.
+Scalar = str | int | float | bool
+
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "format": get_args(Format),
+    "duplicates": get_args(Duplicates),
+    "on_error": get_args(OnError),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpec:
+    """One source (or the companion set) as a recipe describes it.
+
+    Attributes:
+        label: its name.
+        path: files, directories or globs below the data directory, or absolute; a single string is one of them.
+        hub: a data set of the Hugging Face hub instead of files, as owner/name.
+        subset: the hub data set's configuration.
+        split: the split of a hub data set, or of a saved data set that has several.
+        revision: the hub data set's branch, tag or commit.
+        format: how rows hold prompt and response; None to see it from the first row of each file.
+        columns: our field name to the data's, applied before anything else reads the row.
+        preset: name of a known data set (`calibudget.tasks.PRESETS`), which then renders the rows.
+        answer: how answers are parsed and compared; None for the preset's own, or nothing to check.
+        id_field: the field that holds a record's own id; None to derive ids from the text.
+        duplicates: what happens to equal ids.
+        on_error: what happens to a row that can't be used.
+        where: field to value or values; other rows are left out (and counted).
+
+    Raises:
+        RecipeError: a field that names neither or both of path and hub, an unknown preset, format or word, or
+            a preset beside a format.
+    """
+
+    label: str
+    path: str | tuple[str, ...] = ()
+    hub: str | None = None
+    subset: str | None = None
+    split: str = "train"
+    revision: str | None = None
+    format: Format | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    preset: str | None = None
+    answer: AnswerSpec | None = None
+    id_field: str | None = None
+    duplicates: Duplicates = "drop"
+    on_error: OnError = "refuse"
+    where: Mapping[str, Scalar | tuple[Scalar, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if bool(self.path) == (self.hub is not None):
+            raise RecipeError(f"source {self.label!r}: give either path or hub")
+        if self.hub is None and (self.subset or self.revision):
+            raise RecipeError(f"source {self.label!r}: subset and revision belong to a hub data set")
+        if self.preset is not None and self.format is not None:
+            raise RecipeError(f"source {self.label!r}: a preset says how rows are read, so format has no place")
+        if self.preset is not None:
+            preset(self.preset)
+        for name, words in _CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and value not in words:
+                raise RecipeError(f"source {self.label!r}: {name} must be one of {', '.join(words)}, not {value!r}")
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths and globs, none for a hub data set."""
+        return (self.path,) if isinstance(self.path, str) else tuple(self.path)
+
+    @property
+    def answers(self) -> AnswerSpec:
+        """How this source's answers are parsed and compared, the preset's default resolved."""
+        if self.answer is not None:
+            return self.answer
+        return preset(self.preset).answer if self.preset is not None else AnswerSpec(kind="none")
