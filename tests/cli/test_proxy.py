@@ -1,0 +1,193 @@
+"""`calibudget proxy` on files: what it prints, what it refuses, and that nothing is half written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from calibudget.cli.proxy import app
+from calibudget.errors import ArtefactError, CalibudgetError
+from calibudget.pipeline.proxies import read_proxy_file, write_proxy_file
+from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyHeader, ProxyRecord, ProxyScores, proxy_pool
+from calibudget.store import file_digest
+
+POOLS = {"boolq": ["b0", "b1", "b2", "b3"], "piqa": ["p0", "p1"]}
+Call = Callable[..., str]
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[Path]:
+    """The four shards of a pool of six, as files."""
+    pool, paths = proxy_pool(POOLS), []
+    for shard in range(4):
+        records = [
+            _record(position, source, record_id)
+            for position, (source, record_id) in enumerate(pool.entries())
+            if position % 4 == shard
+        ]
+        header = ProxyHeader(
+            pool_size=pool.size, pool_sha256=pool.sha256, subgroups=PAPER_SUBGROUPS, shards=4, shard=shard
+        )
+        paths.append(tmp_path / f"proxy-{shard}.jsonl")
+        write_proxy_file(paths[-1], ProxyScores(header=header, records=tuple(records)))
+    return paths
+
+
+def _record(position: int, source: str, record_id: str) -> ProxyRecord:
+    means = tuple((position * 5 % 6 + number) / 8 for number in range(8))
+    return ProxyRecord(
+        position=position,
+        source=source,
+        record_id=record_id,
+        subgroups=PAPER_SUBGROUPS,
+        subgroup_means=means,
+        score=max(means),
+    )
+
+
+def call(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, CalibudgetError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_merge_writes_the_best_candidate_first(shards, tmp_path):
+    merged = tmp_path / "merged.jsonl"
+    output = call("merge", *shards[::-1], "--output", merged)
+    assert "6 records, all 6 candidates, 8 subgroups" in output
+    scores = read_proxy_file(merged)
+    assert [(record.score, record.record_id) for record in scores.records] == [
+        (1.5, "b1"), (1.375, "b2"), (1.25, "b3"), (1.125, "p0"), (1.0, "p1"), (0.875, "b0"),
+    ]  # fmt: skip
+    again = tmp_path / "again.jsonl"
+    call("merge", *shards, "--output", again)
+    assert again.read_bytes() == merged.read_bytes()
+    assert "all 6 candidates" in call("validate", merged)
+
+
+def test_validate_takes_a_shard_or_the_whole_set(shards):
+    assert "2 records, shard 1 of 4 of 6 candidates" in call("validate", shards[1])
+    assert "6 records, all 6 candidates" in call("validate", *shards)
+    with pytest.raises(ArtefactError, match=r"each of the shards 0 to 3 once; given were \[0, 1\]"):
+        call("validate", *shards[:2])
+
+
+def test_json_output_binds_every_file(shards, tmp_path):
+    merged = tmp_path / "merged.jsonl"
+    report = json.loads(call("merge", *shards, "--output", merged, "--json"))
+    assert report["schema"] == "calibudget.proxy-report/1"
+    assert report["records"] == report["pool_size"] == 6
+    assert report["pool_sha256"] == proxy_pool(POOLS).sha256
+    assert report["pool_checked"] is False
+    assert report["shard"] is None
+    assert list(report["subgroups"]) == list(PAPER_SUBGROUPS)
+    assert {name: entry["sha256"] for name, entry in report["files"].items()} == {
+        str(path): file_digest(path).sha256 for path in shards
+    }
+    assert report["output"]["sha256"] == file_digest(merged).sha256
+
+
+def test_a_changed_score_is_refused_and_nothing_is_written(shards, tmp_path):
+    shards[2].write_bytes(shards[2].read_bytes().replace(b'"score":1.375', b'"score":1.376'))
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ArtefactError, match=r"proxy-2\.jsonl: position 2 has the score 1\.376") as refusal:
+        call("merge", *shards, "--output", tmp_path / "merged.jsonl")
+    assert refusal.value.exit_code == 2
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_line_cut_off_is_refused(shards):
+    shards[0].write_bytes(shards[0].read_bytes()[:-1])  # a missing line end alone loses nothing
+    call("validate", shards[0])
+    shards[0].write_bytes(shards[0].read_bytes()[:-5])
+    with pytest.raises(ArtefactError, match=r"proxy-0\.jsonl line 3: not valid JSON"):
+        call("validate", shards[0])
+    shards[0].write_bytes(shards[0].read_bytes().rpartition(b"\n")[0])
+    with pytest.raises(ArtefactError, match=r"proxy-0\.jsonl: 1 of 2 positions are missing, first 4"):
+        call("validate", shards[0])
+
+
+def test_another_subgroup_order_and_shard_count_must_be_named(shards, tmp_path):
+    order = PAPER_SUBGROUPS[::-1]
+    named = [part for name in order for part in ("--subgroup", name)]
+    with pytest.raises(ArtefactError, match="the subgroups must be winogrande, social_i_qa"):
+        call("validate", shards[0], *named)
+    scores = read_proxy_file(shards[0])
+    turned = [replace(one, subgroups=order, subgroup_means=one.subgroup_means[::-1]) for one in scores.records]
+    path = tmp_path / "turned.jsonl"
+    write_proxy_file(path, ProxyScores(header=replace(scores.header, subgroups=order), records=tuple(turned)))
+    assert "shard 0 of 4" in call("validate", path, *named)
+    with pytest.raises(ArtefactError, match="the subgroups must be arc_challenge"):
+        call("validate", path)
+    with pytest.raises(ArtefactError, match="scored in 4 shards, expected were 2"):
+        call("validate", shards[0], "--shards", 2)
+
+
+def test_a_symbolic_link_or_a_missing_file_is_refused(shards, tmp_path):
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(shards[0])
+    with pytest.raises(ArtefactError, match=r"link\.jsonl"):
+        call("validate", link)
+    with pytest.raises(ArtefactError, match=r"none\.jsonl"):
+        call("validate", tmp_path / "none.jsonl")
+    with pytest.raises(ArtefactError):
+        call("validate", tmp_path)
+
+
+def test_the_output_must_not_be_one_of_the_shards(shards):
+    before = shards[3].read_bytes()
+    with pytest.raises(ArtefactError, match="is one of the shards"):
+        call("merge", *shards, "--output", shards[3])
+    assert shards[3].read_bytes() == before
+
+
+def test_the_pool_of_a_run_holds_or_refuses_the_scores(shards, tmp_path):
+    run, other = tmp_path / "run", tmp_path / "other"
+    for directory, pools in ((run, POOLS), (other, POOLS | {"piqa": ["p0", "p2"]})):
+        directory.mkdir()
+        _write_splits(directory / "splits.parquet", pools)
+    assert "the pool of the run" in call("validate", *shards, "--pool", run)
+    assert "the pool of the run" in call("validate", shards[0], "--pool", run / "splits.parquet")
+    merged = tmp_path / "merged.jsonl"
+    with pytest.raises(ArtefactError, match=r"another pool \(6 candidates, .*score this pool again"):
+        call("merge", *shards, "--pool", other, "--output", merged)
+    assert not merged.exists()
+
+
+def _write_splits(path: Path, pools: dict[str, list[str]]) -> None:
+    from calibudget.keys import order_key
+    from calibudget.records import Message, Record, Split
+    from calibudget.store import write_splits
+
+    splits = []
+    for source, ids in pools.items():
+        records = [
+            Record(
+                source=source,
+                record_id=record_id,
+                prompt_hash="0" * 64,
+                prompt=(Message(role="user", content="q"),),
+                completion="a",
+                answer=None,
+                original={},
+            )
+            for record_id in sorted(ids, key=lambda one: order_key("selection", 42, source, one))
+        ]
+        split = Split(
+            source=source,
+            calibration=(),
+            candidates=tuple(records),
+            read=len(ids),
+            duplicates=0,
+            skipped=0,
+            shared_prompts=0,
+        )
+        splits.append(split)
+    write_splits(path, splits, split_seed=42, selection_seed=42)

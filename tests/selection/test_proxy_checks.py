@@ -1,0 +1,180 @@
+"""Everything that proxy scores are refused for; each case is a valid set with one thing changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from calibudget.errors import ArtefactError
+from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyContract, ProxyScores, proxy_pool
+from calibudget.selection.proxy_checks import check_merged, check_pool, check_shard, merge_shards
+
+POOLS = {"boolq": [f"b{i}" for i in range(9)], "piqa": [f"p{i}" for i in range(4)]}
+
+
+@pytest.fixture
+def shards(make_shards) -> list[ProxyScores]:
+    return make_shards(POOLS)
+
+
+def with_record(scores: ProxyScores, index: int, **changes: object) -> ProxyScores:
+    records = list(scores.records)
+    records[index] = replace(records[index], **changes)
+    return replace(scores, records=tuple(records))
+
+
+def with_header(scores: ProxyScores, **changes: object) -> ProxyScores:
+    return replace(scores, header=replace(scores.header, **changes))
+
+
+def test_a_valid_set_passes_every_check(shards):
+    for shard in shards:
+        check_shard(shard)
+    merged = merge_shards(shards)
+    check_merged(merged)
+    check_pool(merged, proxy_pool(POOLS))
+    assert merged.header.shard is None
+    assert sorted(record.position for record in merged.records) == list(range(13))
+
+
+def test_the_order_of_shards_and_of_records_in_a_shard_plays_no_role(shards):
+    turned = [replace(shard, records=shard.records[::-1]) for shard in shards[::-1]]
+    assert merge_shards(turned) == merge_shards(shards)
+
+
+def test_another_frozen_order_and_shard_count_hold_when_the_contract_says_so(make_shards):
+    contract = ProxyContract(subgroups=("b", "a"), shards=3)
+    shards = make_shards(POOLS, contract=contract)
+    check_merged(merge_shards(shards, contract=contract), contract=contract)
+    with pytest.raises(ArtefactError, match="subgroups must be arc_challenge"):
+        merge_shards(shards)
+    with pytest.raises(ArtefactError, match="scored in 3 shards, expected were 4"):
+        merge_shards(shards, contract=replace(contract, shards=4))
+
+
+SWAPPED = (PAPER_SUBGROUPS[1], PAPER_SUBGROUPS[0], *PAPER_SUBGROUPS[2:])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"position": -3}, "position -3 is outside the pool of 13"),
+        ({"position": 13}, "position 13 is outside the pool of 13"),
+        ({"position": 1_000_001}, "position 1000001 is outside"),
+        ({"position": True}, "position True must be an integer"),
+        ({"position": 9.0}, r"position 9\.0 must be an integer"),
+        ({"position": 5}, "position 5 is given twice"),
+        ({"position": 10}, "position 10 belongs to shard 2, not 1 of 4"),
+        ({"source": "boolq", "record_id": "b5"}, "position 9 repeats the candidate 'b5' of boolq"),
+        ({"record_id": ""}, "position 9 has no source or no record id"),
+        ({"source": ""}, "position 9 has no source or no record id"),
+        ({"subgroups": SWAPPED}, "position 9 has drifted: the subgroups must be arc_challenge, arc_easy, boolq"),
+        ({"subgroups": PAPER_SUBGROUPS[:-1]}, "position 9 has drifted"),
+        ({"subgroups": ()}, "position 9 has drifted: .* not none"),
+        ({"subgroup_means": (0.5,) * 7, "score": 0.5}, "has 7 subgroup means for 8 subgroups"),
+        ({"subgroup_means": (0.5,) * 9, "score": 0.5}, "has 9 subgroup means for 8 subgroups"),
+        ({"subgroup_means": (0.5,) * 7 + (float("nan"),), "score": 0.5}, "the mean nan for winogrande"),
+        ({"subgroup_means": (float("inf"),) + (0.5,) * 7, "score": float("inf")}, "the mean inf for arc_challenge"),
+        ({"subgroup_means": (float("-inf"),) + (0.5,) * 7, "score": 0.5}, "the mean -inf for arc_challenge"),
+        ({"score": float("nan")}, "the score nan, but its largest subgroup mean is"),
+        ({"score": float("inf")}, "the score inf"),
+        ({"score": 0.8181818181818183}, r"the score 0\.8181818181818183, but its largest .* 0\.8181818181818182"),
+    ],
+)
+def test_a_record_that_is_not_in_order_is_refused(shards, changes, message):
+    shards[1] = with_record(shards[1], 2, **changes)  # position 9, the first of piqa
+    with pytest.raises(ArtefactError, match=message):
+        check_shard(shards[1])
+    with pytest.raises(ArtefactError, match=f"two: .*{message}"):
+        merge_shards(shards, names=("one", "two", "three", "four"))
+
+
+def test_a_minus_zero_is_the_zero_that_its_file_writes(make_shards):
+    merge_shards(make_shards(POOLS, means=lambda _, subgroup: -0.0 if subgroup else 0.0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"subgroups": SWAPPED}, "the subgroups must be arc_challenge, arc_easy"),
+        ({"shards": 5}, "scored in 5 shards, expected were 4"),
+        ({"shard": 4}, "there is no shard 4 of 4"),
+        ({"shard": -1}, "there is no shard -1 of 4"),
+        ({"shard": None}, "is merged already"),
+        ({"shard": 2}, "belongs to shard 1, not 2"),
+        ({"pool_size": 0}, "at least 1 candidate"),
+        ({"pool_size": 17}, "1 of 4 positions are missing, first 13"),
+        ({"pool_size": 9}, "position 9 is outside the pool of 9"),
+    ],
+)
+def test_a_header_that_does_not_fit_is_refused(shards, changes, message):
+    check_shard(shards[1])
+    with pytest.raises(ArtefactError, match=message):
+        check_shard(with_header(shards[1], **changes))
+
+
+def test_a_shard_with_a_position_missing_is_refused(shards):
+    shards[2] = replace(shards[2], records=shards[2].records[:-1])
+    with pytest.raises(ArtefactError, match="shard 2: 1 of 3 positions are missing, first 10"):
+        merge_shards(shards)
+
+
+def test_a_missing_repeated_or_foreign_shard_is_refused(shards, make_shards):
+    with pytest.raises(ArtefactError, match=r"each of the shards 0 to 3 once; given were \[0, 1, 3\]"):
+        merge_shards([shards[0], shards[1], shards[3]])
+    with pytest.raises(ArtefactError, match=r"given were \[0, 1, 2, 2, 3\]"):
+        merge_shards([*shards, shards[2]])
+    with pytest.raises(ArtefactError, match="no shards"):
+        merge_shards([])
+    other = make_shards({"boolq": [f"c{i}" for i in range(9)], "piqa": POOLS["piqa"]})
+    with pytest.raises(ArtefactError, match="shards 0 and 3 differ in pool_sha256"):
+        merge_shards([*shards[:3], other[3]])
+
+
+def test_shards_of_two_runs_are_refused(make_shards):
+    first, second = make_shards(POOLS, provenance={"seed": 1}), make_shards(POOLS, provenance={"seed": 2})
+    with pytest.raises(ArtefactError, match="shards 0 and 1 differ in provenance"):
+        merge_shards([first[0], second[1], first[2], first[3]])
+
+
+def test_candidates_that_change_places_break_the_pools_digest(shards):
+    here, there = shards[0].records[0].record_id, shards[1].records[0].record_id
+    shards[0] = with_record(shards[0], 0, record_id=there)
+    shards[1] = with_record(shards[1], 0, record_id=here)
+    check_shard(shards[0])
+    check_shard(shards[1])
+    with pytest.raises(ArtefactError, match="candidates aren't those of the pool that pool_sha256 binds"):
+        merge_shards(shards)
+
+
+def test_scores_for_another_pool_are_refused(shards):
+    merged = merge_shards(shards)
+    check_pool(merged, proxy_pool(POOLS))
+    fewer = proxy_pool(POOLS | {"piqa": POOLS["piqa"][:-1]})
+    for scores in (merged, shards[0]):
+        with pytest.raises(ArtefactError, match=r"another pool \(13 candidates, .*\) than this one \(12 candidates"):
+            check_pool(scores, fewer)
+    renamed = proxy_pool(POOLS | {"piqa": ["p0", "p1", "p2", "p4"]})
+    with pytest.raises(ArtefactError, match=r"another pool \(13 candidates, .* \(13 candidates"):
+        check_pool(merged, renamed)
+
+
+def test_a_single_shard_is_held_to_its_pool_by_position(shards):
+    check_pool(shards[1], proxy_pool(POOLS))
+    with pytest.raises(ArtefactError, match="position 9 scores 'p3' of piqa, but the pool has 'p0' of piqa there"):
+        check_pool(with_record(shards[1], 2, record_id="p3"), proxy_pool(POOLS))
+
+
+def test_a_merged_set_is_held_to_all_of_it(shards):
+    merged = merge_shards(shards)
+    with pytest.raises(ArtefactError, match="descending score"):
+        check_merged(replace(merged, records=(merged.records[1], merged.records[0], *merged.records[2:])))
+    with pytest.raises(ArtefactError, match="1 of 13 positions are missing"):
+        check_merged(replace(merged, records=merged.records[1:]))
+    with pytest.raises(ArtefactError, match="is given twice"):
+        check_merged(replace(merged, records=(merged.records[0], *merged.records)))
+    with pytest.raises(ArtefactError, match="pool_sha256 binds"):
+        check_merged(with_header(merged, pool_sha256="0" * 64))
+    with pytest.raises(ArtefactError, match="is shard 1 of 4"):
+        check_merged(shards[1])
