@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import rfc8785
 
@@ -79,12 +79,10 @@ def loads_json(data: bytes, name: str) -> object:
             one, a lone surrogate, or nesting too deep to follow.
     """
     try:
-        value: object = json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=_unique_pairs,
-            parse_float=_finite_float,
-            parse_constant=_refuse_constant,
-        )
+        text = data.decode("utf-8")
+        if text.startswith("\ufeff"):
+            raise ValueError("it begins with a byte order mark (BOM)")
+        value: object = _DECODER.decode(text)
         if b"\\u" in data:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError as error:
@@ -136,11 +134,12 @@ def _with_doubles(value: Mapping[str, object]) -> dict[str, object]:
 
 
 def _unique_pairs(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
-    result: dict[str, object] = {}
-    for key, value in pairs:
-        if key in result:
-            raise ValueError(f"the key {key!r} is given twice")
-        result[key] = value
+    pairs = list(pairs)
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} is given twice")
     return result
 
 
@@ -153,3 +152,8 @@ def _finite_float(text: str) -> float:
 
 def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a JSON number")
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_unique_pairs, parse_float=_finite_float, parse_constant=_refuse_constant
+)

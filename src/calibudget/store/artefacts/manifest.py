@@ -58,7 +58,7 @@ class SourceEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanionEvidence:
-    """What the manifest keeps of the companion set; `record_ids_sha256` is in the order joined."""
+    """What the manifest keeps of the companion set; `record_ids_sha256` is over the ids in code-point order."""
 
     files: tuple[SourceFile, ...]
     read: int
@@ -171,10 +171,25 @@ def read_manifest(path: Path) -> Manifest:
             it should be; both are named.
     """
     value = read_object(path)
-    root = open_artefact(value, path.name, _SCHEMA)
-    root.digest(_SEAL)
-    if not is_sealed(value, _SEAL):
+    manifest = parse_manifest(value, path.name)
+    if not manifest_is_sealed(value):
         raise ArtefactError(f"{path.name}: {_SEAL}: isn't the digest of the other fields; one was edited")
+    return manifest
+
+
+def manifest_is_sealed(value: Mapping[str, object]) -> bool:
+    """Whether the `manifest.json` object holds its own digest."""
+    return is_sealed(value, _SEAL)
+
+
+def parse_manifest(value: object, name: str) -> Manifest:
+    """A manifest from the `manifest.json` object, whatever its self digest; `name` is what errors call it.
+
+    Raises:
+        ArtefactError: a field isn't what it should be.
+    """
+    root = open_artefact(value, name, _SCHEMA)
+    root.digest(_SEAL)
     manifest = Manifest(
         versions=root.texts_by_name("versions"),
         recipe=root.mapping("recipe"),

@@ -1,0 +1,104 @@
+"""What a verification has checked so far, and every difference that it found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
+from calibudget.errors import InputError, InputTypeError
+from calibudget.store import Difference
+
+#: Differences named of one comparison; the rest are counted.
+_NAMED: Final = 10
+_WIDTH: Final = 90
+
+Result = TypeVar("Result")
+#: Whether a value found is the one expected.
+Same = Callable[[object, object], bool]
+
+
+def equal(expected: object, found: object) -> bool:
+    """Equality that keeps true apart from 1."""
+    return expected == found and isinstance(expected, bool) == isinstance(found, bool)
+
+
+class Findings:
+    """Collects what was checked and what differs, in the order of the checks.
+
+    Attributes:
+        differences: each once.
+        checked: what was re-derived, in words.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Begin without findings.
+
+        Args:
+            directory: the run directory whose files are read.
+        """
+        self.differences: list[Difference] = []
+        self.checked: list[str] = []
+        self._directory = directory
+
+    def add(self, file: str, field: str, expected: str, found: str) -> None:
+        """Note one difference, unless it is noted already."""
+        self.extend([Difference(file=file, field=field, expected=expected, found=found)])
+
+    def extend(self, differences: Iterable[Difference]) -> None:
+        """Note differences, each unless it is noted already."""
+        self.differences += [one for one in differences if one not in self.differences]
+
+    def read(self, name: str, reader: Callable[[Path], Result]) -> Result | None:
+        """What a reader makes of a file of the directory; None, and a difference, where it refuses it."""
+        return self.derive(name, "a file that can be read", lambda: reader(self._directory / name))
+
+    def derive(self, file: str, expected: str, make: Callable[[], Result]) -> Result | None:
+        """What `make` returns; None, and a difference of `file`, where it refuses its input."""
+        try:
+            return make()
+        except (InputError, InputTypeError) as error:
+            self.add(file, "", expected, str(error))
+            return None
+
+    def compare(self, file: str, expected: object, found: object, *, field: str = "", same: Same = equal) -> bool:
+        """Note every place where two JSON values differ; whether there is none.
+
+        Args:
+            file: the file that holds `found`.
+            expected: what was re-derived.
+            found: what the file says.
+            field: where in the file the values lie.
+            same: what makes two scalars the same.
+        """
+        places = list(_differing(expected, found, field, same))
+        for place, one, other in places[:_NAMED]:
+            self.add(file, place, one, other)
+        if len(places) > _NAMED:
+            self.add(file, field, "no further difference", f"{len(places) - _NAMED} more")
+        return not places
+
+
+def _differing(expected: object, found: object, field: str, same: Same) -> Iterator[tuple[str, str, str]]:
+    if isinstance(expected, Mapping) and isinstance(found, Mapping):
+        for key in sorted({*expected, *found}):
+            place = f"{field}.{key}" if field else str(key)
+            if key not in expected or key not in found:
+                yield place, _shown(expected, key), _shown(found, key)
+            else:
+                yield from _differing(expected[key], found[key], place, same)
+    elif isinstance(expected, list | tuple) and isinstance(found, list | tuple) and len(expected) == len(found):
+        for index, (one, other) in enumerate(zip(expected, found, strict=True)):
+            yield from _differing(one, other, f"{field}[{index}]", same)
+    elif not same(expected, found):
+        yield field, _words(expected), _words(found)
+
+
+def _shown(mapping: Mapping[str, object], key: str) -> str:
+    return _words(mapping[key]) if key in mapping else "nothing"
+
+
+def _words(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"

@@ -1,0 +1,138 @@
+"""Does the manifest say what the other files say, and are they the files that it binds?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from calibudget.errors import InputError
+from calibudget.pipeline.checks.findings import Findings
+from calibudget.pipeline.checks.train import TrainIds
+from calibudget.recipe import Recipe
+from calibudget.records import AllocationPlan, Selection, Statistics
+from calibudget.store import (
+    MANIFEST_NAME,
+    Manifest,
+    ScoreFile,
+    SourceEvidence,
+    SplitIds,
+    confined,
+    digest_selection,
+    file_digest,
+    ids_sha256,
+    manifest_to_json,
+    scores_sha256,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """What a verification re-derived; None where something before it couldn't be."""
+
+    recipe: Recipe
+    recipe_fields: Mapping[str, object]
+    splits: SplitIds | None
+    scored: ScoreFile | None
+    statistics: Statistics | None
+    plan: AllocationPlan | None
+    selection: Selection | None
+    train: TrainIds | None
+
+
+def check_bindings(findings: Findings, directory: Path, manifest: Manifest, names: Sequence[str]) -> None:
+    """Compare the artefacts' lengths and digests with those that the manifest binds."""
+    for name in sorted(set(names) - set(manifest.artefacts)):
+        findings.add(MANIFEST_NAME, f"artefacts.{name}", "its bytes and digest", "nothing")
+    for name, bound in manifest.artefacts.items():
+        try:
+            found = file_digest(confined(directory, name))
+        except InputError as error:
+            findings.add(name, "", "the file that the manifest binds", str(error))
+            continue
+        findings.compare(name, asdict(bound), asdict(found))
+    findings.checked.append("manifest: its self digest, and the length and digest of every artefact")
+
+
+def check_manifest(findings: Findings, manifest: Manifest, derived: Derived) -> None:
+    """Compare every field of the manifest that follows from the other files."""
+    found = manifest_to_json(manifest)
+    for section, expected in _sections(derived).items():
+        findings.compare(MANIFEST_NAME, expected, found[section], field=section)
+    if derived.splits is not None:
+        findings.compare(MANIFEST_NAME, sorted(derived.splits.sources), sorted(manifest.sources), field="sources")
+    for label, row in manifest.sources.items():
+        expected = _source(derived, label)
+        findings.compare(MANIFEST_NAME, expected, _only(row, expected), field=f"sources.{label}")
+        _check_counts(findings, derived.recipe, label, row)
+    _check_companion(findings, manifest, derived)
+    findings.checked.append("manifest: recipe, seeds, counts, statistics, quotas and digests")
+
+
+def _sections(derived: Derived) -> dict[str, object]:
+    """The sections of the manifest that follow as a whole."""
+    recipe = derived.recipe
+    sections: dict[str, object] = {
+        "recipe": {name: value for name, value in derived.recipe_fields.items() if name != "data_dir"},
+        "seeds": {
+            "split": recipe.split_seed,
+            "bootstrap": recipe.bootstrap_seed,
+            "selection": recipe.selection_seed,
+        },
+    }
+    if derived.scored is not None or recipe.calibration == "none":
+        sections["scorer"] = None if derived.scored is None else derived.scored.provenance
+    if derived.plan is not None:
+        own = {name: getattr(derived.plan, name) for name in ("policy", "unit", "budget", "floor", "residual_budget")}
+        sections["allocation"] = own | {"exponents": asdict(derived.plan.exponents)}
+    if derived.selection is not None:
+        digest = digest_selection(derived.selection)
+        fields = ("selector", "count", "companion_count", "selected_sha256")
+        sections["selection"] = {name: getattr(digest, name) for name in fields}
+    return sections
+
+
+def _source(derived: Derived, label: str) -> dict[str, Any]:
+    """The fields of one source's evidence that follow from the other files."""
+    fields: dict[str, Any] = {}
+    if derived.splits is not None and label in derived.splits.sources:
+        ids = derived.splits.sources[label]
+        fields |= {"calibration_size": len(ids.calibration), "pool_size": len(ids.candidates)}
+        fields |= {"calibration_sha256": ids_sha256(ids.calibration), "candidates_sha256": ids_sha256(ids.candidates)}
+    if derived.scored is not None:
+        own = [score for score in derived.scored.scores if score.source == label]
+        fields["scores_sha256"] = scores_sha256(own)
+    if derived.statistics is not None and label in derived.statistics.sources:
+        fields["bootstrap_sd"] = derived.statistics.sources[label].bootstrap_sd
+    if derived.plan is not None and label in derived.plan.sources:
+        row = derived.plan.sources[label]
+        fields |= {"need": row.need, "share": row.share, "quota": row.quota}
+    if derived.selection is not None and label in derived.selection.picks:
+        fields["record_ids_sha256"] = ids_sha256(derived.selection.picks[label])
+    return fields
+
+
+def _only(row: SourceEvidence, names: Mapping[str, object]) -> dict[str, object]:
+    return {name: getattr(row, name) for name in names}
+
+
+def _check_counts(findings: Findings, recipe: Recipe, label: str, row: SourceEvidence) -> None:
+    """Every record read is somewhere: skipped, dropped, calibrating, in the pool, or out of it for its prompt."""
+    specs = {spec.label: spec for spec in recipe.source_specs()}
+    if label not in specs:
+        return
+    dropped = row.duplicates if specs[label].duplicates == "drop" else 0
+    accounted = row.skipped + dropped + row.calibration_size + row.shared_prompts + row.pool_size
+    findings.compare(MANIFEST_NAME, accounted, row.read, field=f"sources.{label}.read")
+
+
+def _check_companion(findings: Findings, manifest: Manifest, derived: Derived) -> None:
+    has_companion = derived.recipe.companion is not None
+    if has_companion != (manifest.companion is not None):
+        findings.add(MANIFEST_NAME, "companion", f"one as the recipe has: {has_companion}", f"{not has_companion}")
+    elif manifest.companion is not None and derived.train is not None:
+        ids = sorted(derived.train.companion)
+        expected = {"count": len(ids), "record_ids_sha256": ids_sha256(ids)}
+        found = {name: getattr(manifest.companion, name) for name in expected}
+        findings.compare(MANIFEST_NAME, expected, found, field="companion")

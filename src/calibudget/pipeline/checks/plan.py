@@ -1,0 +1,48 @@
+"""Do the quotas follow from the recipe, the pools and the statistics?"""
+
+from __future__ import annotations
+
+import math
+
+from calibudget.allocation import check_plan
+from calibudget.pipeline.allocating import inputs_of_recipe, plan_allocation
+from calibudget.pipeline.checks.findings import Findings, equal
+from calibudget.recipe import Recipe
+from calibudget.records import AllocationPlan, Exponents, Statistics
+from calibudget.store import ALLOCATION_NAME, SplitIds, allocation_to_json, read_allocation
+
+#: Powers other than square roots may differ by an ulp between platforms, and so may what is made of them.
+_PLATFORM_TOLERANCE = 1e-12
+
+
+def derive_plan(
+    findings: Findings, recipe: Recipe, splits: SplitIds, statistics: Statistics | None
+) -> AllocationPlan | None:
+    """The plan as it follows from its inputs, compared with `allocation.json`; None where it can't be made.
+
+    Where only a platform's rounding of powers parts the two, the stored plan is returned: its quotas are exact in
+    its own utilities.
+    """
+    candidates = {label: ids.candidates for label, ids in splits.sources.items()}
+    plan = findings.derive(
+        ALLOCATION_NAME,
+        "an allocation that recipe, pools and statistics allow",
+        lambda: plan_allocation(recipe.policy, inputs_of_recipe(recipe, candidates, statistics)),
+    )
+    stored = findings.read(ALLOCATION_NAME, read_allocation)
+    if stored is None:
+        return plan
+    for finding in check_plan(stored):
+        findings.add(ALLOCATION_NAME, "", "numbers that follow from one another", finding)
+    if plan is None:
+        return None
+    same = equal if recipe.utility_exponents == Exponents() else _nearly_equal
+    agree = findings.compare(ALLOCATION_NAME, allocation_to_json(plan), allocation_to_json(stored), same=same)
+    findings.checked.append("allocation: need, availability, reliability, utilities, shares, quotas and intervals")
+    return stored if agree else plan
+
+
+def _nearly_equal(expected: object, found: object) -> bool:
+    if isinstance(expected, float) and isinstance(found, float):
+        return math.isclose(expected, found, rel_tol=_PLATFORM_TOLERANCE)
+    return equal(expected, found)

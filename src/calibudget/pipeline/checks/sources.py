@@ -1,0 +1,87 @@
+"""With the data at hand: do the splits and the counts follow from the sources' own files?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from calibudget.pipeline.checks.findings import Findings
+from calibudget.pipeline.preparing import Prepared, prepare
+from calibudget.pipeline.rundir import RECIPE_NAME
+from calibudget.recipe import load_recipe
+from calibudget.records import Record, Split
+from calibudget.store import MANIFEST_NAME, SPLITS_NAME, Manifest, SplitIds, ids_sha256, plain_json, read_train
+
+
+def check_sources(
+    findings: Findings, directory: Path, data_dir: Path, manifest: Manifest | None, splits: SplitIds | None, train: str
+) -> None:
+    """Read the sources again and compare files, counts, splits, companion and the originals of the train set."""
+
+    def read_again() -> Prepared:
+        override = f"data_dir={json.dumps(str(data_dir.absolute()), ensure_ascii=False)}"
+        return prepare(load_recipe(directory / RECIPE_NAME, [override]))
+
+    prepared = findings.derive(RECIPE_NAME, f"sources that can be read below {data_dir}", read_again)
+    if prepared is None:
+        return
+    if manifest is not None:
+        _check_evidence(findings, prepared, manifest)
+    if splits is not None:
+        _check_ids(findings, prepared, splits)
+    findings.read(train, lambda path: _check_originals(findings, prepared, path))
+    findings.checked.append("sources: files, counts, splits and originals, read again")
+
+
+def _check_evidence(findings: Findings, prepared: Prepared, manifest: Manifest) -> None:
+    for label, split in prepared.splits.items():
+        if label not in manifest.sources:
+            continue
+        row = manifest.sources[label]
+        counts = {name: getattr(split, name) for name in ("read", "duplicates", "skipped", "shared_prompts")}
+        expected = counts | {"files": [asdict(file) for file in prepared.files[label]]}
+        found = {name: getattr(row, name) for name in counts} | {"files": [asdict(file) for file in row.files]}
+        findings.compare(MANIFEST_NAME, expected, found, field=f"sources.{label}")
+    read, companion = prepared.companion, manifest.companion
+    if read is not None and companion is not None:
+        counts = {name: getattr(read, name) for name in ("read", "duplicates", "skipped")}
+        ids = sorted(record.record_id for record in read.records)
+        expected = counts | {"count": len(ids), "record_ids_sha256": ids_sha256(ids)}
+        expected["files"] = [asdict(file) for file in read.files]
+        found = {name: getattr(companion, name) for name in expected if name != "files"}
+        found["files"] = [asdict(file) for file in companion.files]
+        findings.compare(MANIFEST_NAME, expected, found, field="companion")
+
+
+def _check_ids(findings: Findings, prepared: Prepared, splits: SplitIds) -> None:
+    for label, split in prepared.splits.items():
+        if label not in splits.sources:
+            continue
+        found = splits.sources[label]
+        for role, records, ids in (
+            ("calibration", split.calibration, found.calibration),
+            ("candidates", split.candidates, found.candidates),
+        ):
+            expected = tuple(record.record_id for record in records)
+            if expected != ids:
+                place = f"source {label}: {role}"
+                first = next((one for one, other in zip(expected, ids, strict=False) if one != other), "the count")
+                findings.add(SPLITS_NAME, place, f"{len(expected)} records, as the files give", f"{len(ids)}: {first}")
+
+
+def _check_originals(findings: Findings, prepared: Prepared, path: Path) -> None:
+    originals = {(record.source, record.record_id): record.original for record in _records(prepared)}
+    for number, row in enumerate(read_train(path), start=1):
+        original = originals.get((str(row["source"]), str(row["record_id"])))
+        if original is not None:
+            findings.compare(path.name, plain_json(original), row["original"], field=f"row {number}: original")
+
+
+def _records(prepared: Prepared) -> Iterator[Record]:
+    splits: list[Split] = list(prepared.splits.values())
+    for split in splits:
+        yield from split.candidates
+    if prepared.companion is not None:
+        yield from prepared.companion.records

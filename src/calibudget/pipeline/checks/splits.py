@@ -1,0 +1,58 @@
+"""Do the splits follow from the recipe, and are the scores those of the calibration splits?"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from calibudget.keys import order_keys
+from calibudget.pipeline.checks.findings import Findings
+from calibudget.recipe import Recipe
+from calibudget.sources import SourceSpec
+from calibudget.store import SCORES_NAME, SPLITS_NAME, ScoreFile, SourceIds, SplitIds
+
+#: What `duplicates: keep` appends to the id of a record's copies.
+COPY_MARK: Final = re.compile(r"#[1-9][0-9]*$")
+
+
+def check_splits(findings: Findings, recipe: Recipe, splits: SplitIds) -> None:
+    """Compare seeds, sources, split sizes, and that nothing in a pool should have calibrated instead."""
+    given = {"split_seed": splits.split_seed, "selection_seed": splits.selection_seed}
+    seeds = {"split_seed": recipe.split_seed, "selection_seed": recipe.selection_seed}
+    findings.compare(SPLITS_NAME, seeds, given)
+    specs = {spec.label: spec for spec in recipe.source_specs()}
+    if not findings.compare(SPLITS_NAME, sorted(specs), sorted(splits.sources), field="source"):
+        return
+    size = 0 if recipe.calibration == "none" else recipe.calibration.per_source
+    for label, ids in splits.sources.items():
+        findings.compare(SPLITS_NAME, size, len(ids.calibration), field=f"source {label}: calibration records")
+        _check_boundary(findings, specs[label], splits.split_seed, ids)
+    findings.checked.append("splits: keys, roles, and that the calibration split comes first under its key")
+
+
+def check_scored_records(findings: Findings, recipe: Recipe, splits: SplitIds, scored: ScoreFile) -> None:
+    """Compare the error rule, and the scored records with the calibration splits."""
+    findings.compare(SCORES_NAME, recipe.error, scored.error, field="error rule")
+    wanted = {(label, record_id) for label, ids in splits.sources.items() for record_id in ids.calibration}
+    given = {(score.source, score.record_id) for score in scored.scores}
+    for label, record_id in sorted(wanted - given)[:1]:
+        found = f"{len(wanted - given)} of them missing"
+        findings.add(SCORES_NAME, f"source {label}: {record_id}", "a score of every calibration record", found)
+    for label, record_id in sorted(given - wanted)[:1]:
+        found = f"{len(given - wanted)} others"
+        findings.add(SCORES_NAME, f"source {label}: {record_id}", "scores of calibration records only", found)
+    findings.checked.append("scores: one for each calibration record, errors by the rule")
+
+
+def _check_boundary(findings: Findings, spec: SourceSpec, split_seed: int, ids: SourceIds) -> None:
+    """No candidate precedes the last calibration record under the "calibration" key; kept copies can't calibrate."""
+    if not ids.calibration:
+        return
+    key = order_keys("calibration", split_seed, spec.label)
+    last = key(ids.calibration[-1])
+    for record_id in ids.candidates:
+        is_copy = spec.duplicates == "keep" and COPY_MARK.search(record_id)
+        if not is_copy and key(record_id) < last:
+            field = f"source {spec.label}: {record_id}"
+            findings.add(SPLITS_NAME, field, "a calibration record, by its key", "a candidate")
+            return

@@ -1,0 +1,120 @@
+"""Does the train set hold exactly the selected examples, in order, each as its original fields make it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from calibudget.errors import DataError, InputError
+from calibudget.keys import order_keys
+from calibudget.pipeline.checks.findings import Findings
+from calibudget.pipeline.checks.splits import COPY_MARK
+from calibudget.recipe import COMPANION, Recipe
+from calibudget.records import Record, Selection
+from calibudget.selection import RowRole, train_row
+from calibudget.sources import SourceSpec, record_maker
+from calibudget.store import TrainLayout, read_train
+
+#: From a row's original fields to the record that the recipe makes of them.
+_Maker = Callable[[Mapping[str, object]], Record | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainIds:
+    """What stands in a train set, without its texts.
+
+    Attributes:
+        sources: ids of the source rows by label, in file order.
+        companion: ids of the companion rows, in file order.
+        order: label and id of every row, in file order.
+    """
+
+    sources: dict[str, list[str]] = field(default_factory=dict)
+    companion: list[str] = field(default_factory=list)
+    order: list[tuple[str, str]] = field(default_factory=list)
+
+
+def check_train(findings: Findings, recipe: Recipe, selection: Selection, name: str) -> TrainIds | None:
+    """Compare the train set's rows with the selection and with their own original fields; None if it can't be read."""
+    ids = findings.read(name, lambda path: _read(findings, recipe, path))
+    if ids is None:
+        return None
+    findings.compare(name, selection.companion_count, len(ids.companion), field="companion rows")
+    for label in sorted({*selection.picks, *ids.sources}):
+        _check_picks(findings, name, label, selection.picks.get(label, ()), ids.sources.get(label, []))
+    _check_order(findings, recipe, name, selection, ids)
+    findings.checked.append("train set: its rows are the picks, each the record that its original fields make")
+    return ids
+
+
+def _read(findings: Findings, recipe: Recipe, path: Path) -> TrainIds:
+    companion = recipe.companion_spec()
+    specs = {spec.label: spec for spec in (*recipe.source_specs(), *([companion] if companion else []))}
+    makers = {label: record_maker(spec) for label, spec in specs.items()}
+    ids = TrainIds()
+    layout: TrainLayout | None = None
+    for number, row in enumerate(read_train(path), start=1):
+        label, record_id, role = str(row["source"]), str(row["record_id"]), str(row["role"])
+        layout = layout or ("messages" if "messages" in row else "completion")
+        place = f"row {number}"
+        if label not in specs or (role == "companion") != (label == COMPANION):
+            findings.add(path.name, f"{place}: source", f"a source of the recipe in its role, not {role}", label)
+            continue
+        (ids.companion if role == "companion" else ids.sources.setdefault(label, [])).append(record_id)
+        ids.order.append((label, record_id))
+        _check_row(findings, f"{path.name}", place, row, specs[label], makers[label], layout)
+    return ids
+
+
+def _check_row(
+    findings: Findings,
+    file: str,
+    place: str,
+    row: Mapping[str, object],
+    spec: SourceSpec,
+    make: _Maker,
+    layout: TrainLayout,
+) -> None:
+    original = row["original"]
+    try:
+        record = make(original if isinstance(original, Mapping) else {})
+        if record is None:
+            raise DataError("the recipe's filter leaves it out")
+        expected = train_row(record, _role(row), layout=layout)
+    except InputError as error:
+        findings.add(file, f"{place}: original", "fields that the recipe can use", str(error))
+        return
+    found = dict(row)
+    if spec.duplicates == "keep":
+        found["record_id"] = COPY_MARK.sub("", str(row["record_id"]))
+    for name in ("record_id", "prompt", "completion", "messages"):
+        findings.compare(file, expected.get(name), found.get(name), field=f"{place}: {name}")
+
+
+def _role(row: Mapping[str, object]) -> RowRole:
+    return "companion" if row["role"] == "companion" else "source"
+
+
+def _check_picks(findings: Findings, file: str, label: str, picks: Iterable[str], found: list[str]) -> None:
+    picks = list(picks)
+    place = f"source {label}"
+    findings.compare(file, len(picks), len(found), field=f"{place}: rows")
+    for missing in sorted(set(picks) - set(found))[:1]:
+        findings.add(file, place, f"the pick {missing}", f"{len(set(picks) - set(found))} picks missing")
+    for stray in sorted(set(found) - set(picks))[:1]:
+        findings.add(file, place, "picks only", f"{stray} and {len(set(found) - set(picks)) - 1} more that aren't")
+
+
+def _check_order(findings: Findings, recipe: Recipe, file: str, selection: Selection, ids: TrainIds) -> None:
+    if recipe.output.order == "source":
+        expected = [(label, pick) for label, picks in sorted(selection.picks.items()) for pick in picks]
+        in_order = ids.order[: len(expected)] == expected
+    else:
+        labels = {label for label, _ in ids.order}
+        key = {label: order_keys("order", selection.seed, label) for label in labels}
+        keys = [key[label](record_id) for label, record_id in ids.order]
+        in_order = all(before <= after for before, after in pairwise(keys))
+    if not in_order:
+        findings.add(file, "order of rows", f"the order {recipe.output.order!r}", "another")

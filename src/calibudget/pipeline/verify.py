@@ -1,0 +1,192 @@
+"""Re-deriving a run from its files alone (paper, appendix: practical audit checklist, CPU-checkable verification).
+
+Three files are taken as given: the recipe, the splits and the scores. Everything else is computed again from them
+in a chain, and compared field by field with what the directory says, so that an edit shows where it was made.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from calibudget.allocation import summarise
+from calibudget.errors import ArtefactError
+from calibudget.pipeline.checks.findings import Findings
+from calibudget.pipeline.checks.manifest import Derived, check_bindings, check_manifest
+from calibudget.pipeline.checks.plan import derive_plan
+from calibudget.pipeline.checks.sources import check_sources
+from calibudget.pipeline.checks.splits import check_scored_records, check_splits
+from calibudget.pipeline.checks.train import check_train
+from calibudget.pipeline.rundir import RECIPE_NAME
+from calibudget.recipe import Recipe, load_recipe
+from calibudget.recipe.strict_yaml import parse_document
+from calibudget.records import AllocationPlan, Selection, Statistics
+from calibudget.selection import draw
+from calibudget.store import (
+    ALLOCATION_NAME,
+    MANIFEST_NAME,
+    SCORES_NAME,
+    SELECTION_NAME,
+    SPLITS_NAME,
+    STATISTICS_NAME,
+    SUMS_NAME,
+    Difference,
+    Manifest,
+    ScoreFile,
+    SplitIds,
+    check_sums,
+    digest_selection,
+    manifest_is_sealed,
+    parse_manifest,
+    read_object,
+    read_scores,
+    read_selection,
+    read_splits,
+    read_statistics,
+    statistics_to_json,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What a verification found.
+
+    Attributes:
+        differences: everything that isn't what the evidence or a re-derivation says; empty if the run holds.
+        checked: what was re-derived, in words.
+    """
+
+    differences: tuple[Difference, ...]
+    checked: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The `--json` output of `calibudget verify`."""
+        return {
+            "schema": "calibudget.verification/1",
+            "ok": not self.differences,
+            "checked": list(self.checked),
+            "differences": [asdict(difference) for difference in self.differences],
+        }
+
+
+def verify(run_dir: str | Path, *, data_dir: str | Path | None = None) -> Verification:
+    """Re-derive everything derivable of a finished run and say what differs.
+
+    Checked: sums, the manifest's self digest and bindings, keys and roles of the splits, the statistics from the
+    scores, the allocation from statistics and pools (and once more by an independent checker), the picks from
+    splits and quotas, every row of the train set from its own original fields, and the manifest's own fields.
+
+    Args:
+        run_dir: the run directory; nothing in it is changed.
+        data_dir: where the recipe's sources lie; they are then read again, and files, counts, splits and originals
+            compared too.
+
+    Raises:
+        ArtefactError: there is no such directory. Whatever is wrong inside it is a difference, never an error.
+    """
+    directory = Path(run_dir)
+    if not directory.is_dir():
+        raise ArtefactError(f"{directory}: no such run directory")
+    findings = Findings(directory)
+    findings.extend(check_sums(directory))
+    findings.checked.append(f"{SUMS_NAME}: the length and digest of every file, and that there are no others")
+    manifest = findings.read(MANIFEST_NAME, lambda path: _read_manifest(findings, path))
+    recipe = findings.read(RECIPE_NAME, load_recipe)
+    if recipe is not None:
+        _check_chain(findings, directory, recipe, manifest, None if data_dir is None else Path(data_dir))
+    elif manifest is not None:
+        check_bindings(findings, directory, manifest, [])
+    return Verification(differences=tuple(findings.differences), checked=tuple(findings.checked))
+
+
+def _check_chain(
+    findings: Findings, directory: Path, recipe: Recipe, manifest: Manifest | None, data_dir: Path | None
+) -> None:
+    train_name = f"train.{recipe.output.format}"
+    if manifest is not None:
+        check_bindings(findings, directory, manifest, _artefact_names(recipe, train_name))
+    splits = findings.read(SPLITS_NAME, read_splits)
+    scored = None if recipe.calibration == "none" else findings.read(SCORES_NAME, read_scores)
+    if splits is not None:
+        check_splits(findings, recipe, splits)
+    statistics = plan = selection = None
+    if splits is not None and scored is not None:
+        check_scored_records(findings, recipe, splits, scored)
+        statistics = _derive_statistics(findings, recipe, splits, scored)
+    if splits is not None and (statistics is not None or recipe.calibration == "none"):
+        plan = derive_plan(findings, recipe, splits, statistics)
+    if splits is not None and plan is not None:
+        selection = _derive_selection(findings, recipe, splits, plan)
+    train = None if selection is None else check_train(findings, recipe, selection, train_name)
+    if manifest is not None:
+        derived = Derived(
+            recipe=recipe,
+            recipe_fields=parse_document((directory / RECIPE_NAME).read_text(encoding="utf-8"), RECIPE_NAME).value,
+            splits=splits,
+            scored=scored,
+            statistics=statistics,
+            plan=plan,
+            selection=selection,
+            train=train,
+        )
+        check_manifest(findings, manifest, derived)
+    if data_dir is not None:
+        check_sources(findings, directory, data_dir, manifest, splits, train_name)
+
+
+def _read_manifest(findings: Findings, path: Path) -> Manifest:
+    value = read_object(path)
+    manifest = parse_manifest(value, path.name)
+    if not manifest_is_sealed(value):
+        found = "another, so a field was edited after the run"
+        findings.add(MANIFEST_NAME, "manifest_sha256", "the digest of the other fields", found)
+    return manifest
+
+
+def _artefact_names(recipe: Recipe, train_name: str) -> list[str]:
+    scored = [] if recipe.calibration == "none" else [SCORES_NAME, STATISTICS_NAME]
+    return [RECIPE_NAME, SPLITS_NAME, *scored, ALLOCATION_NAME, SELECTION_NAME, train_name]
+
+
+def _derive_statistics(findings: Findings, recipe: Recipe, splits: SplitIds, scored: ScoreFile) -> Statistics | None:
+    """The statistics as they follow from the scores, compared with `statistics.json`."""
+    model = (scored.provenance or {}).get("model")
+    resamples = 0 if recipe.calibration == "none" else recipe.calibration.resamples
+
+    def again() -> Statistics:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the run itself warned of small splits
+            return summarise(
+                scored.scores,
+                splits.pool_sizes,
+                model=model if isinstance(model, dict) else {},
+                error=scored.error,
+                resamples=resamples,
+                bootstrap_seed=recipe.bootstrap_seed,
+            )
+
+    statistics = findings.derive(STATISTICS_NAME, "statistics that the scores allow", again)
+    stored = findings.read(STATISTICS_NAME, read_statistics)
+    if statistics is not None and stored is not None:
+        findings.compare(STATISTICS_NAME, statistics_to_json(statistics), statistics_to_json(stored))
+        findings.checked.append("statistics: means, error rates, bootstrap means and sd, from the scores")
+    return statistics
+
+
+def _derive_selection(findings: Findings, recipe: Recipe, splits: SplitIds, plan: AllocationPlan) -> Selection | None:
+    """The picks as they follow from splits and quotas, compared with `selection.json`."""
+    pools = {label: ids.candidates for label, ids in splits.sources.items()}
+    selection = findings.derive(
+        SELECTION_NAME,
+        "a selection that pools and quotas allow",
+        lambda: draw(pools, plan.quotas, selection_seed=recipe.selection_seed),
+    )
+    stored = findings.read(SELECTION_NAME, read_selection)
+    if selection is None or stored is None:
+        return selection
+    selection = replace(selection, companion_count=stored.companion_count)
+    findings.compare(SELECTION_NAME, asdict(digest_selection(selection)), asdict(stored))
+    findings.checked.append("selection: the picks from splits and quotas, and their digests")
+    return selection
