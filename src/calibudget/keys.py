@@ -22,6 +22,8 @@ WORDS_PER_DIGEST: Final = 16
 #: Largest integer that a JSON number carries exactly (RFC 8785 follows IEEE 754 doubles).
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
 
 def canonical_array(values: Iterable[str | int]) -> bytes:
     """RFC 8785 bytes of a flat array of strings and integers.
@@ -40,7 +42,7 @@ def canonical_array(values: Iterable[str | int]) -> bytes:
             raise InputTypeError(f"a key is made of strings and integers, not {type(value).__name__}: {value!r}")
         if isinstance(value, int) and abs(value) > MAX_SAFE_INTEGER:
             raise InputError(f"the integer {value} is beyond 2**53 - 1 and has no exact JSON form")
-    text = json.dumps(items, ensure_ascii=False, separators=(",", ":"))
+    text = _ENCODER.encode(items)
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -91,3 +93,12 @@ def sketch_words(seed: int, start: int, stop: int) -> NDArray[np.uint32]:
     digests = b"".join([hashlib.blake2b(b"%b,%d]" % (prefix, group)).digest() for group in range(first, last)])
     words = np.frombuffer(digests, dtype="<u4").astype(np.uint32, copy=False)
     return words[start - first * WORDS_PER_DIGEST : stop - first * WORDS_PER_DIGEST]
+
+
+def torch_seed(role: str, seed: int, name: str) -> int:
+    """The 63-bit seed of one tensor's or one step's own torch generator.
+
+    BLAKE2b-256 of the canonical array [role, seed, name], its first 8 bytes, little-endian, without the top bit.
+    """
+    digest = hashlib.blake2b(canonical_array([role, seed, name]), digest_size=32).digest()
+    return int.from_bytes(digest[:8], "little") & (2**63 - 1)

@@ -3,8 +3,8 @@
 from calibudget.sources.files import DataFile, check_distinct_files, find_files
 from calibudget.sources.formats import Example, detect_format, read_example
 from calibudget.sources.hygiene import Hygiene, SourceHygiene, inspect_sources
-from calibudget.sources.identity import NormalisedRecord, normalise_record, prompt_hash, record_id
-from calibudget.sources.read import SourceRead, read_source
+from calibudget.sources.identity import Identity, NormalisedRecord, identify, normalise_record
+from calibudget.sources.read import SourceRead, read_source, record_maker
 from calibudget.sources.spec import Duplicates, Format, OnError, SourceSpec
 from calibudget.sources.split import check_roles, split_source
 
@@ -14,6 +14,7 @@ __all__ = [
     "Example",
     "Format",
     "Hygiene",
+    "Identity",
     "NormalisedRecord",
     "OnError",
     "SourceHygiene",
@@ -23,11 +24,11 @@ __all__ = [
     "check_roles",
     "detect_format",
     "find_files",
+    "identify",
     "inspect_sources",
     "normalise_record",
-    "prompt_hash",
     "read_example",
     "read_source",
-    "record_id",
+    "record_maker",
     "split_source",
 ]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from calibudget.errors import DataError, InputError
 from calibudget.records import Record
-from calibudget.sources.identity import record_id
+from calibudget.sources.identity import identify
 from calibudget.sources.spec import Duplicates
 from calibudget.store import canonical_json, plain_json
+
+_NUMBERED: Final = re.compile(r"#[0-9]+$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +44,11 @@ def resolve_duplicates(records: Sequence[Record], places: Sequence[str], *, poli
         policy: drop, keep or refuse.
 
     Raises:
-        DataError: records with one id of their own but different text, or `refuse` and there is a duplicate, or a
-            numbered id that another record already has.
+        DataError: records with one id of their own but different text, `refuse` and there is a duplicate, or `keep`
+            and an id of its own ends like a numbered one.
     """
+    if policy == "keep":
+        _check_unnumbered(records, places)
     groups: dict[str, list[int]] = {}
     for index, record in enumerate(records):
         groups.setdefault(record.record_id, []).append(index)
@@ -59,7 +65,6 @@ def resolve_duplicates(records: Sequence[Record], places: Sequence[str], *, poli
             removed.update(ordered[1:])
         else:
             names.update({index: f"{name}#{number}" for number, index in enumerate(ordered[1:], start=2)})
-    _check_names(names, groups, places)
     kept = (_named(record, names.get(index)) for index, record in enumerate(records) if index not in removed)
     copies = {new: records[index].record_id for index, new in names.items()}
     return Resolved(records=tuple(kept), copies=copies, duplicates=len(records) - len(groups))
@@ -67,9 +72,8 @@ def resolve_duplicates(records: Sequence[Record], places: Sequence[str], *, poli
 
 def _check_group(records: Sequence[Record], places: Sequence[str], indexes: list[int], policy: Duplicates) -> None:
     first, *others = indexes
-    text = record_id(records[first].prompt, records[first].completion)
     for other in others:
-        if record_id(records[other].prompt, records[other].completion) != text:
+        if not _same_text(records[first], records[other]):
             raise DataError(
                 f"source {records[first].source!r}: {places[first]} and {places[other]} have the id"
                 f" {records[first].record_id!r} but different text"
@@ -81,10 +85,16 @@ def _check_group(records: Sequence[Record], places: Sequence[str], indexes: list
         )
 
 
-def _check_names(names: Mapping[int, str], groups: Mapping[str, list[int]], places: Sequence[str]) -> None:
-    for index, name in names.items():
-        if name in groups:
-            raise DataError(f"{places[index]}: its copy would be called {name!r}, which {places[groups[name][0]]} is")
+def _same_text(one: Record, two: Record) -> bool:
+    if one.prompt == two.prompt and one.completion == two.completion:
+        return True
+    return identify(one.prompt, one.completion) == identify(two.prompt, two.completion)
+
+
+def _check_unnumbered(records: Sequence[Record], places: Sequence[str]) -> None:
+    for record, place in zip(records, places, strict=True):
+        if _NUMBERED.search(record.record_id):
+            raise DataError(f"{place}: the id {record.record_id!r} looks like a copy's; drop `keep` or `id_field`")
 
 
 def _named(record: Record, name: str | None) -> Record:

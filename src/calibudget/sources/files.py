@@ -16,10 +16,17 @@ _SAVED_SPLITS: Final = "dataset_dict.json"
 
 
 class DataFile(NamedTuple):
-    """A file to read: where it lies, and its name in messages and evidence (never absolute)."""
+    """A file to read.
+
+    Attributes:
+        path: where it lies.
+        name: what to call it in messages and evidence; never absolute.
+        version: size and modification time (nanoseconds) when it was found.
+    """
 
     path: Path
     name: str
+    version: tuple[int, int]
 
 
 def find_files(spec: SourceSpec, data_dir: Path) -> tuple[DataFile, ...]:
@@ -29,15 +36,21 @@ def find_files(spec: SourceSpec, data_dir: Path) -> tuple[DataFile, ...]:
     A directory stands for the data files in it, at any depth, or for the data set that `datasets` saved there.
 
     Raises:
-        DataError: nothing is found, a path leads out of the data directory, or a saved data set isn't whole.
+        DataError: nothing is found, a path leads out of the data directory, something is no regular file, or a
+            saved data set isn't whole.
     """
+    data_dir = data_dir.resolve()
     found: dict[Path, DataFile] = {}
     for pattern in spec.paths:
-        matches = [file for path in _matches(pattern, data_dir, spec.label) for file in _expand(path, spec)]
-        if not matches:
+        try:
+            paths = [file for path in _matches(pattern, data_dir) for file in _expand(path, spec.split)]
+            for path in paths:
+                file = _data_file(path, data_dir, outside=Path(pattern).is_absolute())
+                found.setdefault(path.resolve(), file)
+        except (InputError, OSError) as error:
+            raise DataError(f"source {spec.label!r}: {error}") from error
+        if not paths:
             raise DataError(f"source {spec.label!r}: no file matches {pattern!r} below {data_dir}")
-        for path in matches:
-            found.setdefault(path.resolve(), DataFile(path=path, name=_name(path, data_dir)))
     return tuple(sorted(found.values(), key=lambda file: (file.name, str(file.path))))
 
 
@@ -74,49 +87,49 @@ def wanted_values(where: Mapping[str, object], name: str) -> frozenset[str]:
     return frozenset(map(str, value)) if isinstance(value, tuple | list) else frozenset((str(value),))
 
 
-def _matches(pattern: str, data_dir: Path, label: str) -> list[Path]:
-    """What a path or glob names; below the data directory unless it is absolute."""
+def _matches(pattern: str, data_dir: Path) -> list[Path]:
     path = Path(pattern)
     if path.is_absolute():
         return [path] if path.exists() else sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
-    try:
-        literal = confined(data_dir, pattern)
-        found = [literal] if literal.exists() else sorted(data_dir.glob(pattern))
-        return [confined(data_dir, match.relative_to(data_dir).as_posix()) for match in found]
-    except InputError as error:
-        raise DataError(f"source {label!r}: {error}") from error
+    literal = confined(data_dir, pattern)
+    return [literal] if literal.exists() else sorted(data_dir.glob(pattern))
 
 
-def _expand(path: Path, spec: SourceSpec) -> list[Path]:
+def _data_file(path: Path, data_dir: Path, *, outside: bool) -> DataFile:
+    """A found path as a file to read, refused if it leads out of the data directory unasked."""
+    if path.is_relative_to(data_dir):
+        name = path.relative_to(data_dir).as_posix()
+        if not outside:
+            confined(data_dir, name)
+    else:
+        name = path.name
+    if not path.is_file():
+        raise DataError(f"{name}: is no regular file")
+    status = path.stat()
+    return DataFile(path=path, name=name, version=(status.st_size, status.st_mtime_ns))
+
+
+def _expand(path: Path, split: str) -> list[Path]:
     """A file as itself, a directory as its files."""
     if not path.is_dir():
         return [path]
     if (path / _SAVED_SPLITS).is_file():
         splits = read_object(path / _SAVED_SPLITS).get("splits")
-        if not isinstance(splits, list) or spec.split not in splits:
-            raise DataError(f"source {spec.label!r}: {path.name} has the splits {splits}, not {spec.split!r}")
-        path = confined(path, spec.split)
+        if not isinstance(splits, list) or split not in splits:
+            raise DataError(f"{path.name} has the splits {splits}, not {split!r}; name another under split")
+        path = confined(path, split)
     if (path / _SAVED).is_file():
         return _saved_files(path)
-    return sorted(file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
+    files = (file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith(SUFFIXES))
+    return sorted(file for file in files if not file.name.startswith("."))
 
 
 def _saved_files(directory: Path) -> list[Path]:
     """The Arrow files of a data set that `Dataset.save_to_disk` wrote."""
-    state = read_object(directory / _SAVED)
-    entries = state.get("_data_files")
-    if not isinstance(entries, list) or not entries:
-        raise DataError(f"{directory.name}/{_SAVED}: lists no data files; save the data set again")
-    names = [entry.get("filename") if isinstance(entry, Mapping) else None for entry in entries]
-    files = [confined(directory, name) for name in names if isinstance(name, str)]
-    missing = [file.name for file in files if not file.is_file()]
-    if missing or len(files) != len(entries):
-        raise DataError(f"{directory.name}/{_SAVED}: names files that aren't there: {', '.join(missing) or names}")
-    return files
-
-
-def _name(path: Path, data_dir: Path) -> str:
-    try:
-        return path.relative_to(data_dir).as_posix()
-    except ValueError:
-        return path.name
+    entries = read_object(directory / _SAVED).get("_data_files")
+    names = (
+        [entry.get("filename") for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
+    )
+    if not names or not all(isinstance(name, str) and (directory / name).is_file() for name in names):
+        raise DataError(f"{directory.name}/{_SAVED}: names files that aren't there; save the data set again")
+    return [confined(directory, str(name)) for name in names]

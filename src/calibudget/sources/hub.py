@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from calibudget.errors import DataError, DependencyError
 from calibudget.sources.rows import Row, arrow_rows
 from calibudget.sources.spec import SourceSpec
+from calibudget.store import SourceFile
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -34,6 +37,28 @@ def hub_rows(spec: SourceSpec) -> Iterator[Row]:
     table = dataset.with_format("arrow")
     batches = (table[start : start + 4096] for start in range(0, len(dataset), 4096))
     return arrow_rows((batch for part in batches for batch in part.to_batches()), hub_name(spec))
+
+
+class RowDigest:
+    """Binds rows by their content, each as a line of compact JSON with sorted keys; a bad row by an empty line."""
+
+    def __init__(self) -> None:
+        self._sha256 = hashlib.sha256()
+        self._bytes = 0
+
+    def of(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """The same rows, each counted as it passes."""
+        for row in rows:
+            fields = {} if isinstance(row.fields, DataError) else row.fields
+            text = json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":")) if fields else ""
+            line = text.encode("utf-8", "surrogatepass") + b"\n"
+            self._sha256.update(line)
+            self._bytes += len(line)
+            yield row
+
+    def file(self, name: str) -> SourceFile:
+        """What passed so far, under a name."""
+        return SourceFile(name=name, bytes=self._bytes, sha256=self._sha256.hexdigest())
 
 
 def _load(spec: SourceSpec) -> Dataset:

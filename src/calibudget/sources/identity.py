@@ -6,16 +6,15 @@ NFC with white space collapsed to single spaces, a response's is NFC with its en
 
 from __future__ import annotations
 
-import hashlib
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from calibudget.errors import DataError, InputError
 from calibudget.keys import canonical_array
 from calibudget.records import Message
-from calibudget.store import canonical_json
+from calibudget.store import canonical_json, sha256_hex
 
 #: Field names that hold a prompt, the first that a row has wins (paper, appendix "Record and Role Integrity").
 PROMPT_ALIASES: Final = ("instruction", "prompt", "question")
@@ -51,37 +50,39 @@ def normal_response(text: str) -> str:
     return unicodedata.normalize("NFC", text).strip()
 
 
-def record_id(prompt: Sequence[Message], completion: str) -> str:
-    """SHA-256 hex that names an example by its text.
+class Identity(NamedTuple):
+    """What names an example and what names its prompt, both SHA-256 hex."""
 
-    Of the canonical array [instruction, response] for a single user turn and its response; of
+    record_id: str
+    prompt_hash: str
+
+
+def identify(prompt: Sequence[Message], completion: str) -> Identity:
+    """The ids of an example by its text.
+
+    `record_id` digests the canonical array [instruction, response] for a single user turn and its response, and
     ["messages", [[role, content], ...]] for anything more (a system message, several turns), where the turns of
     user and system are normalised like an instruction and those of the assistant like a response.
 
-    Raises:
-        DataError: a text holds a lone surrogate.
-    """
-    if _is_plain(prompt):
-        return _sha256([normal_instruction(prompt[0].content), normal_response(completion)])
-    return _sha256(["messages", [*_normal_turns(prompt), ["assistant", normal_response(completion)]]])
-
-
-def prompt_hash(prompt: Sequence[Message]) -> str:
-    """SHA-256 hex of the prompt's normal form under full case folding, so that case and spacing don't part prompts.
-
-    For a single user turn it is the digest of that text in UTF-8, for anything more that of the canonical array
-    ["messages", [[role, content], ...]] of the turns before the response.
+    `prompt_hash` digests the instruction under full case folding, in UTF-8, so that case and spacing don't part
+    prompts; for anything more than a single user turn the canonical array ["messages", [[role, content], ...]] of
+    the turns before the response, contents folded.
 
     Raises:
         DataError: a text holds a lone surrogate.
     """
-    if _is_plain(prompt):
-        text = normal_instruction(prompt[0].content).casefold()
-        try:
-            return hashlib.sha256(text.encode("utf-8")).hexdigest()
-        except UnicodeEncodeError as error:
-            raise DataError("the prompt holds a lone surrogate") from error
-    return _sha256(["messages", [[role, text.casefold()] for role, text in _normal_turns(prompt)]])
+    response = normal_response(completion)
+    try:
+        if len(prompt) == 1 and prompt[0].role == "user":
+            instruction = normal_instruction(prompt[0].content)
+            name, folded = canonical_array([instruction, response]), instruction.casefold().encode("utf-8")
+        else:
+            turns = [[turn.role, _normal_turn(turn)] for turn in prompt]
+            name = canonical_json(["messages", [*turns, ["assistant", response]]])
+            folded = canonical_json(["messages", [[role, text.casefold()] for role, text in turns]])
+    except (InputError, UnicodeEncodeError) as error:
+        raise DataError(f"the record's text can't be identified: {error}") from error
+    return Identity(sha256_hex(name), sha256_hex(folded))
 
 
 def normalise_record(fields: Mapping[str, object]) -> NormalisedRecord:
@@ -96,11 +97,11 @@ def normalise_record(fields: Mapping[str, object]) -> NormalisedRecord:
             integer, or a lone surrogate.
     """
     instruction, response = pair(fields)
-    prompt = (Message(role="user", content=instruction),)
+    identity = identify((Message(role="user", content=instruction),), response)
     own = next((fields[name] for name in _ID_FIELDS if fields.get(name) is not None), None)
     return NormalisedRecord(
-        record_id=record_id(prompt, response) if own is None else own_id(own),
-        prompt_hash=prompt_hash(prompt),
+        record_id=identity.record_id if own is None else own_id(own),
+        prompt_hash=identity.prompt_hash,
         instruction=normal_instruction(instruction),
         response=normal_response(response),
     )
@@ -163,26 +164,15 @@ def own_id(value: object) -> str:
     """
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
         raise DataError(f"a record's own id must be nonempty text or an integer, not {value!r:.80}")
-    canonical_array([str(value)])
+    try:
+        canonical_array([str(value)])
+    except InputError as error:
+        raise DataError(f"a record's own id can't be used: {error}") from error
     return str(value)
 
 
-def _is_plain(prompt: Sequence[Message]) -> bool:
-    return len(prompt) == 1 and prompt[0].role == "user"
-
-
-def _normal_turns(prompt: Sequence[Message]) -> list[list[str]]:
-    normal = {"assistant": normal_response}
-    return [[turn.role, normal.get(turn.role, normal_instruction)(turn.content)] for turn in prompt]
-
-
-def _sha256(array: list[object]) -> str:
-    try:
-        flat = all(isinstance(item, str) for item in array)
-        data = canonical_array(array) if flat else canonical_json(array)  # type: ignore[arg-type]
-    except InputError as error:
-        raise DataError(f"the record's text can't be identified: {error}") from error
-    return hashlib.sha256(data).hexdigest()
+def _normal_turn(turn: Message) -> str:
+    return normal_response(turn.content) if turn.role == "assistant" else normal_instruction(turn.content)
 
 
 def _names(fields: Mapping[str, object]) -> str:

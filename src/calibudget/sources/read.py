@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from calibudget.errors import DataError
+from calibudget.errors import ArtefactError, DataError
 from calibudget.records import Message, Record
 from calibudget.sources.duplicates import resolve_duplicates
-from calibudget.sources.files import find_files, wanted_values
+from calibudget.sources.files import DataFile, find_files, wanted_values
 from calibudget.sources.formats import Example, detect_format, read_example
-from calibudget.sources.hub import hub_rows
-from calibudget.sources.identity import checked_text, own_id, prompt_hash, record_id
+from calibudget.sources.hub import RowDigest, hub_name, hub_rows
+from calibudget.sources.identity import checked_text, identify, own_id
 from calibudget.sources.rows import Row, read_rows
 from calibudget.sources.spec import SourceSpec
 from calibudget.store import SourceFile, file_digest
@@ -32,8 +32,7 @@ class SourceRead:
         answer: how its answers are parsed and compared.
         records: the records that stay, in the order of files and rows.
         copies: under `keep`, the bare id of every renamed record ("id#2" to "id"); else empty.
-        files: every file read, bound by its bytes; empty for a hub data set.
-        hub: name, subset, split and revision of a hub data set; empty for files.
+        files: every file read, bound by its bytes; for a hub data set its name and the digest of its rows.
         read: rows found.
         filtered: rows that the `where` filter left out.
         skipped: rows that `on_error: skip` left out.
@@ -46,7 +45,6 @@ class SourceRead:
     records: tuple[Record, ...]
     copies: Mapping[str, str]
     files: tuple[SourceFile, ...]
-    hub: Mapping[str, str | None]
     read: int
     filtered: int
     skipped: int
@@ -77,30 +75,27 @@ def read_source(spec: SourceSpec, data_dir: Path) -> SourceRead:
         DataError: a file is missing, torn or of an unknown kind; a row can't be used and isn't to be skipped (its
             file and line are named); ids clash; or no record is left.
     """
-    data_dir = data_dir.resolve()
     reading = _Reading()
     files: list[SourceFile] = []
     if spec.hub is not None:
-        _read_all(spec, hub_rows(spec), reading)
-    else:
-        for file in find_files(spec, data_dir):
-            _read_all(spec, read_rows(file.path, file.name), reading)
-            digest = file_digest(file.path.resolve())
-            files.append(SourceFile(name=file.name, bytes=digest.bytes, sha256=digest.sha256))
+        digest = RowDigest()
+        _read_all(spec, digest.of(hub_rows(spec)), reading)
+        files.append(digest.file(hub_name(spec)))
+    for file in find_files(spec, data_dir) if spec.paths else ():
+        _read_all(spec, read_rows(file.path, file.name), reading)
+        files.append(_bound(file))
     if not reading.records:
         raise DataError(
             f"source {spec.label!r}: no records in {spec.hub or ', '.join(spec.paths)}"
             f" ({reading.read} rows read, {reading.filtered} filtered out, {reading.skipped} skipped)"
         )
     resolved = resolve_duplicates(reading.records, reading.places, policy=spec.duplicates)
-    hub = {"name": spec.hub, "subset": spec.subset, "split": spec.split, "revision": spec.revision}
     return SourceRead(
         label=spec.label,
         answer=spec.answers,
         records=resolved.records,
         copies=resolved.copies,
         files=tuple(files),
-        hub=hub if spec.hub is not None else {},
         read=reading.read,
         filtered=reading.filtered,
         skipped=reading.skipped,
@@ -109,9 +104,20 @@ def read_source(spec: SourceSpec, data_dir: Path) -> SourceRead:
     )
 
 
+def _bound(file: DataFile) -> SourceFile:
+    try:
+        digest = file_digest(file.path.resolve())
+        status = file.path.stat()
+    except (ArtefactError, OSError) as error:
+        raise DataError(f"{file.name}: can't be read again: {error}") from error
+    if (status.st_size, status.st_mtime_ns) != file.version:
+        raise DataError(f"{file.name}: changed while it was read; run again when it is complete")
+    return SourceFile(name=file.name, bytes=digest.bytes, sha256=digest.sha256)
+
+
 def _read_all(spec: SourceSpec, rows: Iterable[Row], reading: _Reading) -> None:
     """Turn the rows of one file into records."""
-    to_record = _record_maker(spec)
+    to_record = record_maker(spec)
     for place, fields in rows:
         reading.read += 1
         try:
@@ -132,8 +138,12 @@ def _read_all(spec: SourceSpec, rows: Iterable[Row], reading: _Reading) -> None:
             reading.places.append(place)
 
 
-def _record_maker(spec: SourceSpec) -> Callable[[Mapping[str, object]], Record | None]:
-    """A function from a row's fields to its record, None if the filter leaves it out; for the rows of one file."""
+def record_maker(spec: SourceSpec) -> Callable[[Mapping[str, object]], Record | None]:
+    """A function from a row's original fields to its record, None where the recipe's filter leaves it out.
+
+    What it makes depends on nothing but the row, so a record can be made again from the `original` that a train
+    set keeps. The function raises DataError for a row that can't be used.
+    """
     to_example = _example_maker(spec)
     wanted = {name: wanted_values(spec.where, name) for name in spec.where}
     answers = spec.answers
@@ -149,10 +159,11 @@ def _record_maker(spec: SourceSpec) -> Callable[[Mapping[str, object]], Record |
         if answer is None and answers.kind != "none":
             answer = gold_answer(answers, view, example.completion)
         own = view.get(spec.id_field) if spec.id_field is not None else None
+        identity = identify(example.prompt, example.completion)
         return Record(
             source=spec.label,
-            record_id=record_id(example.prompt, example.completion) if spec.id_field is None else own_id(own),
-            prompt_hash=prompt_hash(example.prompt),
+            record_id=identity.record_id if spec.id_field is None else own_id(own),
+            prompt_hash=identity.prompt_hash,
             prompt=example.prompt,
             completion=example.completion,
             answer=answer,
@@ -171,16 +182,13 @@ def _example_maker(spec: SourceSpec) -> Callable[[Mapping[str, object]], tuple[E
             rendered = render(fields)
             prompt = Message(role="user", content=checked_text(rendered.instruction, "the instruction"))
             completion = checked_text(rendered.response, "the response")
-            answer = rendered.answer if spec.answer is None else None
+            answer = rendered.answer if spec.answers == render.answer else None
             return Example(prompt=(prompt,), completion=completion), answer
 
         return from_preset
-    known = [spec.format] if spec.format is not None else []
 
     def from_format(fields: Mapping[str, object]) -> tuple[Example, str | None]:
-        if not known:
-            known.append(detect_format(fields))
-        return read_example(fields, known[0]), None
+        return read_example(fields, spec.format or detect_format(fields)), None
 
     return from_format
 
