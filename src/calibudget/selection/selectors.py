@@ -1,0 +1,202 @@
+"""Which of a source's candidates its quota takes: all alike (the default and the control), or the best first.
+
+A selector is given the candidates in key order and takes as many as the quota says. Candidates of equal worth are
+taken in key order, so every selector is as reproducible as the uniform draw, and a larger quota keeps a smaller one's
+picks (a mix of three selectors or more may not, since largest remainders aren't monotone then). The paper draws
+uniformly (2.3) and leaves other rules open.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from numbers import Real
+from typing import Final, Protocol
+
+from calibudget.allocation import apportion
+from calibudget.errors import InputError
+from calibudget.store import canonical_json, sha256_hex
+
+
+class Selector(Protocol):
+    """The seam: anything with a name, a description for the record, and a way to take a quota."""
+
+    @property
+    def name(self) -> str:
+        """What the evidence calls it."""
+        ...
+
+    def take(self, source: str, candidates: Sequence[str], quota: int) -> Sequence[str]:
+        """Exactly `quota` of a source's candidates.
+
+        Args:
+            source: label of the source.
+            candidates: ids of its whole pool in key order, each once.
+            quota: how many to take, 0 to the size of the pool.
+
+        Raises:
+            InputError: it can't take as many; the numbers are named.
+        """
+        ...
+
+    def describe(self) -> dict[str, object]:
+        """Name, parameters and the digest of its input, as JSON: what a second machine needs to agree."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """Every candidate is worth the same, so the quota takes the first in key order: a uniform draw (paper 2.3)."""
+
+    @property
+    def name(self) -> str:
+        """Always "uniform"."""
+        return "uniform"
+
+    def take(self, source: str, candidates: Sequence[str], quota: int) -> Sequence[str]:
+        """The first `quota` candidates."""
+        _check_enough(self.name, source, len(candidates), len(candidates), quota)
+        return candidates[:quota]
+
+    def describe(self) -> dict[str, object]:
+        """The name alone: the draw depends on nothing but seed and ids."""
+        return {"name": self.name}
+
+
+#: The selector of the paper.
+UNIFORM: Final = Uniform()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """The candidates of the highest scores; those without a score are never taken.
+
+    Attributes:
+        name: what the evidence calls it ("score", "quality", "influence").
+        scores: by source label and record id; finite, higher is better, any unit.
+        parameters: what the scores were made from, any JSON object.
+    """
+
+    name: str
+    scores: Mapping[str, Mapping[str, float]]
+    parameters: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for source, scores in self.scores.items():
+            for record_id, score in scores.items():
+                if finite_number(score) is None:
+                    place = f"{source}: the {self.name} score of {record_id!r}"
+                    raise InputError(f"{place} must be a finite number, not {score!r}")
+
+    def order(self, source: str, candidates: Sequence[str]) -> list[str]:
+        """The candidates that have a score, best first, ties in the order given."""
+        scores = self.scores.get(source, {})
+        return sorted((one for one in candidates if one in scores), key=lambda one: -scores[one])
+
+    def take(self, source: str, candidates: Sequence[str], quota: int) -> Sequence[str]:
+        """The `quota` candidates of the highest scores.
+
+        Raises:
+            InputError: fewer candidates have a score.
+        """
+        ordered = self.order(source, candidates)
+        _check_enough(self.name, source, len(ordered), len(candidates), quota)
+        return ordered[:quota]
+
+    def describe(self) -> dict[str, object]:
+        """Name, parameters and the SHA-256 of the RFC 8785 array of [source, [[record_id, score], ...]] arrays.
+
+        Sources and ids are in code-point order.
+        """
+        rows = [
+            [source, [[one, float(score)] for one, score in sorted(self.scores[source].items())]]
+            for source in sorted(self.scores)
+        ]
+        digest = sha256_hex(canonical_json(rows))
+        return {"name": self.name, "parameters": dict(self.parameters), "scores_sha256": digest}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mix:
+    """Several selectors inside one quota, each with a part of it.
+
+    The parts are integers by the allocator's own rounding. They take their turn in code-point order of their labels,
+    each from what the ones before it left.
+
+    Attributes:
+        parts: the selectors by a label of the user's.
+        weights: the part of the quota that each takes, by the same labels; nonnegative, one above 0, any sum.
+    """
+
+    parts: Mapping[str, Selector]
+    weights: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        apportion(self.weights, 0)  # refuses what isn't a nonnegative number
+        if set(self.parts) != set(self.weights):
+            stray = sorted(set(self.parts) ^ set(self.weights))
+            raise InputError(f"a mix needs one weight for each selector; {', '.join(stray)} has only one of the two")
+        if not any(self.weights.values()):
+            raise InputError("a mix needs a weight above 0")
+
+    @property
+    def name(self) -> str:
+        """Always "mix"."""
+        return "mix"
+
+    def take(self, source: str, candidates: Sequence[str], quota: int) -> Sequence[str]:
+        """The parts' picks, one part after the other.
+
+        Raises:
+            InputError: a part can't take its number from what the others left.
+        """
+        taken: dict[str, None] = {}
+        for label, count in apportion(self.weights, quota).quotas.items():
+            left = [one for one in candidates if one not in taken]
+            taken.update(dict.fromkeys(self.parts[label].take(source, left, count) if count else ()))
+        return list(taken)
+
+    def describe(self) -> dict[str, object]:
+        """Name, and each part's weight and description by label."""
+        parts = {label: {"weight": self.weights[label], **self.parts[label].describe()} for label in sorted(self.parts)}
+        return {"name": self.name, "parts": parts}
+
+
+def take_quota(selector: Selector, source: str, candidates: Sequence[str], quota: int) -> tuple[str, ...]:
+    """What a selector takes of one source, in key order.
+
+    Args:
+        selector: the rule.
+        source: label of the source.
+        candidates: ids of its whole pool in key order, each once.
+        quota: how many to take.
+
+    Raises:
+        InputError: the selector can't take as many, or one from outside took another number or something else.
+    """
+    taken = set(selector.take(source, candidates, quota))
+    picks = tuple(islice((one for one in candidates if one in taken), quota + 1))
+    if not len(picks) == len(taken) == quota:
+        raise InputError(f"{source}: the selector {selector.name} didn't take {quota} different candidates of the pool")
+    return picks
+
+
+def finite_number(value: object) -> float | None:
+    """A real number as a double; None for anything else, NaN and what overflows included."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _check_enough(name: str, source: str, eligible: int, candidates: int, quota: int) -> None:
+    if quota > eligible:
+        raise InputError(
+            f"{source}: the selector {name} has {eligible} of {candidates} candidates to take {quota} from; "
+            "lower the source's quota (a cap), widen the selector, or mix it with uniform"
+        )

@@ -1,0 +1,189 @@
+"""The selector seam: order, ties, nesting, mixes, what is recorded and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibudget.errors import AllocationError, CalibudgetError, InputError
+from calibudget.keys import order_key
+from calibudget.selection import UNIFORM, Mix, Scored, Uniform, draw
+from calibudget.selection.selectors import take_quota
+from calibudget.store import canonical_json
+
+POOL = [f"r{i:02}" for i in range(20)]
+IN_KEY_ORDER = sorted(POOL, key=lambda one: order_key("selection", 42, "s", one))
+
+
+def scored(scores: dict[str, float], name: str = "influence") -> Scored:
+    return Scored(name=name, scores={"s": scores})
+
+
+def picks(selector, quota: int, pool: list[str] = POOL, seed: int = 42) -> tuple[str, ...]:
+    return draw({"s": pool}, {"s": quota}, selection_seed=seed, selector=selector).picks["s"]
+
+
+def test_uniform_is_the_default_and_takes_the_first_in_key_order():
+    assert picks(UNIFORM, 7) == tuple(IN_KEY_ORDER[:7])
+    default = draw({"s": POOL}, {"s": 7}, selection_seed=42)
+    assert default.picks["s"] == tuple(IN_KEY_ORDER[:7])
+    assert default.selector == "uniform"
+    assert UNIFORM.describe() == {"name": "uniform"}
+
+
+def test_the_best_scores_are_taken_and_given_back_in_key_order():
+    selector = scored({one: float(i) for i, one in enumerate(POOL)})
+    taken = picks(selector, 5)
+    assert set(taken) == {"r15", "r16", "r17", "r18", "r19"}
+    assert list(taken) == [one for one in IN_KEY_ORDER if one in set(taken)]
+    assert draw({"s": POOL}, {"s": 5}, selection_seed=42, selector=selector).selector == "influence"
+
+
+def test_ties_go_by_key_so_equal_scores_are_the_uniform_draw():
+    assert picks(scored(dict.fromkeys(POOL, 0.5)), 9) == picks(UNIFORM, 9)
+    one_better = scored(dict.fromkeys(POOL, 0.5) | {IN_KEY_ORDER[19]: 0.6})
+    assert set(picks(one_better, 4)) == {IN_KEY_ORDER[19], *IN_KEY_ORDER[:3]}
+    assert picks(scored(dict.fromkeys(POOL, 0.5)), 9, seed=43) != picks(UNIFORM, 9)
+
+
+def test_a_candidate_without_a_score_is_never_taken():
+    selector = scored({"r03": -5.0, "r04": -6.0})
+    assert picks(selector, 1) == ("r03",)
+    assert set(picks(selector, 2)) == {"r03", "r04"}
+    with pytest.raises(InputError, match="s: the selector influence has 2 of 20 candidates to take 3 from"):
+        picks(selector, 3)
+    with pytest.raises(InputError, match="has 0 of 20 candidates to take 1 from"):
+        picks(Scored(name="influence", scores={"other": {"r03": 1.0}}), 1)
+    assert picks(selector, 0) == ()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), None, "1", True, 10**400])
+def test_a_score_that_is_no_finite_number_is_refused(bad):
+    scored({"r00": 1.0})
+    with pytest.raises(InputError, match="s: the influence score of 'r01' must be a finite number"):
+        scored({"r00": 1.0, "r01": bad})
+
+
+def test_what_a_scored_selector_records_depends_on_its_scores_alone():
+    first, turned = scored({"a": 0.5, "b": 2.0}), scored({"b": np.float32(2), "a": 0.5})
+    digest = hashlib.sha256(canonical_json([["s", [["a", 0.5], ["b", 2.0]]]])).hexdigest()
+    assert first.describe() == {"name": "influence", "parameters": {}, "scores_sha256": digest} == turned.describe()
+    assert scored({"a": 0.5, "b": 2.5}).describe() != first.describe()
+    assert Scored(name="score", scores={}, parameters={"column": "x"}).describe()["parameters"] == {"column": "x"}
+
+
+def mix(selector, influence: float = 0.7, uniform: float = 0.3) -> Mix:
+    return Mix(parts={"influence": selector, "uniform": UNIFORM}, weights={"influence": influence, "uniform": uniform})
+
+
+def test_a_mix_parts_the_quota_by_largest_remainders_and_the_parts_never_meet():
+    ranks = {one: -float(i) for i, one in enumerate(POOL)}
+    selector = mix(scored(ranks))
+    taken = selector.take("s", IN_KEY_ORDER, 10)
+    best, rest = POOL[:7], [one for one in IN_KEY_ORDER if one not in POOL[:7]]
+    assert set(taken[:7]) == set(best)
+    assert list(taken[7:]) == rest[:3]
+    assert set(picks(selector, 10)) == set(taken)
+    assert len(set(picks(selector, 20))) == 20
+
+
+@pytest.mark.parametrize(("quota", "influence"), [(0, 0), (1, 1), (2, 1), (3, 2), (4, 3), (5, 3), (6, 4)])
+def test_the_parts_are_integers_by_the_allocators_rounding(quota, influence):
+    # of 5, the doubles 0.7 and 0.3 claim a little less than 3.5 and a little more than 1.5
+    counts = {"a": 0, "b": 0}
+
+    @dataclass(frozen=True)
+    class Counting(Uniform):
+        label: str
+
+        def take(self, source, candidates, quota):
+            counts[self.label] = quota
+            return candidates[:quota]
+
+    parts = {"a": Counting("a"), "b": Counting("b")}
+    Mix(parts=parts, weights={"a": 0.7, "b": 0.3}).take("s", IN_KEY_ORDER, quota)
+    assert counts == {"a": influence, "b": quota - influence}
+
+
+def test_a_part_of_weight_zero_takes_nothing_and_needs_no_scores():
+    assert picks(mix(scored({}), influence=0.0, uniform=2.0), 6) == picks(UNIFORM, 6)
+
+
+def test_a_mix_says_which_part_lacks_candidates():
+    with pytest.raises(InputError, match="the selector influence has 2 of 20 candidates to take 7 from"):
+        picks(mix(scored({"r03": 1.0, "r04": 1.0})), 10)
+
+
+def test_a_mix_records_its_parts():
+    selector = mix(scored({"a": 1.0}))
+    assert selector.describe() == {
+        "name": "mix",
+        "parts": {
+            "influence": {"weight": 0.7, **scored({"a": 1.0}).describe()},
+            "uniform": {"weight": 0.3, "name": "uniform"},
+        },
+    }
+    assert draw({"s": POOL}, {"s": 0}, selection_seed=0, selector=selector).selector == "mix"
+
+
+@pytest.mark.parametrize(
+    ("weights", "error"),
+    [
+        ({"influence": 1.0}, InputError),
+        ({"influence": 1.0, "uniform": 1.0, "quality": 1.0}, InputError),
+        ({"influence": 0.0, "uniform": 0}, InputError),
+        ({"influence": -0.1, "uniform": 1.0}, AllocationError),
+        ({"influence": float("nan"), "uniform": 1.0}, AllocationError),
+        ({"influence": float("inf"), "uniform": 1.0}, AllocationError),
+        ({"influence": "0.7", "uniform": 1.0}, CalibudgetError),
+        ({"influence": True, "uniform": 1.0}, CalibudgetError),
+    ],
+)
+def test_weights_that_part_nothing_are_refused(weights, error):
+    with pytest.raises(error):
+        Mix(parts={"influence": UNIFORM, "uniform": UNIFORM}, weights=weights)
+
+
+def test_a_mix_may_hold_a_mix():
+    inner = mix(scored(dict.fromkeys(POOL, 1.0)))
+    assert len(picks(Mix(parts={"a": inner, "b": UNIFORM}, weights={"a": 1, "b": 1}), 11)) == 11
+
+
+@dataclass(frozen=True)
+class Faulty(Uniform):
+    answer: list[str]
+
+    def take(self, source, candidates, quota):
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [["r00"], ["r00", "r00"], ["r00", "r01", "r02"], ["r00", "elsewhere"], []])
+def test_a_selector_from_outside_is_held_to_its_quota(answer):
+    assert take_quota(Faulty(["r01", "r00"]), "s", IN_KEY_ORDER, 2)
+    with pytest.raises(InputError, match="didn't take 2 different candidates"):
+        take_quota(Faulty(answer), "s", IN_KEY_ORDER, 2)
+
+
+scores = st.dictionaries(st.sampled_from(POOL), st.floats(-3, 3).map(lambda x: round(x, 1)), min_size=8)
+
+
+@given(scores=scores, seed=st.integers(0, 99), small=st.integers(0, 8), large=st.integers(0, 8), data=st.data())
+def test_a_larger_quota_keeps_the_smaller_ones_picks(scores, seed, small, large, data):
+    small, large = sorted((small, large))
+    shuffled = data.draw(st.permutations(POOL))
+    for selector in (UNIFORM, scored(scores), mix(scored(scores)), mix(scored(scores), 0.31, 0.69)):
+        few, many = picks(selector, small, seed=seed), picks(selector, large, shuffled, seed)
+        assert set(few) <= set(many)
+        assert len(many) == large
+
+
+@given(scores=scores, quota=st.integers(0, 8))
+def test_no_candidate_left_behind_is_better_than_one_taken(scores, quota):
+    taken = set(picks(scored(scores), quota))
+    left = [scores[one] for one in POOL if one in scores and one not in taken]
+    assert all(scores[one] >= max(left, default=-9.0) for one in taken)
