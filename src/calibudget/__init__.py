@@ -1,1 +1,69 @@
-"""CaliBudget turns a fixed training budget into exact, calibrated and verifiable quotas per data source."""
+"""CaliBudget turns a fixed training budget into exact, calibrated and verifiable quotas per data source.
+
+    from calibudget import load_recipe, run
+
+    result = run(load_recipe("recipe.yaml"), "runs/first")
+
+Names are loaded on first use: importing this package imports neither numpy nor a model library.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from calibudget.allocation import allocate, apportion, plan, utilities
+    from calibudget.errors import CalibudgetError
+    from calibudget.pipeline import RunResult, Verification, run, score, verify
+    from calibudget.recipe import Recipe, load_recipe
+    from calibudget.records import Allocation, AllocationPlan, Exponents, Score, Statistics
+    from calibudget.selection import canonical_selected_indices_sha256
+
+_HOMES = {
+    "allocate": "allocation",
+    "apportion": "allocation",
+    "plan": "allocation",
+    "utilities": "allocation",
+    "CalibudgetError": "errors",
+    "RunResult": "pipeline",
+    "Verification": "pipeline",
+    "run": "pipeline",
+    "score": "pipeline",
+    "verify": "pipeline",
+    "Recipe": "recipe",
+    "load_recipe": "recipe",
+    "Allocation": "records",
+    "AllocationPlan": "records",
+    "Exponents": "records",
+    "Score": "records",
+    "Statistics": "records",
+    "canonical_selected_indices_sha256": "selection",
+}
+
+__all__ = [
+    "Allocation",
+    "AllocationPlan",
+    "CalibudgetError",
+    "Exponents",
+    "Recipe",
+    "RunResult",
+    "Score",
+    "Statistics",
+    "Verification",
+    "allocate",
+    "apportion",
+    "canonical_selected_indices_sha256",
+    "load_recipe",
+    "plan",
+    "run",
+    "score",
+    "utilities",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(import_module(f"calibudget.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,1 +1,30 @@
-"""The only place that joins the stages."""
+"""The only place that joins the stages: run, score, select, verify, and what the commands show of them."""
+
+from calibudget.pipeline.allocating import AllocationInputs, compare_policies, inputs_from_files, plan_allocation
+from calibudget.pipeline.demo import demo
+from calibudget.pipeline.drafting import draft_recipe
+from calibudget.pipeline.dryrun import DryRun, dry_run
+from calibudget.pipeline.run import RunResult, run
+from calibudget.pipeline.scoring import score
+from calibudget.pipeline.selecting import select
+from calibudget.pipeline.statistics import read_pool_sizes, statistics_of_file
+from calibudget.pipeline.verify import Verification, verify
+
+__all__ = [
+    "AllocationInputs",
+    "DryRun",
+    "RunResult",
+    "Verification",
+    "compare_policies",
+    "demo",
+    "draft_recipe",
+    "dry_run",
+    "inputs_from_files",
+    "plan_allocation",
+    "read_pool_sizes",
+    "run",
+    "score",
+    "select",
+    "statistics_of_file",
+    "verify",
+]

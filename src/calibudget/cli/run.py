@@ -1,0 +1,40 @@
+"""`calibudget run`: the main job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calibudget.cli.options import Json, Overrides, RecipePath
+
+
+def command(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    output_dir: Annotated[
+        Path | None, typer.Option(help="The run directory to make; default runs/ and the recipe's name.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run of the same recipe.")] = False,
+    preview: Annotated[
+        bool, typer.Option("--dry-run", help="Show counts, tokens and the time expected; write nothing.")
+    ] = False,
+    scores: Annotated[
+        Path | None, typer.Option(help="Scores made elsewhere (`calibudget score`); no model is loaded.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Split, score, allocate, select and verify, into one run directory."""
+    from calibudget.cli.progress import progress_bar
+    from calibudget.cli.tables import print_dry_run, print_run
+    from calibudget.pipeline import dry_run, run
+    from calibudget.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides or ())
+    with progress_bar() as progress:
+        if preview:
+            print_dry_run(dry_run(loaded, scores=scores, progress=progress), as_json=as_json)
+            return
+        result = run(loaded, output_dir or Path("runs") / recipe.stem, resume=resume, scores=scores, progress=progress)
+    print_run(result, as_json=as_json)

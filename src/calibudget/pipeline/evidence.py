@@ -1,0 +1,145 @@
+"""The manifest of a run: what an independent rerun has to retain (paper, appendix, practical audit checklist)."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from calibudget.pipeline.preparing import Prepared
+from calibudget.pipeline.rundir import RECIPE_NAME
+from calibudget.recipe import Recipe, resolved_fields
+from calibudget.records import AllocationPlan, Record, Score, Selection, Split, Statistics
+from calibudget.store import (
+    ALLOCATION_NAME,
+    SCORES_NAME,
+    SELECTION_NAME,
+    SPLITS_NAME,
+    STATISTICS_NAME,
+    AllocationEvidence,
+    CompanionEvidence,
+    Manifest,
+    ScoreFile,
+    Seeds,
+    SelectionEvidence,
+    SourceEvidence,
+    digest_selection,
+    file_digest,
+    ids_sha256,
+    scores_sha256,
+)
+from calibudget.tasks import PARSER_VERSION
+
+
+def make_manifest(
+    recipe: Recipe,
+    prepared: Prepared,
+    made: ScoreFile | None,
+    plan: AllocationPlan,
+    selection: Selection,
+    statistics: Statistics | None,
+    directory: Path,
+) -> Manifest:
+    """Gather the evidence of a run whose other artefacts are written already."""
+    provenance = None if made is None else dict(made.provenance or {})
+    digests = digest_selection(selection)
+    names = [RECIPE_NAME, SPLITS_NAME, ALLOCATION_NAME, SELECTION_NAME, f"train.{recipe.output.format}"]
+    names += [SCORES_NAME, STATISTICS_NAME] if made is not None else []
+    scores = _by_source(made.scores if made is not None else ())
+    sources = {
+        label: _source(
+            label, split, prepared, plan, statistics, scores.get(label), digests.sources[label].record_ids_sha256
+        )
+        for label, split in prepared.splits.items()
+    }
+    return Manifest(
+        versions=_versions(provenance),
+        recipe=portable_recipe(recipe),
+        seeds=Seeds(split=recipe.split_seed, bootstrap=recipe.bootstrap_seed, selection=recipe.selection_seed),
+        parser=PARSER_VERSION if made is not None else None,
+        scorer=provenance,
+        sources=sources,
+        companion=_companion(prepared),
+        allocation=AllocationEvidence(
+            policy=plan.policy,
+            unit=plan.unit,
+            budget=plan.budget,
+            floor=plan.floor,
+            exponents=plan.exponents,
+            residual_budget=plan.residual_budget,
+        ),
+        selection=SelectionEvidence(
+            selector=selection.selector,
+            count=digests.count,
+            companion_count=digests.companion_count,
+            selected_sha256=digests.selected_sha256,
+        ),
+        artefacts={name: file_digest(directory / name) for name in sorted(names)},
+    )
+
+
+def portable_recipe(recipe: Recipe) -> dict[str, Any]:
+    """The resolved recipe as an object, without where data lies on this machine."""
+    return {name: value for name, value in resolved_fields(recipe).items() if name != "data_dir"}
+
+
+def _source(
+    label: str,
+    split: Split,
+    prepared: Prepared,
+    plan: AllocationPlan,
+    statistics: Statistics | None,
+    scores: Sequence[Score] | None,
+    record_ids_sha256: str,
+) -> SourceEvidence:
+    row = plan.sources[label]
+    return SourceEvidence(
+        files=prepared.files[label],
+        read=split.read,
+        duplicates=split.duplicates,
+        skipped=split.skipped,
+        shared_prompts=split.shared_prompts,
+        calibration_size=len(split.calibration),
+        pool_size=split.pool_size,
+        calibration_sha256=_ids(split.calibration),
+        candidates_sha256=_ids(split.candidates),
+        scores_sha256=None if scores is None else scores_sha256(scores),
+        need=row.need,
+        bootstrap_sd=None if statistics is None else statistics.sources[label].bootstrap_sd,
+        share=row.share,
+        quota=row.quota,
+        record_ids_sha256=record_ids_sha256,
+    )
+
+
+def _companion(prepared: Prepared) -> CompanionEvidence | None:
+    read = prepared.companion
+    if read is None:
+        return None
+    return CompanionEvidence(
+        files=read.files,
+        read=read.read,
+        duplicates=read.duplicates,
+        skipped=read.skipped,
+        count=len(read.records),
+        record_ids_sha256=ids_sha256(sorted(record.record_id for record in read.records)),
+    )
+
+
+def _ids(records: Sequence[Record]) -> str:
+    return ids_sha256(record.record_id for record in records)
+
+
+def _by_source(scores: Sequence[Score]) -> dict[str, list[Score]]:
+    by_source: dict[str, list[Score]] = {}
+    for score in scores:
+        by_source.setdefault(score.source, []).append(score)
+    return by_source
+
+
+def _versions(provenance: dict[str, object] | None) -> dict[str, str]:
+    own = {name: version(name) for name in ("calibudget", "numpy", "pyarrow")} | {"python": platform.python_version()}
+    scorer = (provenance or {}).get("versions", {})
+    return own | (dict(scorer) if isinstance(scorer, dict) else {})

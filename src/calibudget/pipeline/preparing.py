@@ -1,0 +1,60 @@
+"""Reading every source of a recipe and parting it into calibration split and candidate pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from calibudget.pipeline.progress import Progress, silent
+from calibudget.recipe import Recipe
+from calibudget.records import Split
+from calibudget.sources import SourceRead, check_distinct_files, read_source, split_source
+from calibudget.store import SourceFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """The sources of a recipe, read and parted, labels in code-point order.
+
+    Attributes:
+        splits: one a source.
+        files: the files that each source was read from, with bytes and digests.
+        companion: the companion set as it was read, or None.
+    """
+
+    splits: Mapping[str, Split]
+    files: Mapping[str, tuple[SourceFile, ...]]
+    companion: SourceRead | None
+
+    @property
+    def pool_sizes(self) -> dict[str, int]:
+        """N_k of each source, in examples."""
+        return {label: split.pool_size for label, split in self.splits.items()}
+
+
+def prepare(recipe: Recipe, *, progress: Progress = silent) -> Prepared:
+    """Read, normalise, drop duplicates and draw the calibration split, source by source (paper 2.1).
+
+    Raises:
+        DataError: a file, a line or a record can't be used, or a source is too small for its calibration split.
+    """
+    specs = recipe.source_specs()
+    companion_spec = recipe.companion_spec()
+    check_distinct_files([*specs, *([companion_spec] if companion_spec else [])], recipe.data_root)
+    size = 0 if recipe.calibration == "none" else recipe.calibration.per_source
+    splits: dict[str, Split] = {}
+    files: dict[str, tuple[SourceFile, ...]] = {}
+    total = len(specs) + (companion_spec is not None)
+    for done, spec in enumerate(specs):
+        progress("reading sources", done, total)
+        read = read_source(spec, recipe.data_root)
+        files[spec.label] = read.files
+        splits[spec.label] = split_source(
+            read,
+            split_seed=recipe.split_seed,
+            selection_seed=recipe.selection_seed,
+            calibration_size=size,
+        )
+    companion = read_source(companion_spec, recipe.data_root) if companion_spec else None
+    progress("reading sources", total, total)
+    return Prepared(splits=splits, files=files, companion=companion)

@@ -1,0 +1,17 @@
+"""How a stage tells how far it is, without knowing who listens."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Called with a stage's name, how much of it is done, and of how much (None while unknown)."""
+
+    def __call__(self, stage: str, done: int, total: int | None) -> None:
+        """Take note of a stage's state."""
+        ...
+
+
+def silent(stage: str, done: int, total: int | None) -> None:
+    """A listener that says nothing."""

@@ -1,0 +1,211 @@
+"""The main job: split, score, allocate, select, and leave the evidence, in one run directory."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calibudget.allocation import POLICIES, allocate, summarise
+from calibudget.errors import CheckFailedError, RecipeError
+from calibudget.pipeline.allocating import inputs_of_recipe, plan_allocation
+from calibudget.pipeline.evidence import make_manifest
+from calibudget.pipeline.preparing import Prepared, prepare
+from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.rundir import JOURNAL_NAME, check_usable, is_finished, open_run
+from calibudget.pipeline.scoring import make_scorer, score_splits, scores_made_elsewhere
+from calibudget.pipeline.verify import verify
+from calibudget.recipe import Recipe, resolved_yaml
+from calibudget.records import AllocationPlan, Selection, Statistics
+from calibudget.selection import draw, train_rows
+from calibudget.store import (
+    ALLOCATION_NAME,
+    MANIFEST_NAME,
+    SCORES_NAME,
+    SELECTION_NAME,
+    SPLITS_NAME,
+    STATISTICS_NAME,
+    ScoreFile,
+    read_allocation,
+    read_object,
+    read_selection,
+    write_allocation,
+    write_manifest,
+    write_scores,
+    write_selection,
+    write_splits,
+    write_statistics,
+    write_sums,
+    write_train,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """A finished and verified run.
+
+    Attributes:
+        directory: the run directory.
+        train_file: the train set.
+        plan: the allocation, with every factor.
+        count: source examples selected; the sum of the quotas.
+        companion_count: companion records joined.
+        selected_sha256: digest of the selected ids.
+        manifest_sha256: digest that the manifest ends with.
+        notes: what a person should know about this run.
+    """
+
+    directory: Path
+    train_file: Path
+    plan: AllocationPlan
+    count: int
+    companion_count: int
+    selected_sha256: str
+    manifest_sha256: str
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The `--json` output of `calibudget run`."""
+        return {
+            "schema": "calibudget.run/1",
+            "policy": self.plan.policy,
+            "unit": self.plan.unit,
+            "budget": self.plan.budget,
+            "count": self.count,
+            "companion_count": self.companion_count,
+            "quotas": self.plan.quotas,
+            "selected_sha256": self.selected_sha256,
+            "manifest_sha256": self.manifest_sha256,
+            "verified": True,
+        }
+
+
+def run(
+    recipe: Recipe,
+    output_dir: str | Path,
+    *,
+    resume: bool = False,
+    scores: str | Path | None = None,
+    progress: Progress = silent,
+) -> RunResult:
+    """Turn a recipe into exactly its budget of training examples, with the evidence.
+
+    Args:
+        recipe: what `load_recipe` returned.
+        output_dir: the run directory; new, empty, or an unfinished run of this recipe.
+        resume: go on with an unfinished run; scores that it finished are not made again.
+        scores: scores made elsewhere for the same calibration splits, instead of a model.
+        progress: told how far the stages are.
+
+    Raises:
+        InputError: recipe, data, model, budget or directory can't be used; nothing half-written stays behind.
+        CheckFailedError: the finished directory doesn't verify.
+    """
+    directory = Path(output_dir)
+    resolved = resolved_yaml(recipe)
+    check_usable(directory, resolved, resume=resume)
+    if resume and is_finished(directory):
+        return _verified(directory)
+    prepared = prepare(recipe, progress=progress)
+    feasible_floors(recipe, prepared)
+    made = None if scores is None else scores_made_elsewhere(Path(scores), recipe, prepared.splits)
+    scorer = make_scorer(recipe) if made is None and recipe.calibration != "none" else None
+    with open_run(directory, resolved, resume=resume):
+        write_splits(
+            directory / SPLITS_NAME,
+            prepared.splits.values(),
+            split_seed=recipe.split_seed,
+            selection_seed=recipe.selection_seed,
+        )
+        journal = directory / JOURNAL_NAME
+        if scorer is not None:
+            made = score_splits(recipe, prepared.splits, scorer=scorer, journal_path=journal, progress=progress)
+        statistics, notes = _write_statistics(recipe, prepared, made, directory)
+        plan = _plan(recipe, prepared, statistics)
+        write_allocation(directory / ALLOCATION_NAME, plan)
+        selection = write_selected(recipe, prepared, plan, directory)
+        manifest = make_manifest(recipe, prepared, made, plan, selection, statistics, directory)
+        write_manifest(directory / MANIFEST_NAME, manifest)
+        journal.unlink(missing_ok=True)
+        write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
+    progress("verifying", 0, 1)
+    result = _verified(directory, notes)
+    progress("verifying", 1, 1)
+    return result
+
+
+def write_selected(recipe: Recipe, prepared: Prepared, plan: AllocationPlan, directory: Path) -> Selection:
+    """Draw a plan's quotas and write `selection.json` and the train set."""
+    pools = {label: [record.record_id for record in split.candidates] for label, split in prepared.splits.items()}
+    companion = () if prepared.companion is None else prepared.companion.records
+    drawn = draw(pools, plan.quotas, selection_seed=recipe.selection_seed)
+    selection = Selection(seed=drawn.seed, selector=drawn.selector, picks=drawn.picks, companion_count=len(companion))
+    write_selection(directory / SELECTION_NAME, selection)
+    candidates = {label: split.candidates for label, split in prepared.splits.items()}
+    layout, rows = train_rows(
+        selection, candidates, companion, order=recipe.output.order, chat=recipe.template == "chat"
+    )
+    write_train(directory / f"train.{recipe.output.format}", rows, layout=layout)
+    return selection
+
+
+def feasible_floors(recipe: Recipe, prepared: Prepared) -> Mapping[str, int]:
+    """The floor quotas; budgets, floors and caps that can't be met are refused before anything costly begins."""
+    if recipe.unit == "tokens":
+        raise RecipeError("budget: token budgets aren't built yet; give a number of examples")
+    has_floor = POLICIES[recipe.policy].floor_use != "none"
+    return allocate(
+        prepared.pool_sizes,
+        dict.fromkeys(prepared.pool_sizes, 1),
+        recipe.budget_total,
+        recipe.default_floor if has_floor else 0,
+        floors=recipe.own_floors if has_floor else None,
+        caps=recipe.caps,
+    ).floor_quotas
+
+
+def _write_statistics(
+    recipe: Recipe, prepared: Prepared, made: ScoreFile | None, directory: Path
+) -> tuple[Statistics | None, tuple[str, ...]]:
+    if made is None or recipe.calibration == "none":
+        return None, ()
+    provenance = dict(made.provenance or {})
+    write_scores(directory / SCORES_NAME, made.scores, error=made.error, provenance=provenance)
+    model = provenance["model"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        statistics = summarise(
+            made.scores,
+            prepared.pool_sizes,
+            model=model if isinstance(model, dict) else {},
+            error=made.error,
+            resamples=recipe.calibration.resamples,
+            bootstrap_seed=recipe.bootstrap_seed,
+        )
+    write_statistics(directory / STATISTICS_NAME, statistics)
+    return statistics, tuple(str(warning.message) for warning in caught)
+
+
+def _plan(recipe: Recipe, prepared: Prepared, statistics: Statistics | None) -> AllocationPlan:
+    ids = {label: [record.record_id for record in split.candidates] for label, split in prepared.splits.items()}
+    return plan_allocation(recipe.policy, inputs_of_recipe(recipe, ids, statistics))
+
+
+def _verified(directory: Path, notes: tuple[str, ...] = ()) -> RunResult:
+    verification = verify(directory)
+    if verification.differences:
+        listed = "\n".join(f"  {difference}" for difference in verification.differences)
+        raise CheckFailedError(f"{directory}: doesn't verify:\n{listed}")
+    selection = read_selection(directory / SELECTION_NAME)
+    return RunResult(
+        directory=directory,
+        train_file=next(path for path in sorted(directory.glob("train.*"))),
+        plan=read_allocation(directory / ALLOCATION_NAME),
+        count=selection.count,
+        companion_count=selection.companion_count,
+        selected_sha256=selection.selected_sha256,
+        manifest_sha256=str(read_object(directory / MANIFEST_NAME)["manifest_sha256"]),
+        notes=notes,
+    )

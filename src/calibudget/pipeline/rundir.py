@@ -1,0 +1,74 @@
+"""Opening a run directory: one recipe, one writer; what is half done is resumed, what is foreign is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from calibudget.errors import ArtefactError
+from calibudget.store import LOCK_NAME, SUMS_NAME, clean_stale, directory_lock, write_atomic
+
+RECIPE_NAME: Final = "recipe.resolved.yaml"
+#: Finished scores of an unfinished run; gone when the run is whole.
+JOURNAL_NAME: Final = ".scores.journal"
+
+
+def is_finished(directory: Path) -> bool:
+    """Whether a run directory is whole: its sums are the last thing that a run writes."""
+    return (directory / SUMS_NAME).exists()
+
+
+def check_usable(directory: Path, resolved: bytes, *, resume: bool) -> None:
+    """Refuse a directory that this recipe can't write to, before anything is read or made.
+
+    Raises:
+        ArtefactError: it holds other things, a run of another recipe, or an unfinished run and `resume` is off.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise ArtefactError(f"{directory}: is a file; name a directory for the run")
+    held = sorted(path.name for path in directory.iterdir() if path.name != LOCK_NAME) if directory.exists() else []
+    if not held:
+        return
+    recipe = directory / RECIPE_NAME
+    if not recipe.exists():
+        raise ArtefactError(f"{directory}: holds other files ({held[0]} ...); name a new or an empty directory")
+    if recipe.read_bytes() != resolved:
+        raise ArtefactError(
+            f"{directory}: holds a run of another recipe (its {RECIPE_NAME} differs); name another directory"
+        )
+    if not resume:
+        state = "a finished" if is_finished(directory) else "an unfinished"
+        raise ArtefactError(
+            f"{directory}: holds {state} run of this recipe; go on with --resume, or name another directory"
+        )
+
+
+@contextmanager
+def open_run(directory: Path, resolved: bytes, *, resume: bool) -> Iterator[None]:
+    """Hold the directory for one run, with the resolved recipe in it as the first artefact.
+
+    A directory that was made here and got no artefact is taken away again.
+    """
+    created = not directory.exists()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtefactError(f"{directory}: can't be made: {error.strerror or error}") from error
+    try:
+        with directory_lock(directory):
+            check_usable(directory, resolved, resume=resume)
+            clean_stale(directory)
+            write_atomic(directory / RECIPE_NAME, resolved)
+            yield
+    except BaseException:
+        if created:
+            _remove_if_empty(directory)
+        raise
+
+
+def _remove_if_empty(directory: Path) -> None:
+    if all(path.name == LOCK_NAME for path in directory.iterdir()):
+        (directory / LOCK_NAME).unlink(missing_ok=True)
+        directory.rmdir()

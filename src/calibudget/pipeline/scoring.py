@@ -1,0 +1,129 @@
+"""The scoring stage: from a recipe's calibration splits to scores with their provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from calibudget.errors import ArtefactError, RecipeError
+from calibudget.pipeline.preparing import prepare
+from calibudget.pipeline.progress import Progress, silent
+from calibudget.recipe import Recipe
+from calibudget.records import Score, Split
+from calibudget.scoring import CalibrationItem, FakeScorer, Scorer, measure_all, to_scores
+from calibudget.store import ScoreFile, directory_lock, read_scores_file, write_scores
+
+
+def score(recipe: Recipe, *, output: str | Path | None = None, progress: Progress = silent) -> tuple[Score, ...]:
+    """Score the calibration split of every source (paper 2.2).
+
+    Args:
+        recipe: its sources, model and calibration are used, nothing else.
+        output: a `scores.parquet` to write, which `run --scores` takes on any machine; finished batches are kept
+            in a folder beside it until it is whole, and are not scored again.
+        progress: told how far reading and scoring are.
+
+    Returns:
+        The scores, ordered by source, then record id.
+
+    Raises:
+        RecipeError: the recipe says `calibration: none`.
+        ArtefactError: the output exists, or other work was begun for it.
+        DataError, ScoringError, DependencyError: data or model can't be used.
+    """
+    if output is None:
+        return score_splits(recipe, prepare(recipe, progress=progress).splits, progress=progress).scores
+    path = Path(output)
+    if path.exists():
+        raise ArtefactError(f"{path}: exists already; name another output, or move it away")
+    splits = prepare(recipe, progress=progress).splits
+    scorer = make_scorer(recipe)
+    work = path.with_name(path.name + ".work")
+    work.mkdir(parents=True, exist_ok=True)
+    with directory_lock(work):
+        journal = work / "journal"
+        scored = score_splits(recipe, splits, scorer=scorer, journal_path=journal, progress=progress)
+        write_scores(path, scored.scores, error=scored.error, provenance=scored.provenance or {})
+        journal.unlink()
+    for leftover in work.iterdir():
+        leftover.unlink()
+    work.rmdir()
+    return scored.scores
+
+
+def score_splits(
+    recipe: Recipe,
+    splits: Mapping[str, Split],
+    *,
+    scorer: Scorer | None = None,
+    journal_path: Path | None = None,
+    progress: Progress = silent,
+) -> ScoreFile:
+    """Score calibration splits that are already drawn; see `score`."""
+    items = calibration_items(recipe, splits.values())
+    scorer = scorer or make_scorer(recipe)
+    measurements = measure_all(
+        scorer, items, journal_path=journal_path, progress=lambda done, total: progress("scoring", done, total)
+    )
+    provenance = {
+        **scorer.describe(),
+        "batch_splits": max((one.batch_splits for one in measurements), default=0),
+        "versions": {} if recipe.engine == "fake" else {name: version(name) for name in ("torch", "transformers")},
+    }
+    scores = sorted(to_scores(items, measurements, recipe.error), key=lambda score: (score.source, score.record_id))
+    return ScoreFile(scores=tuple(scores), error=recipe.error, provenance=provenance)
+
+
+def calibration_items(recipe: Recipe, splits: Iterable[Split]) -> list[CalibrationItem]:
+    """The calibration records of all sources, each with how its answer is checked."""
+    answers = {spec.label: spec.answers for spec in recipe.source_specs()}
+    return [
+        CalibrationItem(record=record, answer=answers[split.source]) for split in splits for record in split.calibration
+    ]
+
+
+def make_scorer(recipe: Recipe) -> Scorer:
+    """The scorer that a recipe asks for; a model is loaded here.
+
+    Raises:
+        RecipeError: the recipe says `calibration: none`.
+        ScoringError, DependencyError: the model can't be found, loaded or used.
+    """
+    calibration = recipe.calibration
+    if calibration == "none":
+        raise RecipeError("the recipe says `calibration: none`, so there is nothing to score")
+    if recipe.engine == "fake":
+        return FakeScorer()
+    from calibudget.lm import load_model
+    from calibudget.scoring import LocalScorer
+
+    return LocalScorer(
+        load_model(recipe.model or "", device=calibration.device, dtype=calibration.dtype),
+        template=recipe.template,
+        batch_tokens=calibration.batch_tokens,
+        max_length=calibration.max_length,
+        max_new_tokens=calibration.max_new_tokens,
+    )
+
+
+def scores_made_elsewhere(file: Path, recipe: Recipe, splits: Mapping[str, Split]) -> ScoreFile:
+    """Read scores for exactly these calibration splits.
+
+    Raises:
+        ArtefactError: the file lacks a calibration record, or scores a record that isn't one.
+    """
+    found = read_scores_file(file, error=recipe.error)
+    wanted = {(split.source, record.record_id) for split in splits.values() for record in split.calibration}
+    given = {(score.source, score.record_id) for score in found.scores}
+    for missing in sorted(wanted - given)[:1]:
+        raise ArtefactError(
+            f"{file}: lacks {len(wanted - given):,} of {len(wanted):,} calibration records (the first: source "
+            f"{missing[0]}, record {missing[1]}); was it made with this recipe, its seeds and its data?"
+        )
+    for stray in sorted(given - wanted)[:1]:
+        raise ArtefactError(
+            f"{file}: scores {len(given - wanted):,} records that aren't in this recipe's calibration splits "
+            f"(the first: source {stray[0]}, record {stray[1]})"
+        )
+    return ScoreFile(scores=found.scores, error=found.error, provenance=found.provenance or {"model": {}})

@@ -1,0 +1,49 @@
+"""`calibudget select`: the draw alone, under an allocation that is there already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from calibudget.errors import ArtefactError
+from calibudget.pipeline.preparing import prepare
+from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.run import write_selected
+from calibudget.pipeline.rundir import RECIPE_NAME, check_usable, open_run
+from calibudget.recipe import Recipe, resolved_yaml
+from calibudget.records import Selection
+from calibudget.store import SELECTION_NAME, SPLITS_NAME, read_allocation, write_allocation, write_splits, write_sums
+
+
+def select(
+    recipe: Recipe, allocation_file: str | Path, output_dir: str | Path, *, progress: Progress = silent
+) -> Selection:
+    """Draw the quotas of an `allocation.json` from a recipe's sources, and write the train set.
+
+    Raises:
+        ArtefactError: the allocation is of other sources or other pools, or the directory can't be used.
+        DataError: the sources can't be used.
+    """
+    directory = Path(output_dir)
+    resolved = resolved_yaml(recipe)
+    check_usable(directory, resolved, resume=False)
+    plan = read_allocation(Path(allocation_file))
+    prepared = prepare(recipe, progress=progress)
+    planned = {label: row.pool_size for label, row in plan.sources.items()}
+    if planned != prepared.pool_sizes:
+        differing = sorted(set(planned.items()) ^ set(prepared.pool_sizes.items()))
+        raise ArtefactError(
+            f"{allocation_file}: is an allocation of other pools than this recipe's ({differing[0][0]!r}: "
+            f"{planned.get(differing[0][0])} there, {prepared.pool_sizes.get(differing[0][0])} here)"
+        )
+    with open_run(directory, resolved, resume=False):
+        write_splits(
+            directory / SPLITS_NAME,
+            prepared.splits.values(),
+            split_seed=recipe.split_seed,
+            selection_seed=recipe.selection_seed,
+        )
+        write_allocation(directory / "allocation.json", plan)
+        selection = write_selected(recipe, prepared, plan, directory)
+        names = [RECIPE_NAME, SPLITS_NAME, "allocation.json", SELECTION_NAME, f"train.{recipe.output.format}"]
+        write_sums(directory, names)
+    return selection

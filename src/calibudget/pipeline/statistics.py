@@ -1,0 +1,68 @@
+"""`calibudget statistics`: statistics from scores and pool sizes, ours or made elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from calibudget.allocation import summarise
+from calibudget.errors import InputError
+from calibudget.records import ErrorRule, Statistics
+from calibudget.store import read_object, read_scores_file, read_splits
+
+
+def statistics_of_file(
+    scores: Path,
+    *,
+    pool_sizes: dict[str, int],
+    error: ErrorRule | None = None,
+    resamples: int = 200,
+    bootstrap_seed: int = 42,
+) -> Statistics:
+    """The statistics of a scores file (paper 2.2).
+
+    Raises:
+        ArtefactError: the file or a row of it can't be used.
+        ScoringError, AllocationError: sources differ from the pool sizes', or have too few scores.
+    """
+    found = read_scores_file(scores, error=error)
+    model = (found.provenance or {}).get("model", {})
+    return summarise(
+        found.scores,
+        pool_sizes,
+        model=model if isinstance(model, dict) else {},
+        error=found.error,
+        resamples=resamples,
+        bootstrap_seed=bootstrap_seed,
+    )
+
+
+def read_pool_sizes(texts: Sequence[str]) -> dict[str, int]:
+    """Pool sizes from `label=n` texts, JSON objects of them, and `splits.parquet` files, together.
+
+    Raises:
+        InputError: a text that is none of these, a size that isn't a nonnegative integer, or a label given twice.
+    """
+    sizes: dict[str, int] = {}
+    for text in texts:
+        for label, size in _pool_sizes(text).items():
+            if label in sizes:
+                raise InputError(f"--pool-sizes names {label!r} twice")
+            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+                raise InputError(f"--pool-sizes: the size of {label!r} is {size!r}, not a nonnegative integer")
+            sizes[label] = size
+    return sizes
+
+
+def _pool_sizes(text: str) -> dict[str, object]:
+    path = Path(text)
+    if path.suffix == ".parquet":
+        return dict(read_splits(path).pool_sizes)
+    if path.is_file():
+        return read_object(path)
+    label, equals, number = text.rpartition("=")
+    if not equals or not label:
+        raise InputError(f"--pool-sizes {text!r}: neither label=n nor a file")
+    if not (number.isascii() and number.isdigit()):
+        raise InputError(f"--pool-sizes {text!r}: {number!r} isn't a nonnegative integer")
+    return {label: int(number)}

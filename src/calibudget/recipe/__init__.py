@@ -1,0 +1,7 @@
+"""The recipe: a YAML file, validated by line, that says everything a run depends on."""
+
+from calibudget.recipe.loading import load_recipe
+from calibudget.recipe.resolved import resolved_fields, resolved_yaml
+from calibudget.recipe.schema import COMPANION, Recipe
+
+__all__ = ["COMPANION", "Recipe", "load_recipe", "resolved_fields", "resolved_yaml"]

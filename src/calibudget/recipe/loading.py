@@ -1,0 +1,107 @@
+"""Reading a recipe from a file, with `key=value` overrides; every refusal names the file, the line and the field."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from calibudget.errors import RecipeError
+from calibudget.recipe.schema import Recipe
+from calibudget.recipe.strict_yaml import Document, Location, parse_document, parse_value
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read and validate a recipe.
+
+    Args:
+        path: the YAML file.
+        overrides: `key=value` texts that replace or add fields; keys are dotted (`calibration.per_source=50`),
+            values are YAML. A `data_dir` given here is relative to the working directory.
+
+    Raises:
+        RecipeError: the file can't be read, isn't a recipe, or a field of it isn't right.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise RecipeError(f"{path}: no such recipe; `calibudget init DATA_DIR` writes one") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path}: can't be read as UTF-8 text: {error}") from error
+    document = parse_document(text, str(path))
+    fields = document.value
+    for override in overrides:
+        fields = _overridden(fields, override)
+    return recipe_from_fields(fields, document, base_dir=path.parent)
+
+
+def recipe_from_fields(fields: dict[str, Any], document: Document, *, base_dir: Path) -> Recipe:
+    """Validate fields read from a document; relative paths start at `base_dir`."""
+    try:
+        recipe = Recipe.model_validate(fields)
+    except ValidationError as error:
+        raise RecipeError("\n".join(_explained(error, document))) from error
+    recipe._base_dir = base_dir
+    return recipe
+
+
+def _overridden(fields: dict[str, Any], override: str) -> dict[str, Any]:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise RecipeError(f"{override!r} isn't a `key=value` override")
+    value = parse_value(text, f"override {key}")
+    if key == "data_dir" and isinstance(value, str):
+        value = str(Path(value).expanduser().absolute())
+    return _with_value(fields, key.split("."), value, override)
+
+
+def _with_value(fields: dict[str, Any], keys: list[str], value: object, override: str) -> dict[str, Any]:
+    head, *rest = keys
+    if not rest:
+        return fields | {head: value}
+    inner = fields.get(head, {})
+    if not isinstance(inner, dict):
+        raise RecipeError(f"override {override!r}: {head!r} isn't a mapping in the recipe")
+    return fields | {head: _with_value(inner, rest, value, override)}
+
+
+def _explained(error: ValidationError, document: Document) -> list[str]:
+    lines = []
+    for problem in error.errors(include_url=False):
+        location = _location_in_file(problem["loc"], document)
+        field = ".".join(str(part) for part in location) or "recipe"
+        lines.append(f"{document.where(location)}: {field}: {_words(problem)}")
+    return sorted(set(lines), key=lines.index)
+
+
+def _location_in_file(location: tuple[str | int, ...], document: Document) -> Location:
+    """Pydantic's location without the names of union members, which are no keys of the file."""
+    kept: Location = ()
+    for part in location:
+        is_last_key = (*kept, part) in document.lines or part in Recipe.model_fields
+        known = is_last_key or (
+            isinstance(part, str) and part.isidentifier() and part.islower() and part not in _UNION_TAGS
+        )
+        kept = (*kept, part) if known else kept
+    return kept
+
+
+_UNION_TAGS = frozenset({"int", "float", "str", "bool", "none", "dict", "tuple"})
+
+
+def _words(problem: Any) -> str:
+    given = problem.get("input")
+    shown = f", not {given!r}" if isinstance(given, str | int | float | bool | None) else ""
+    match problem["type"]:
+        case "extra_forbidden":
+            return "unknown field; see the recipe's fields in the user guide"
+        case "missing":
+            return "missing"
+        case "value_error":
+            return str(problem["ctx"]["error"])
+        case _:
+            message = str(problem["msg"])
+            return message[0].lower() + message[1:] + shown

@@ -1,0 +1,35 @@
+"""The resolved recipe: every effective value written out, the same bytes for the same recipe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from calibudget.recipe.schema import Recipe
+from calibudget.sources import SourceSpec
+
+_HEADER = "# Every value that this run used, defaults included.\n"
+
+
+def resolved_fields(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as plain JSON values, with the answers and rules that presets and defaults imply."""
+    fields = recipe.model_dump(mode="json")
+    specs = {spec.label: spec for spec in recipe.source_specs()}
+    fields["sources"] = {label: _implied(fields["sources"][label], spec) for label, spec in specs.items()}
+    companion = recipe.companion_spec()
+    if companion is not None:
+        fields["companion"] = _implied(fields["companion"], companion)
+    return fields
+
+
+def _implied(source: dict[str, Any], spec: SourceSpec) -> dict[str, Any]:
+    answer = {name: getattr(spec.answers, name) for name in ("kind", "labels", "pattern", "field")}
+    answer["labels"] = list(spec.answers.labels)
+    return source | {"answer": answer, "duplicates": spec.duplicates, "on_error": spec.on_error}
+
+
+def resolved_yaml(recipe: Recipe) -> bytes:
+    """`recipe.resolved.yaml`: reading it back gives an equal recipe."""
+    body = yaml.safe_dump(resolved_fields(recipe), sort_keys=False, allow_unicode=True, width=1_000_000)
+    return (_HEADER + body).encode("utf-8")

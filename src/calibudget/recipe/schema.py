@@ -1,0 +1,265 @@
+"""The recipe's fields, their types and defaults, and the rules that tie them together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+
+from calibudget.allocation import POLICIES
+from calibudget.errors import InputError
+from calibudget.keys import MAX_SAFE_INTEGER
+from calibudget.records import ErrorRule, Exponents, Unit
+from calibudget.sources import SourceSpec
+from calibudget.store import check_labels
+from calibudget.tasks import PRESETS, AnswerSpec
+
+#: Policies whose quotas depend on no score; a recipe with one of them may say `calibration: none`.
+UNSCORED_POLICIES = frozenset({"pooled", "proportional", "equal", "floor-sqrt", "weights"})
+#: Label of the companion set in files and messages; no source may bear it.
+COMPANION = "companion"
+
+
+def _to_tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _one_or_more(value: object) -> object:
+    return (value,) if isinstance(value, str) else _to_tuple(value)
+
+
+def _answer_shorthand(value: object) -> object:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+Count = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
+Strings = Annotated[tuple[str, ...], BeforeValidator(_to_tuple)]
+Paths = Annotated[tuple[str, ...], BeforeValidator(_one_or_more), Field(min_length=1)]
+Scalar = str | int | float | bool
+Duplicates = Literal["drop", "keep", "refuse"]
+OnError = Literal["refuse", "skip"]
+
+
+class _Part(BaseModel):
+    """A mapping of the recipe: strict types, no unknown keys, frozen."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class TokenBudget(_Part):
+    """A budget counted in tokens instead of examples."""
+
+    tokens: Annotated[int, Field(ge=1, le=MAX_SAFE_INTEGER)]
+
+
+class Calibration(_Part):
+    """How the calibration split is drawn and scored."""
+
+    per_source: Annotated[int, Field(ge=2, le=MAX_SAFE_INTEGER)] = 100
+    resamples: Annotated[int, Field(ge=2, le=1_000_000)] = 200
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    batch_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_length: Annotated[int, Field(ge=1)] | None = None
+    max_new_tokens: Annotated[int, Field(ge=1)] | None = None
+
+
+class ExponentsPart(_Part):
+    """Exponents of need, availability and reliability in the utility (paper 2.2: 1, 0.5, 1)."""
+
+    need: float = 1.0
+    availability: float = 0.5
+    reliability: float = 1.0
+
+
+class Output(_Part):
+    """What the train set looks like."""
+
+    format: Literal["jsonl", "parquet"] = "jsonl"
+    order: Literal["shuffled", "source"] = "shuffled"
+
+
+class Answer(_Part):
+    """How a source's answers are parsed and compared."""
+
+    kind: Literal["choice", "true_false", "number", "math", "exact", "regex", "none"]
+    labels: Strings = ()
+    pattern: str | None = None
+    field: str | None = None
+
+    @model_validator(mode="after")
+    def _spec_is_sound(self) -> Self:
+        self.spec()
+        return self
+
+    def spec(self) -> AnswerSpec:
+        """The frozen form that the stages take."""
+        return AnswerSpec(kind=self.kind, labels=self.labels, pattern=self.pattern, field=self.field)
+
+
+class Source(_Part):
+    """One source of training examples: files below `data_dir`, or a data set of the hub."""
+
+    path: Paths | None = None
+    hub: str | None = None
+    subset: str | None = None
+    split: str = "train"
+    revision: str | None = None
+    format: Literal["alpaca", "prompt-completion", "messages", "sharegpt"] | None = None
+    columns: dict[str, str] = {}
+    where: dict[str, Scalar | Annotated[tuple[Scalar, ...], BeforeValidator(_to_tuple)]] = {}
+    preset: str | None = None
+    answer: Annotated[Answer, BeforeValidator(_answer_shorthand)] | None = None
+    id_field: str | None = None
+    duplicates: Duplicates | None = None
+    on_error: OnError | None = None
+
+    @model_validator(mode="after")
+    def _comes_from_somewhere(self) -> Self:
+        if (self.path is None) == (self.hub is None):
+            raise ValueError("name either `path` (files) or `hub` (a data set id), and not both")
+        if self.hub is None and (self.subset or self.revision):
+            raise ValueError("`subset` and `revision` belong to a `hub` source")
+        if self.preset is not None and self.format is not None:
+            raise ValueError("a `preset` says how rows are read, so `format` has no place beside it")
+        if self.preset is not None and self.preset not in PRESETS:
+            raise ValueError(f"unknown preset {self.preset!r}; known are {', '.join(sorted(PRESETS))}")
+        return self
+
+
+class Recipe(_Part):
+    """Everything that a run depends on; `recipe.resolved.yaml` writes it out with every default.
+
+    Relative paths are taken from `data_dir`, and a relative `data_dir` from the folder where the recipe lies.
+    """
+
+    model: str | None = None
+    template: Literal["alpaca", "chat"] = "alpaca"
+    engine: Literal["local", "fake"] = "local"
+    budget: Count | TokenBudget
+    floor: Count | dict[str, Count] = 0
+    caps: dict[str, Count] | None = None
+    policy: str = "calibudget"
+    weights: dict[str, float] | None = None
+    signal: Literal["error_rate", "z"] = "error_rate"
+    exponents: ExponentsPart = ExponentsPart()
+    need_transform: Literal["rank", "log1p"] | None = None
+    seed: Count = 42
+    split_seed: Count = 42
+    bootstrap_seed: Count = 42
+    selection_seed: Count = 42
+    training_seed: Count = 42
+    error: ErrorRule = "nll+wrong"
+    calibration: Calibration | Literal["none"] = Calibration()
+    data_dir: str = "."
+    duplicates: Duplicates = "drop"
+    on_error: OnError = "refuse"
+    sources: Annotated[dict[str, Source], Field(min_length=1)]
+    companion: Source | None = None
+    output: Output = Output()
+
+    _base_dir: Path = PrivateAttr(default_factory=Path)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _seeds_follow_seed(cls, fields: object) -> object:
+        if not isinstance(fields, dict):
+            return fields
+        seed = fields.get("seed", 42)
+        names = ("split_seed", "bootstrap_seed", "selection_seed", "training_seed")
+        return fields | {name: fields.get(name) if fields.get(name) is not None else seed for name in names}
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        self._check_labels()
+        self._check_policy()
+        self._check_answers()
+        return self
+
+    def _check_labels(self) -> None:
+        try:
+            check_labels([*self.sources, *([COMPANION] if self.companion else [])])
+        except InputError as error:
+            raise ValueError(str(error)) from error
+        named = {"floor": self.floor, "caps": self.caps, "weights": self.weights}
+        for field, mapping in named.items():
+            if isinstance(mapping, dict):
+                allowed = {*self.sources, "default"} if field == "floor" else set(self.sources)
+                unknown = sorted(set(mapping) - allowed)
+                if unknown:
+                    raise ValueError(f"`{field}` names {unknown[0]!r}, which is not a source")
+
+    def _check_policy(self) -> None:
+        if self.policy not in POLICIES:
+            raise ValueError(f"unknown policy {self.policy!r}; known are {', '.join(POLICIES)}")
+        if (self.policy == "weights") != (self.weights is not None):
+            raise ValueError("`weights` and `policy: weights` go together: give both or neither")
+        if self.weights is not None and set(self.weights) != set(self.sources):
+            missing = sorted(set(self.sources) - set(self.weights))
+            raise ValueError(f"`weights` lacks the source {missing[0]!r}; 0 leaves a source out")
+        if self.calibration == "none" and self.policy not in UNSCORED_POLICIES:
+            raise ValueError(f"policy {self.policy!r} needs scores, so `calibration: none` can't go with it")
+        if self.calibration != "none" and self.model is None and self.engine != "fake":
+            raise ValueError(
+                "`model` is missing: a hub id, a directory, a .gguf file, or `embedded` (or say `calibration: none` "
+                f"with one of the policies {', '.join(sorted(UNSCORED_POLICIES))})"
+            )
+
+    def _check_answers(self) -> None:
+        if self.error == "nll" or self.calibration == "none":
+            return
+        for label, source in self.sources.items():
+            if self._spec(label, source).answers.kind == "none":
+                raise ValueError(
+                    f"the source {label!r} has no checkable answer (`answer: none`), so its error could not hold the "
+                    "unit penalty that others get; say `error: nll` for all sources, or give it an `answer`"
+                )
+
+    @property
+    def data_root(self) -> Path:
+        """Where relative paths of sources start."""
+        return self._base_dir / self.data_dir
+
+    @property
+    def unit(self) -> Unit:
+        """What the budget counts."""
+        return "tokens" if isinstance(self.budget, TokenBudget) else "examples"
+
+    @property
+    def budget_total(self) -> int:
+        """The budget as a number of its unit."""
+        return self.budget.tokens if isinstance(self.budget, TokenBudget) else self.budget
+
+    @property
+    def default_floor(self) -> int:
+        """The floor of sources that name none of their own."""
+        return self.floor.get("default", 0) if isinstance(self.floor, dict) else self.floor
+
+    @property
+    def own_floors(self) -> dict[str, int] | None:
+        """Floors that sources name for themselves, or None."""
+        if not isinstance(self.floor, dict):
+            return None
+        return {label: floor for label, floor in sorted(self.floor.items()) if label != "default"} or None
+
+    @property
+    def utility_exponents(self) -> Exponents:
+        """The exponents as the allocator takes them."""
+        return Exponents(**self.exponents.model_dump())
+
+    def source_specs(self) -> tuple[SourceSpec, ...]:
+        """The sources as the readers take them, in code-point order."""
+        return tuple(self._spec(label, self.sources[label]) for label in sorted(self.sources))
+
+    def companion_spec(self) -> SourceSpec | None:
+        """The companion set as the readers take it, or None."""
+        return None if self.companion is None else self._spec(COMPANION, self.companion)
+
+    def _spec(self, label: str, source: Source) -> SourceSpec:
+        fields = {name: getattr(source, name) for name in Source.model_fields}
+        fields["path"] = source.path or ()
+        fields["answer"] = None if source.answer is None else source.answer.spec()
+        fields["duplicates"] = source.duplicates or ("keep" if label == COMPANION else self.duplicates)
+        fields["on_error"] = source.on_error or self.on_error
+        return SourceSpec(label=label, **fields)

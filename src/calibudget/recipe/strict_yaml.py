@@ -1,0 +1,116 @@
+"""Safe YAML with the line of every value, duplicate keys refused, and no surprising scalars.
+
+Plain scalars follow YAML 1.2's core schema: `no`, `on` and `1:30` are text, `010` is text (so a field that wants
+a number refuses it instead of reading eight), `1e4` is a number. Anchors and aliases are refused: a recipe is
+short, and an alias bomb isn't.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import yaml
+
+from calibudget.errors import RecipeError
+
+Location = tuple[str | int, ...]
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, with its implicit types replaced below."""
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?(0|[1-9][0-9]*(_[0-9]+)*)", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(0|[1-9][0-9]*)?(\.[0-9]*)?([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        list("-+0123456789."),
+    ),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
+
+
+def _construct_float(loader: _Loader, node: yaml.ScalarNode) -> float | str:
+    text = str(loader.construct_scalar(node))
+    try:
+        return float(text.replace(".inf", "inf").replace(".nan", "nan").lower())
+    except ValueError:
+        return text
+
+
+_Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A parsed document: its value, and the 1-based line where each key or item stands."""
+
+    name: str
+    value: dict[str, object]
+    lines: dict[Location, int]
+
+    def where(self, location: Location) -> str:
+        """`name:line` of a location, or of the nearest mapping above it that is in the file."""
+        while location and location not in self.lines:
+            location = location[:-1]
+        return f"{self.name}:{self.lines[location]}" if location in self.lines else self.name
+
+
+def parse_document(text: str, name: str) -> Document:
+    """Read one YAML mapping.
+
+    Raises:
+        RecipeError: broken YAML, a duplicate key, a key that isn't text, an alias, or a root that is no mapping.
+    """
+    try:
+        loader = _Loader(text)
+        _refuse_aliases(text, name)
+        node = loader.get_single_node()
+        if not isinstance(node, yaml.MappingNode):
+            raise RecipeError(
+                f"{name}: a recipe is a mapping of fields (`model: ...`, `budget: ...`), and this isn't one"
+            )
+        lines: dict[Location, int] = {}
+        _note_lines(node, (), lines, name)
+        return Document(name=name, value=loader.construct_document(node), lines=lines)
+    except RecipeError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # A tagged scalar can raise ValueError, deep nesting RecursionError.
+        mark = getattr(error, "problem_mark", None)
+        where = f"{name}:{mark.line + 1}" if mark else name
+        raise RecipeError(f"{where}: not valid YAML: {getattr(error, 'problem', None) or error}") from error
+
+
+def parse_value(text: str, name: str) -> object:
+    """One YAML value on its own, as in a `key=value` override."""
+    return parse_document(f"value: {text}", name).value["value"]
+
+
+def _refuse_aliases(text: str, name: str) -> None:
+    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        if isinstance(token, yaml.AliasToken):
+            line = token.start_mark.line + 1
+            raise RecipeError(f"{name}:{line}: aliases (*{token.value}) aren't accepted; write the value out")
+
+
+def _note_lines(node: yaml.Node, location: Location, lines: dict[Location, int], name: str) -> None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if key.tag != "tag:yaml.org,2002:str":
+                raise RecipeError(f"{name}:{line}: the key {key.value!r} isn't text; put it in quotes")
+            here = (*location, key.value)
+            if here in lines:
+                raise RecipeError(f"{name}:{line}: duplicate key {key.value!r} (first on line {lines[here]})")
+            lines[here] = line
+            _note_lines(value, here, lines, name)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            lines[(*location, index)] = item.start_mark.line + 1
+            _note_lines(item, (*location, index), lines, name)
