@@ -66,7 +66,7 @@ from calibudget.store.artefacts.train import (
     write_train,
 )
 from calibudget.store.atomic import atomic_file, clean_stale, write_atomic
-from calibudget.store.canonical import canonical_json, loads_json, loads_object, read_object, sha256_hex
+from calibudget.store.canonical import canonical_json, loads_json, loads_object, read_bytes, read_object, sha256_hex
 from calibudget.store.journal import Journal
 from calibudget.store.lock import LOCK_NAME, directory_lock
 from calibudget.store.paths import check_labels, confined
@@ -120,6 +120,7 @@ __all__ = [
     "parse_statistics",
     "plain_json",
     "read_allocation",
+    "read_bytes",
     "read_manifest",
     "read_object",
     "read_scores",

@@ -1,0 +1,59 @@
+import json
+from functools import partial
+
+import pytest
+
+from calibudget.pipeline import run
+from calibudget.recipe import load_recipe
+
+RECIPE = """
+engine: fake
+budget: 24
+floor: 4
+data_dir: data
+calibration: {{per_source: 5, resamples: 4}}
+duplicates: {duplicates}
+policy: {policy}
+sources:
+  boolq: {{path: boolq.jsonl, answer: {{kind: choice, labels: ["true", "false"]}}}}
+  piqa: {{path: piqa.jsonl, answer: {{kind: choice, labels: ["true", "false"]}}}}
+companion: {{path: math.jsonl, answer: none}}
+output: {{format: {format}, order: {order}}}
+"""
+
+
+def _rows(name, count):
+    for number in range(count):
+        response = f"the correct answer is {'true' if number * number % 7 < 3 else 'false'}"
+        extra = {"input": None, "meta": {"n": 2**60 + number, "f": 0.1 * number}}
+        yield {"instruction": f"{name} question {number}?", "output": response, **extra}
+
+
+def make_sources(root):
+    (root / "data").mkdir(exist_ok=True)
+    for name, count in (("boolq", 30), ("piqa", 40), ("math", 6)):
+        rows = list(_rows(name, count))
+        text = "".join(json.dumps(row) + "\n" for row in rows + rows[:3])
+        (root / "data" / f"{name}.jsonl").write_text(text)
+
+
+def write_recipe(root, *, duplicates="drop", policy="calibudget", form="jsonl", order="shuffled", more=""):
+    path = root / "recipe.yaml"
+    path.write_text(RECIPE.format(duplicates=duplicates, policy=policy, format=form, order=order) + more)
+    return path
+
+
+@pytest.fixture
+def make_recipe(tmp_path):
+    """Writes a recipe of two small sources and a companion set; returns its path."""
+    make_sources(tmp_path)
+    return partial(write_recipe, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder with a finished run in `run` and its sources in `data`; to be copied, never changed."""
+    root = tmp_path_factory.mktemp("finished")
+    make_sources(root)
+    run(load_recipe(write_recipe(root)), root / "run")
+    return root

@@ -1,0 +1,339 @@
+"""Verification: a whole run holds, and every change of it is named by file and field."""
+
+import json
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calibudget.errors import ArtefactError
+from calibudget.pipeline import run, verify
+from calibudget.recipe import load_recipe
+from calibudget.store import canonical_json, file_digest, write_sums
+from calibudget.store.canonical import sealed
+
+ARTEFACTS = (
+    "SHA256SUMS.tsv",
+    "allocation.json",
+    "manifest.json",
+    "recipe.resolved.yaml",
+    "scores.parquet",
+    "selection.json",
+    "splits.parquet",
+    "statistics.json",
+    "train.jsonl",
+)
+
+
+@pytest.fixture
+def run_dir(tmp_path, finished):
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "run"
+
+
+def found(directory, **options):
+    return {(one.file, one.field) for one in verify(directory, **options).differences}
+
+
+def rewrite_sums(directory):
+    write_sums(directory, [path.name for path in directory.iterdir() if path.name in ARTEFACTS[1:]])
+
+
+def forge(directory):
+    """What a thorough forger does after an edit: bind the files anew, seal the manifest anew, rewrite the sums."""
+    path = directory / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    for name in manifest["artefacts"]:
+        digest = file_digest(directory / name)
+        manifest["artefacts"][name] = {"bytes": digest.bytes, "sha256": digest.sha256}
+    path.write_bytes(canonical_json(sealed(manifest, "manifest_sha256")))
+    rewrite_sums(directory)
+
+
+def edit(directory, name, *path, to):
+    """Set one field of a JSON artefact, leaving everything else as it is."""
+    value = json.loads((directory / name).read_bytes())
+    inner = value
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = to(inner[path[-1]]) if callable(to) else to
+    (directory / name).write_bytes(canonical_json(value))
+
+
+def edit_rows(directory, change):
+    path = directory / "train.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    change(rows)
+    path.write_text("".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows))
+
+
+def edit_table(path, change):
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    change(rows)
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), path)
+
+
+def test_a_run_holds_with_and_without_its_data(run_dir, tmp_path):
+    alone = verify(run_dir)
+    assert alone.differences == ()
+    assert len(alone.checked) == 9
+    again = verify(run_dir, data_dir=tmp_path / "data")
+    assert again.differences == ()
+    assert again.checked[:9] == alone.checked
+    assert alone.to_json()["ok"] is True
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"duplicates": "keep", "order": "source"},
+        {"form": "parquet"},
+        {"policy": "pooled"},
+        {"more": "exponents: {need: 0.7, availability: 1.3, reliability: 2}\n"},
+        pytest.param({"policy": "equal"}, marks=pytest.mark.slow),
+        pytest.param({"policy": "weights", "more": "weights: {boolq: 1.5, piqa: 0}\n"}, marks=pytest.mark.slow),
+        pytest.param({"policy": "val-error-floor"}, marks=pytest.mark.slow),
+        pytest.param({"more": "template: chat\n"}, marks=pytest.mark.slow),
+        pytest.param({"more": "caps: {piqa: 9}\n"}, marks=pytest.mark.slow),
+    ],
+)
+def test_runs_of_every_kind_hold(tmp_path, make_recipe, options):
+    run(load_recipe(make_recipe(**options)), tmp_path / "run")
+    assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
+
+
+def test_a_run_without_calibration_holds(tmp_path, make_recipe):
+    path = make_recipe(policy="equal")
+    path.write_text(path.read_text().replace("calibration: {per_source: 5, resamples: 4}", "calibration: none"))
+    run(load_recipe(path), tmp_path / "run")
+    verification = verify(tmp_path / "run")
+    assert verification.differences == ()
+    assert not any("statistics:" in check for check in verification.checked)
+
+
+def test_a_directory_that_isnt_there_is_an_error(tmp_path):
+    with pytest.raises(ArtefactError, match="no such run directory"):
+        verify(tmp_path / "gone")
+
+
+def test_an_empty_directory_lacks_everything(tmp_path):
+    assert found(tmp_path) == {("SHA256SUMS.tsv", ""), ("manifest.json", ""), ("recipe.resolved.yaml", "")}
+
+
+@pytest.mark.parametrize("name", ARTEFACTS)
+def test_flipped_bytes_are_reported_by_file(run_dir, name):
+    path = run_dir / name
+    data = path.read_bytes()
+    for position in (0, len(data) // 2, len(data) - 1):
+        damaged = bytearray(data)
+        damaged[position] ^= 0x01
+        path.write_bytes(bytes(damaged))
+        files = {file for file, _ in found(run_dir)}
+        assert name in files or (name == "SHA256SUMS.tsv" and files), position
+    path.write_bytes(data)
+    assert found(run_dir) == set()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ARTEFACTS)
+def test_every_flipped_byte_is_reported_by_file(run_dir, name):
+    path = run_dir / name
+    data = path.read_bytes()
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 1 << position % 8
+        path.write_bytes(bytes(damaged))
+        files = {file for file, _ in found(run_dir)}
+        assert name in files or (name == "SHA256SUMS.tsv" and files), position
+
+
+@pytest.mark.parametrize("name", ARTEFACTS[1:])
+def test_a_missing_file_is_reported_and_so_is_a_cut_one(run_dir, name):
+    data = (run_dir / name).read_bytes()
+    (run_dir / name).write_bytes(data[: len(data) // 2])
+    rewrite_sums(run_dir)
+    assert name in {file for file, _ in found(run_dir)}
+    (run_dir / name).unlink()
+    assert (name, "") in found(run_dir)
+    rewrite_sums(run_dir)
+    assert (name, "") in found(run_dir)
+
+
+@pytest.mark.parametrize("name", ARTEFACTS[1:])
+def test_a_changed_file_with_rewritten_sums_is_reported(run_dir, name):
+    path = run_dir / name
+    data = path.read_bytes()
+    path.write_bytes(data[:-3] + b"#" + data[-2:])
+    rewrite_sums(run_dir)
+    assert name in {file for file, _ in found(run_dir)}
+
+
+FORGED_FIELDS = [
+    ("statistics.json", ("sources", "boolq", "mean_error"), lambda x: x * (1 + 2**-50)),
+    ("statistics.json", ("sources", "boolq", "bootstrap_means", 2), lambda x: x + 1e-9),
+    ("statistics.json", ("sources", "piqa", "bootstrap_sd"), 0.0),
+    ("statistics.json", ("sources", "piqa", "pool_size"), lambda x: x + 1),
+    ("statistics.json", ("bootstrap", "seed"), 7),
+    ("statistics.json", ("model", "name"), "another"),
+    ("allocation.json", ("sources", "boolq", "quota"), lambda x: x + 1),
+    ("allocation.json", ("sources", "boolq", "share"), lambda x: x + 1e-9),
+    ("allocation.json", ("sources", "boolq", "utility"), lambda x: x * (1 + 2**-50)),
+    ("allocation.json", ("sources", "piqa", "need"), 1.0),
+    ("allocation.json", ("sources", "piqa", "interval", 0), 0),
+    ("allocation.json", ("policy",), "equal"),
+    ("allocation.json", ("floor",), 3),
+    ("allocation.json", ("statistics_sha256",), "0" * 64),
+    ("selection.json", ("selected_sha256",), "0" * 64),
+    ("selection.json", ("sources", "boolq", "record_ids_sha256"), "0" * 64),
+    ("selection.json", ("sources", "boolq", "quota"), 1),
+    ("selection.json", ("seed",), 43),
+    ("selection.json", ("companion_count",), 5),
+    ("manifest.json", ("sources", "boolq", "read"), lambda x: x + 1),
+    ("manifest.json", ("sources", "boolq", "calibration_sha256"), "0" * 64),
+    ("manifest.json", ("sources", "boolq", "scores_sha256"), "0" * 64),
+    ("manifest.json", ("sources", "piqa", "share"), 0.5),
+    ("manifest.json", ("companion", "record_ids_sha256"), "0" * 64),
+    ("manifest.json", ("companion", "count"), 5),
+    ("manifest.json", ("seeds", "split"), 43),
+    ("manifest.json", ("recipe", "budget"), 25),
+    ("manifest.json", ("recipe", "sources", "piqa", "path"), ["other.jsonl"]),
+    ("manifest.json", ("scorer", "engine"), "local"),
+    ("manifest.json", ("allocation", "exponents", "need"), 2),
+    ("manifest.json", ("selection", "count"), 23),
+]
+
+
+def dotted(path):
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)[1:]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "to"),
+    [pytest.param(*row, marks=pytest.mark.slow if index % 3 else ()) for index, row in enumerate(FORGED_FIELDS)],
+)
+def test_a_forged_field_is_found_by_what_it_should_follow_from(run_dir, name, path, to):
+    edit(run_dir, name, *path, to=to)
+    forge(run_dir)
+    differences = found(run_dir)
+    place = dotted(path)
+    fields = [field for file, field in differences if file == name and field]
+    assert any(place.startswith(field) or field.startswith(place) for field in fields), differences
+
+
+@pytest.mark.parametrize("name", ["statistics.json", "allocation.json", "selection.json"])
+def test_a_forgery_of_one_artefact_is_blamed_on_it_alone(run_dir, name):
+    field = {"statistics.json": "mean_nll", "allocation.json": "share", "selection.json": "quota"}[name]
+    edit(run_dir, name, "sources", "boolq", field, to=3)
+    forge(run_dir)
+    assert {file for file, _ in found(run_dir)} == {name}
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda rows: rows.pop(3), "rows"),
+        (lambda rows: rows.append(dict(rows[0])), "rows"),
+        (lambda rows: rows.reverse(), "order of rows"),
+        (lambda rows: rows[0].update(completion="the correct answer is maybe"), "row 1: completion"),
+        (lambda rows: rows[0].update(prompt="another"), "row 1: prompt"),
+        (lambda rows: rows[0]["original"].update(instruction="another"), "row 1: record_id"),
+        (lambda rows: rows[0]["original"].update(output="neither label"), "row 1: original"),
+        (lambda rows: rows[0]["original"].pop("output"), "row 1: original"),
+        (lambda rows: rows[0].update(record_id="0" * 64), "row 1: record_id"),
+        (lambda rows: rows[0].update(source="nowhere"), "row 1: source"),
+        (lambda rows: rows[0].update(messages=[]), ""),
+        (lambda rows: rows[0].pop("source"), ""),
+    ],
+)
+def test_a_forged_train_set_is_found(run_dir, change, field):
+    edit_rows(run_dir, change)
+    forge(run_dir)
+    assert any(file == "train.jsonl" and field in place for file, place in found(run_dir))
+
+
+def test_forged_scores_are_found_by_the_statistics_and_the_manifest(run_dir):
+    def better(rows):
+        rows[0].update(nll=rows[0]["nll"] / 2, error=rows[0]["error"] - rows[0]["nll"] / 2)
+
+    edit_table(run_dir / "scores.parquet", better)
+    forge(run_dir)
+    fields = found(run_dir)
+    assert ("statistics.json", "sources.boolq.mean_error") in fields
+    assert ("manifest.json", "sources.boolq.scores_sha256") in fields
+
+
+def test_a_scored_record_that_doesnt_calibrate_is_found(run_dir):
+    edit_table(run_dir / "scores.parquet", lambda rows: rows[0].update(record_id="0" * 64))
+    forge(run_dir)
+    files = [one for one in verify(run_dir).differences if one.file == "scores.parquet"]
+    assert {one.found for one in files} == {"1 of them missing", "1 others"}
+
+
+def test_a_candidate_that_should_have_calibrated_is_found(run_dir):
+    def drop_first(rows):
+        rows.pop(next(i for i, row in enumerate(rows) if row["role"] == "calibration"))
+        # Its place is taken by nobody, so another record of the pool has to calibrate.
+
+    path = run_dir / "splits.parquet"
+    edit_table(path, drop_first)
+    forge(run_dir)
+    assert ("splits.parquet", "source boolq: calibration records") in found(run_dir)
+
+
+def test_another_recipe_doesnt_fit_the_run(run_dir):
+    path = run_dir / "recipe.resolved.yaml"
+    path.write_text(path.read_text().replace("budget: 24", "budget: 25").replace("split_seed: 42", "split_seed: 1"))
+    forge(run_dir)
+    fields = found(run_dir)
+    assert {("splits.parquet", "split_seed"), ("manifest.json", "recipe.budget")} <= fields
+    assert ("allocation.json", "budget") in fields
+
+
+def test_a_broken_recipe_is_a_difference(run_dir):
+    (run_dir / "recipe.resolved.yaml").write_bytes(b"a: &x [*x]\n\xff")
+    assert ("recipe.resolved.yaml", "") in found(run_dir)
+
+
+def test_an_extra_file_a_link_and_a_manifest_that_climbs_out_are_found(run_dir, tmp_path):
+    (run_dir / "extra").write_bytes(b"")
+    assert ("extra", "") in found(run_dir)
+    (run_dir / "extra").unlink()
+    shutil.move(run_dir / "selection.json", tmp_path / "selection.json")
+    (run_dir / "selection.json").symlink_to(tmp_path / "selection.json")
+    assert ("selection.json", "") in found(run_dir)
+    edit(run_dir, "manifest.json", "artefacts", to=lambda found: {**found, "../recipe.yaml": found["train.jsonl"]})
+    climbing = [one for one in verify(run_dir).differences if one.file == "../recipe.yaml"]
+    assert "must not climb" in climbing[0].found
+
+
+def test_changed_data_is_found_when_it_is_at_hand(run_dir, tmp_path):
+    path = tmp_path / "data" / "boolq.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[1:], '{"instruction": "new?", "output": "the correct answer is true"}\n']))
+    assert found(run_dir) == set()
+    fields = found(run_dir, data_dir=tmp_path / "data")
+    assert ("manifest.json", "sources.boolq.files[0].sha256") in fields
+    assert any(file == "splits.parquet" and "boolq" in field for file, field in fields)
+
+
+def test_a_forged_original_is_found_when_the_data_is_at_hand(run_dir, tmp_path):
+    edit_rows(run_dir, lambda rows: rows[0]["original"]["meta"].update(f=-1))
+    forge(run_dir)
+    assert found(run_dir) == set()
+    assert found(run_dir, data_dir=tmp_path / "data") == {("train.jsonl", "row 1: original.meta.f")}
+
+
+def test_data_that_is_gone_is_a_difference(run_dir, tmp_path):
+    assert ("recipe.resolved.yaml", "") in found(run_dir, data_dir=tmp_path / "nowhere")
+
+
+def test_many_differences_of_one_file_are_counted_not_listed(run_dir):
+    edit(run_dir, "statistics.json", "sources", "boolq", to=lambda row: dict.fromkeys(row, 3))
+    edit(run_dir, "statistics.json", "sources", "boolq", "bootstrap_means", to=[3, 3, 3, 3])
+    edit(run_dir, "statistics.json", "sources", "boolq", "error_rate", to=1)
+    edit(run_dir, "statistics.json", "sources", "piqa", "bootstrap_means", to=[3, 3, 3, 3])
+    differences = [one for one in verify(run_dir).differences if one.file == "statistics.json"]
+    assert len(differences) <= 13
+    assert differences[-1].found.endswith("more")
