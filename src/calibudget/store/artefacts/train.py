@@ -6,6 +6,7 @@ import base64
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import islice
@@ -118,9 +119,13 @@ def _compact_json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
 
 
-def _original_json(row: Mapping[str, object]) -> object:
+@contextmanager
+def _naming(row: Mapping[str, object]) -> Iterator[None]:
+    """Say which record it is that has no JSON form."""
     try:
-        return plain_json(row["original"])
+        yield
+    except UnicodeEncodeError as error:
+        raise InputError(f"{row['source']}: record {row['record_id']}: a text holds a lone surrogate") from error
     except (InputError, RecursionError) as error:
         raise InputError(f"{row['source']}: record {row['record_id']}: original: {error}") from error
 
@@ -129,30 +134,29 @@ def _write_jsonl(path: Path, rows: Iterable[Mapping[str, object]]) -> int:
     count = 0
     with atomic_file(path) as handle:
         for row in rows:
-            try:
-                handle.write(_compact_json({**row, "original": _original_json(row)}) + b"\n")
-            except UnicodeEncodeError as error:
-                raise InputError(f"{row['source']}: record {row['record_id']}: holds a lone surrogate") from error
+            with _naming(row):
+                line = _compact_json({**row, "original": plain_json(row["original"])})
+            handle.write(line + b"\n")
             count += 1
     return count
 
 
 def _write_parquet(path: Path, rows: Iterable[Mapping[str, object]], layout: TrainLayout) -> int:
     schema = pa.schema([*_IDENTITY, *_TEXTS[layout], _ORIGINAL])
-    options = {
-        "version": "2.6",
-        "compression": "zstd",
-        "use_dictionary": list(_FEW_VALUES),
-        "write_page_checksum": True,
-    }
+    options = {"version": "2.6", "compression": "zstd", "write_page_checksum": True, "use_dictionary": _FEW_VALUES}
     count = 0
     with atomic_file(path) as handle, pq.ParquetWriter(handle, schema, **options) as writer:
         for chunk in _chunks(rows):
             columns = {name: [row[name] for row in chunk] for name in schema.names if name != "original"}
-            columns["original"] = [_compact_json(_original_json(row)).decode("utf-8") for row in chunk]
+            columns["original"] = [_original_text(row) for row in chunk]
             writer.write_table(pa.table(columns, schema=schema), row_group_size=_CHUNK)
             count += len(chunk)
     return count
+
+
+def _original_text(row: Mapping[str, object]) -> str:
+    with _naming(row):
+        return _compact_json(plain_json(row["original"])).decode("utf-8")
 
 
 def _chunks(rows: Iterable[Mapping[str, object]]) -> Iterator[list[Mapping[str, object]]]:

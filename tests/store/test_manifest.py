@@ -1,0 +1,117 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from calibudget.errors import ArtefactError
+from calibudget.records import Exponents
+from calibudget.store import (
+    AllocationEvidence,
+    CompanionEvidence,
+    FileDigest,
+    Manifest,
+    Seeds,
+    SelectionEvidence,
+    SourceEvidence,
+    SourceFile,
+    canonical_json,
+    manifest_to_json,
+    read_manifest,
+    sha256_hex,
+    write_manifest,
+)
+
+HEX = "0123456789abcdef" * 4
+
+
+@pytest.fixture
+def manifest():
+    file = SourceFile(name="commonsense/boolq.jsonl", bytes=10, sha256=HEX)
+    source = SourceEvidence(
+        files=(file,),
+        read=15,
+        duplicates=1,
+        skipped=0,
+        shared_prompts=1,
+        calibration_size=3,
+        pool_size=10,
+        calibration_sha256=HEX,
+        candidates_sha256=HEX,
+        scores_sha256=HEX,
+        need=1 / 3,
+        bootstrap_sd=5e-324,
+        share=1e17,
+        quota=4,
+        record_ids_sha256=HEX,
+    )
+    companion = {"files": (file,), "read": 3, "duplicates": 0, "skipped": 1, "count": 2, "record_ids_sha256": HEX}
+    return Manifest(
+        versions={"calibudget": "0.1.0", "python": "3.11.7"},
+        recipe={"budget": 4, "floor": 1e-7, "sources": {"boolq": {"path": ["é"]}}},
+        seeds=Seeds(split=42, bootstrap=42, selection=7),
+        parser="1",
+        scorer={"model": {"name": "fake"}},
+        sources={"boolq": source},
+        companion=CompanionEvidence(**companion),
+        allocation=AllocationEvidence(
+            policy="calibudget", unit="examples", budget=4, floor=1, exponents=Exponents(), residual_budget=3
+        ),
+        selection=SelectionEvidence(selector="uniform", count=4, companion_count=2, selected_sha256=HEX),
+        artefacts={"splits.parquet": FileDigest(bytes=3, sha256=HEX), "a/b": FileDigest(bytes=0, sha256=HEX)},
+    )
+
+
+def test_a_manifest_round_trips_and_ends_with_its_own_digest(tmp_path, manifest):
+    path = tmp_path / "manifest.json"
+    digest = write_manifest(path, manifest)
+    assert read_manifest(path) == manifest
+    value = json.loads(path.read_bytes())
+    assert path.read_bytes() == canonical_json(manifest_to_json(manifest))
+    assert value["manifest_sha256"] == digest
+    rest = canonical_json({k: v for k, v in manifest_to_json(manifest).items() if k != "manifest_sha256"})
+    assert digest == sha256_hex(rest)
+
+
+def test_a_run_without_scores_or_companion_round_trips(tmp_path, manifest):
+    bare = replace(manifest.sources["boolq"], scores_sha256=None, need=None, bootstrap_sd=None)
+    manifest = replace(manifest, parser=None, scorer=None, companion=None, sources={"boolq": bare})
+    write_manifest(tmp_path / "manifest.json", manifest)
+    assert read_manifest(tmp_path / "manifest.json") == manifest
+
+
+def test_an_edited_field_is_noticed(tmp_path, manifest):
+    path = tmp_path / "manifest.json"
+    write_manifest(path, manifest)
+    path.write_bytes(path.read_bytes().replace(b'"quota":4', b'"quota":5'))
+    with pytest.raises(ArtefactError, match="manifest_sha256: isn't the digest of the other fields"):
+        read_manifest(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "item", "said"),
+    [
+        ("schema", "calibudget.manifest/9", "schema: must be"),
+        ("manifest_sha256", None, "manifest_sha256: must be a string"),
+        ("seeds.split", True, "seeds.split: must be an integer"),
+        ("versions.python", 3.11, "versions.python: must be a string"),
+        ("sources.boolq.files", {}, "sources.boolq.files: must be an array"),
+        ("sources.boolq.read", -1, "sources.boolq.read: must be an integer of at least 0"),
+        ("sources.boolq.need", "1", "sources.boolq.need: must be a number"),
+        ("companion.count", None, "companion.count: must be an integer"),
+        ("allocation.unit", "rows", "allocation.unit: must be"),
+        ("selection.selected_sha256", "x", "selection.selected_sha256: must be 64"),
+        ("artefacts.a/b", 3, "artefacts.a/b: must be an object"),
+        ("host", "me", "host: is not a field"),
+    ],
+)
+def test_faults_are_named(tmp_path, manifest, path, item, said):
+    value = json.loads(json.dumps(manifest_to_json(manifest)))
+    *parents, last = path.split(".")
+    inner = value
+    for name in parents:
+        inner = inner[name]
+    inner[last] = item
+    (tmp_path / "manifest.json").write_text(json.dumps(value))
+    with pytest.raises(ArtefactError, match=r"^manifest\.json: ") as caught:
+        read_manifest(tmp_path / "manifest.json")
+    assert said in str(caught.value)
