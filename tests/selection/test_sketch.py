@@ -113,11 +113,12 @@ def test_sums_that_start_anew_in_each_block_would_leave_a_trace():
     np.testing.assert_allclose(halves, sketch(vector), rtol=1e-12)
 
 
-def test_a_longer_vector_extends_the_shorter_ones_table():
+def test_vectors_of_several_lengths_share_a_table():
     sketch = CountSketch(dimension=10, seed=1, block_size=64)
-    short, long = sketch(INTEGERS[:70]), sketch(INTEGERS)
+    short, long, again = sketch(INTEGERS[:70]), sketch(INTEGERS), sketch(INTEGERS[:70])
     fresh = CountSketch(dimension=10, seed=1)
     assert (short == fresh(INTEGERS[:70])).all()
+    assert (short == again).all()
     assert (long == fresh(INTEGERS)).all()
 
 
