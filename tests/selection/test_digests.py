@@ -1,0 +1,69 @@
+import hashlib
+
+import numpy as np
+import pytest
+
+from calibudget.errors import InputError, InputTypeError
+from calibudget.selection import canonical_selected_indices_sha256
+
+
+def digest(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("indices", "canonical"),
+    [
+        ([], b"[]"),
+        ([3, 1, 2], b"[3,1,2]"),
+        (np.array([3, 1, 2]), b"[3,1,2]"),
+        ([np.int64(3), 1, np.uint8(2)], b"[3,1,2]"),
+        (range(3), b"[0,1,2]"),
+        ([-1, 2**53 - 1], b"[-1,9007199254740991]"),
+        (["b", "a", "é\n"], '["b","a","é\\n"]'.encode()),
+        (iter(["1"]), b'["1"]'),
+    ],
+)
+def test_the_digest_is_that_of_the_canonical_array(indices, canonical):
+    assert canonical_selected_indices_sha256(indices) == digest(canonical)
+
+
+def test_order_counts():
+    # Paper, appendix "Selection Identity": the same set in another order is another selection.
+    assert canonical_selected_indices_sha256([1, 2]) != canonical_selected_indices_sha256([2, 1])
+    assert canonical_selected_indices_sha256([1, 2]) != canonical_selected_indices_sha256(["1", "2"])
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        [True],
+        [0, False],
+        [1, True],
+        [np.bool_(True)],
+        [1.0],
+        [np.float64(1)],
+        [None],
+        [b"a"],
+        [1, "a"],
+        ["a", 1],
+        [[1]],
+    ],
+)
+def test_what_is_neither_all_integers_nor_all_strings_is_a_type_error(indices):
+    with pytest.raises(InputTypeError):
+        canonical_selected_indices_sha256(indices)
+
+
+@pytest.mark.parametrize(
+    ("indices", "said"),
+    [
+        ([1, 2, 1], "1 is selected twice"),
+        (["a", "a"], "'a' is selected twice"),
+        ([2**53], "2\\*\\*53"),
+        (["\ud800"], "lone"),
+    ],
+)
+def test_duplicates_and_what_json_cant_carry_are_refused(indices, said):
+    with pytest.raises(InputError, match=said):
+        canonical_selected_indices_sha256(indices)

@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+
+from calibudget.errors import InputError, InputTypeError
+from calibudget.keys import order_key
+from calibudget.selection import draw
+
+POOLS = {"piqa": [f"p{i}" for i in range(30)], "boolq": [f"b{i}" for i in range(10)], "empty": []}
+
+
+def test_picks_are_the_first_of_each_pool_in_key_order():
+    selection = draw(POOLS, {"piqa": 7, "boolq": 10, "empty": 0}, selection_seed=42)
+    assert list(selection.picks) == ["boolq", "empty", "piqa"]
+    for label, quota in (("piqa", 7), ("boolq", 10), ("empty", 0)):
+        in_order = sorted(POOLS[label], key=lambda record_id: order_key("selection", 42, label, record_id))
+        assert selection.picks[label] == tuple(in_order[:quota])
+    assert (selection.seed, selection.selector, selection.companion_count) == (42, "uniform", 0)
+
+
+def test_a_pick_isnt_the_head_of_a_sorted_file():
+    # allenai/open-instruct #1019: rows sorted by id, and a 10% pick was the first tenth.
+    pool = [f"{i:04d}" for i in range(1000)]
+    picks = draw({"a": pool}, {"a": 100}, selection_seed=42).picks["a"]
+    assert sum(record_id in set(pool[:100]) for record_id in picks) < 30
+
+
+def test_numpy_integers_are_quotas():
+    assert len(draw({"a": POOLS["piqa"]}, {"a": np.int32(3)}, selection_seed=0).picks["a"]) == 3
+
+
+@pytest.mark.parametrize("quota", [True, 2.0, "2", None, np.bool_(True)])
+def test_quotas_that_are_no_integers_are_refused(quota):
+    with pytest.raises(InputTypeError, match="quota of 'a' must be an integer"):
+        draw({"a": ["x", "y"]}, {"a": quota}, selection_seed=0)
+
+
+@pytest.mark.parametrize(
+    ("pools", "quotas", "said"),
+    [
+        ({"a": ["x"]}, {"a": 2}, "the quota of 'a' is 2, but its pool holds 1"),
+        ({"a": ["x"]}, {"a": -1}, "the quota of 'a' is -1"),
+        ({"a": ["x"]}, {"a": 1, "b": 0}, "only one of them names b"),
+        ({"a": ["x"], "b": []}, {"a": 1}, "only one of them names b"),
+        ({"a": ["x", "y", "x"]}, {"a": 1}, "holds the record 'x' twice"),
+    ],
+)
+def test_draws_that_cant_be_are_refused_with_the_numbers(pools, quotas, said):
+    with pytest.raises(InputError, match=said):
+        draw(pools, quotas, selection_seed=0)
