@@ -1,0 +1,107 @@
+"""From a data set's code task and a model's text to a case for the sandbox."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from calibudget.errors import DataError
+from calibudget.evaluation.sandbox import CodeCase
+
+#: Where a base model that only continues a function has begun something else.
+_NEXT_THING: Final = re.compile(r"\n(?=class\b|def\b|async def\b|@|#|if\b|print\b|assert\b|```)")
+_FENCE: Final = re.compile(r"^[ \t]*```[^\n]*$", re.MULTILINE)
+
+
+def humaneval_case(fields: Mapping[str, object], text: str) -> CodeCase:
+    """The case of one HumanEval record (prompt, entry_point, test) for what a model wrote.
+
+    The program is the prompt and its continuation, or a whole function where the text holds one. The prompt's
+    own imports and helper functions also stand beside the tests, so that a program can't replace the helpers
+    that judge it.
+    """
+    prompt, entry = _text(fields, "prompt"), _text(fields, "entry_point")
+    answer = extract_code(text, entry)
+    stub = prompt + "\n    pass\n"
+    program = f"{stub}\n{answer}" if _defines(answer, entry) else prompt + continuation(answer)
+    tests = f"{_text(fields, 'test')}\n\ncheck({entry})\n"
+    return CodeCase(program=program, tests=tests, names=(entry,), prelude=stub)
+
+
+def mbpp_case(fields: Mapping[str, object], text: str) -> CodeCase:
+    """The case of one MBPP record (code, test_list, and test_setup_code or test_imports) for a model's text."""
+    setup = fields.get("test_setup_code") or "\n".join(_texts(fields.get("test_imports", [])))
+    tests = "\n".join([str(setup), *_texts(fields["test_list"])])
+    reference = _text(fields, "code")
+    names = tested_names(reference, tests)
+    free = _free_names(tests) - set(names)
+    prelude = "\n".join(f"import {name}" for name in sorted(free & sys.stdlib_module_names))
+    return CodeCase(program=extract_code(text, names[0]), tests=tests, names=names, prelude=prelude)
+
+
+def tested_names(reference: str, tests: str) -> tuple[str, ...]:
+    """The names that tests take from a program: those that they use and the reference solution defines."""
+    defined = [node.name for node in ast.parse(reference).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    free = _free_names(tests)
+    names = tuple(name for name in dict.fromkeys(defined) if name in free)
+    names += tuple(sorted(free - set(names) - set(dir(builtins)) - sys.stdlib_module_names))
+    if not names:
+        raise DataError("a code task's tests use nothing that its reference solution defines")
+    return names
+
+
+def extract_code(text: str, name: str) -> str:
+    """The code in a model's text: the fenced block that defines `name`, else the first one, else the text.
+
+    A fence that only closes ends the code before it; one that only opens begins the code after it.
+    """
+    fences = list(_FENCE.finditer(text))
+    if not fences:
+        return text
+    if len(fences) == 1:
+        before, after = text[: fences[0].start()], text[fences[0].end() :]
+        bare = fences[0].group().strip() == "```"
+        return before if _mentions(before, name) or (bare and not _mentions(after, name)) else after
+    edges = [0, *(fence.end() for fence in fences)]
+    ends = [*(fence.start() for fence in fences), len(text)]
+    pieces = [text[start:end] for start, end in zip(edges, ends, strict=True)]
+    inside = pieces[1::2]
+    return next((piece for piece in [*inside, pieces[0]] if _mentions(piece, name)), inside[0])
+
+
+def continuation(text: str) -> str:
+    """What continues a function's body: the text up to where something else begins at the left margin."""
+    found = _NEXT_THING.search(text)
+    return text[: found.start()] if found else text
+
+
+def _mentions(code: str, name: str) -> bool:
+    return re.search(rf"^\s*(?:async\s+)?(?:def|class)\s+{re.escape(name)}\b", code, re.MULTILINE) is not None
+
+
+def _defines(code: str, name: str) -> bool:
+    return re.search(rf"^(?:async\s+)?def\s+{re.escape(name)}\b", code, re.MULTILINE) is not None
+
+
+def _free_names(code: str) -> set[str]:
+    """Names that a module reads and doesn't itself bind."""
+    nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)]
+    bound = {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
+    return {node.id for node in nodes if isinstance(node.ctx, ast.Load)} - bound
+
+
+def _text(fields: Mapping[str, object], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise DataError(f"a code task needs a text {name!r}, here is {value!r}")
+    return value
+
+
+def _texts(value: object) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise DataError(f"a code task's tests are a list of texts, not {value!r}")
+    return value

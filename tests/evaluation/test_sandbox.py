@@ -1,0 +1,413 @@
+# ruff: noqa: E501, S105, S108
+"""Every hostile program is held, and every defence is what holds it: without it, the program gets through."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import importlib.util
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from calibudget.errors import DependencyError
+from calibudget.evaluation import sandbox as module
+from calibudget.evaluation.sandbox import CodeCase, Limits, Sandbox, open_sandbox
+from calibudget.evaluation.syscalls import seccomp_filter
+
+_SPEC = importlib.util.spec_from_file_location("hostile", Path(__file__).with_name("hostile.py"))
+assert _SPEC is not None
+assert _SPEC.loader is not None
+hostile = importlib.util.module_from_spec(_SPEC)
+sys.modules["hostile"] = hostile
+_SPEC.loader.exec_module(hostile)
+
+RIGHT = CodeCase(program="def add(a, b):\n    return a + b", tests="assert add(2, 3) == 5", names=("add",))
+IPC_KEY = 0x43414C49
+
+
+@pytest.fixture(scope="module")
+def values() -> Iterator[dict[str, object]]:
+    """What hostile programs go for: the machine's listeners, message queue and secret file."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    folder.chmod(0o755)
+    secret = folder / "secret"
+    secret.write_text("secret")
+    secret.chmod(0o644)
+    libc = ctypes.CDLL(None)
+    queue = libc.msgget(IPC_KEY, 0o1666)
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
+        name = f"calibudget-{os.getpid()}"
+        abstract.bind("\0" + name)
+        abstract.listen()
+        os.environ["CALIBUDGET_SECRET"] = "1"
+        yield {
+            "secret_parent": folder, "secret": secret, "port": listener.getsockname()[1], "abstract": name,
+            "pid": os.getpid(), "host": os.uname().nodename, "uid": os.getuid(), "key": IPC_KEY,
+            "clone": {"x86_64": 56, "aarch64": 220}[platform.machine()],
+            "add_key": {"x86_64": 248, "aarch64": 217}[platform.machine()],
+        }  # fmt: skip
+        del os.environ["CALIBUDGET_SECRET"]
+    libc.msgctl(queue, 0, None)
+    shutil.rmtree(folder)
+
+
+def limited(sandbox: Sandbox, kind: type[Sandbox] = Sandbox, **limits: float) -> Sandbox:
+    return kind(sandbox.interpreter, version=sandbox.version, limits=dataclasses.replace(sandbox.limits, **limits))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", hostile.HOSTILE, ids=lambda program: program.name)
+def test_hostile_program_is_held(sandbox: Sandbox, values: dict[str, object], program) -> None:
+    result = limited(sandbox, **program.limits).run(program.case(**values))
+    assert result.verdict in program.ends, result
+
+
+def test_there_are_many_hostile_programs() -> None:
+    assert len({program.name for program in hostile.HOSTILE}) >= 60
+
+
+@pytest.mark.slow
+def test_a_right_program_passes(sandbox: Sandbox) -> None:
+    assert sandbox.run(RIGHT).passed
+
+
+# Each defence taken away, and the programs that then get through.
+
+
+class NoProcessNamespace(Sandbox):
+    def namespaces(self) -> list[str]:
+        kept = ["user", "ipc", "net", "uts", "cgroup-try"]
+        return [*(f"--unshare-{name}" for name in kept), "--disable-userns"]
+
+
+class NoHostName(Sandbox):
+    def namespaces(self) -> list[str]:
+        return [f"--unshare-{name}" for name in ("user", "ipc", "net", "pid", "cgroup-try")] + ["--disable-userns"]
+
+    def identity(self) -> list[str]:
+        return [part for part in super().identity() if part not in ("--hostname", "sandbox")]
+
+
+class NoIpcNamespace(Sandbox):
+    def namespaces(self) -> list[str]:
+        return [f"--unshare-{name}" for name in ("user", "uts", "net", "pid", "cgroup-try")] + ["--disable-userns"]
+
+    def system_calls(self) -> bytes:
+        return b""
+
+
+class NoNetworkNamespace(Sandbox):
+    def namespaces(self) -> list[str]:
+        return [*super().namespaces(), "--share-net"]
+
+    def system_calls(self) -> bytes:
+        return b""
+
+
+class NoFilter(Sandbox):
+    def system_calls(self) -> bytes:
+        return b""
+
+
+class MoreUserNamespaces(Sandbox):
+    def namespaces(self) -> list[str]:
+        return ["--unshare-all", "--unshare-user"]
+
+
+class WholeRoot(Sandbox):
+    def root(self) -> list[str]:
+        folders = sorted(
+            str(path) for path in Path("/").iterdir() if path.name in ("bin", "etc", "lib", "lib64", "usr", "var")
+        )
+        return [*(part for path in folders for part in module._bind(path)), "--dev", "/dev", "--tmpfs", "/tmp"]
+
+
+class OpenFiles(Sandbox):
+    """The root writable, the interpreter's files too."""
+
+    def root(self) -> list[str]:
+        parts = [part.replace("--ro-bind", "--bind") for part in super().root()]
+        return parts[:-2]
+
+
+class SharedTmp(Sandbox):
+    folder = ""
+
+    def root(self) -> list[str]:
+        parts = super().root()
+        at = parts.index("--size")
+        return [*parts[:at], "--bind", self.folder, "/tmp", *parts[at + 4 :]]
+
+
+class NoSession(Sandbox):
+    def identity(self) -> list[str]:
+        return [part for part in super().identity() if part != "--new-session"]
+
+
+class NoLimits(Sandbox):
+    def process_limits(self) -> dict[str, int]:
+        return {}
+
+    def root(self) -> list[str]:
+        parts = super().root()
+        parts[parts.index("--size") + 1] = str(2**30)
+        return parts
+
+
+class Capable(Sandbox):
+    def identity(self) -> list[str]:
+        parts = super().identity()
+        at = parts.index("--cap-drop")
+        return [*parts[:at], "--cap-add", "ALL", *parts[at + 2 :]]
+
+
+class KeptEnvironment(Sandbox):
+    def identity(self) -> list[str]:
+        return [part for part in super().identity() if part != "--clearenv"]
+
+
+class Proc(Sandbox):
+    def root(self) -> list[str]:
+        return ["--proc", "/proc", *super().root()]
+
+
+class Caller(Sandbox):
+    def identity(self) -> list[str]:
+        parts = super().identity()
+        at = parts.index("--uid")
+        return [*parts[:at], "--uid", str(os.getuid()), "--gid", str(os.getgid()), *parts[at + 4 :]]
+
+
+WEAKER = [
+    (NoProcessNamespace, ["sees the caller", "signals its parent"]),
+    (NoHostName, ["knows the machine's name"]),
+    (NoIpcNamespace, ["reads the machine's shared memory"]),
+    (NoNetworkNamespace, ["connects to the machine", "connects to an abstract socket of the machine"]),
+    (NoFilter, ["opens an internet socket", "listens", "opens a netlink socket", "makes a file in memory", "makes shared memory", "changes its personality"]),
+    (MoreUserNamespaces, ["makes a user namespace"]),
+    (WholeRoot, ["reads the home", "reads the list of users", "lists the home's parent", "starts a shell", "reads through a symbolic link", "reads through a climbing link"]),
+    (OpenFiles, ["writes to the root", "makes a folder in the root", "writes where the judge lies"]),
+    (NoSession, ["keeps the caller's session"]),
+    (NoLimits, ["takes 1 GB", "maps 1 GB", "forks 100 children", "starts 100 threads", "writes a 32 MB file", "writes 32 MB in many files", "opens 1,000 files", "computes without end", "raises its limits"]),
+    (Capable, ["has a capability in reach"]),
+    (KeptEnvironment, ["reads a secret of the environment"]),
+    (Proc, ["reads its own memory as a file", "reads the environment of process 1", "leaves its root through /proc"]),
+    (Caller, ["is the caller"]),
+]  # fmt: skip
+_BY_NAME = {program.name: program for program in hostile.HOSTILE}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, name) for kind, names in WEAKER for name in names],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_without_its_defence_it_gets_through(sandbox: Sandbox, values, monkeypatch, kind, name) -> None:
+    if kind is Caller and os.geteuid() == 0:
+        monkeypatch.setattr(module, "_as_nobody", dict)
+        if not os.access(sandbox.interpreter.executable, os.X_OK):
+            pytest.skip("the interpreter is out of reach")
+    program = _BY_NAME[name]
+    assert limited(sandbox, kind).run(program.case(**values)).verdict == "passed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "limits"),
+    [
+        ("sleeps", {"wall_seconds": 20.0}),
+        ("prints 4 MB", {"output_bytes": 2**23}),
+        ("complains 4 MB", {"output_bytes": 2**23}),
+    ],
+)
+def test_without_the_callers_limit_it_gets_through(sandbox: Sandbox, name: str, limits: dict[str, float]) -> None:
+    assert limited(sandbox, **limits).run(_BY_NAME[name].case()).verdict == "passed"
+
+
+@pytest.mark.slow
+def test_private_tmp(sandbox: Sandbox, tmp_path: Path) -> None:
+    leave = CodeCase(program="open('/tmp/left', 'w').close()\ndef f(): return 1", tests="assert f() == 1", names=("f",))
+    look = _BY_NAME["finds what the last program left"].case()
+    assert sandbox.run(leave).passed
+    assert not sandbox.run(look).passed
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o777)
+    shared = limited(sandbox, SharedTmp)
+    shared.folder = str(tmp_path)  # type: ignore[attr-defined]
+    assert shared.run(leave).passed
+    assert shared.run(look).passed
+
+
+#: The usual way: program and tests in one process, status 0 is a pass. Here it is itself a sandboxed program.
+USUAL = """
+import os, sys
+def usual():
+    child = os.fork()
+    if child == 0:
+        try:
+            exec(compile(%r, "usual.py", "exec"), {"__name__": "usual"})
+        except BaseException as error:
+            sys.excepthook(type(error), error, None)
+            os._exit(getattr(error, "code", 1) or 0 if isinstance(error, SystemExit) else 1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+FOOLS_THE_USUAL_WAY = [
+    "leaves with status 0 at once", "exits with status 0 at once", "leaves with status 0 when called",
+    "exits with status 0 when called", "an exception hook that leaves with status 0", "a thread that leaves with status 0",
+    "an alarm that leaves with status 0", "a child that goes on alone", "becomes another program",
+    "is equal to everything", "a number equal to everything", "a text equal to everything", "is less than everything",
+    "holds everything", "is near everything", "is in every list", "patches abs", "patches all", "patches len",
+    "patches isinstance", "patches math.isclose", "puts its own module in the place of math", "patches import",
+    "rewrites what it is compared with, a frame up", "rewrites what it is compared with, found by the collector",
+    "reads the answer from the code that calls it", "replaces the helper that judges it",
+    "prints the verdict",
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOOLS_THE_USUAL_WAY)
+def test_a_fake_passes_where_tests_and_program_share_a_process(sandbox: Sandbox, name: str) -> None:
+    case = _BY_NAME[name].case()
+    text = "\n".join([case.prelude, case.program, case.tests])
+    usual = CodeCase(program=USUAL % text, tests="assert usual()", names=("usual",))
+    assert sandbox.run(usual).passed
+
+
+# What is left when a program has ended.
+
+DAEMON = """
+import os, time
+def linger():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        for descriptor in (0, 1, 2):
+            os.close(descriptor)
+        time.sleep(<seconds>)
+        os._exit(0)
+    return 1
+"""
+
+
+#: A limit like no other test's, by which the processes of the next tests are known.
+MARK = 57
+
+
+def sleepers() -> list[str]:
+    """Command lines of this machine's processes that run a program under the marked limit."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            line = path.read_bytes()
+            if f"'NOFILE': {MARK}".encode() in line:
+                found.append(line.decode("utf-8", "replace"))
+    return found
+
+
+def gone(seconds: float = 3.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while sleepers() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not sleepers()
+
+
+@pytest.mark.slow
+def test_nothing_is_left_of_a_program(sandbox: Sandbox) -> None:
+    program = DAEMON.replace("<seconds>", "60")
+    marked = limited(sandbox, open_files=MARK)
+    assert marked.run(CodeCase(program=program, tests="assert linger() == 1", names=("linger",))).passed
+    assert gone()
+
+
+@pytest.mark.slow
+def test_a_daemon_lives_on_without_a_process_namespace(sandbox: Sandbox) -> None:
+    program = DAEMON.replace("<seconds>", "2")
+    weak = limited(sandbox, NoProcessNamespace, open_files=MARK)
+    assert weak.run(CodeCase(program=program, tests="assert linger() == 1", names=("linger",))).passed
+    assert not gone(0.5)
+    assert gone(5.0)
+
+
+_CALLER = """
+import sys
+from calibudget.evaluation.sandbox import CodeCase, Limits, open_sandbox
+sandbox = open_sandbox(Limits(open_files=57))
+print("running", flush=True)
+sandbox.run(CodeCase(program="import time\\ntime.sleep(30)", tests="", names=("x",)))
+"""
+
+
+@pytest.mark.slow
+def test_a_program_dies_with_its_caller(sandbox: Sandbox) -> None:
+    caller = subprocess.Popen([sys.executable, "-c", _CALLER], stdout=subprocess.PIPE)
+    assert caller.stdout is not None
+    with caller:
+        assert caller.stdout.readline() == b"running\n"
+        time.sleep(0.5)
+        assert sleepers()
+        caller.send_signal(signal.SIGKILL)
+        caller.wait()
+    assert gone()
+
+
+# Refusals: without the sandbox nothing is run.
+
+
+def test_missing_bubblewrap_is_refused_with_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(DependencyError, match="apt-get install bubblewrap"):
+        open_sandbox()
+
+
+def test_an_old_bubblewrap_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "bwrap"
+    script.write_text("#!/bin/sh\necho bubblewrap 0.4.1\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(DependencyError, match=r"0\.8 or newer"):
+        open_sandbox()
+
+
+def test_a_bubblewrap_that_may_not_confine_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "bwrap"
+    script.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo bubblewrap 0.8.0 && exit\necho no namespaces here >&2; exit 1\n'
+    )
+    script.chmod(0o755)
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(DependencyError, match="no namespaces here"):
+        open_sandbox()
+
+
+def test_an_unknown_processor_is_refused() -> None:
+    with pytest.raises(DependencyError, match="x86_64, aarch64, not riscv64"):
+        seccomp_filter("riscv64")
+
+
+def test_a_filter_is_whole_instructions() -> None:
+    assert len(seccomp_filter("x86_64")) == len(seccomp_filter("aarch64"))
+    assert len(seccomp_filter("aarch64")) % 8 == 0
+    assert seccomp_filter("aarch64") != seccomp_filter("x86_64")
+
+
+def test_limits_are_in_the_evidence(sandbox: Sandbox) -> None:
+    assert sandbox.describe()["limits"] == dataclasses.asdict(Limits(wall_seconds=20.0))
