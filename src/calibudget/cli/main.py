@@ -12,7 +12,7 @@ from types import FrameType
 
 import typer
 
-from calibudget.cli import allocate, demo, init, run, score, select, statistics, verify
+from calibudget.cli import allocate, demo, init, proxy, run, score, select, statistics, verify
 from calibudget.errors import CalibudgetError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 for _module in (init, run, score, statistics, allocate, select, verify, demo):
     app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
+app.add_typer(proxy.app, name="proxy")
 
 
 def _version(show: bool) -> None:
@@ -46,12 +47,17 @@ def _options(
 
 def entry() -> None:
     """Run the command line and leave with its exit code."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
     sys.exit(_exit_code())
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+class _Stop(BaseException):
+    """A signal asked the command to stop; not a KeyboardInterrupt, which the option parser turns into its own."""
+
+
+def _stop(_signal: int, _frame: FrameType | None) -> None:
+    raise _Stop
 
 
 def _exit_code() -> int:
@@ -63,7 +69,7 @@ def _exit_code() -> int:
         return error.exit_code
     except typer.Exit as leave:
         return leave.exit_code
-    except (KeyboardInterrupt, typer.Abort):
+    except (_Stop, typer.Abort):
         print("calibudget: interrupted; nothing finished is lost, `--resume` goes on from here", file=sys.stderr)
         return 3
     except BrokenPipeError:

@@ -31,6 +31,20 @@ class Prepared:
         """N_k of each source, in examples."""
         return {label: split.pool_size for label, split in self.splits.items()}
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What left each source or stands in it twice, in words; sources with nothing to tell are left out."""
+        told = []
+        for label, split in self.splits.items():
+            counts = {
+                "duplicates": split.duplicates,
+                "rows skipped": split.skipped,
+                "candidates with a calibration record's prompt left out": split.shared_prompts,
+            }
+            words = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+            told += [f"{label}: {words}"] if words else []
+        return tuple(told)
+
 
 def prepare(recipe: Recipe, *, progress: Progress = silent) -> Prepared:
     """Read, normalise, drop duplicates and draw the calibration split, source by source (paper 2.1).

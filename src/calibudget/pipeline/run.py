@@ -122,7 +122,7 @@ def run(
         journal = directory / JOURNAL_NAME
         if scorer is not None:
             made = score_splits(recipe, prepared.splits, scorer=scorer, journal_path=journal, progress=progress)
-        statistics, notes = _write_statistics(recipe, prepared, made, directory)
+        statistics, warned = _write_statistics(recipe, prepared, made, directory)
         plan = _plan(recipe, prepared, statistics)
         write_allocation(directory / ALLOCATION_NAME, plan)
         selection = write_selected(recipe, prepared, plan, directory)
@@ -131,7 +131,7 @@ def run(
         journal.unlink(missing_ok=True)
         write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
     progress("verifying", 0, 1)
-    result = _verified(directory, notes)
+    result = _verified(directory, (*prepared.notes, *warned))
     progress("verifying", 1, 1)
     return result
 

@@ -1,0 +1,232 @@
+"""The main job with the fake scorer: the same bytes whatever the order of things, and clean refusals."""
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from calibudget.errors import AllocationError, ArtefactError, DataError, InputError, ScoringError
+from calibudget.pipeline import run, score
+from calibudget.pipeline.rundir import JOURNAL_NAME
+from calibudget.recipe import load_recipe
+from calibudget.store import read_scores, read_splits, write_scores
+
+
+def digests(directory: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(directory.iterdir())}
+
+
+def rows(directory: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (directory / "train.jsonl").read_text().splitlines()]
+
+
+def test_a_run_selects_exactly_the_budget_and_joins_the_companion(make_recipe, tmp_path) -> None:
+    result = run(load_recipe(make_recipe()), tmp_path / "run")
+    selected = [row for row in rows(tmp_path / "run") if row["role"] == "source"]
+    companion = [row for row in rows(tmp_path / "run") if row["role"] == "companion"]
+    assert len(selected) == result.count == result.plan.budget == 24
+    assert sum(result.plan.quotas.values()) == 24
+    assert len(companion) == result.companion_count == 9  # companion rows are joined unchanged, repeats included
+    per_source = {label: sum(row["source"] == label for row in selected) for label in result.plan.quotas}
+    assert per_source == result.plan.quotas
+    assert all(row["original"]["meta"]["n"] > 2**60 for row in selected if row["original"]["meta"]["n"] % 2)
+
+
+def test_calibration_and_selection_share_no_record(make_recipe, tmp_path) -> None:
+    run(load_recipe(make_recipe()), tmp_path / "run")
+    splits = read_splits(tmp_path / "run" / "splits.parquet")
+    selected = {(row["source"], row["record_id"]) for row in rows(tmp_path / "run")}
+    for label, ids in splits.sources.items():
+        assert not set(ids.calibration) & set(ids.candidates)
+        assert not {(label, record_id) for record_id in ids.calibration} & selected
+
+
+def test_two_runs_and_shuffled_input_files_give_the_same_bytes(make_recipe, tmp_path) -> None:
+    recipe = make_recipe()
+    run(load_recipe(recipe), tmp_path / "first")
+    run(load_recipe(recipe), tmp_path / "second")
+    assert digests(tmp_path / "first") == digests(tmp_path / "second")
+    for file in (tmp_path / "data").iterdir():
+        lines = file.read_text().splitlines(keepends=True)
+        if file.name != "math.jsonl":
+            random.Random(1).shuffle(lines)  # noqa: S311
+        file.write_text("".join(lines))
+    run(load_recipe(recipe), tmp_path / "third")
+    first, third = digests(tmp_path / "first"), digests(tmp_path / "third")
+    for name in (
+        "splits.parquet",
+        "scores.parquet",
+        "statistics.json",
+        "allocation.json",
+        "selection.json",
+        "train.jsonl",
+    ):
+        assert first[name] == third[name], name
+
+
+def test_another_seed_selects_other_examples(make_recipe, tmp_path) -> None:
+    recipe = make_recipe()
+    first = run(load_recipe(recipe), tmp_path / "first")
+    other = run(load_recipe(recipe, ["selection_seed=1"]), tmp_path / "other")
+    assert first.plan.quotas == other.plan.quotas
+    assert first.selected_sha256 != other.selected_sha256
+
+
+@pytest.mark.slow
+def test_the_hash_seed_of_python_changes_nothing(make_recipe, tmp_path) -> None:
+    recipe = make_recipe()
+    for seed in ("0", "1"):
+        command = [sys.executable, "-m", "calibudget", "run", str(recipe), "--output-dir", str(tmp_path / seed)]
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed})
+    assert digests(tmp_path / "0") == digests(tmp_path / "1")
+
+
+def test_scores_made_elsewhere_give_the_same_directory(make_recipe, tmp_path) -> None:
+    recipe = load_recipe(make_recipe())
+    run(recipe, tmp_path / "here")
+    score(recipe, output=tmp_path / "scores.parquet")
+    run(recipe, tmp_path / "there", scores=tmp_path / "scores.parquet")
+    assert digests(tmp_path / "here") == digests(tmp_path / "there")
+    assert not (tmp_path / "scores.parquet.work").exists()
+
+
+def test_scores_of_other_records_are_refused(make_recipe, tmp_path) -> None:
+    recipe = load_recipe(make_recipe())
+    score(recipe, output=tmp_path / "scores.parquet")
+    found = read_scores(tmp_path / "scores.parquet")
+    write_scores(tmp_path / "few.parquet", found.scores[1:], error=found.error, provenance=found.provenance or {})
+    with pytest.raises(ArtefactError, match="lacks 1 of 10 calibration records"):
+        run(recipe, tmp_path / "run", scores=tmp_path / "few.parquet")
+    with pytest.raises(ArtefactError, match="lacks 10 of 10"):
+        run(load_recipe(make_recipe(), ["split_seed=5"]), tmp_path / "run", scores=tmp_path / "scores.parquet")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "error", "message"),
+    [
+        ("budget=1000", AllocationError, "above all pools together"),
+        ("floor=20", AllocationError, "above the budget 24"),
+        ("floor.piqa=30", InputError, "isn't a mapping"),
+        ("calibration.per_source=31", DataError, "the calibration split needs 31 records, but only 30"),
+        ("sources.boolq.path=none.jsonl", DataError, "none.jsonl"),
+        ("sources.boolq.path=piqa.jsonl", DataError, "piqa.jsonl"),
+        ("budget={tokens: 50}", InputError, "token"),
+    ],
+)
+def test_what_can_t_be_met_is_refused_and_leaves_nothing(make_recipe, tmp_path, override, error, message) -> None:
+    with pytest.raises(error, match=message):
+        run(load_recipe(make_recipe(), [override]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{broken", "boolq.jsonl:2"),
+        ('{"instruction": "no answer"}', "boolq.jsonl:2"),
+        ('{"output": "true"}', "boolq.jsonl:2"),
+        ('{"instruction": "", "output": "true"}', "boolq.jsonl:2"),
+        ('{"instruction": "a", "instruction": "b", "output": "true"}', "boolq.jsonl:2"),
+        ('{"instruction": "a", "output": "no label in sight"}', "boolq.jsonl:2"),
+        ("[1, 2]", "boolq.jsonl:2"),
+    ],
+)
+def test_a_bad_line_is_named_and_can_be_skipped(make_recipe, tmp_path, line, message) -> None:
+    recipe = make_recipe()
+    file = tmp_path / "data" / "boolq.jsonl"
+    first, *rest = file.read_text().splitlines()
+    file.write_text("\n".join([first, line, *rest]) + "\n")
+    with pytest.raises(DataError, match=message):
+        run(load_recipe(recipe), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    run(load_recipe(recipe, ["on_error=skip"]), tmp_path / "run")
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["sources"]["boolq"]["skipped"] == 1
+
+
+def test_an_empty_source_is_refused(make_recipe, tmp_path) -> None:
+    recipe = make_recipe()
+    (tmp_path / "data" / "boolq.jsonl").write_text("")
+    with pytest.raises(DataError, match="boolq"):
+        run(load_recipe(recipe), tmp_path / "run")
+
+
+def test_a_nan_score_is_refused_by_name(make_recipe, tmp_path, monkeypatch) -> None:
+    from calibudget.scoring import FakeScorer
+
+    honest = FakeScorer.measure
+
+    def poisoned(self, items):
+        from dataclasses import replace
+
+        first, *rest = honest(self, items)
+        return [replace(first, nll=float("nan")), *rest]
+
+    monkeypatch.setattr(FakeScorer, "measure", poisoned)
+    with pytest.raises(ScoringError, match="source boolq, record "):
+        run(load_recipe(make_recipe()), tmp_path / "run")
+    monkeypatch.undo()
+    assert run(load_recipe(make_recipe()), tmp_path / "run", resume=True).count == 24
+
+
+def test_a_directory_of_other_things_or_another_recipe_is_refused(make_recipe, tmp_path) -> None:
+    recipe = make_recipe()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "diary.txt").write_text("mine")
+    with pytest.raises(ArtefactError, match="holds other files"):
+        run(load_recipe(recipe), tmp_path / "full", resume=True)
+    run(load_recipe(recipe), tmp_path / "run")
+    with pytest.raises(ArtefactError, match="a finished run of this recipe"):
+        run(load_recipe(recipe), tmp_path / "run")
+    with pytest.raises(ArtefactError, match="another recipe"):
+        run(load_recipe(recipe, ["seed=43"]), tmp_path / "run", resume=True)
+    assert run(load_recipe(recipe), tmp_path / "run", resume=True).count == 24
+    assert (tmp_path / "full" / "diary.txt").read_text() == "mine"
+
+
+def test_a_directory_in_use_is_refused(make_recipe, tmp_path) -> None:
+    from calibudget.store import directory_lock
+
+    (tmp_path / "run").mkdir()
+    with directory_lock(tmp_path / "run"), pytest.raises(ArtefactError, match="in use"):
+        run(load_recipe(make_recipe()), tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_exits_with_3_and_resumes_to_the_same_bytes(make_recipe, tmp_path, stop) -> None:
+    recipe = make_recipe()
+    run(load_recipe(recipe), tmp_path / "whole")
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "from calibudget.scoring import FakeScorer\n"
+        "make = FakeScorer.__init__\n"
+        "def slowly(self, **options): make(self, batch_size=2, seconds=0.4)\n"
+        "FakeScorer.__init__ = slowly\n"
+        "from calibudget.cli.main import entry\nentry()\n"
+    )
+    command = [sys.executable, str(slow), "run", str(recipe), "--output-dir", str(tmp_path / "run")]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    journal = tmp_path / "run" / JOURNAL_NAME
+    deadline = time.monotonic() + 60
+    while not (journal.exists() and journal.read_bytes().count(b"\n") >= 2) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    child.send_signal(stop)
+    _, messages = child.communicate(timeout=60)
+    assert child.returncode == 3
+    assert "--resume" in messages
+    assert journal.read_bytes().count(b"\n") >= 2
+    resumed = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=120)
+    assert resumed.returncode == 0, resumed.stderr
+    same = ("splits.parquet", "allocation.json", "selection.json", "train.jsonl")
+    whole, again = digests(tmp_path / "whole"), digests(tmp_path / "run")
+    assert {name: again[name] for name in same} == {name: whole[name] for name in same}
+    assert not journal.exists()

@@ -1,0 +1,128 @@
+"""Recipes as people write them: defaults, overrides, and refusals that name file, line and field."""
+
+from pathlib import Path
+
+import pytest
+
+from calibudget.errors import RecipeError
+from calibudget.recipe import load_recipe, resolved_fields, resolved_yaml
+
+PLAIN = """\
+model: embedded
+budget: 100
+floor: {a: 5, default: 10}
+error: nll
+sources:
+  a: {path: a.jsonl, answer: none}
+  b: {path: ["b1.jsonl", "b2.jsonl"], preset: piqa}
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refusal(tmp_path: Path, text: str, *overrides: str) -> str:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(write(tmp_path, text), overrides)
+    return str(caught.value).replace(str(tmp_path), "")
+
+
+def test_defaults_are_the_paper_s(tmp_path: Path) -> None:
+    recipe = load_recipe(write(tmp_path, PLAIN))
+    assert recipe.policy == "calibudget"
+    assert (recipe.calibration.per_source, recipe.calibration.resamples) == (100, 200)  # paper 2.2
+    assert (recipe.exponents.need, recipe.exponents.availability, recipe.exponents.reliability) == (1.0, 0.5, 1.0)
+    assert recipe.seed == recipe.split_seed == recipe.bootstrap_seed == recipe.selection_seed == 42
+    assert recipe.default_floor == 10
+    assert recipe.own_floors == {"a": 5}
+
+
+def test_other_seeds_follow_the_seed_unless_given(tmp_path: Path) -> None:
+    recipe = load_recipe(write(tmp_path, PLAIN + "seed: 7\nselection_seed: 9\n"))
+    assert (recipe.split_seed, recipe.bootstrap_seed, recipe.selection_seed, recipe.training_seed) == (7, 7, 9, 7)
+
+
+def test_every_default_is_written_out_and_reads_back_equal(tmp_path: Path) -> None:
+    recipe = load_recipe(write(tmp_path, PLAIN))
+    fields = resolved_fields(recipe)
+    assert set(fields) == set(type(recipe).model_fields)
+    assert fields["sources"]["b"]["answer"]["labels"] == ["solution1", "solution2"]
+    again = load_recipe(write(tmp_path, resolved_yaml(recipe).decode()))
+    assert resolved_yaml(again) == resolved_yaml(recipe)
+
+
+def test_overrides_replace_and_add_fields(tmp_path: Path) -> None:
+    recipe = load_recipe(write(tmp_path, PLAIN), ["budget=50", "calibration.per_source=12", "sources.a.on_error=skip"])
+    assert recipe.budget_total == 50
+    assert recipe.calibration.per_source == 12
+    assert recipe.sources["a"].on_error == "skip"
+
+
+def test_data_dir_starts_at_the_recipe_but_an_override_at_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, PLAIN + "data_dir: below\n")
+    assert load_recipe(path).data_root == tmp_path / "below"
+    monkeypatch.chdir(tmp_path.parent)
+    assert load_recipe(path, ["data_dir=elsewhere"]).data_root == tmp_path.parent / "elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (PLAIN.replace("floor:", "flour:"), "recipe.yaml:3: flour: unknown field"),
+        (PLAIN + "budget: 3\n", "recipe.yaml:8: duplicate key 'budget' (first on line 2)"),
+        (PLAIN.replace("budget: 100", "budget: 1OO"), "recipe.yaml:2: budget"),
+        (PLAIN.replace("budget: 100", "budget: 100.0"), "recipe.yaml:2: budget"),
+        (PLAIN.replace("budget: 100", "budget: -1"), "recipe.yaml:2: budget"),
+        (PLAIN.replace("budget: 100", "budget: true"), "recipe.yaml:2: budget"),
+        (PLAIN.replace("budget: 100\n", ""), "budget: missing"),
+        (PLAIN.replace("preset: piqa", "preset: pica"), "recipe.yaml:7: sources.b: unknown preset 'pica'"),
+        (PLAIN.replace("path: a.jsonl, ", ""), "recipe.yaml:6: sources.a: name either `path`"),
+        (PLAIN.replace("answer: none", "answer: {kind: choice}"), "recipe.yaml:6: sources.a.answer"),
+        (PLAIN.replace("answer: none", "answr: none"), "recipe.yaml:6: sources.a.answr: unknown field"),
+        (PLAIN.replace("{a: 5", "{c: 5"), "`floor` names 'c', which is not a source"),
+        (PLAIN + "caps: 9000,1000\n", "recipe.yaml:8: caps"),
+        (PLAIN + "caps: [9000, 1000]\n", "recipe.yaml:8: caps"),
+        (PLAIN + "policy: best\n", "unknown policy 'best'"),
+        (PLAIN + "policy: weights\n", "`weights` and `policy: weights` go together"),
+        (PLAIN + "policy: weights\nweights: {a: 1O, b: 1}\n", "recipe.yaml:9: weights.a"),
+        (PLAIN + "policy: weights\nweights: {a: 1}\n", "`weights` lacks the source 'b'"),
+        (PLAIN + "calibration: none\n", "needs scores"),
+        (PLAIN.replace("model: embedded\n", ""), "`model` is missing"),
+        (PLAIN + "seed: 9007199254740992\n", "recipe.yaml:8: seed"),
+        (PLAIN + "calibration: {per_source: 1}\n", "recipe.yaml:8: calibration.per_source"),
+        (PLAIN.replace("error: nll", "error: nll+wrong"), "the source 'a' has no checkable answer"),
+        (PLAIN.replace("  b:", "  A:"), "'A'"),
+        (PLAIN.replace("  b:", '  "../b":'), "'../b'"),
+        (PLAIN.replace("  b:", '  "x/y":'), "'x/y'"),
+        (PLAIN + "companion: {path: c.jsonl}\n" + "", None),
+    ],
+)
+def test_refusals_name_file_line_and_field(tmp_path: Path, text: str, where: str | None) -> None:
+    if where is None:
+        assert load_recipe(write(tmp_path, text)).companion_spec() is not None
+    else:
+        assert where in refusal(tmp_path, text)
+
+
+def test_labels_that_only_unicode_form_parts_are_refused(tmp_path: Path) -> None:
+    text = PLAIN.replace("  a:", "  caf\u00e9:").replace("  b:", "  cafe\u0301:").replace("{a: 5, ", "{")
+    assert "caf" in refusal(tmp_path, text)
+
+
+def test_an_override_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
+    assert "bugdet: unknown field" in refusal(tmp_path, PLAIN, "bugdet=5")
+    assert "isn't a `key=value` override" in refusal(tmp_path, PLAIN, "budget")
+    assert "isn't a mapping" in refusal(tmp_path, PLAIN, "budget.examples=5")
+
+
+def test_a_missing_or_binary_recipe_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no such recipe"):
+        load_recipe(tmp_path / "none.yaml")
+    (tmp_path / "recipe.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RecipeError, match="UTF-8"):
+        load_recipe(tmp_path / "recipe.yaml")
