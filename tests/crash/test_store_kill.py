@@ -1,0 +1,86 @@
+"""Kill -9 at random moments: files stay whole, journals keep what was promised."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from calibudget.store import Journal, clean_stale, directory_lock
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+
+#: Seconds between a child's first report and its end; where in its work that falls is chance.
+DELAYS = (0.0, 0.007, 0.019, 0.043, 0.09)
+
+REPLACE = """
+import sys
+from pathlib import Path
+from calibudget.store.atomic import write_atomic
+target = Path(sys.argv[1]) / "artefact"
+number = 0
+while True:
+    number += 1
+    write_atomic(target, (b"%012d" % number) * 20_000)
+    print(number, flush=True)
+"""
+
+APPEND = """
+import sys
+from pathlib import Path
+from calibudget.store.journal import Journal
+with Journal.open(Path(sys.argv[1]) / "journal", {"run": 1}) as journal:
+    number = len(journal.entries)
+    while True:
+        journal.append({"number": number, "text": "x" * 3_000})
+        print(number, flush=True)
+        number += 1
+"""
+
+
+def killed(program, directory, delay):
+    """Run a program, kill it some time after its first report; the last number that it reported."""
+    child = subprocess.Popen([sys.executable, "-c", program, str(directory)], stdout=subprocess.PIPE, text=True)
+    first = child.stdout.readline()
+    time.sleep(delay)
+    child.send_signal(signal.SIGKILL)
+    rest, _ = child.communicate()
+    reported = [first, *rest.splitlines(keepends=True)]
+    return int([line for line in reported if line.endswith("\n")][-1])
+
+
+@pytest.mark.slow
+def test_a_killed_writer_leaves_a_whole_file_and_its_leavings_are_cleaned(tmp_path):
+    for delay in DELAYS:
+        number = killed(REPLACE, tmp_path, delay)
+        data = (tmp_path / "artefact").read_bytes()
+        assert data in ((b"%012d" % n) * 20_000 for n in (number, number + 1))
+        with directory_lock(tmp_path):
+            clean_stale(tmp_path)
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".calibudget.lock", "artefact"]
+
+
+@pytest.mark.slow
+def test_a_killed_journal_keeps_every_reported_entry_and_goes_on(tmp_path):
+    for delay in DELAYS:
+        number = killed(APPEND, tmp_path, delay)
+        with Journal.open(tmp_path / "journal", {"run": 1}) as journal:
+            numbers = [entry["number"] for entry in journal.entries]
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) in (number + 1, number + 2)
+
+
+def test_a_writer_killed_between_write_and_replace_leaves_the_old_file(tmp_path):
+    (tmp_path / "artefact").write_bytes(b"old")
+    program = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from calibudget.store import atomic\n"
+        "atomic._replace = lambda temporary, path: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "atomic.write_atomic(Path(sys.argv[1]) / 'artefact', b'new')\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == -signal.SIGKILL
+    assert (tmp_path / "artefact").read_bytes() == b"old"
+    assert len(clean_stale(tmp_path)) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["artefact"]

@@ -1,0 +1,167 @@
+"""Every byte of every artefact, flipped: readers refuse it or read what was written, and never fall over."""
+
+import pytest
+
+from calibudget.errors import ArtefactError
+from calibudget.keys import order_key
+from calibudget.records import Message, Record, Score, Selection, SourceStatistics, Split, Statistics
+from calibudget.store import (
+    read_scores,
+    read_selection,
+    read_splits,
+    read_statistics,
+    read_train,
+    write_scores,
+    write_selection,
+    write_splits,
+    write_statistics,
+    write_train,
+)
+
+
+def make_record(number):
+    prompt = (Message(role="user", content="ask"),)
+    return Record(
+        source="a", record_id=f"{number}", prompt_hash="", prompt=prompt, completion="x", answer=None, original={}
+    )
+
+
+def write_small_splits(path):
+    records = [make_record(number) for number in range(6)]
+    split = Split(
+        source="a",
+        calibration=tuple(sorted(records[:2], key=lambda r: order_key("calibration", 1, "a", r.record_id))),
+        candidates=tuple(sorted(records[2:], key=lambda r: order_key("selection", 2, "a", r.record_id))),
+        read=6,
+        duplicates=0,
+        skipped=0,
+        shared_prompts=0,
+    )
+    write_splits(path, [split], split_seed=1, selection_seed=2)
+
+
+def write_small_scores(path):
+    scores = [
+        Score(
+            source="a", record_id=f"{i}", response_tokens=3, nll=0.1 * i, correct=i > 1, prediction=None, error=0.1 * i
+        )
+        for i in range(3)
+    ]
+    write_scores(path, scores, error="nll", provenance={"model": {"name": "fake"}})
+
+
+def write_small_train(path):
+    row = {"source": "a", "record_id": "1", "role": "source", "prompt": "p", "completion": "c", "original": {"x": 1}}
+    write_train(path, [row, {**row, "record_id": "2"}], layout="completion")
+
+
+def write_small_statistics(path):
+    row = SourceStatistics(
+        pool_size=9,
+        calibration_size=2,
+        mean_nll=0.3,
+        error_rate=None,
+        mean_error=0.3,
+        bootstrap_sd=0.01,
+        bootstrap_means=(0.25, 0.35),
+    )
+    write_statistics(path, Statistics(model={}, error="nll", resamples=2, bootstrap_seed=0, sources={"a": row}))
+
+
+def write_small_selection(path):
+    write_selection(path, Selection(seed=0, selector="uniform", picks={"a": ("1", "2")}))
+
+
+ARTEFACTS = {
+    "splits.parquet": (write_small_splits, read_splits),
+    "scores.parquet": (write_small_scores, read_scores),
+    "train.parquet": (write_small_train, lambda path: list(read_train(path))),
+    "train.jsonl": (write_small_train, lambda path: list(read_train(path))),
+    "statistics.json": (write_small_statistics, read_statistics),
+    "selection.json": (write_small_selection, read_selection),
+}
+
+
+def read_flipped(path, reader, stride, masks):
+    """What the reader makes of each damaged file: a value, or None where it refuses it."""
+    data = path.read_bytes()
+    for position in range(0, len(data), stride):
+        for mask in masks:
+            damaged = bytearray(data)
+            damaged[position] ^= mask
+            path.write_bytes(bytes(damaged))
+            try:
+                yield position, reader(path)
+            except ArtefactError as error:
+                assert str(error).startswith(path.name)  # noqa: PT017
+                yield position, None
+
+
+@pytest.mark.parametrize("name", [name for name in ARTEFACTS if name.endswith(".parquet")])
+@pytest.mark.parametrize(
+    ("stride", "masks"),
+    [
+        (41, (0x01,)),
+        pytest.param(3, (0x01,), marks=pytest.mark.slow),
+        pytest.param(1, (0x01, 0x10, 0x80, 0xFF), marks=pytest.mark.full),
+    ],
+)
+def test_a_damaged_table_is_refused_or_reads_as_written(tmp_path, name, stride, masks):
+    write, reader = ARTEFACTS[name]
+    write(tmp_path / name)
+    whole = reader(tmp_path / name)
+    refused = 0
+    for position, found in read_flipped(tmp_path / name, reader, stride, masks):
+        refused += found is None
+        assert found is None or found == whole, position
+    assert refused
+
+
+@pytest.mark.parametrize("name", [name for name in ARTEFACTS if not name.endswith(".parquet")])
+def test_a_damaged_text_is_refused_or_another_value_never_a_crash(tmp_path, name):
+    write, reader = ARTEFACTS[name]
+    write(tmp_path / name)
+    outcomes = [found is None for _, found in read_flipped(tmp_path / name, reader, 1, (0x01,))]
+    assert any(outcomes)
+
+
+@pytest.mark.parametrize("name", ARTEFACTS)
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" * 3, b"\0" * 64, b"{}", b"[]", b"null", b'{"schema":1}'])
+def test_files_of_another_kind_are_refused(tmp_path, name, data):
+    (tmp_path / name).write_bytes(data)
+    if name == "train.jsonl" and not data:
+        assert list(read_train(tmp_path / name)) == []
+        return
+    with pytest.raises(ArtefactError, match=f"^{name}"):
+        ARTEFACTS[name][1](tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ARTEFACTS)
+def test_files_cut_anywhere_are_refused(tmp_path, name):
+    write, reader = ARTEFACTS[name]
+    write(tmp_path / name)
+    data = (tmp_path / name).read_bytes()
+    ends = range(1, len(data), max(1, len(data) // 50))
+    for end in ends:
+        if name == "train.jsonl" and data[:end].endswith(b"\n"):
+            continue
+        (tmp_path / name).write_bytes(data[:end])
+        with pytest.raises(ArtefactError):
+            reader(tmp_path / name)
+
+
+def test_deep_and_wide_json_is_refused_not_followed(tmp_path):
+    for text in ("[" * 10**6, '{"a":' * 10**5, '{"schema":' + "9" * 10**5 + "}"):
+        (tmp_path / "statistics.json").write_text(text)
+        with pytest.raises(ArtefactError):
+            read_statistics(tmp_path / "statistics.json")
+
+
+def test_a_table_in_another_format_isnt_a_way_in(tmp_path):
+    """A pickle under an artefact's name is bytes like any other: nothing is ever unpickled."""
+    payload = b"cos\nsystem\n(S'touch " + str(tmp_path / "owned").encode() + b"'\ntR."
+    for name, (_, reader) in ARTEFACTS.items():
+        (tmp_path / name).write_bytes(payload)
+        with pytest.raises(ArtefactError):
+            reader(tmp_path / name)
+    assert not (tmp_path / "owned").exists()
