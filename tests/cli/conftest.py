@@ -1,0 +1,29 @@
+"""Commands run in this process, with their exit code, output and messages."""
+
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from calibudget.cli import main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def calibudget(monkeypatch, capsys):
+    """Runs `calibudget` with these arguments, as the console script does."""
+
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["calibudget", *map(str, arguments)])
+        with pytest.raises(SystemExit) as leave:
+            main.entry()
+        captured = capsys.readouterr()
+        return Outcome(code=leave.value.code, out=captured.out, err=captured.err)
+
+    return call

@@ -1,0 +1,186 @@
+"""Every command on small files: exit codes, tables, `--json`, and messages that name what to do."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from calibudget.store import parse_allocation, parse_statistics
+
+SIZES = [
+    "arc_challenge=1019", "arc_easy=2151", "boolq=9327", "hellaswag=39805",
+    "openbookqa=4857", "piqa=16013", "social_i_qa=33310", "winogrande=63138",
+]  # fmt: skip
+
+RECIPE = """\
+engine: fake
+budget: 12
+floor: 3
+calibration: {per_source: 4, resamples: 5}
+sources:
+  a: {path: a.jsonl, answer: {kind: choice, labels: ["yes", "no"]}}
+  b: {path: b.jsonl, answer: number}
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    for name, answers in (("a", ("yes", "no")), ("b", ("1", "2"))):
+        rows = ({"prompt": f"{name} {n}?", "completion": f"the answer is {answers[n % 2]}"} for n in range(20))
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    return tmp_path / "recipe.yaml"
+
+
+@pytest.mark.parametrize(("floor", "floor_total", "residual"), [(1150, 9069, 931), (950, 7600, 2400)])
+def test_the_paper_s_floors_and_residual_budgets(calibudget, floor, floor_total, residual) -> None:
+    """Paper 2.3 and 3.5: the floor of 1,150 assigns 9,069 examples and leaves R = 931; 950 leaves 2,400."""
+    sizes = [part for size in SIZES for part in ("--sizes", size)]
+    outcome = calibudget("allocate", *sizes, "--budget", 10000, "--floor", floor, "--policy", "floor-sqrt", "--json")
+    assert outcome.code == 0
+    plan = parse_allocation(json.loads(outcome.out), "stdout")
+    assert plan.residual_budget == residual
+    assert sum(row.floor_quota for row in plan.sources.values()) == floor_total
+    assert sum(plan.quotas.values()) == 10000
+
+
+def test_allocate_without_statistics_shows_a_table(calibudget) -> None:
+    outcome = calibudget("allocate", "--sizes", "rows=100 more=10000", "--budget", 150, "--policy", "equal")
+    assert outcome.code == 0
+    assert [line.split("│")[-2].strip() for line in outcome.out.splitlines() if line.startswith("│ ")] == [
+        "75",
+        "75",
+        "150",
+    ]
+
+
+def test_statistics_and_allocate_from_scores_made_elsewhere(calibudget, tmp_path) -> None:
+    scores = tmp_path / "scores.jsonl"
+    rows = [{"source": source, "nll": 1 + n / 50, "correct": n % 3 == 0} for source in "ab" for n in range(40)]
+    scores.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    outcome = calibudget("statistics", scores, "--pool-sizes", "a=100", "--pool-sizes", "b=50")
+    assert outcome.code == 0
+    statistics = parse_statistics(json.loads(outcome.out), "stdout")
+    assert statistics.sources["a"].pool_size == 100
+    (tmp_path / "statistics.json").write_text(outcome.out)
+    compared = calibudget(
+        "allocate", tmp_path / "statistics.json", "--budget", 60, "--floor", 10, "--compare", "--json"
+    )
+    quotas = json.loads(compared.out)["quotas"]
+    assert set(quotas) == {
+        "calibudget", "need", "need-availability", "need-reliability", "val-error-floor", "floor-sqrt", "equal",
+        "proportional",
+    }  # fmt: skip
+    assert all(sum(row.values()) == 60 for row in quotas.values())
+
+
+def test_run_verify_select_and_score_belong_together(calibudget, recipe, tmp_path) -> None:
+    ran = calibudget("run", recipe, "--output-dir", tmp_path / "run", "--json")
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
+    assert sum(told["quotas"].values()) == told["count"] == 12
+    assert calibudget("verify", tmp_path / "run", "--data-dir", tmp_path).code == 0
+    drawn = calibudget(
+        "select",
+        recipe,
+        "--allocation",
+        tmp_path / "run" / "allocation.json",
+        "--output-dir",
+        tmp_path / "drawn",
+        "--json",
+    )
+    assert json.loads(drawn.out)["selected_sha256"] == told["selected_sha256"]
+    assert (tmp_path / "drawn" / "train.jsonl").read_bytes() == (tmp_path / "run" / "train.jsonl").read_bytes()
+    assert calibudget("score", recipe, "--output", tmp_path / "scores.parquet").code == 0
+    again = calibudget(
+        "run", recipe, "--scores", tmp_path / "scores.parquet", "--output-dir", tmp_path / "again", "--json"
+    )
+    assert json.loads(again.out)["manifest_sha256"] == told["manifest_sha256"]
+
+
+def test_verify_exits_with_1_and_names_the_file(calibudget, recipe, tmp_path) -> None:
+    calibudget("run", recipe, "--output-dir", tmp_path / "run")
+    allocation = tmp_path / "run" / "allocation.json"
+    allocation.write_bytes(allocation.read_bytes().replace(b'"budget":12', b'"budget":13'))
+    outcome = calibudget("verify", tmp_path / "run")
+    assert outcome.code == 1
+    assert "allocation.json" in outcome.out
+
+
+def test_a_dry_run_counts_and_writes_nothing(calibudget, recipe, tmp_path) -> None:
+    outcome = calibudget("run", recipe, "--output-dir", tmp_path / "run", "--dry-run", "--json")
+    assert outcome.code == 0, outcome.err
+    told = json.loads(outcome.out)
+    assert told["residual_budget"] == 6
+    assert told["sources"]["a"]["pool_size"] == 16
+    assert told["sources"]["a"]["tokens"] > 0
+    assert told["seconds_expected"] >= 0
+    assert not (tmp_path / "run").exists()
+
+
+def test_init_writes_a_recipe_that_loads(calibudget, recipe, tmp_path) -> None:
+    (tmp_path / "c.test.jsonl").write_text('{"prompt": "held out", "completion": "x"}\n')
+    written = tmp_path / "drafted.yaml"
+    assert calibudget("init", tmp_path, "--output", written).code == 0
+    text = written.read_text()
+    assert "a.jsonl" in text
+    assert "c.test" not in text
+    ran = calibudget("run", written, "engine=fake", "budget=10", "floor=2", "calibration.per_source=4", "--dry-run")
+    assert ran.code == 0, ran.err
+    assert calibudget("init", tmp_path, "--output", written).code == 2
+    assert written.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "none.yaml"], "no such recipe"),
+        (["run", "{recipe}", "bugdet=3"], "bugdet: unknown field"),
+        (["run", "{recipe}", "budget=3"], "above the budget 3"),
+        (["allocate", "--budget", "10"], "STATISTICS"),
+        (["allocate", "--sizes", "a=1O", "--budget", "1"], "'1O' isn't an integer"),
+        (["allocate", "--sizes", "a=5", "--budget", "1.5"], "'1.5' isn't an integer"),
+        (["allocate", "--sizes", "a=5", "--budget", "-1", "--policy", "equal"], "negative"),
+        (["allocate", "--sizes", "a=5", "--budget", "6", "--policy", "equal"], "max_repeats"),
+        (["allocate", "--sizes", "a=5", "--budget", "1"], "needs statistics"),
+        (["allocate", "--sizes", "a=5", "--budget", "1", "--policy", "best"], "no policy 'best'"),
+        (["verify", "nowhere"], "no such run directory"),
+        (["init", "nowhere"], "no such folder"),
+        (["frobnicate"], "frobnicate"),
+        (["run"], "RECIPE"),
+    ],
+)
+def test_wrong_input_exits_with_2_and_says_what(calibudget, recipe, arguments, message) -> None:
+    outcome = calibudget(*(argument.format(recipe=recipe) for argument in arguments))
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_a_bug_exits_with_4(calibudget, recipe, monkeypatch) -> None:
+    def broken(*_arguments: object, **_options: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("calibudget.pipeline.verify", broken)
+    outcome = calibudget("verify", recipe.parent)
+    assert outcome.code == 4
+    assert "this is a bug" in outcome.err
+
+
+def test_import_and_help_load_no_model_library() -> None:
+    script = (
+        "import sys, calibudget, calibudget.cli.main\n"
+        "heavy = {'torch', 'transformers', 'datasets', 'pyarrow', 'numpy', 'pydantic'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_command_has_help(calibudget) -> None:
+    listed = calibudget("--help")
+    assert listed.code == 0
+    for command in ("init", "run", "score", "statistics", "allocate", "select", "verify", "demo", "proxy"):
+        assert command in listed.out
+        assert "Usage" in calibudget(command, "--help").out
