@@ -11,7 +11,7 @@ from calibudget.tasks.choice import choice_is_final, parse_choice
 from calibudget.tasks.mathematics import math_equal, parse_math
 from calibudget.tasks.number import number_value, parse_number, without_spacing
 from calibudget.tasks.spec import AnswerSpec
-from calibudget.tasks.statements import closing_line
+from calibudget.tasks.statements import is_closed
 from calibudget.tasks.text import plain, run_on
 
 _TRUE_FALSE = ("true", "false")
@@ -59,9 +59,9 @@ def answer_is_final(spec: AnswerSpec, text_so_far: str) -> bool:
         case "true_false":
             return choice_is_final(_TRUE_FALSE, text, true_false=True)
         case "number":
-            return closing_line(without_spacing(text)) is not None
+            return is_closed(without_spacing(text))
         case "math":
-            return closing_line(text) is not None
+            return is_closed(text)
         case _:
             return False
 
@@ -76,7 +76,7 @@ def answers_equal(spec: AnswerSpec, gold: str, predicted: str | None) -> bool:
         return False
     match spec.kind:
         case "choice" | "true_false":
-            return gold.casefold() == predicted.casefold()
+            return _folded(gold) == _folded(predicted)
         case "number":
             gold_value, value = number_value(plain(gold)), number_value(plain(predicted))
             return value is not None and gold_value == value
@@ -137,7 +137,7 @@ def _checked(spec: AnswerSpec, value: object) -> str:
 def _as_label(spec: AnswerSpec, text: str) -> str:
     labels = spec.labels or _TRUE_FALSE
     for label in labels:
-        if label.casefold() == text.casefold():
+        if _folded(label) == _folded(text):
             return label
     raise DataError(f"the answer field {spec.field!r} holds {text[:80]!r}, which is none of {', '.join(labels)}")
 
@@ -147,6 +147,10 @@ def _first_match(pattern: str, text: str) -> str | None:
     if match is None:
         return None
     return _collapsed(match[1] if match.re.groups else match[0]) or None
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFC", text).casefold()
 
 
 def _collapsed(text: str | None) -> str:

@@ -30,8 +30,9 @@ _CLOSING: Final = r"[\"'`*_)\]}$]*"
 _NOT_NEGATED: Final = r"(?<!\bnot )(?<!n't )"
 _JOIN: Final = r"(?:/| or )"
 _NOT_JOINED: Final = r"(?<!/)(?<! or )"
-#: What may follow a label so that nothing after it can change which label was read.
-_END: Final = re.compile(rf"{_CLOSING}(?:[.;!?]{_CLOSING}[ \t]|[.;!?]?{_CLOSING}[ \t]*\n)")
+_LINE_END: Final = re.compile(rf"{_CLOSING}[.;!?]?{_CLOSING}[ \t]*\n")
+#: What may follow a stated label so that nothing after it can change which label was read.
+_END: Final = re.compile(rf"{_LINE_END.pattern}|{_CLOSING}[.;!?]{_CLOSING}[ \t]")
 _SYNONYMS: Final = {"yes": "true", "no": "false"}
 
 
@@ -72,7 +73,10 @@ def choice_is_final(labels: tuple[str, ...], text: str, *, true_false: bool = Fa
     """Whether the label that a plain text states stays the same whatever follows."""
     reader = _reader(labels, true_false)
     match = reader.statements.search(text) if reader.endings_known else None
-    return match is not None and _END.match(text, match.end(match.lastgroup or 0)) is not None
+    if match is None:
+        return False
+    end = _LINE_END if match.lastgroup == "bare" else _END
+    return end.match(text, match.end(match.lastgroup or 0)) is not None
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 from calibudget.tasks.number import number_value, parse_number
-from calibudget.tasks.statements import stated_answers
+from calibudget.tasks.statements import closed, stated_answers
 from calibudget.tasks.text import holds_prose
 from calibudget.tasks.verifier import judged_equal
 
@@ -36,12 +36,13 @@ def parse_math(text: str) -> str | None:
     The last stated answer wins; a text that is nothing but one expression is its own answer; otherwise the last
     number counts.
     """
+    text = closed(text)
     for stated in stated_answers(text):
         answer = stated.strip().rstrip(".,;").strip("* ")
         if answer:
             return answer.strip("$ ") or None
     bare = text.strip().rstrip(".").strip("$ ")
-    if bare and "\n" not in bare and (len(bare.split()) == 1 or not holds_prose(bare)):
+    if bare and "\n" not in bare and "boxed" not in bare and (len(bare.split()) == 1 or not holds_prose(bare)):
         return bare
     return parse_number(text)
 

@@ -10,7 +10,7 @@ import re
 from fractions import Fraction
 from typing import Final
 
-from calibudget.tasks.statements import stated_answers
+from calibudget.tasks.statements import closed, stated_answers
 
 _DIGITS: Final = r"(?:\d{1,3}(?:,\d{2,3})*,\d{3}(?!\d)|\d+)"
 _NUMBER: Final = re.compile(
@@ -37,7 +37,7 @@ def parse_number(text: str) -> str | None:
 
     The last stated answer that holds a number wins; without one, the last number of the text.
     """
-    text = without_spacing(text)
+    text = closed(without_spacing(text))
     for stated in stated_answers(text):
         value = _first_value(stated)
         if value is not None:

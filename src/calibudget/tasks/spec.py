@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -32,7 +33,7 @@ class AnswerSpec:
 
     Raises:
         RecipeError: an unknown kind, labels or a pattern missing or given to a kind that has none, labels that
-            only case parts, a pattern that doesn't compile.
+            only case or Unicode form parts, a pattern that doesn't compile.
     """
 
     kind: AnswerKind
@@ -59,9 +60,10 @@ def _check_labels(spec: AnswerSpec) -> None:
     for label in spec.labels:
         if not isinstance(label, str) or not label.strip() or label != label.strip():
             raise RecipeError(f"answer.labels: {label!r} must be text, not empty, without white space at its ends")
-        other = seen.setdefault(label.casefold(), label)
-        if other is not label:
-            raise RecipeError(f"answer.labels: {other!r} and {label!r} are the same label but for their case")
+        folded = unicodedata.normalize("NFC", label).casefold()
+        if folded in seen:
+            raise RecipeError(f"answer.labels: {seen[folded]!r} and {label!r} are the same label but for case and form")
+        seen[folded] = label
 
 
 def _check_pattern(spec: AnswerSpec) -> None:

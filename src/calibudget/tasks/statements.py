@@ -23,16 +23,19 @@ _CLOSING_LINE: Final = re.compile(r"####[ \t]*[^\s#][^\n]*\n")
 _SENTENCE_END: Final = re.compile(r"\.(?=\s|\Z)|\n|\?")
 
 
-def closing_line(text: str) -> int | None:
-    """Where the first complete "####" line with something on it ends; None without one."""
+def is_closed(text: str) -> bool:
+    """Whether a plain text has a complete "####" line with something on it."""
+    return _CLOSING_LINE.search(text) is not None
+
+
+def closed(text: str) -> str:
+    """A plain text up to the end of its first complete "####" line with something on it; whole without one."""
     match = _CLOSING_LINE.search(text)
-    return match.end() if match else None
+    return text[: match.end()] if match else text
 
 
 def stated_answers(text: str) -> list[str]:
-    """What a plain text states as its answer, the statement that counts first, as it stands in the text."""
-    closed = closing_line(text)
-    text = text if closed is None else text[:closed]
+    """What a closed plain text states as its answer, the statement that counts first, as it stands in the text."""
     openers = list(_OPENER.finditer(text))
     boxes = list(_BOX.finditer(text))
     starts = [match.start() for match in openers + boxes]

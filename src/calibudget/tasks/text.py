@@ -49,9 +49,9 @@ _PLAIN: Final = _Plain()
 
 _SPECIAL: Final = r"<\|[a-z_]+\|>|</s>|\[INST\]|<start_of_turn>|<end_of_turn>"
 _HEADING: Final = (
-    r"#{2,4} *(?:instruction|question|problem|input|user|human)\b"
+    r"#{2,4} *(?:instruction|question|problem|input|user|human)"
     r"|\*{0,2}(?:next |new |another )?(?:q|question|problem|exercise|instruction|user|human)(?: *\d{1,3})?\*{0,2} *:"
-    r"|below is an instruction\b"
+    r"|below is an instruction"
     r"|please (?:choose|answer|select|fill in) (?:the|a) "
 )
 _RUN_ON: Final = re.compile(rf"(?:{_SPECIAL})|(?<=\S)\s*\n\s*(?:{_HEADING})", re.IGNORECASE)

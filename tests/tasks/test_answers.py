@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+
+from calibudget.errors import DataError
+from calibudget.tasks import AnswerSpec, answer_is_final, answers_equal, gold_answer, parse_answer
+
+EXACT = AnswerSpec(kind="exact")
+REGEX = AnswerSpec(kind="regex", pattern=r"<answer>(.*?)</answer>")
+NONE = AnswerSpec(kind="none")
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (" olleh \n", "olleh"),
+        ("two  words\nhere", "two words here"),
+        ("cafe\u0301", "caf\u00e9"),
+        ("olleh\n\n### Instruction:\nReverse", "olleh"),
+        ("olleh<|im_end|>", "olleh"),
+        ("", None),
+        (" \n", None),
+    ],
+)
+def test_exact_is_the_whole_response(text: str, answer: str | None) -> None:
+    assert parse_answer(EXACT, text) == answer
+
+
+def test_exact_compares_letter_by_letter() -> None:
+    assert answers_equal(EXACT, "a  b", "a b")
+    assert not answers_equal(EXACT, "olleh", "Olleh")
+    assert not answers_equal(EXACT, "olleh", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("x <answer> 5 </answer> y <answer>6</answer>", "5"),
+        ("<answer></answer>", None),
+        ("nothing", None),
+        ("hm\n\nQuestion: z\n<answer>6</answer>", None),
+    ],
+)
+def test_regex_is_the_first_match(text: str, answer: str | None) -> None:
+    assert parse_answer(REGEX, text) == answer
+
+
+def test_regex_without_a_group_is_the_whole_match() -> None:
+    assert parse_answer(AnswerSpec(kind="regex", pattern=r"\d+ cats"), "I see 12 cats") == "12 cats"
+
+
+def test_none_checks_nothing() -> None:
+    assert parse_answer(NONE, "the answer is 5") is None
+    assert answer_is_final(NONE, "")
+    assert not answers_equal(NONE, "5", "5")
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "answer"),
+    [
+        (AnswerSpec(kind="choice", labels=("true", "false"), field="a"), "True", "true"),
+        (AnswerSpec(kind="choice", labels=("0", "1"), field="a"), 1, "1"),
+        (AnswerSpec(kind="choice", labels=("caf\u00e9", "th\u00e9"), field="a"), "CAFE\u0301", "caf\u00e9"),
+        (AnswerSpec(kind="true_false", field="a"), True, "true"),
+        (AnswerSpec(kind="true_false", field="a"), "False", "false"),
+        (AnswerSpec(kind="number", field="a"), "#### 1,200", "1200"),
+        (AnswerSpec(kind="number", field="a"), 2.5, "2.5"),
+        (AnswerSpec(kind="math", field="a"), "\\dfrac{1}{9}", "\\dfrac{1}{9}"),
+        (AnswerSpec(kind="math", field="a"), "so \\boxed{3}", "3"),
+        (AnswerSpec(kind="exact", field="a"), " a  b ", "a b"),
+        (AnswerSpec(kind="regex", pattern="<(.*)>", field="a"), "<5>", "5"),
+        (AnswerSpec(kind="regex", pattern="<(.*)>", field="a"), "5", "5"),
+    ],
+)
+def test_a_field_gives_the_gold_answer(spec: AnswerSpec, value: object, answer: str) -> None:
+    assert gold_answer(spec, {"a": value}, "unused") == answer
+
+
+def test_without_a_field_the_response_gives_it() -> None:
+    spec = AnswerSpec(kind="choice", labels=("answer1", "answer2"))
+    assert gold_answer(spec, {}, "the correct answer is answer2") == "answer2"
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "message"),
+    [
+        (AnswerSpec(kind="choice", labels=("a", "b"), field="key"), None, "'key' is missing or null"),
+        (AnswerSpec(kind="choice", labels=("a", "b"), field="key"), "c", "'key' holds 'c', which is none of a, b"),
+        (AnswerSpec(kind="choice", labels=("a", "b"), field="key"), 0, "none of a, b"),
+        (AnswerSpec(kind="choice", labels=("a", "b"), field="key"), True, "holds bool, not text"),
+        (AnswerSpec(kind="choice", labels=("a", "b"), field="key"), ["a"], "holds list, not text"),
+        (AnswerSpec(kind="true_false", field="key"), 1, "none of true, false"),
+        (AnswerSpec(kind="number", field="key"), "many", "holds no number answer"),
+        (AnswerSpec(kind="exact", field="key"), "  ", "holds no exact answer"),
+    ],
+)
+def test_a_gold_answer_that_cannot_be_is_refused_by_name(spec: AnswerSpec, value: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        gold_answer(spec, {"key": value}, "a")
+
+
+def test_a_missing_field_and_a_response_without_answer_are_refused() -> None:
+    spec = AnswerSpec(kind="choice", labels=("a1", "b1"), field="key")
+    with pytest.raises(DataError, match="'key' is missing or null"):
+        gold_answer(spec, {}, "a1")
+    with pytest.raises(DataError, match="states no choice answer"):
+        gold_answer(AnswerSpec(kind="choice", labels=("a1", "b1")), {}, "nothing")

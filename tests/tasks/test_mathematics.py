@@ -1,0 +1,147 @@
+"""Mathematical answers. The pairs that need math-verify run in its worker process."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from calibudget.errors import DependencyError
+from calibudget.tasks import AnswerSpec, answers_equal, mathematics, parse_answer, verifier
+from calibudget.tasks.mathematics import light_form
+
+MATH = AnswerSpec(kind="math")
+
+needs_math_verify = pytest.mark.skipif(
+    importlib.util.find_spec("math_verify") is None, reason="math-verify isn't installed"
+)
+
+PARSED = [
+    ("Therefore the graph has $\\boxed{2}$ asymptotes.", "2"),
+    ("so \\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+    ("\\boxed{\\sqrt{\\{x\\}}}", "\\sqrt{\\{x\\}}"),
+    ("\\fbox{7}", "7"),
+    ("\\boxed 7", "7"),
+    ("\\boxed{1} then \\boxed{2}", "2"),
+    ("\\boxed{1}.\n\nQuestion: what?\n\\boxed{2}", "1"),
+    ("\\boxed{1} Is it really so? \\boxed{2}", "1"),
+    ("The answer is: $x^2+1$.", "x^2+1"),
+    ("The answer is $\\frac{1}{2}$\n", "\\frac{1}{2}"),
+    ("The answer is: 18\n### Instruction:", "18"),
+    ("#### 18\nThe answer is: 18", "18"),
+    ("420", "420"),
+    ("\\dfrac{1}{9}", "\\dfrac{1}{9}"),
+    ("$\\left( -\\infty, 2 \\right)$", "\\left( -\\infty, 2 \\right)"),
+    ("\\text{Evelyn}", "\\text{Evelyn}"),
+    ("LQSX", "LQSX"),
+    ("so we get 5 apples", "5"),
+    ("\\boxed{", None),
+    ("\\boxed{}", None),
+    ("", None),
+    ("no idea at all", None),
+]
+
+
+@pytest.mark.parametrize(("text", "answer"), PARSED)
+def test_a_response_parses_to_its_expression(text: str, answer: str | None) -> None:
+    assert parse_answer(MATH, text) == answer
+
+
+SAME_STRING = [
+    ("(2,4)", "(2,4)"),  # field-cases: EleutherAI/lm-evaluation-harness PR #4034
+    ("(2, 4)", "(2,4)"),
+    ("\\foo{{", "\\foo{{"),  # unparsable, and the very same
+    ("\\dfrac{1}{2}", "\\frac{1}{2}"),
+    ("\\frac12", "\\frac{1}{2}"),
+    ("\\left[1,2\\right]", "[1,2]"),
+    ("27^\\circ", "27"),
+    ("27^{\\circ}", "27"),
+    ("\\$30", "30"),
+    ("50\\%", "50"),
+    ("180\\text{ miles}", "180"),
+    ("5", "5\\text{ cm}^2"),
+    ("\\text{Evelyn}", "Evelyn"),
+    ("x\\!y", "xy"),
+    ("1{,}000", "1000"),
+    ("0.5", "\\frac{1}{2}"),
+    ("7.", "7"),
+    ("-\\frac{1}{6}", "-1/6"),
+]
+
+
+@pytest.mark.parametrize(("gold", "predicted"), SAME_STRING)
+def test_equal_without_math_verify(gold: str, predicted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mathematics, "judged_equal", None)
+    assert answers_equal(MATH, gold, predicted)
+
+
+@pytest.mark.parametrize(("gold", "predicted"), [("1", "2"), ("\\frac{1}{2}", "0.6"), ("3,000", "3"), ("-1", "1")])
+def test_two_numbers_need_no_math_verify(gold: str, predicted: str) -> None:
+    assert not answers_equal(MATH, gold, predicted)
+
+
+def test_units_on_both_sides_must_agree() -> None:
+    assert light_form("180\\text{ miles}") != light_form("180\\text{ feet}")
+
+
+@needs_math_verify
+@pytest.mark.parametrize(
+    ("gold", "predicted", "equal"),
+    [
+        ("x^2+1", "1+x^2", True),
+        ("\\frac{\\sqrt{2}}{2}", "\\frac{1}{\\sqrt{2}}", True),
+        ("\\left[ \\frac{3}{4}, 1 \\right]", "[0.75, 1]", True),
+        ("\\{1,2\\}", "\\{2,1\\}", True),
+        ("x^2+1", "x^2+2", False),
+        ("(1,2)", "(2,1)", False),
+    ],
+)
+def test_math_verify_judges_the_rest(gold: str, predicted: str, equal: bool) -> None:
+    assert answers_equal(MATH, gold, predicted) is equal
+
+
+@needs_math_verify
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("3*x-1*y+13=0", "3x + 4y + 14=0"),  # field-cases: huggingface/Math-Verify #60
+        ("\\foo{{", "\\bar{{"),
+        ("\\ldots", "x"),
+        ("1:2:3:\\ldots", "1:4:9:\\ldots"),
+        ("", "x+"),
+        ("listen", "silent"),  # read as products of letters these would be equal
+        ("x" * 3000, "y" * 3000),
+    ],
+)
+def test_what_cannot_be_parsed_is_wrong_both_ways(one: str, two: str) -> None:
+    assert not answers_equal(MATH, one, two)
+    assert not answers_equal(MATH, two, one)
+
+
+@pytest.mark.slow
+@needs_math_verify
+def test_a_comparison_that_takes_too_long_is_wrong_and_the_next_one_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert answers_equal(MATH, "a+b", "b+a")
+    monkeypatch.setattr(verifier, "TIME_LIMIT_S", 0.0)
+    assert not answers_equal(MATH, "a+c", "c+a")
+    monkeypatch.undo()
+    verifier.judged_equal.cache_clear()
+    assert answers_equal(MATH, "a+c", "c+a")
+
+
+@pytest.mark.slow
+@needs_math_verify
+def test_a_worker_that_dies_is_replaced() -> None:
+    assert answers_equal(MATH, "a+d", "d+a")
+    verifier._workers[0]._process.kill()
+    verifier._workers[0]._process.wait()
+    assert not answers_equal(MATH, "a+e", "e+a")
+    verifier.judged_equal.cache_clear()
+    assert answers_equal(MATH, "a+e", "e+a")
+
+
+def test_without_math_verify_the_install_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    verifier.judged_equal.cache_clear()
+    with pytest.raises(DependencyError, match=r"pip install 'calibudget\[math\]'"):
+        answers_equal(MATH, "x+y+1", "1+x+y")

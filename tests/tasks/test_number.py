@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibudget.tasks import AnswerSpec, answers_equal, parse_answer
+from calibudget.tasks.number import canonical_number, number_value
+
+NUMBER = AnswerSpec(kind="number")
+
+CASES = [
+    # field-cases: EleutherAI/lm-evaluation-harness #3214
+    ("costs $29.00.", "29"),
+    # field-cases: sgl-project/sglang PR #29933, run-on text after the answer
+    ("The answer is 18.\n\nQuestion: Tom has 5 apples. How many?\nAnswer: The answer is 5.", "18"),
+    ("The answer is 18.\n\nTom has 5 apples and eats 2. How many are left?\nThe answer is 3.", "18"),
+    ("She makes 9 * 2 = 18 dollars.\n#### 18\n\nTom has 5 apples.\n#### 5", "18"),
+    ("18\n\n### Instruction:\nWhat is 4 + 4?\n\n### Response:\n8", "18"),
+    ("18<|im_end|>\n<|im_start|>user\n7", "18"),
+    ("Q: and 5? no\nThe answer is 18.\nQ: x?\nA: 3", "18"),
+    # the last stated answer
+    ("The answer is 3. Wait, that's wrong. The answer is 4.", "4"),
+    ("First 10, then 20. The answer is 15, since 20 is too much", "15"),
+    ("#### 72", "72"),
+    ("####72", "72"),
+    ("so 24 + 48 = 72 clips\n#### 72\nThe answer is: 72", "72"),
+    ("Thus \\boxed{42} of the 50", "42"),
+    ("The answer is $\\boxed{42}$. The answer uses 3 steps.", "42"),
+    ("\\boxed{3} no, \\boxed{4}", "4"),
+    ("The final answer is: $18.", "18"),
+    ("**Answer:** 18 apples", "18"),
+    ("The answer to the question is 18.", "18"),
+    ("The answer is:\n\n18", "18"),
+    ("The answer is 5 + 3 = 8 apples", "8"),
+    ("The answer would be 12 in the end, not 13", "12"),
+    ("The answer is that he has none, so 0", "0"),
+    ("answer=7", "7"),
+    # the last number, where nothing is stated
+    ("She sells 16 - 3 - 4 = <<16-3-4=9>>9 eggs", "9"),
+    ("9", "9"),
+    ("it takes 3 days and 4 hours", "4"),
+    # money, thousands, signs, units, percentages
+    ("The answer is $1,200.50.", "1200.5"),
+    ("1,234,567", "1234567"),
+    ("1,00,000", "100000"),
+    ("1, 2", "2"),
+    ("1,2", "2"),
+    ("\\$1{,}000", "1000"),
+    ("10\\,000", "10000"),
+    ("-5", "-5"),
+    ("\u22125", "-5"),
+    ("-$5", "-5"),
+    ("$-5", "-5"),
+    ("16-3", "3"),
+    ("\u20ac40", "40"),
+    ("40\u20ac", "40"),
+    ("5kg", "5"),
+    ("50%", "50"),
+    ("0.5", "0.5"),
+    (".5", "0.5"),
+    ("5.", "5"),
+    ("+7", "7"),
+    ("3.0", "3"),
+    ("007", "7"),
+    ("1e3", "1000"),
+    ("2.5e-1", "0.25"),
+    # fractions
+    ("3/4", "0.75"),
+    ("1/3", "1/3"),
+    ("-1/3", "-1/3"),
+    ("1 1/2 cups", "1.5"),
+    ("\\frac{3}{4}", "0.75"),
+    ("\\dfrac{-1}{3}", "-1/3"),
+    ("2\\frac{1}{2}", "2.5"),
+    ("\\boxed{\\frac{22}{7}}", "22/7"),
+    ("5/0", None),
+    # digits that aren't ASCII
+    ("\u0663\u0665", "35"),
+    ("\uff12\uff19", "29"),
+    ("the answer is \u202b29\u202c", "29"),
+    # none
+    ("", None),
+    ("no number here", None),
+    ("x2", None),
+    ("1" * 2000, None),
+]
+
+
+@pytest.mark.parametrize(("text", "answer"), CASES)
+def test_a_response_parses_to_its_number(text: str, answer: str | None) -> None:
+    assert parse_answer(NUMBER, text) == answer
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted", "equal"),
+    [
+        ("29", "29.00", True),
+        ("1,200", "1200", True),
+        ("$29.00.", "29", True),
+        ("1/2", "0.5", True),
+        ("\\frac{1}{3}", "2/6", True),
+        ("50%", "50", True),
+        ("1/3", "0.3333", False),
+        ("29", "30", False),
+        ("29", None, False),
+        ("29", "", False),
+        ("29", "twenty-nine", False),
+        ("x", "x", False),  # no number: never right
+        ("-5", "5", False),
+        ("123456789012345678901234567890", "123456789012345678901234567890", True),
+        ("123456789012345678901234567890", "123456789012345678901234567891", False),
+    ],
+)
+def test_numbers_compare_exactly(gold: str, predicted: str | None, equal: bool) -> None:
+    assert answers_equal(NUMBER, gold, predicted) is equal
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.fractions(max_denominator=10**6))
+def test_the_canonical_form_is_exact(value: Fraction) -> None:
+    text = canonical_number(value)
+    assert number_value(text) == value
+    assert parse_answer(NUMBER, f"so the answer is {text}.") == text
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(-(10**12), 10**12))
+def test_every_way_to_write_an_integer_is_that_integer(value: int) -> None:
+    forms = "{0}", "{0:,}", "{0}.00", "#### {0:,}", "The answer is {0:,}.", "\\boxed{{{0}}}"
+    for text in (form.format(value) for form in forms):
+        assert parse_answer(NUMBER, text) == str(value)

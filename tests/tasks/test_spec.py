@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from calibudget.errors import RecipeError
+from calibudget.tasks import PARSER_VERSION, AnswerSpec
+
+
+def test_the_parser_has_a_version() -> None:
+    assert PARSER_VERSION == "1"
+
+
+def test_labels_become_a_tuple() -> None:
+    assert AnswerSpec(kind="choice", labels=["a", "b"]).labels == ("a", "b")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kind": "multiple"}, "answer.kind: 'multiple' is unknown"),
+        ({"kind": "choice"}, "answer.labels: the kind 'choice' needs at least two"),
+        ({"kind": "choice", "labels": ("a",)}, "answer.labels"),
+        ({"kind": "choice", "labels": ("Yes", "yes")}, "'Yes' and 'yes' are the same label"),
+        ({"kind": "choice", "labels": ("stra\u00dfe", "STRASSE")}, "the same label"),
+        ({"kind": "choice", "labels": ("a", "a")}, "the same label"),
+        ({"kind": "choice", "labels": ("a", " ")}, "answer.labels"),
+        ({"kind": "choice", "labels": ("a", 1)}, "answer.labels"),
+        ({"kind": "number", "labels": ("1", "2")}, "takes no labels"),
+        ({"kind": "regex"}, "answer.pattern: the kind 'regex' needs a pattern"),
+        ({"kind": "exact", "pattern": "x"}, "answer.pattern"),
+        ({"kind": "regex", "pattern": "("}, "answer.pattern: '\\(' is no regular expression"),
+    ],
+)
+def test_what_no_recipe_can_mean_is_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        AnswerSpec(**fields)  # type: ignore[arg-type]
