@@ -41,6 +41,8 @@ def make_manifest(
     selection: Selection,
     statistics: Statistics | None,
     directory: Path,
+    *,
+    allocation_given: bool = False,
 ) -> Manifest:
     """Gather the evidence of a run whose other artefacts are written already."""
     provenance = None if made is None else dict(made.provenance or {})
@@ -69,6 +71,7 @@ def make_manifest(
             floor=plan.floor,
             exponents=plan.exponents,
             residual_budget=plan.residual_budget,
+            given=allocation_given,
         ),
         selection=SelectionEvidence(
             selector=selection.selector,

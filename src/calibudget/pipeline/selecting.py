@@ -5,19 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 
 from calibudget.errors import ArtefactError
+from calibudget.pipeline.evidence import make_manifest
 from calibudget.pipeline.preparing import prepare
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.run import write_selected
-from calibudget.pipeline.rundir import RECIPE_NAME, check_usable, open_run
+from calibudget.pipeline.rundir import check_usable, open_run
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import Selection
-from calibudget.store import SELECTION_NAME, SPLITS_NAME, read_allocation, write_allocation, write_splits, write_sums
+from calibudget.store import (
+    ALLOCATION_NAME,
+    MANIFEST_NAME,
+    SPLITS_NAME,
+    read_allocation,
+    write_allocation,
+    write_manifest,
+    write_splits,
+    write_sums,
+)
 
 
 def select(
     recipe: Recipe, allocation_file: str | Path, output_dir: str | Path, *, progress: Progress = silent
 ) -> Selection:
-    """Draw the quotas of an `allocation.json` from a recipe's sources, and write the train set.
+    """Draw the quotas of an `allocation.json` from a recipe's sources, and write the train set and its evidence.
 
     Raises:
         ArtefactError: the allocation is of other sources or other pools, or the directory can't be used.
@@ -42,8 +52,9 @@ def select(
             split_seed=recipe.split_seed,
             selection_seed=recipe.selection_seed,
         )
-        write_allocation(directory / "allocation.json", plan)
+        write_allocation(directory / ALLOCATION_NAME, plan)
         selection = write_selected(recipe, prepared, plan, directory)
-        names = [RECIPE_NAME, SPLITS_NAME, "allocation.json", SELECTION_NAME, f"train.{recipe.output.format}"]
-        write_sums(directory, names)
+        manifest = make_manifest(recipe, prepared, None, plan, selection, None, directory, allocation_given=True)
+        write_manifest(directory / MANIFEST_NAME, manifest)
+        write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
     return selection

@@ -1,7 +1,8 @@
 """Re-deriving a run from its files alone (paper, appendix: practical audit checklist, CPU-checkable verification).
 
-Three files are taken as given: the recipe, the splits and the scores. Everything else is computed again from them
-in a chain, and compared field by field with what the directory says, so that an edit shows where it was made.
+Three files are taken as given: the recipe, the splits and the scores (or, after `calibudget select`, the allocation).
+Everything else is computed again from them in a chain, and compared field by field with what the directory says, so
+that an edit shows where it was made.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from calibudget.allocation import summarise
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.manifest import Derived, check_bindings, check_manifest
-from calibudget.pipeline.checks.plan import derive_plan
+from calibudget.pipeline.checks.plan import derive_plan, given_plan
 from calibudget.pipeline.checks.sources import check_sources
 from calibudget.pipeline.checks.splits import check_scored_records, check_splits
 from calibudget.pipeline.checks.train import check_train
@@ -116,17 +117,21 @@ def _check_chain(
 ) -> None:
     recipe = resolved.recipe
     train_name = f"train.{recipe.output.format}"
+    is_given = manifest is not None and manifest.allocation.given
+    is_scored = recipe.calibration != "none" and not is_given
     if manifest is not None:
-        check_bindings(findings, directory, manifest, _artefact_names(recipe, train_name))
+        check_bindings(findings, directory, manifest, _artefact_names(train_name, is_scored=is_scored))
     splits = findings.read(SPLITS_NAME, read_splits)
-    scored = None if recipe.calibration == "none" else findings.read(SCORES_NAME, read_scores)
+    scored = findings.read(SCORES_NAME, read_scores) if is_scored else None
     if splits is not None:
         check_splits(findings, recipe, splits)
     statistics = plan = selection = None
     if splits is not None and scored is not None:
         check_scored_records(findings, recipe, splits, scored)
         statistics = _derive_statistics(findings, recipe, splits, scored)
-    if splits is not None and (statistics is not None or recipe.calibration == "none"):
+    if splits is not None and is_given:
+        plan = given_plan(findings, splits)
+    elif splits is not None and (statistics is not None or not is_scored):
         plan = derive_plan(findings, recipe, splits, statistics)
     if splits is not None and plan is not None:
         companion_count = manifest.companion.count if manifest is not None and manifest.companion is not None else 0
@@ -166,8 +171,8 @@ def _read_manifest(findings: Findings, path: Path) -> Manifest:
     return manifest
 
 
-def _artefact_names(recipe: Recipe, train_name: str) -> list[str]:
-    scored = [] if recipe.calibration == "none" else [SCORES_NAME, STATISTICS_NAME]
+def _artefact_names(train_name: str, *, is_scored: bool) -> list[str]:
+    scored = [SCORES_NAME, STATISTICS_NAME] if is_scored else []
     return [RECIPE_NAME, SPLITS_NAME, *scored, ALLOCATION_NAME, SELECTION_NAME, train_name]
 
 

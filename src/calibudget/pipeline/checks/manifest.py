@@ -58,7 +58,7 @@ def check_bindings(findings: Findings, directory: Path, manifest: Manifest, name
 def check_manifest(findings: Findings, manifest: Manifest, derived: Derived) -> None:
     """Compare every field of the manifest that follows from the other files."""
     found = manifest_to_json(manifest)
-    for section, expected in _sections(derived).items():
+    for section, expected in _sections(derived, is_given=manifest.allocation.given).items():
         findings.compare(MANIFEST_NAME, expected, found[section], field=section)
     if derived.splits is not None:
         findings.compare(MANIFEST_NAME, sorted(derived.splits.sources), sorted(manifest.sources), field="sources")
@@ -70,7 +70,7 @@ def check_manifest(findings: Findings, manifest: Manifest, derived: Derived) -> 
     findings.checked.append("manifest: recipe, seeds, counts, statistics, quotas and digests")
 
 
-def _sections(derived: Derived) -> dict[str, object]:
+def _sections(derived: Derived, *, is_given: bool) -> dict[str, object]:
     """The sections of the manifest that follow as a whole."""
     recipe = derived.recipe
     sections: dict[str, object] = {
@@ -81,11 +81,11 @@ def _sections(derived: Derived) -> dict[str, object]:
             "selection": recipe.selection_seed,
         },
     }
-    if derived.scored is not None or recipe.calibration == "none":
+    if derived.scored is not None or recipe.calibration == "none" or is_given:
         sections["scorer"] = None if derived.scored is None else derived.scored.provenance
     if derived.plan is not None:
         own = {name: getattr(derived.plan, name) for name in ("policy", "unit", "budget", "floor", "residual_budget")}
-        sections["allocation"] = own | {"exponents": asdict(derived.plan.exponents)}
+        sections["allocation"] = own | {"exponents": asdict(derived.plan.exponents), "given": is_given}
     if derived.selection is not None:
         digest = digest_selection(derived.selection)
         fields = ("selector", "count", "companion_count", "selected_sha256")

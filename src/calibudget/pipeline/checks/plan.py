@@ -29,17 +29,30 @@ def derive_plan(
         "an allocation that recipe, pools and statistics allow",
         lambda: plan_allocation(recipe.policy, inputs_of_recipe(recipe, candidates, statistics)),
     )
-    stored = findings.read(ALLOCATION_NAME, read_allocation)
-    if stored is None:
+    stored = _consistent_plan(findings)
+    if stored is None or plan is None:
         return plan
-    for finding in check_plan(stored):
-        findings.add(ALLOCATION_NAME, "", "numbers that follow from one another", finding)
-    if plan is None:
-        return None
     same = equal if recipe.utility_exponents == Exponents() else _nearly_equal
     agree = findings.compare(ALLOCATION_NAME, allocation_to_json(plan), allocation_to_json(stored), same=same)
     findings.checked.append("allocation: need, availability, reliability, utilities, shares, quotas and intervals")
     return stored if agree else plan
+
+
+def given_plan(findings: Findings, splits: SplitIds) -> AllocationPlan | None:
+    """The `allocation.json` that was handed in, its numbers and its pool sizes checked; None where it can't be read."""
+    stored = _consistent_plan(findings)
+    if stored is not None:
+        pool_sizes = {label: row.pool_size for label, row in stored.sources.items()}
+        findings.compare(ALLOCATION_NAME, splits.pool_sizes, pool_sizes, field="pool sizes")
+        findings.checked.append("allocation: given; its numbers follow from one another and fit the pools")
+    return stored
+
+
+def _consistent_plan(findings: Findings) -> AllocationPlan | None:
+    stored = findings.read(ALLOCATION_NAME, read_allocation)
+    for finding in [] if stored is None else check_plan(stored):
+        findings.add(ALLOCATION_NAME, "", "numbers that follow from one another", finding)
+    return stored
 
 
 def _nearly_equal(expected: object, found: object) -> bool:

@@ -79,7 +79,10 @@ class Seeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationEvidence:
-    """The allocation's own part of the checklist; the rest stands with each source."""
+    """The allocation's own part of the checklist; the rest stands with each source.
+
+    `given` says that the allocation was handed in, not made of this directory's recipe and scores.
+    """
 
     policy: str
     unit: Unit
@@ -87,6 +90,7 @@ class AllocationEvidence:
     floor: int
     exponents: Exponents
     residual_budget: int
+    given: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +271,7 @@ def _parse_allocation(row: Fields) -> AllocationEvidence:
         floor=row.integer("floor"),
         exponents=parse_exponents(row.child("exponents")),
         residual_budget=row.integer("residual_budget"),
+        given=row.boolean("given"),
     )
     row.finish()
     return allocation
