@@ -1,0 +1,259 @@
+"""The benchmarks: which records, from files or the hub, and how a model's text on each is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Literal
+
+from calibudget.errors import DataError, InputError
+from calibudget.evaluation.aggregates import CODE_TASKS, COMMON_TASKS, MATH_TASKS, MODERN_TASKS
+from calibudget.evaluation.modern import RENDERINGS, Item
+from calibudget.keys import order_key
+from calibudget.records import Message, Record
+from calibudget.scoring import CalibrationItem
+from calibudget.sources import SourceSpec, identify, read_source
+from calibudget.sources.files import find_files
+from calibudget.sources.hub import RowDigest, hub_name, hub_rows
+from calibudget.sources.rows import Row, read_rows
+from calibudget.store import SourceFile, canonical_json, file_digest, sha256_hex
+
+#: Who judges a text: the answer parser, the code sandbox, or the instruction checkers.
+Check = Literal["answer", "code", "instructions"]
+#: Role of the keyed order under which `limit` takes the first items of a task.
+_ROLE: Final = "evaluation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Where a benchmark's records are and how long an answer may be.
+
+    Attributes:
+        name: its name in panels, files and on the command line.
+        path: file below the data directory.
+        hub: data set of the hub, its subset ("*" for one a task of its own) and split.
+        max_new_tokens: most tokens decoded an answer.
+        check: who judges.
+    """
+
+    name: str
+    path: str
+    hub: tuple[str, str | None, str]
+    max_new_tokens: int
+    check: Check = "answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """One task's items, ready to be put to a model.
+
+    Attributes:
+        task: what it is.
+        items: each a record and how its answer is checked; ids are unique.
+        files: what was read, bound by its bytes.
+        left_out: records that the task doesn't ask.
+    """
+
+    task: Task
+    items: tuple[CalibrationItem, ...]
+    files: tuple[SourceFile, ...]
+    left_out: int
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        return self.task.name
+
+    @property
+    def items_sha256(self) -> str:
+        """Digest of the ids asked, in code-point order."""
+        return sha256_hex(canonical_json(sorted(item.record.record_id for item in self.items)))
+
+    def limited(self, count: int) -> Benchmark:
+        """The first `count` items in keyed order; all where there are no more."""
+        order = sorted(self.items, key=lambda item: order_key(_ROLE, 0, self.name, item.record.record_id))
+        return replace(self, items=tuple(order[:count]))
+
+    def only(self, ids: Iterable[str]) -> Benchmark:
+        """The items with these ids, in their order.
+
+        Raises:
+            DataError: one of them isn't there.
+        """
+        by_id = {item.record.record_id: item for item in self.items}
+        wanted = list(ids)
+        missing = [one for one in wanted if one not in by_id]
+        if missing:
+            raise DataError(
+                f"task {self.name!r}: {len(missing)} of {len(wanted)} ids aren't there, the first {missing[0]!r}"
+            )
+        return replace(self, items=tuple(by_id[one] for one in wanted))
+
+
+def _commonsense(name: str, hub: str, subset: str | None, split: str) -> Task:
+    return Task(name=name, path=f"commonsense/{name}.test.jsonl.gz", hub=(hub, subset, split), max_new_tokens=32)
+
+
+def _modern(name: str, file: str, hub: tuple[str, str | None, str], tokens: int, check: Check = "answer") -> Task:
+    return Task(name=name, path=f"modern/{file}.jsonl.gz", hub=hub, max_new_tokens=tokens, check=check)
+
+
+#: The ten tasks of the paper and the six of the modern panel, by name.
+TASKS: Final[Mapping[str, Task]] = MappingProxyType(
+    {
+        task.name: task
+        for task in (
+            Task(
+                name="math",
+                path="math/math.test.jsonl.gz",
+                hub=("DigitalLearningGmbH/MATH-lighteval", None, "test"),
+                max_new_tokens=512,
+            ),
+            Task(
+                name="gsm8k", path="math/gsm8k.test.jsonl.gz", hub=("openai/gsm8k", "main", "test"), max_new_tokens=512
+            ),
+            _commonsense("boolq", "google/boolq", None, "validation"),
+            _commonsense("piqa", "ybisk/piqa", None, "validation"),
+            _commonsense("social_i_qa", "allenai/social_i_qa", None, "validation"),
+            _commonsense("hellaswag", "Rowan/hellaswag", None, "validation"),
+            _commonsense("winogrande", "allenai/winogrande", "winogrande_xl", "validation"),
+            _commonsense("arc_easy", "allenai/ai2_arc", "ARC-Easy", "test"),
+            _commonsense("arc_challenge", "allenai/ai2_arc", "ARC-Challenge", "test"),
+            _commonsense("openbookqa", "allenai/openbookqa", "main", "test"),
+            _modern("bbh", "bbh.test", ("SaylorTwift/bbh", "*", "test"), 256),
+            _modern("gsm_plus", "gsmplus_testmini.test", ("qintongli/GSM-Plus", None, "testmini"), 512),
+            _modern("humaneval", "humaneval.test", ("openai/openai_humaneval", None, "test"), 512, "code"),
+            _modern("ifeval", "ifeval.test", ("google/IFEval", None, "train"), 1280, "instructions"),
+            _modern("math500", "math500.test", ("HuggingFaceH4/MATH-500", None, "test"), 512),
+            _modern("mbpp", "mbpp.all", ("google-research-datasets/mbpp", "full", "test"), 512, "code"),
+        )
+    }
+)
+
+#: Names that stand for several tasks on the command line.
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "math-tasks": MATH_TASKS,
+        "commonsense": COMMON_TASKS,
+        "paper": (*MATH_TASKS, *COMMON_TASKS),
+        "modern": MODERN_TASKS,
+        "code": CODE_TASKS,
+        "all": (*MATH_TASKS, *COMMON_TASKS, *MODERN_TASKS),
+    }
+)
+
+
+def expand_tasks(names: Iterable[str]) -> dict[str, str | None]:
+    """Task names and groups to tasks, each with the file that the user gave it ("hellaswag=my/file.jsonl").
+
+    Raises:
+        InputError: an unknown name (the known ones are listed), one given twice, or none.
+    """
+    found: dict[str, str | None] = {}
+    for text in names:
+        name, _, path = text.partition("=")
+        if name not in TASKS and (name not in GROUPS or path):
+            raise InputError(f"task {name!r} is unknown; choose of {', '.join([*TASKS, *GROUPS])}")
+        for task in GROUPS.get(name, (name,)):
+            if task in found:
+                raise InputError(f"task {task!r} is given twice")
+            found[task] = path or None
+    if not found:
+        raise InputError(f"no task is given; choose of {', '.join([*TASKS, *GROUPS])}")
+    return found
+
+
+def load_benchmark(name: str, data_dir: Path | None, *, path: str | None = None) -> Benchmark:
+    """Read one task's records.
+
+    Args:
+        name: a name of `TASKS`.
+        data_dir: where files lie; None reads from the hub (or its cache).
+        path: a file or glob to read instead of the task's own, in original fields or the instruction format.
+
+    Raises:
+        DataError: a file is missing or can't be read, or a record can't be used (a label out of range, no gold);
+            file and line are named.
+        DependencyError: the hub or a checker needs a package that isn't installed.
+    """
+    task = TASKS[name]
+    source = _source(task, data_dir, path)
+    root = data_dir or Path()
+    return _rendered(task, source, root) if name in RENDERINGS else _from_preset(task, source, root)
+
+
+def _source(task: Task, data_dir: Path | None, path: str | None) -> SourceSpec:
+    preset = None if task.name in RENDERINGS else task.name
+    if path is not None or data_dir is not None:
+        return SourceSpec(label=task.name, path=path or task.path, preset=preset, duplicates="keep")
+    hub, subset, split = task.hub
+    return SourceSpec(label=task.name, hub=hub, subset=subset, split=split, preset=preset, duplicates="keep")
+
+
+def _from_preset(task: Task, source: SourceSpec, data_dir: Path) -> Benchmark:
+    read = read_source(source, data_dir)
+    items = tuple(CalibrationItem(record=record, answer=read.answer) for record in read.records)
+    return Benchmark(task=task, items=items, files=read.files, left_out=0)
+
+
+def _rendered(task: Task, source: SourceSpec, data_dir: Path) -> Benchmark:
+    files: list[SourceFile] = []
+    items: list[CalibrationItem] = []
+    seen: dict[str, int] = {}
+    left_out = 0
+    for place, fields in _rows(source, data_dir, files):
+        try:
+            if isinstance(fields, DataError):
+                raise fields
+            item = RENDERINGS[task.name](fields)
+        except DataError as error:
+            raise DataError(f"task {task.name!r}: {place}: {error}") from error
+        if item is None:
+            left_out += 1
+            continue
+        record = _record(task.name, item, fields)
+        twins = (
+            sum(1 for known in items if known.partition("#")[0] == record.record_id) if record.record_id in items else 0
+        )
+        record = replace(record, record_id=f"{record.record_id}#{twins + 1}") if twins else record
+        items[record.record_id] = CalibrationItem(record=record, answer=item.answer)
+    if not items:
+        raise DataError(f"task {task.name!r}: no records in {', '.join(source.paths) or source.hub}")
+    return Benchmark(task=task, items=tuple(items), files=tuple(files), left_out=left_out)
+
+
+def _rows(source: SourceSpec, data_dir: Path, files: list[SourceFile]) -> Iterator[Row]:
+    """All rows; the files are bound as they are read."""
+    for file in find_files(source, data_dir) if source.paths else ():
+        digest = file_digest(file.path.resolve())
+        files.append(SourceFile(name=file.name, bytes=digest.bytes, sha256=digest.sha256))
+        yield from read_rows(file.path, file.name)
+    for part in _hub_parts(source) if source.hub else ():
+        rows = RowDigest()
+        for place, fields in rows.of(hub_rows(part)):
+            yield Row(place, fields if isinstance(fields, DataError) else {"task": part.subset, **fields})
+        files.append(rows.file(hub_name(part)))
+
+
+def _hub_parts(source: SourceSpec) -> Sequence[SourceSpec]:
+    """The hub data set's subsets that make up the task."""
+    if source.subset != "*":
+        return [source]
+    from datasets import get_dataset_config_names
+
+    return [replace(source, subset=name) for name in sorted(get_dataset_config_names(source.hub))]
+
+
+def _record(task: str, item: Item, fields: Mapping[str, object]) -> Record:
+    identity = identify((Message(role="user", content=item.question),), item.reference)
+    return Record(
+        source=task,
+        record_id=item.own_id or identity.record_id,
+        prompt_hash=identity.prompt_hash,
+        prompt=(Message(role="user", content=item.prompt.strip()),),
+        completion=item.reference.strip(),
+        answer=item.gold,
+        original=fields,
+    )

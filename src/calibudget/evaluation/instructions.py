@@ -1,0 +1,151 @@
+"""IFEval's verifiable instructions, strict and deterministic: the same text gets the same verdict everywhere.
+
+Most checkers are those of the package if-verifiable, a copy of the data set authors' code. Five are ours, because
+the originals ask a language detector that draws lots, or a sentence model that is downloaded at run time:
+languages go by a detector with a fixed seed and fixed profile order, sentences by the authors' own splitting rules,
+words by the tokenizer's rules without a model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from calibudget.errors import DataError, DependencyError
+
+INSTALL_LINE: Final = "pip install 'calibudget[eval]'"
+#: Version of these checkers; part of the evidence.
+CHECKER_VERSION: Final = "1"
+
+Arguments = Mapping[str, Any]
+
+
+def check_instructions(fields: Mapping[str, object], text: str) -> list[str]:
+    """The instructions of one IFEval record that a response doesn't follow; none of them means it is right.
+
+    Args:
+        fields: the record: prompt, instruction_id_list, kwargs.
+        text: the response as it stands; an empty one follows nothing.
+
+    Raises:
+        DataError: see `parse_instructions`.
+        DependencyError: if-verifiable or langdetect isn't installed.
+    """
+    prompt = str(fields.get("prompt"))
+    instructions = parse_instructions(fields)
+    return [name for name, arguments in instructions if not text.strip() or not _follows(name, arguments, prompt, text)]
+
+
+def parse_instructions(fields: Mapping[str, object]) -> list[tuple[str, dict[str, Any]]]:
+    """The record's instructions, each with its arguments.
+
+    Raises:
+        DataError: names and arguments that don't fit together, an unknown instruction, or one without an argument
+            that it needs (the checkers would draw a value at random).
+        DependencyError: if-verifiable isn't installed.
+    """
+    names, arguments = fields.get("instruction_id_list"), fields.get("kwargs")
+    if (
+        not isinstance(names, Sequence)
+        or not isinstance(arguments, Sequence)
+        or len(names) != len(arguments)
+        or not names
+    ):
+        raise DataError("an IFEval record needs instruction_id_list and kwargs of one length, at least 1")
+    found = [(str(name), _given(own)) for name, own in zip(names, arguments, strict=True)]
+    for name, own in found:
+        missing = [key for key in _needed(name) if key not in own]
+        if missing:
+            raise DataError(f"the IFEval instruction {name!r} lacks its argument {missing[0]!r}")
+    return found
+
+
+def _given(arguments: object) -> dict[str, Any]:
+    if not isinstance(arguments, Mapping):
+        raise DataError(f"the arguments of an IFEval instruction must be an object, not {arguments!r:.80}")
+    return {str(key): value for key, value in arguments.items() if value is not None}
+
+
+def _needed(name: str) -> list[str]:
+    keys: list[str] = _checker(name)(name).get_instruction_args_keys()
+    return keys
+
+
+def _follows(name: str, arguments: Arguments, prompt: str, text: str) -> bool:
+    if name in _OWN:
+        return _OWN[name](arguments, text)
+    checker = _checker(name)(name)
+    checker.build_description(**arguments)
+    if "prompt" in (checker.get_instruction_args() or {}):
+        checker.build_description(prompt=prompt)
+    return bool(checker.check_following(text))
+
+
+def _checker(name: str) -> Any:
+    known = _library("if_verifiable.ifeval.instructions_registry").INSTRUCTION_DICT
+    if name not in known:
+        raise DataError(f"the IFEval instruction {name!r} is unknown")
+    return known[name]
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise DependencyError(f"IFEval needs {error.name}; install: {INSTALL_LINE}") from error
+
+
+@cache
+def _language_detector() -> Any:
+    """A detector factory whose answers depend on the text alone: one seed, profiles in the order of their names."""
+    library = _library("langdetect.detector_factory")
+    factory = library.DetectorFactory()
+    profiles = sorted(path for path in Path(library.PROFILES_DIRECTORY).iterdir() if path.is_file())
+    factory.load_json_profile([path.read_text(encoding="utf-8") for path in profiles])
+    factory.set_seed(0)
+    return factory
+
+
+def detect_language(text: str) -> str | None:
+    """The language of a text as langdetect names it, or None where it has nothing to go by."""
+    error = _library("langdetect.lang_detect_exception").LangDetectException
+    detector = _language_detector().create()
+    detector.append(text)
+    try:
+        return str(detector.detect())
+    except error:
+        return None
+
+
+def _is_language(text: str, language: object) -> bool:
+    """Whether it is, or can't be told, which the data set's authors count as followed."""
+    return detect_language(text) in (language, None)
+
+
+def _compares(count: int, relation: object, bound: int) -> bool:
+    return count < bound if relation == "less than" else count >= bound
+
+
+def _sentences(arguments: Arguments, text: str) -> bool:
+    split = _library("if_verifiable.ifeval.instructions_util").split_into_sentences
+    count = sum(1 for sentence in split(text) if sentence.strip())
+    return _compares(count, arguments["relation"], arguments["num_sentences"])
+
+
+def _capital_words(arguments: Arguments, text: str) -> bool:
+    words = _library("nltk.tokenize").NLTKWordTokenizer().tokenize(re.sub(r"([.!?])(\s)", r" \1\2", text))
+    count = sum(1 for word in words if word.isupper())
+    return _compares(count, arguments["capital_relation"], arguments["capital_frequency"])
+
+
+_OWN: Final[Mapping[str, Callable[[Arguments, str], bool]]] = {
+    "language:response_language": lambda arguments, text: _is_language(text, arguments["language"]),
+    "change_case:english_capital": lambda _, text: text.isupper() and _is_language(text, "en"),
+    "change_case:english_lowercase": lambda _, text: text.islower() and _is_language(text, "en"),
+    "length_constraints:number_sentences": _sentences,
+    "change_case:capital_word_frequency": _capital_words,
+}

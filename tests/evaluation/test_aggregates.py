@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibudget.errors import InputError
+from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, PANELS, TaskScore, aggregate, task_weights
+
+#: Paper, Table 1: Math, Common, Macro and Overall in per cent.
+TABLE_1 = {
+    "Pooled uniform": (30.43, 69.98, 62.07, 50.21),
+    "Proportional": (30.72, 69.48, 61.72, 50.10),
+    "Equal": (30.51, 71.09, 62.97, 50.80),
+    "Floor-Sqrt": (30.47, 71.03, 62.92, 50.75),
+    "Val-error+floor": (30.91, 71.31, 63.23, 51.11),
+    "CALIBUDGET": (30.72, 71.87, 63.64, 51.29),
+}
+
+
+def scores(**shares: float) -> dict[str, TaskScore]:
+    return {task: TaskScore(items=10_000, right=round(share * 10_000)) for task, share in shares.items()}
+
+
+@pytest.mark.parametrize("row", TABLE_1)
+def test_macro_and_overall_of_the_papers_table_1(row: str) -> None:
+    math_average, common, macro, overall = TABLE_1[row]
+    tasks = {**dict.fromkeys(MATH_TASKS, math_average / 100), **dict.fromkeys(COMMON_TASKS, common / 100)}
+    found = aggregate(scores(**tasks))
+    for name, expected in (("MathAvg", math_average), ("CommonAvg", common), ("MacroAvg", macro), ("Overall", overall)):
+        panel = found[name]
+        assert panel is not None
+        assert abs(100 * panel.score - expected) <= 0.01 + 1e-9, name
+
+
+def test_overall_weighs_two_math_tasks_as_much_as_eight_common_ones() -> None:
+    weights = task_weights("Overall")
+    assert weights["gsm8k"] == Fraction(1, 4)
+    assert weights["piqa"] == Fraction(1, 16)
+
+
+def test_a_panel_with_a_missing_task_is_not_reported() -> None:
+    found = aggregate(scores(math=0.5, gsm8k=0.25))
+    assert found["MathAvg"] is not None
+    assert found["MathAvg"].score == 0.375
+    assert [name for name, panel in found.items() if panel is None] == [name for name in PANELS if name != "MathAvg"]
+
+
+def test_the_standard_error_belongs_to_the_unweighted_mean() -> None:
+    small, large = TaskScore(items=10, right=5), TaskScore(items=1000, right=500)
+    found = aggregate({"small": small, "large": large}, {"both": ("small", "large")})["both"]
+    assert found is not None
+    assert found.score == 0.5
+    assert found.standard_error == pytest.approx(math.sqrt(small.standard_error**2 + large.standard_error**2) / 2)
+    assert found.standard_error > 4 * math.sqrt(0.25 / 1010)  # what weighting by size would claim
+
+
+def test_code_and_modern_panels() -> None:
+    found = aggregate(scores(bbh=0.1, gsm_plus=0.2, humaneval=0.3, ifeval=0.4, math500=0.5, mbpp=0.6))
+    assert found["ModernMacro"] is not None
+    assert found["CodeMacro"] is not None
+    assert found["ModernMacro"].score == pytest.approx(0.35)
+    assert found["CodeMacro"].score == pytest.approx(0.45)
+
+
+@pytest.mark.parametrize("panels", [{"a": ()}, {"a": ("x", "x")}, {"a": ("b",), "b": ("a",)}, {"a": ("a", "x")}])
+def test_a_panel_that_means_nothing_is_refused(panels: dict[str, tuple[str, ...]]) -> None:
+    with pytest.raises(InputError, match="panel"):
+        aggregate({}, panels)
+
+
+@pytest.mark.parametrize(("items", "right"), [(0, 0), (3, 4), (3, -1)])
+def test_an_impossible_task_score_is_refused(items: int, right: int) -> None:
+    with pytest.raises(InputError, match="at least one item"):
+        TaskScore(items=items, right=right)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(COMMON_TASKS)), st.tuples(st.integers(0, 50), st.integers(1, 50)), min_size=1
+    )
+)
+def test_every_mean_lies_between_its_tasks(parts: dict[str, tuple[int, int]]) -> None:
+    tasks = {name: TaskScore(items=right + rest, right=right) for name, (right, rest) in parts.items()}
+    found = aggregate(tasks, {"all": tuple(sorted(tasks))})["all"]
+    assert found is not None
+    low, high = min(one.score for one in tasks.values()), max(one.score for one in tasks.values())
+    assert low - 1e-12 <= found.score <= high + 1e-12
