@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -201,7 +202,7 @@ def _from_preset(task: Task, source: SourceSpec, data_dir: Path) -> Benchmark:
 def _rendered(task: Task, source: SourceSpec, data_dir: Path) -> Benchmark:
     files: list[SourceFile] = []
     items: list[CalibrationItem] = []
-    seen: dict[str, int] = {}
+    seen: Counter[str] = Counter()
     left_out = 0
     for place, fields in _rows(source, data_dir, files):
         try:
@@ -214,11 +215,10 @@ def _rendered(task: Task, source: SourceSpec, data_dir: Path) -> Benchmark:
             left_out += 1
             continue
         record = _record(task.name, item, fields)
-        twins = (
-            sum(1 for known in items if known.partition("#")[0] == record.record_id) if record.record_id in items else 0
-        )
-        record = replace(record, record_id=f"{record.record_id}#{twins + 1}") if twins else record
-        items[record.record_id] = CalibrationItem(record=record, answer=item.answer)
+        seen[record.record_id] += 1
+        if seen[record.record_id] > 1:
+            record = replace(record, record_id=f"{record.record_id}#{seen[record.record_id]}")
+        items.append(CalibrationItem(record=record, answer=item.answer))
     if not items:
         raise DataError(f"task {task.name!r}: no records in {', '.join(source.paths) or source.hub}")
     return Benchmark(task=task, items=tuple(items), files=tuple(files), left_out=left_out)
