@@ -6,6 +6,7 @@ CalibudgetError (4)
 │   ├── DataError            a source's file, line or record
 │   ├── AllocationError      a budget, floor, capacity or utility that can't be met
 │   ├── ScoringError         a model, an encoding or a score that can't be used
+│   ├── TrainingError        a training set, a setting or a step that can't be trained on
 │   ├── ArtefactError        a file of a run directory that isn't what it should be
 │   └── DependencyError      an optional package that is missing, with the line that installs it
 ├── InputTypeError, also a TypeError (2)
@@ -50,6 +51,10 @@ class AllocationError(InputError):
 
 class ScoringError(InputError):
     """A model, a tokenizer, an encoding or a score that can't be used."""
+
+
+class TrainingError(InputError):
+    """A training set, a setting or a step that can't be trained on."""
 
 
 class ArtefactError(InputError):

@@ -1,0 +1,58 @@
+"""LoRA+ training of an adapter on a train set (paper 2.4 and 3.1).
+
+Names are loaded on first use, so importing this package imports neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from calibudget.training.config import TRACKERS, Execution, TrainingConfig, parse_options
+    from calibudget.training.devices import Devices
+    from calibudget.training.examples import TrainingExample, encode_examples
+    from calibudget.training.loop import ADAPTER_NAME, CHECKPOINTS_NAME, TrainingJob, check_usable, train
+    from calibudget.training.reports import Listener, StepReport, TrainingResult
+
+_HOMES = {
+    "TRACKERS": "config",
+    "Execution": "config",
+    "TrainingConfig": "config",
+    "parse_options": "config",
+    "Devices": "devices",
+    "TrainingExample": "examples",
+    "encode_examples": "examples",
+    "ADAPTER_NAME": "loop",
+    "CHECKPOINTS_NAME": "loop",
+    "TrainingJob": "loop",
+    "check_usable": "loop",
+    "train": "loop",
+    "Listener": "reports",
+    "StepReport": "reports",
+    "TrainingResult": "reports",
+}
+
+__all__ = [
+    "ADAPTER_NAME",
+    "CHECKPOINTS_NAME",
+    "TRACKERS",
+    "Devices",
+    "Execution",
+    "Listener",
+    "StepReport",
+    "TrainingConfig",
+    "TrainingExample",
+    "TrainingJob",
+    "TrainingResult",
+    "check_usable",
+    "encode_examples",
+    "parse_options",
+    "train",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(import_module(f"calibudget.training.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,130 @@
+"""Checkpoints: directories that are whole or absent, safetensors and JSON only."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from torch import Tensor
+
+from calibudget.errors import ArtefactError
+from calibudget.store import canonical_json, file_digest, read_object
+
+_PREFIX: Final = ".calibudget-"
+_SUFFIX: Final = ".tmp"
+_STATE_NAME: Final = "state.json"
+_TENSORS_NAME: Final = "tensors.safetensors"
+_SCHEMA: Final = "calibudget.checkpoint/1"
+
+
+@contextmanager
+def atomic_directory(target: Path) -> Iterator[Path]:
+    """An empty directory to fill, that becomes `target` when the block ends and vanishes when it raises.
+
+    Raises:
+        ArtefactError: the disk is full or can't be written, or the target exists; nothing of it is left behind.
+    """
+    temporary = target.with_name(f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        for path in sorted(temporary.iterdir()):
+            _flush(path)
+        _flush(temporary)
+        if target.exists():
+            raise ArtefactError(f"{target}: exists already")
+        temporary.rename(target)
+        _flush(target.parent)
+    except BaseException as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if _is_of_the_disk(error):
+            raise ArtefactError(
+                f"{target}: can't be written: {error}; what was written before is whole, make room and resume"
+            ) from error
+        raise
+
+
+def save_checkpoint(root: Path, *, step: int, tensors: Mapping[str, Tensor], identity: str) -> None:
+    """Write the checkpoint of a step unless it is there, then remove the older ones.
+
+    Args:
+        root: the directory of a run's checkpoints.
+        step: optimizer steps taken.
+        tensors: what training goes on from.
+        identity: digest of what the run is made of; only a run of the same goes on from it.
+
+    Raises:
+        ArtefactError: the disk is full or can't be written; older checkpoints are still there.
+    """
+    from safetensors.torch import save_file
+
+    target = root / f"step-{step:08d}"
+    if target.exists():
+        return
+    with atomic_directory(target) as directory:
+        # cloned, since safetensors writes whole storages and moments may share theirs
+        save_file({name: value.detach().cpu().clone() for name, value in tensors.items()}, directory / _TENSORS_NAME)
+        digest = file_digest(directory / _TENSORS_NAME)
+        state = {"schema": _SCHEMA, "step": step, "identity": identity, "bytes": digest.bytes, "sha256": digest.sha256}
+        (directory / _STATE_NAME).write_bytes(canonical_json(state))
+    for older in _checkpoints(root):
+        if older != target:
+            shutil.rmtree(older)
+
+
+def load_checkpoint(root: Path, identity: str) -> tuple[int, dict[str, Tensor]] | None:
+    """Step and tensors of the latest checkpoint; None where there is none yet.
+
+    Raises:
+        ArtefactError: it belongs to another run, or was damaged.
+    """
+    from safetensors.torch import load_file
+
+    found = _checkpoints(root)
+    if not found:
+        return None
+    state = read_object(found[-1] / _STATE_NAME)
+    if state.get("schema") != _SCHEMA or not isinstance(step := state.get("step"), int):
+        raise ArtefactError(f"{found[-1]}: isn't a checkpoint that this version reads")
+    if state.get("identity") != identity:
+        raise ArtefactError(
+            f"{root.parent}: its unfinished training has another model, train set or configuration; "
+            "give the same ones, or name another directory"
+        )
+    digest = file_digest(found[-1] / _TENSORS_NAME)
+    if (digest.bytes, digest.sha256) != (state.get("bytes"), state.get("sha256")):
+        raise ArtefactError(
+            f"{found[-1] / _TENSORS_NAME}: was changed or damaged; remove the directory and start again"
+        )
+    return step, load_file(found[-1] / _TENSORS_NAME)
+
+
+def remove_leavings(root: Path) -> None:
+    """Remove what a killed writer left; only while holding the lock of the directory above."""
+    for path in root.glob(f"{_PREFIX}*{_SUFFIX}"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+
+
+def _checkpoints(root: Path) -> list[Path]:
+    return sorted(path for path in root.glob("step-*") if path.is_dir())
+
+
+def _flush(path: Path) -> None:
+    if os.name == "nt" and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_of_the_disk(error: BaseException) -> bool:
+    """Whether an error is the disk's; safetensors hides the system's in one of its own."""
+    return isinstance(error, OSError) or (type(error).__name__ == "SafetensorError" and "I/O" in str(error))

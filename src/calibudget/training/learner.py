@@ -1,0 +1,249 @@
+"""A model with factors on it, and what one optimizer step does to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from calibudget.errors import TrainingError
+from calibudget.training import attention
+from calibudget.training.adapter import add_adapter, use_input_precision
+from calibudget.training.batches import Batch, fixed_sequences, packed_batch, padded_batch
+from calibudget.training.config import Execution, TrainingConfig
+from calibudget.training.examples import TrainingExample
+from calibudget.training.factors import flatten_factors, make_optimizer
+from calibudget.training.graphs import GraphedPass, Pass
+from calibudget.training.loss import find_head, response_loss, softmax_gradient
+from calibudget.training.order import packs, rows
+
+#: Parameters up to which a model's kernels are so short that launching them is what takes the time.
+_SMALL_MODEL: Final = 1_500_000_000
+#: Kinds of rotary position that look at the numbers of a batch, which a captured graph can't.
+_LOOKS_AT_POSITIONS: Final = frozenset({"dynamic", "longrope"})
+_PROBE_TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.01}
+
+
+class Learner:
+    """A frozen model, its trainable factors and their optimizer.
+
+    Attributes:
+        model: the model with its factors, a `PeftModel`.
+        factors: the factors A and B of all layers, flat.
+        packs_sequences: whether sequences are laid end to end; they are padded otherwise.
+    """
+
+    def __init__(self, model: Any, name: str, config: TrainingConfig, execution: Execution) -> None:
+        """Put factors on a model.
+
+        Args:
+            model: a transformers causal language model on its device; it is changed in place.
+            name: what the model is called.
+            config: what is trained.
+            execution: how it is run.
+
+        Raises:
+            TrainingError: unknown target modules, a head that can't be trained through, or options that this
+                device or model doesn't take.
+        """
+        if execution.batch_tokens < config.max_length:
+            raise TrainingError(f"batch_tokens: {execution.batch_tokens} is less than max_length {config.max_length}")
+        self._config, self._execution = config, execution
+        self._device: torch.device = model.device
+        self._head = find_head(model.eval())
+        self.packs_sequences = self._choose_packing(model)
+        self.model = add_adapter(model, config, name)
+        use_input_precision(self.model)
+        self.factors = flatten_factors(self.model)
+        self._optimizer = make_optimizer(self.factors, config)
+        self._decoder = model.get_decoder()
+        if self.packs_sequences:
+            model.set_attn_implementation(attention.register(kernel=self._kernel_fits(model)))
+        self._softmax = softmax_gradient
+        if self._compiles:
+            self._softmax = torch.compile(softmax_gradient, dynamic=True)
+        self._prepare_layers(model)
+        self._pass: Pass = self._direct_pass
+        self._sequences: int | None = None
+        if self._graphs(model):
+            self._sequences = fixed_sequences(config.batch_size, execution.batch_tokens, config.max_length)
+            gradients = tuple(factor.gradient for factor in self.factors)
+            self._pass = GraphedPass(self._resident_pass, gradients, self._device)
+
+    def batches(self, examples: Sequence[TrainingExample], members: Sequence[int]) -> list[Batch]:
+        """The batches, on the CPU, that this device's share of a step is run in."""
+        lengths = {index: examples[index].length for index in members}
+        limit = self._execution.batch_tokens
+        if not self.packs_sequences:
+            parts = rows(members, lengths, limit)
+            return [padded_batch([examples[index] for index in part]) for part in parts]
+        parts = packs(members, lengths, limit)
+        longest, sequences = self._config.max_length, self._sequences
+        chosen = ([examples[index] for index in part] for part in parts)
+        return [packed_batch(part, longest=longest, sequences=sequences) for part in chosen]
+
+    def gradients(self, batches: Sequence[Batch], response_tokens: int) -> Tensor:
+        """Set the factors' gradients to those of the mean loss over a step's response tokens.
+
+        Args:
+            batches: this device's share of the step; may be empty.
+            response_tokens: labels of the whole step, over all devices.
+
+        Returns:
+            This device's part of the mean loss, a scalar on the device.
+        """
+        for factor in self.factors:
+            factor.gradient.zero_()
+        scale = torch.tensor(1.0 / response_tokens)
+        total = torch.zeros((), device=self._device)
+        for batch in batches:
+            total += self._pass(batch, scale)
+        return total
+
+    def update(self, rates: Sequence[float]) -> Tensor:
+        """Take one optimizer step with the gradients that are there.
+
+        Args:
+            rates: learning rates of the factors, in their order.
+
+        Returns:
+            The norm of all gradients together, before any clipping, a scalar on the device.
+        """
+        norms = [torch.linalg.vector_norm(factor.gradient) for factor in self.factors]
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+        if self._config.max_grad_norm is not None:
+            shrink = (self._config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+            for factor in self.factors:
+                factor.gradient.mul_(shrink)
+        for group, rate in zip(self._optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        self._optimizer.step()
+        return norm
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that training goes on from, by name: the factors and the optimizer's moments."""
+        found: dict[str, Tensor] = {}
+        for factor in self.factors:
+            found[f"{factor.factor}.values"] = factor.values.data
+            for moment in ("exp_avg", "exp_avg_sq"):
+                found[f"{factor.factor}.{moment}"] = self._moments(factor.values)[moment]
+        return found
+
+    def load(self, tensors: Mapping[str, Tensor], steps: int) -> None:
+        """Go on from what `tensors` returned after a number of optimizer steps.
+
+        Raises:
+            TrainingError: a tensor is missing or has another shape.
+        """
+        for name, own in self.tensors().items():
+            if name not in tensors or tensors[name].shape != own.shape:
+                raise TrainingError(f"the checkpoint's {name} doesn't fit this model and configuration")
+            own.copy_(tensors[name])
+        for factor in self.factors:
+            self._moments(factor.values)["step"].fill_(float(steps))
+
+    def _moments(self, values: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self._optimizer.state[values]
+        if not state:
+            on_device = values.device if values.is_cuda else None
+            state["step"] = torch.zeros((), dtype=torch.float32, device=on_device)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(values.data), torch.zeros_like(values.data)
+        return state
+
+    def _direct_pass(self, batch: Batch, scale: Tensor) -> Tensor:
+        return self._resident_pass(batch.to(self._device), scale.to(self._device, non_blocking=True))
+
+    def _resident_pass(self, batch: Batch, scale: Tensor) -> Tensor:
+        hidden = self._hidden(batch).flatten(0, 1).index_select(0, batch.label_rows)
+        loss = response_loss(hidden, self._head, batch.labels, scale, self._softmax)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _hidden(self, batch: Batch) -> Tensor:
+        layout: dict[str, Any] = {"attention_mask": batch.attention_mask}
+        if batch.starts is not None:
+            layout = attention.packed_layout(batch.starts, self._config.max_length)
+        output = self._decoder(input_ids=batch.input_ids, position_ids=batch.position_ids, use_cache=False, **layout)
+        hidden: Tensor = output.last_hidden_state
+        return hidden
+
+    @property
+    def _compiles(self) -> bool:
+        asked = self._execution.compile
+        return self._device.type == "cuda" if asked is None else asked
+
+    def _choose_packing(self, model: Any) -> bool:
+        asked = self._execution.pack
+        if asked is False or (asked is None and not self._kernel_fits(model)):
+            return False
+        if agrees_packed(model, kernel=self._kernel_fits(model)):
+            return True
+        if asked:
+            family = model.config.model_type
+            raise TrainingError(f"pack: a {family} model gives other results when sequences are laid end to end")
+        return False
+
+    def _kernel_fits(self, model: Any) -> bool:
+        config = model.config.get_text_config()
+        head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return attention.has_kernel(self._device, model.dtype, head_size)
+
+    def _graphs(self, model: Any) -> bool:
+        asked = self._execution.graphs
+        config = model.config.get_text_config()
+        rope = getattr(config, "rope_parameters", None) or {}
+        kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, dict)}
+        redraws = self._execution.gradient_checkpointing and self._config.dropout
+        possible = self._device.type == "cuda" and self.packs_sequences and not kinds & _LOOKS_AT_POSITIONS
+        possible = possible and not redraws
+        if asked and not possible:
+            raise TrainingError(
+                "graphs: need a GPU, packed sequences, positions that don't depend on the batch, and no dropout under "
+                "gradient_checkpointing"
+            )
+        small = sum(parameter.numel() for parameter in model.parameters()) <= _SMALL_MODEL
+        return possible and (small if asked is None else asked)
+
+    def _prepare_layers(self, model: Any) -> None:
+        """Switch on the factors' dropout, and compile and checkpoint the model's repeated blocks."""
+        for name, module in self.model.named_modules():
+            if ".lora_dropout." in name:
+                module.train()
+        names = set(model._no_split_modules or ())
+        for layer in [module for module in model.modules() if type(module).__name__ in names]:
+            # one code for all lengths and layers: `dynamic` keeps shapes symbolic from the first compilation on
+            forward = torch.compile(layer.forward, dynamic=True) if self._compiles else layer.forward
+            if self._execution.gradient_checkpointing:
+                redraws = bool(self._config.dropout)
+                forward = partial(checkpoint, forward, use_reentrant=False, preserve_rng_state=redraws)
+            layer.forward = forward
+
+
+@torch.no_grad()
+def agrees_packed(model: Any, *, kernel: bool) -> bool:
+    """Whether a model gives the same hidden states for sequences laid end to end as for each alone."""
+    vocabulary = model.get_input_embeddings().num_embeddings
+    lengths = (5, 12, 9)
+    ids = torch.tensor([(7 * i * i + 11 * i + 3) % vocabulary for i in range(sum(lengths))], device=model.device)
+    decoder = model.get_decoder()
+    alone = [
+        decoder(input_ids=part[None], use_cache=False).last_hidden_state for part in torch.split(ids, list(lengths))
+    ]
+    starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device=model.device)
+    places = torch.cat([torch.arange(length, device=model.device) for length in lengths])
+    before = model.config._attn_implementation
+    try:
+        model.set_attn_implementation(attention.register(kernel=kernel))
+        layout = attention.packed_layout(starts, max(lengths))
+        together = decoder(input_ids=ids[None], position_ids=places[None], use_cache=False, **layout).last_hidden_state
+    except (TypeError, ValueError, AttributeError, RuntimeError, NotImplementedError):
+        return False
+    finally:
+        model.set_attn_implementation(before)
+    expected = torch.cat(alone, dim=1).float()
+    error = (together.float() - expected).norm() / expected.norm()
+    return bool(error <= _PROBE_TOLERANCE.get(model.dtype, 0.05))

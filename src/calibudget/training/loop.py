@@ -1,0 +1,362 @@
+"""The training loop: steps in their planned order, each logged, checkpoints between them, an adapter at the end."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from calibudget.errors import ArtefactError, InterruptedRunError, TrainingError
+from calibudget.keys import torch_seed
+from calibudget.lm import LanguageModel
+from calibudget.store import canonical_json, directory_lock, sha256_hex
+from calibudget.training.adapter import save_adapter
+from calibudget.training.card import CARD_NAME, model_card
+from calibudget.training.checkpoint import atomic_directory, load_checkpoint, remove_leavings, save_checkpoint
+from calibudget.training.config import Execution, TrainingConfig
+from calibudget.training.devices import Devices
+from calibudget.training.examples import TrainingExample, check_vocabulary
+from calibudget.training.learner import Learner
+from calibudget.training.log import LOG_NAME, TrainingLog
+from calibudget.training.order import Step, plan_steps, share
+from calibudget.training.rate import Pace, flops_per_token, measure_device
+from calibudget.training.reports import Listener, StepReport, TrainingResult
+from calibudget.training.schedule import rate_factor, warmup_steps
+from calibudget.training.signals import StopRequest, stop_requests
+from calibudget.training.trackers import Trackers
+
+ADAPTER_NAME: Final = "adapter"
+#: Checkpoints of an unfinished training; gone when the adapter is whole.
+CHECKPOINTS_NAME: Final = ".training"
+_LIBRARIES: Final = ("calibudget", "torch", "transformers", "peft", "safetensors")
+#: Parts of a model's identity that results don't depend on but by rounding.
+_CIRCUMSTANCES: Final = frozenset({"dtype", "device"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainingJob:
+    """Everything that one training is made of.
+
+    Attributes:
+        language_model: the base model, on its device; factors are put on it in place.
+        examples: the encoded train set.
+        config: what is trained.
+        execution: how it is run.
+        output_dir: where `adapter/` and `training.jsonl` go; made if it isn't there.
+        evidence: digests that bind the adapter to its train set, for its card and for resuming.
+    """
+
+    language_model: LanguageModel
+    examples: Sequence[TrainingExample]
+    config: TrainingConfig
+    execution: Execution
+    output_dir: Path
+    evidence: Mapping[str, object]
+
+    @property
+    def checkpoints(self) -> Path:
+        """Directory of the checkpoints."""
+        return self.output_dir / CHECKPOINTS_NAME
+
+    @property
+    def adapter(self) -> Path:
+        """Directory of the finished adapter."""
+        return self.output_dir / ADAPTER_NAME
+
+    def identity(self) -> str:
+        """SHA-256 of what the result depends on but by rounding; only the same training is resumed."""
+        model = {key: value for key, value in self.language_model.identity.items() if key not in _CIRCUMSTANCES}
+        ids = hashlib.sha256()
+        for example in self.examples:
+            ids.update(f"{example.name}\0{example.role}\0{example.prompt_length}\0{example.length}\0".encode())
+            ids.update(example.ids.astype("<i4").tobytes())
+        parts = {
+            "model": model,
+            "config": asdict(self.config),
+            "evidence": dict(self.evidence),
+            "examples": ids.hexdigest(),
+        }
+        return sha256_hex(canonical_json(parts))
+
+
+def train(
+    job: TrainingJob, *, devices: Devices | None = None, resume: bool = False, listener: Listener | None = None
+) -> TrainingResult:
+    """Train an adapter and write it to `adapter/` of the output directory, with `training.jsonl` beside it.
+
+    Args:
+        job: what to train.
+        devices: this process among those that train together.
+        resume: go on with an unfinished training of the same job, or start it where there is none.
+        listener: told after each step.
+
+    Raises:
+        TrainingError: something that can't be trained on; or a loss that isn't finite, its records named.
+        ArtefactError: an adapter or another training is there already, or the disk can't be written.
+        InterruptedRunError: stopped on request; `resume` goes on.
+    """
+    devices = devices or Devices(job.execution.device)
+    check_vocabulary(job.examples, job.language_model.model)
+    job.output_dir.mkdir(parents=True, exist_ok=True)
+    lock = directory_lock(job.output_dir) if devices.is_main else nullcontext()
+    with lock, _determinism(job.execution), stop_requests() as stop:
+        if devices.is_main:
+            check_usable(job.output_dir, resume=resume)
+        run = _Run(job, devices, stop, listener)
+        try:
+            return run.finish()
+        except torch.OutOfMemoryError as error:
+            raise TrainingError(
+                f"out of GPU memory with batch_tokens {job.execution.batch_tokens}; make it smaller, or say "
+                "gradient_checkpointing: true"
+            ) from error
+        finally:
+            run.close()
+
+
+def check_usable(output_dir: Path, *, resume: bool) -> None:
+    """Refuse a directory that training can't write to, before anything is loaded.
+
+    Raises:
+        ArtefactError: it holds an adapter, or an unfinished training and `resume` is off.
+    """
+    checkpoints, adapter, log = (output_dir / name for name in (CHECKPOINTS_NAME, ADAPTER_NAME, LOG_NAME))
+    if checkpoints.exists():
+        if not resume:
+            raise ArtefactError(
+                f"{output_dir}: holds an unfinished training; go on with --resume, or name another directory"
+            )
+        return
+    for path in (adapter, log):
+        if path.exists():
+            raise ArtefactError(f"{path}: of a finished training is there already; name another directory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Taken:
+    """A step that the device may still be working on.
+
+    Attributes:
+        number: steps taken with it.
+        step: which examples it takes.
+        rate: geometric mean of the factors' rates.
+        tokens: tokens of prompts and responses.
+        response_tokens: tokens that it teaches.
+        numbers: loss, processes asked to stop, gradient norm; on the CPU once `ready` has happened.
+        ready: event on the device, None on a CPU.
+    """
+
+    number: int
+    step: Step
+    rate: float
+    tokens: int
+    response_tokens: int
+    numbers: Tensor
+    ready: Any
+
+
+class _Run:
+    """One training from its first or its resumed step to its end."""
+
+    def __init__(self, job: TrainingJob, devices: Devices, stop: StopRequest, listener: Listener | None) -> None:
+        self._job, self._devices, self._stop, self._listener = job, devices, stop, listener
+        self._lengths = [example.length for example in job.examples]
+        self._steps = plan_steps(job.examples, job.config)
+        self._identity = job.identity()
+        model = job.language_model.model
+        self._learner = Learner(model, str(job.language_model.identity["name"]), job.config, job.execution)
+        self._done = self._restore()
+        self._log: TrainingLog | None = None
+        self._trackers = Trackers((), job.output_dir, {})
+        if devices.is_main:
+            beside = job.output_dir.with_name(f"{job.output_dir.name}.tensorboard")
+            self._trackers = Trackers(job.execution.report_to, beside, asdict(job.config))
+            self._log = TrainingLog.open(job.output_dir / LOG_NAME, steps=self._done)
+        self._last_loss = math.nan if self._log is None else self._log.last_loss
+        self._pace = Pace()
+        peak = measure_device(devices.device, model.dtype)
+        self._token_share = None if peak is None else flops_per_token(self._learner.model) / (peak * devices.count)
+
+    def finish(self) -> TrainingResult:
+        """Take the steps that are left and write the adapter."""
+        pending: _Taken | None = None
+        while self._done < len(self._steps):
+            taken = self._take(self._steps[self._done])
+            # the step before is looked at only now, so that the device always has work
+            wants_stop = pending is not None and self._settle(pending)
+            pending = taken
+            self._done += 1
+            if wants_stop or self._done % self._job.execution.checkpoint_every == 0:
+                wants_stop |= self._settle(pending)
+                pending = None
+                self._save()
+            if wants_stop and self._done < len(self._steps):
+                raise InterruptedRunError(
+                    f"stopped after step {self._done} of {len(self._steps)}; --resume goes on from there"
+                )
+        if pending is not None:
+            self._settle(pending)
+        self._save()
+        return self._conclude()
+
+    def close(self) -> None:
+        """Close what is open, whatever happened."""
+        self._trackers.finish()
+        if self._log is not None:
+            self._log.close()
+
+    def _restore(self) -> int:
+        """How many steps were taken already; the learner stands after them."""
+        if self._devices.is_main:
+            self._job.checkpoints.mkdir(exist_ok=True)
+            remove_leavings(self._job.checkpoints)
+            remove_leavings(self._job.output_dir)
+        self._devices.wait()
+        found = load_checkpoint(self._job.checkpoints, self._identity)
+        if found is None:
+            return 0
+        steps, tensors = found
+        self._learner.load(tensors, steps)
+        return steps
+
+    def _take(self, step: Step) -> _Taken:
+        """Start one optimizer step; its numbers are read later."""
+        examples, devices = self._job.examples, self._devices
+        response_tokens = sum(examples[index].response_length for index in step.members)
+        own = share(step.members, self._lengths, devices.count)[devices.rank]
+        if self._job.config.dropout:
+            torch.manual_seed(torch_seed("dropout", self._job.config.seed, f"{self._done}:{devices.rank}"))
+        loss = self._learner.gradients(self._learner.batches(examples, own), response_tokens)
+        counts = torch.stack([loss, torch.full_like(loss, float(self._stop.is_made))])
+        devices.add_up([*(factor.gradient for factor in self._learner.factors), counts])
+        rate = self._rate(step)
+        norm = self._learner.update(self._job.config.factor_rates(rate))
+        numbers = torch.cat([counts, norm[None]]).to("cpu", non_blocking=True)
+        ready: Any = torch.cuda.Event() if loss.is_cuda else None  # type: ignore[no-untyped-call]
+        if ready is not None:
+            ready.record()
+        return _Taken(
+            number=self._done + 1,
+            step=step,
+            rate=rate,
+            tokens=sum(self._lengths[index] for index in step.members),
+            response_tokens=response_tokens,
+            numbers=numbers,
+            ready=ready,
+        )
+
+    def _rate(self, step: Step) -> float:
+        """The geometric mean of the factors' rates in one step."""
+        config = self._job.config
+        recovers = step.phase == "recovery" and config.recovery_learning_rate is not None
+        peak = config.recovery_learning_rate if recovers else config.learning_rate
+        warmup = warmup_steps(step.total, config.warmup_fraction)
+        return (peak or 0.0) * rate_factor(step.index, step.total, warmup, config.schedule)
+
+    def _settle(self, taken: _Taken) -> bool:
+        """Wait for a step's numbers, check and log them; whether any process was asked to stop."""
+        if taken.ready is not None:
+            taken.ready.synchronize()
+        loss, stops, norm = taken.numbers.tolist()
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            names = ", ".join(self._job.examples[index].name for index in taken.step.members)
+            raise TrainingError(
+                f"step {taken.number}: loss {loss}, gradient norm {norm}; the learning rate may be too high, or one "
+                f"of the step's records is at fault: {names}"
+            )
+        self._last_loss = loss
+        self._pace.add(taken.tokens)
+        if self._log is not None:
+            entry = {
+                "step": taken.number,
+                "phase": taken.step.phase,
+                "epoch": taken.step.epoch,
+                "loss": loss,
+                "gradient_norm": norm,
+                "learning_rate": taken.rate,
+                "examples": len(taken.step.members),
+                "tokens": taken.tokens,
+                "response_tokens": taken.response_tokens,
+            }
+            self._log.write(entry)
+            self._report(taken, loss, norm)
+        return bool(stops)
+
+    def _report(self, taken: _Taken, loss: float, norm: float) -> None:
+        speed = self._pace.tokens_per_second
+        values = {"loss": loss, "gradient_norm": norm, "learning_rate": taken.rate, "epoch": float(taken.step.epoch)}
+        self._trackers.log(values | ({} if speed is None else {"tokens_per_second": speed}), taken.number)
+        if self._listener is None:
+            return
+        report = StepReport(
+            step=taken.number,
+            total=len(self._steps),
+            epoch=taken.step.epoch,
+            loss=loss,
+            learning_rate=taken.rate,
+            tokens_per_second=speed,
+            device_share=None if speed is None or self._token_share is None else speed * self._token_share,
+            seconds_left=self._pace.seconds_left(len(self._steps) - taken.number),
+        )
+        self._listener(report)
+
+    def _save(self) -> None:
+        """Write the checkpoint of the steps taken, unless it is there."""
+        if self._log is not None:
+            self._log.sync()
+            tensors = self._learner.tensors()
+            save_checkpoint(self._job.checkpoints, step=self._done, tensors=tensors, identity=self._identity)
+        self._devices.wait()
+
+    def _conclude(self) -> TrainingResult:
+        """Write the adapter from the last step's factors; checkpoints are removed when it is whole."""
+        job = self._job
+        if self._devices.is_main:
+            if not job.adapter.exists():
+                with atomic_directory(job.adapter) as directory:
+                    save_adapter(self._learner.model, directory)
+                    (directory / CARD_NAME).write_text(self._card(), encoding="utf-8")
+            shutil.rmtree(job.checkpoints)
+        self._devices.wait()
+        return TrainingResult(
+            adapter=job.adapter,
+            log=job.output_dir / LOG_NAME,
+            steps=len(self._steps),
+            final_loss=self._last_loss,
+            tokens_per_second=self._pace.tokens_per_second,
+        )
+
+    def _card(self) -> str:
+        return model_card(
+            model=self._job.language_model.identity,
+            examples=self._job.examples,
+            config=self._job.config,
+            evidence=self._job.evidence,
+            final_loss=self._last_loss,
+            versions={name: version(name) for name in _LIBRARIES},
+        )
+
+
+@contextmanager
+def _determinism(execution: Execution) -> Iterator[None]:
+    """While the block runs, the same numbers give the same bits on the same device, if that is asked."""
+    if not execution.deterministic:
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)

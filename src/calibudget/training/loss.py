@@ -1,0 +1,161 @@
+"""Cross-entropy over the labelled positions, a chunk of logits at a time, with the gradient made on the way.
+
+The output head is frozen, so all that its logits are needed for is the loss and the gradient of the hidden states.
+Both are made chunk by chunk in the forward pass, and logits of a whole batch never exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - the name that every torch program uses
+
+from calibudget.errors import TrainingError
+from calibudget.training.batches import NO_LABEL
+
+#: Logits that exist at once.
+_CHUNK_ELEMENTS: Final = 1 << 26
+_TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """A frozen output head, and what its family does to the logits.
+
+    Attributes:
+        weight: shape (V, H).
+        bias: shape (V,), or None.
+        factor: what the logits are multiplied by.
+        softcap: bound that they are squeezed into, or None.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    factor: float
+    softcap: float | None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the logits are what the weight and bias give."""
+        return self.factor == 1.0 and self.softcap is None
+
+
+#: `softmax_gradient` or a compiled form of it.
+Softmax = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def find_head(model: Any) -> Head:
+    """The output head of a causal language model.
+
+    Raises:
+        TrainingError: the model does more to its logits than is known here.
+    """
+    layer = model.get_output_embeddings()
+    config = model.config.get_text_config()
+    head = Head(
+        weight=layer.weight,
+        bias=getattr(layer, "bias", None),
+        factor=(getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0),
+        softcap=getattr(config, "final_logit_softcapping", None),
+    )
+    _check_head(model, head)
+    return head
+
+
+@torch.no_grad()
+def _check_head(model: Any, head: Head) -> None:
+    """Compare the head with the model's own logits on four tokens."""
+    ids = torch.arange(4, device=model.device)[None]
+    own = model(input_ids=ids, use_cache=False).logits.float()
+    hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
+    found = _shaped(F.linear(hidden, head.weight, head.bias).float(), head)
+    if not torch.allclose(own, found, atol=_TOLERANCE.get(model.dtype, 0.1), rtol=0.02):
+        raise TrainingError(
+            f"models of the family {model.config.model_type!r} change their logits in a way that training here "
+            "doesn't know; use another model, or another trainer for this one"
+        )
+
+
+def response_loss(hidden: Tensor, head: Head, labels: Tensor, scale: Tensor, softmax: Softmax | None = None) -> Tensor:
+    """Sum of the labels' cross-entropies times `scale`, differentiable in `hidden`.
+
+    Args:
+        hidden: last hidden states at the labelled positions, shape (L, H).
+        head: the output head; it gets no gradient.
+        labels: ids, or `NO_LABEL` for a position that doesn't count, shape (L,), int64.
+        scale: one over the labels of the whole effective batch, a scalar: then the sum over all batches of a step
+            is the mean over its tokens, however they are parted (paper 2.4).
+        softmax: a compiled form of `softmax_gradient`.
+
+    Returns:
+        A scalar, float32.
+    """
+    loss: Tensor = _ResponseLoss.apply(  # type: ignore[no-untyped-call]
+        hidden, head, labels, scale, softmax or softmax_gradient
+    )
+    return loss
+
+
+def softmax_gradient(scores: Tensor, labels: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy and its gradient, in float32 whatever the scores' precision.
+
+    Args:
+        scores: shape (n, V).
+        labels: ids, or `NO_LABEL`, shape (n,), int64.
+        scale: what the losses are multiplied by, a scalar.
+
+    Returns:
+        The sum of the scaled losses, a scalar in float32, and its gradient, of the scores' shape and precision.
+    """
+    exact = scores.float()
+    counted = (labels != NO_LABEL)[:, None]
+    wanted = labels.clamp(min=0)[:, None]
+    normaliser = exact.logsumexp(dim=-1, keepdim=True)
+    losses = (normaliser - exact.gather(1, wanted)) * counted
+    places = torch.arange(exact.shape[1], device=exact.device)
+    gradient = ((exact - normaliser).exp() - (places == wanted).float()) * (counted * scale)
+    return losses.sum() * scale, gradient.to(scores.dtype)
+
+
+def _shaped_gradient(logits: Tensor, labels: Tensor, scale: Tensor, head: Head) -> tuple[Tensor, Tensor]:
+    """`softmax_gradient` of logits that the head's factor and soft cap still have to shape."""
+    scores = _shaped(logits.float(), head)
+    loss, gradient = softmax_gradient(scores, labels, scale)
+    if head.softcap is not None:
+        gradient = gradient * (1.0 - (scores / head.softcap) ** 2)
+    return loss, (gradient * head.factor).to(logits.dtype)
+
+
+def _shaped(logits: Tensor, head: Head) -> Tensor:
+    scores = logits * head.factor
+    return scores if head.softcap is None else torch.tanh(scores / head.softcap) * head.softcap
+
+
+class _ResponseLoss(torch.autograd.Function):
+    """Loss forward; the hidden states' gradient is ready when backward asks for it."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, head: Head, labels: Tensor, scale: Tensor, softmax: Softmax) -> Tensor:
+        size = max(128, _CHUNK_ELEMENTS // head.weight.shape[0])
+        gradient = torch.empty_like(hidden)
+        total = torch.zeros((), dtype=torch.float32, device=hidden.device)
+        for start in range(0, len(labels), size):
+            part = slice(start, start + size)
+            logits = F.linear(hidden[part], head.weight, head.bias)
+            if head.is_plain:
+                loss, raw_gradient = softmax(logits, labels[part], scale)
+            else:
+                loss, raw_gradient = _shaped_gradient(logits, labels[part], scale, head)
+            total += loss
+            torch.mm(raw_gradient, head.weight, out=gradient[part])
+        ctx.save_for_backward(gradient)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * outer[0].to(gradient.dtype), None, None, None, None

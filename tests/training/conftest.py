@@ -1,0 +1,84 @@
+"""A tiny model, a train set for it, and the plain reference that training is held against."""
+
+import numpy as np
+import pytest
+
+from calibudget.lm import Encoder, load_model
+from calibudget.training import Execution, TrainingConfig, TrainingExample, encode_examples
+from calibudget.training.adapter import add_adapter
+from calibudget.training.learner import Learner
+
+
+def rows_of(count, *, companion=0):
+    """Rows of a train set, two sources and a companion, of many lengths."""
+    rows = [
+        {
+            "source": ("apples", "pears")[i % 2],
+            "record_id": f"id-{i:04d}",
+            "role": "source",
+            "prompt": " ".join(["How many apples are 12 and 345?"] * (1 + i * 5 % 3)),
+            "completion": "the correct answer is answer1 " * (1 + i * 7 % 4),
+            "original": {},
+        }
+        for i in range(count)
+    ]
+    rest = rows_of(companion) if companion else []
+    return rows + [row | {"source": "companion", "role": "companion"} for row in rest]
+
+
+def example_of(length, prompt_length, *, source="apples", number=0, role="source"):
+    """An example of exact lengths, its ids running through the vocabulary."""
+    ids = (np.arange(length, dtype=np.int32) * 7 + 3 + number * 11) % 300 + 3
+    return TrainingExample(
+        source=source, record_id=f"{number:04d}", role=role, ids=ids.astype(np.int32), prompt_length=prompt_length
+    )
+
+
+@pytest.fixture
+def language_model(tiny_directory):
+    return load_model(str(tiny_directory), device="cpu")
+
+
+@pytest.fixture(scope="session")
+def encoder(tokenizer_with):
+    return Encoder("alpaca", tokenizer_with())
+
+
+@pytest.fixture(scope="session")
+def examples(encoder):
+    return encode_examples(rows_of(22, companion=5), encoder, max_length=256, too_long="refuse")
+
+
+@pytest.fixture
+def learner_of(tiny_directory):
+    """Learners over fresh copies of the tiny model, their B factors away from zero so that A has gradients."""
+
+    def make(*, execution=None, trained=True, **settings):
+        import torch
+
+        settings = {"rank": 4, "scaling": 8.0, "max_length": 256, "batch_size": 4} | settings
+        config = TrainingConfig(**settings)
+        model = load_model(str(tiny_directory), device="cpu").model
+        learner = Learner(model, "tiny", config, execution or Execution(device="cpu", batch_tokens=4096))
+        if trained:
+            generator = torch.Generator().manual_seed(1)
+            values = learner.factors[1].values.data
+            values.copy_(torch.randn(values.shape, generator=generator) * 0.05)
+        return learner
+
+    return make
+
+
+@pytest.fixture
+def reference_of(tiny_directory):
+    """peft's own model with a learner's factors, for plain passes through it."""
+
+    def make(learner, config):
+        model = load_model(str(tiny_directory), device="cpu").model
+        reference = add_adapter(model, config, "tiny")
+        own = dict(learner.model.named_parameters())
+        for name, parameter in reference.named_parameters():
+            parameter.data.copy_(own[name].data)
+        return reference
+
+    return make
