@@ -27,7 +27,7 @@ PIECES = [
     "the correct answer is ", "Answer: ", "answer", "the answer is not ", "I choose ", "option ", "#### ",
     "####", "\\boxed{", "}", "answer1", "answer2", "answer10", "answer", "1", "0", "2", "10", ".", ",", "5",
     "a", "A", "B", "(B)", "true", "True story", " story", "false", "yes", "no", "c++", "c", "not-so", "not ",
-    " or ", "/", " ", "\n", "\n\n", "?", "!", "**", '"', ")", "Question: ", "Q:", "\nQuestion 2: ",
+    " or ", "/", " ", "\n", "\n\n", "?", "!", "**", '"', ")", "Question: ", "Q:", "\nQuestion: ",
     "### Instruction", "<|im_end|>", "</s>", "<", "|im_end|>", "\u200b", "\xa0", "\u0301", "\u0661", "\uff11",
     "$", "\\$", "\\,", "{,}", "=", "-", "\u2212", "the ", "\\text{", "<a>", "</a>",
     "Please choose the correct ", "below is an instruction", "\r\n", "\u2028", "none",

@@ -56,7 +56,9 @@ def detect_format(fields: Fields) -> Format:
         found.append("messages")
     if "conversations" in fields:
         found.append("sharegpt")
-    if any(name in fields for name in RESPONSE_ALIASES) and any(name in fields for name in PROMPT_ALIASES):
+    has_prompt = any(name in fields for name in PROMPT_ALIASES)
+    has_response = any(name in fields for name in RESPONSE_ALIASES)
+    if (has_prompt and has_response) or ((has_prompt or has_response) and not found):  # half a pair: its reader says so
         found.append("alpaca" if "instruction" in fields else "prompt-completion")
     if len(found) == 1:
         return found[0]

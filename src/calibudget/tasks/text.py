@@ -50,7 +50,7 @@ _PLAIN: Final = _Plain()
 _SPECIAL: Final = r"<\|[a-z_]+\|>|</s>|\[INST\]|<start_of_turn>|<end_of_turn>"
 _HEADING: Final = (
     r"#{2,4} *(?:instruction|question|problem|input|user|human)"
-    r"|\*{0,2}(?:next |new |another )?(?:q|question|problem|exercise|instruction|user|human)(?: *\d{1,3})?\*{0,2} *:"
+    r"|\*{0,2}(?:next |new |another )?(?:q|question|problem|exercise|instruction|user|human)\*{0,2} *:"
     r"|below is an instruction"
     r"|please (?:choose|answer|select|fill in) (?:the|a) "
 )
@@ -65,7 +65,8 @@ def plain(text: str) -> str:
 def run_on(text: str) -> int | None:
     """Where an invented next question or a chat mark begins in a plain text; None if none does.
 
-    A heading at the very start is no *next* question: some models repeat the question before they answer.
+    A heading at the very start is no *next* question: some models repeat the question before they answer. A
+    numbered one ("Question 2:") may belong to an answer in parts.
     """
     match = _RUN_ON.search(text)
     return match.start() if match else None

@@ -1,0 +1,196 @@
+"""Files that are torn, malformed or made to do harm: a DataError with file and place, never a traceback."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calibudget.errors import DataError
+from calibudget.sources import SourceRead, SourceSpec, read_source
+from calibudget.sources import rows as rows_module
+
+GOOD = b'{"prompt": "p", "completion": "c"}\n'
+OTHER = b'{"prompt": "q", "completion": "c"}\n'
+#: 2,000 different rows, so that a cut falls amid the data.
+MANY = b"".join(b'{"prompt": "p%d", "completion": "c"}\n' % number for number in range(2000))
+
+
+def read(data_dir: Path, name: str, **fields: object) -> SourceRead:
+    return read_source(SourceSpec(label="s", path=name, **fields), data_dir)  # type: ignore[arg-type]
+
+
+LINES = {
+    "broken JSON": b'{"prompt": "p", "completion": "c"',
+    "not JSON": b"hello",
+    "an array": b'["p", "c"]',
+    "a bare string": b'"p"',
+    "null": b"null",
+    "NaN": b'{"prompt": "p", "completion": "c", "x": NaN}',
+    "Infinity": b'{"prompt": "p", "completion": "c", "x": -Infinity}',
+    "a number beyond doubles": b'{"prompt": "p", "completion": "c", "x": 1e309}',
+    "a duplicate key": b'{"prompt": "p", "completion": "c", "completion": "d"}',
+    "a nested duplicate key": b'{"prompt": "p", "completion": "c", "x": {"y": 1, "y": 1}}',
+    "invalid UTF-8": b'{"prompt": "p\xff", "completion": "c"}',
+    "overlong UTF-8": b'{"prompt": "p\xc0\xaf", "completion": "c"}',
+    "UTF-8 of a surrogate": b'{"prompt": "p\xed\xa0\x80", "completion": "c"}',
+    "an escaped lone surrogate": b'{"prompt": "p\\ud800", "completion": "c"}',
+    "a lone surrogate elsewhere": b'{"prompt": "p", "completion": "c", "x": ["\\udfff"]}',
+    "a lone surrogate in a key": b'{"prompt": "p", "completion": "c", "\\ud800": 1}',
+    "raw NUL": b'{"prompt": "p\x00", "completion": "c"}',
+    "escaped NUL": b'{"prompt": "p\\u0000q", "completion": "c"}',
+    "a raw control character": b'{"prompt": "p\x01", "completion": "c"}',
+    "trailing data": b'{"prompt": "p", "completion": "c"} {"prompt": "p"}',
+    "single quotes": b"{'prompt': 'p', 'completion': 'c'}",
+    "deep nesting": b'{"prompt": "p", "completion": "c", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "an overlong integer": b'{"prompt": "p", "completion": "c", "x": ' + b"9" * 10_000 + b"}",
+    "no prompt": b'{"completion": "c"}',
+    "no response": b'{"prompt": "p"}',
+    "an empty prompt": b'{"prompt": " ", "completion": "c"}',
+    "a prompt that is a list of nothing": b'{"prompt": [], "completion": []}',
+    "a prompt that is an object": b'{"prompt": {"a": 1}, "completion": "c"}',
+    "invisible prompt": b'{"prompt": "\\u2003\\u00a0", "completion": "c"}',
+}
+
+
+@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
+def test_a_bad_line_is_refused_by_its_number_or_skipped_and_counted(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "r.jsonl").write_bytes(GOOD + line + b"\n" + OTHER)
+    with pytest.raises(DataError, match=r"source 's': r\.jsonl:2: ") as caught:
+        read(tmp_path, "r.jsonl")
+    assert len(str(caught.value)) < 500
+    result = read(tmp_path, "r.jsonl", on_error="skip")
+    assert (len(result.records), result.skipped) == (2, 1)
+    assert result.skipped_examples[0].startswith("r.jsonl:2: ")
+
+
+GOOD_LINES = {
+    "a pair of surrogates": b'{"prompt": "p\\ud83d\\ude00", "completion": "c"}',
+    "an escaped backslash before u": b'{"prompt": "p\\\\ud800\\\\u0000", "completion": "c"}',
+    "a byte order mark": b'\xef\xbb\xbf{"prompt": "p", "completion": "c"}',
+    "carriage returns": b'{"prompt": "p", "completion": "c"}\r',
+    "an integer beyond 2**53": b'{"prompt": "p", "completion": "c", "id": 12345678901234567890}',
+    "a right-to-left mark": '{"prompt": "\u202ep", "completion": "c"}'.encode(),
+    "some nesting": b'{"prompt": "p", "completion": "c", "x": ' + b"[" * 50 + b"]" * 50 + b"}",
+}
+
+
+@pytest.mark.parametrize("line", GOOD_LINES.values(), ids=GOOD_LINES)
+def test_a_strange_but_good_line_is_read(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "r.jsonl").write_bytes(line)
+    assert len(read(tmp_path, "r.jsonl").records) == 1
+
+
+@pytest.mark.parametrize("on_error", ["refuse", "skip"])
+@pytest.mark.parametrize("cut", [-1, -4, -9, -200, 20])
+def test_a_truncated_gzip_file_is_refused_with_the_line_it_broke_at(tmp_path: Path, cut: int, on_error: str) -> None:
+    (tmp_path / "r.jsonl.gz").write_bytes(gzip.compress(MANY)[:cut])
+    with pytest.raises(DataError, match=r"r\.jsonl\.gz:\d+: the compressed file is cut short"):
+        read(tmp_path, "r.jsonl.gz", on_error=on_error)
+
+
+def test_a_flipped_byte_in_a_gzip_file_is_refused(tmp_path: Path) -> None:
+    whole = gzip.compress(MANY)
+    for position in (0, 40, len(whole) // 2, len(whole) - 6):
+        data = bytearray(whole)
+        data[position] ^= 0x41
+        (tmp_path / "r.jsonl.gz").write_bytes(data)
+        with pytest.raises(DataError, match=r"r\.jsonl\.gz:\d+: "):
+            read(tmp_path, "r.jsonl.gz")
+
+
+def test_what_is_no_gzip_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl.gz").write_bytes(GOOD)
+    with pytest.raises(DataError, match=r"r\.jsonl\.gz:1: can't be read: Not a gzipped file"):
+        read(tmp_path, "r.jsonl.gz")
+    (tmp_path / "r.json.gz").write_bytes(GOOD)
+    with pytest.raises(DataError, match=r"r\.json\.gz: can't be read"):
+        read(tmp_path, "r.json.gz")
+
+
+def test_an_overlong_line_is_refused_before_it_fills_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "LINE_LIMIT", 1000)
+    (tmp_path / "r.jsonl").write_bytes(GOOD + b'{"prompt": "' + b"p" * 1000 + b'", "completion": "c"}\n')
+    with pytest.raises(DataError, match=r"r\.jsonl:2: the line is longer than 1000 bytes"):
+        read(tmp_path, "r.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("r.json", b'[{"prompt": "p", "completion": "c"},', r"r\.json: not valid JSON"),
+        ("r.json", b'[{"prompt": "p", "completion": "c"}, 5]', r"r\.json, item 2: a row must be an object, not int"),
+        ("r.json", b'[{"prompt": "p", "prompt": "c"}]', "given twice"),
+        ("r.json", b"[]", "no records"),
+        ("r.json", b'{"data": []}', r"r\.json:1: the fields show no known format"),
+        ("r.json", b"[\xff]", r"r\.json: not valid JSON"),
+        ("r.csv", b"", r"r\.csv:1: the header"),
+        ("r.csv", b"prompt,prompt\na,b\n", r"r\.csv:1: the header must name every column, each once"),
+        ("r.csv", b"prompt,\na,b\n", r"r\.csv:1: the header"),
+        ("r.csv", b'prompt,completion\np,"c\n', r"r\.csv:2: .*end of data"),
+        ("r.csv", b'prompt,completion\np,"c"d\n', r"r\.csv:2: "),
+        ("r.csv", b"prompt,completion\np\xff,c\n", r"r\.csv:\d: invalid UTF-8"),
+        ("r.csv", b"prompt,completion\np\x00,c\n", r"r\.csv:2: .*NUL"),
+        ("r.csv", b"prompt,completion\np\n", r"r\.csv:2: 1 cells under 2 columns"),
+        ("r.csv", b"prompt,completion\np,\n", r"r\.csv:2: the response .* is empty"),
+        ("r.csv", b"prompt,completion\n", "no records"),
+        ("r.parquet", b"", r"r\.parquet: can't be read"),
+        ("r.parquet", b"PAR1 no PAR1", r"r\.parquet: can't be read"),
+        ("r.arrow", b"", r"r\.arrow: can't be read"),
+        ("r.arrow", b"\xff\xff\xff\xff\x10\x00\x00\x00junk", r"r\.arrow: can't be read"),
+        ("r.parquet.gz", b"", "unknown kind of file"),
+        ("r.jsonl", b"\xff\xfe{\x00}\x00", r"r\.jsonl:1: not valid JSON"),
+    ],
+)  # fmt: skip
+def test_a_malformed_file_is_refused_with_its_place(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, name)
+
+
+def test_a_truncated_or_flipped_parquet_file_is_refused_or_reads_the_same(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist([json.loads(line) for line in MANY.splitlines()])
+    pq.write_table(table, tmp_path / "r.parquet", write_page_checksum=True, compression="zstd")
+    whole = (tmp_path / "r.parquet").read_bytes()
+    expected = read(tmp_path, "r.parquet").records
+    for cut in (len(whole) - 1, len(whole) // 2, 8):
+        (tmp_path / "r.parquet").write_bytes(whole[:cut])
+        with pytest.raises(DataError, match=r"r\.parquet: can't be read"):
+            read(tmp_path, "r.parquet")
+    for position in range(0, len(whole), max(1, len(whole) // 60)):
+        data = bytearray(whole)
+        data[position] ^= 0x10
+        (tmp_path / "r.parquet").write_bytes(data)
+        try:
+            records = read(tmp_path, "r.parquet").records
+        except DataError:
+            continue
+        assert records == expected
+
+
+def test_a_parquet_file_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["prompt", "prompt"])
+    pq.write_table(table, tmp_path / "r.parquet")
+    with pytest.raises(DataError, match=r"r\.parquet:1: the header must name every column, each once"):
+        read(tmp_path, "r.parquet")
+
+
+def test_a_column_that_changes_type_between_files_is_read_row_by_row(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"prompt": "p", "completion": "c", "x": null}\n')
+    (tmp_path / "b.jsonl").write_bytes(b'{"prompt": "q", "completion": "c", "x": ["text"]}\n')
+    assert [record.original["x"] for record in read(tmp_path, "*.jsonl").records] == [None, ["text"]]
+
+
+def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "r.jsonl").write_bytes(GOOD)
+
+    def deny(path: Path) -> object:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(rows_module, "_open", deny)
+    with pytest.raises(DataError, match=r"r\.jsonl:1: can't be read: Permission denied"):
+        read(tmp_path, "r.jsonl")

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from calibudget.errors import DataError, RecipeError
+from calibudget.sources import SourceSpec, check_distinct_files, find_files
+
+Write = Callable[..., Path]
+ROW = {"prompt": "p", "completion": "c"}
+
+
+def names(data_dir: Path, *path: str) -> list[str]:
+    return [file.name for file in find_files(SourceSpec(label="s", path=path), data_dir)]
+
+
+def test_globs_and_lists_give_each_file_once_sorted_by_name(tmp_path: Path, write: Write) -> None:
+    for name in ("b.jsonl", "a.jsonl", "sub/c.jsonl", "sub/deep/d.jsonl"):
+        write(name, [ROW])
+    assert names(tmp_path, "*.jsonl") == ["a.jsonl", "b.jsonl"]
+    assert names(tmp_path, "b.jsonl", "*.jsonl", "a.jsonl") == ["a.jsonl", "b.jsonl"]
+    assert names(tmp_path, "**/*.jsonl") == ["a.jsonl", "b.jsonl", "sub/c.jsonl", "sub/deep/d.jsonl"]
+
+
+def test_a_directory_stands_for_its_data_files(tmp_path: Path, write: Write) -> None:
+    for name in ("d/b.jsonl", "d/x/a.csv", "d/README.md", "d/.hidden.jsonl"):
+        write(name, [ROW])
+    assert names(tmp_path, "d") == ["d/b.jsonl", "d/x/a.csv"]
+
+
+def test_a_name_with_glob_characters_is_taken_literally_if_it_is_there(tmp_path: Path, write: Write) -> None:
+    write("a[1].jsonl", [ROW])
+    assert names(tmp_path, "a[1].jsonl") == ["a[1].jsonl"]
+
+
+def test_an_absolute_path_may_lie_anywhere_and_shows_only_its_name(tmp_path: Path, write: Write) -> None:
+    path = write("out/a.jsonl", [ROW])
+    assert names(tmp_path / "data", str(path)) == ["a.jsonl"]
+    assert names(tmp_path / "data", str(path.parent / "*.jsonl")) == ["a.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("none.jsonl", "source 's': no file matches 'none.jsonl' below"),
+        ("*.parquet", "no file matches"),
+        ("/nowhere/at/all.jsonl", "no file matches"),
+        ("../a.jsonl", "must not climb"),
+        ("x/../../a.jsonl", "must not climb"),
+        ("../*.jsonl", "must not climb"),
+        ("a\0.jsonl", "must be relative"),
+        ("empty", "no file matches 'empty'"),
+    ],
+)
+def test_what_is_not_there_or_not_below_is_refused(tmp_path: Path, path: str, message: str) -> None:
+    (tmp_path / "data" / "empty").mkdir(parents=True)
+    (tmp_path / "a.jsonl").write_text("", encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        names(tmp_path / "data", path)
+
+
+@pytest.mark.parametrize("pattern", ["link.jsonl", "*.jsonl", ".", "folder/a.jsonl"])
+def test_a_link_out_of_the_data_directory_is_refused(tmp_path: Path, write: Write, pattern: str) -> None:
+    outside = write("outside/a.jsonl", [ROW])
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "link.jsonl").symlink_to(outside)
+    (data / "folder").symlink_to(outside.parent)
+    with pytest.raises(DataError, match="leads out of"):
+        names(data, pattern)
+
+
+def test_a_link_inside_is_the_file_itself(tmp_path: Path, write: Write) -> None:
+    path = write("a.jsonl", [ROW])
+    (tmp_path / "b.jsonl").symlink_to(path)
+    assert names(tmp_path, "*.jsonl") == ["a.jsonl"]
+    with pytest.raises(DataError, match=r"'a' and 'b' both read b\.jsonl"):
+        check_distinct_files([SourceSpec(label=name, path=f"{name}.jsonl") for name in ("a", "b")], tmp_path)
+
+
+def test_the_same_file_as_two_sources_is_refused(tmp_path: Path, write: Write) -> None:
+    write("a.jsonl", [ROW])
+    write("b.jsonl", [ROW])
+    specs = [SourceSpec(label="one", path="a.jsonl"), SourceSpec(label="two", path=("b.jsonl", "a.jsonl"))]
+    with pytest.raises(DataError, match=r"sources 'one' and 'two' both read a\.jsonl; drop one"):
+        check_distinct_files(specs, tmp_path)
+    check_distinct_files([specs[0], SourceSpec(label="two", path="b.jsonl")], tmp_path)
+
+
+def test_filters_that_exclude_each_other_may_share_a_file(tmp_path: Path, write: Write) -> None:
+    write("a.jsonl", [ROW])
+    small, large, both = (
+        SourceSpec(label=label, path="a.jsonl", where={"size": value})
+        for label, value in (("small", "xs"), ("large", ("l", "xl")), ("both", ("xs", "xl")))
+    )
+    check_distinct_files([small, large], tmp_path)
+    with pytest.raises(DataError, match="'small' and 'both'"):
+        check_distinct_files([small, large, both], tmp_path)
+
+
+def test_the_same_split_of_a_hub_data_set_is_refused(tmp_path: Path) -> None:
+    one, two = (SourceSpec(label=label, hub="owner/name", subset="main") for label in ("one", "two"))
+    with pytest.raises(DataError, match="both read the hub data set owner/name"):
+        check_distinct_files([one, two], tmp_path)
+    check_distinct_files([one, SourceSpec(label="two", hub="owner/name", subset="main", split="test")], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "source 's': give either path or hub"),
+        ({"path": "a", "hub": "b/c"}, "give either path or hub"),
+        ({"path": ()}, "give either path or hub"),
+        ({"path": "a", "subset": "x"}, "subset and revision belong to a hub data set"),
+        ({"path": "a", "preset": "piqa", "format": "alpaca"}, "format has no place"),
+        ({"path": "a", "preset": "nope"}, "preset: 'nope' is unknown"),
+        ({"path": "a", "format": "xml"}, "format must be one of alpaca"),
+        ({"path": "a", "duplicates": "merge"}, "duplicates must be one of drop, keep, refuse, not 'merge'"),
+        ({"path": "a", "on_error": "ignore"}, "on_error must be one of"),
+    ],
+)
+def test_a_spec_that_no_recipe_can_mean_is_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        SourceSpec(label="s", **fields)  # type: ignore[arg-type]

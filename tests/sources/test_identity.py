@@ -1,0 +1,122 @@
+"""The normal form and the ids of design section 3."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from calibudget.errors import DataError
+from calibudget.records import Message
+from calibudget.sources import identify, normalise_record
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def user(text: str) -> tuple[Message, ...]:
+    return (Message(role="user", content=text),)
+
+
+def test_the_id_of_a_pair_is_the_digest_of_its_canonical_array() -> None:
+    assert identify(user("Add 1 and 2"), "3").record_id == sha256('["Add 1 and 2","3"]')
+
+
+def test_instructions_collapse_white_space_and_responses_only_lose_their_ends() -> None:
+    identity = identify(user(" a\t b\u00a0\n\u3000c "), " x \n y ")
+    assert identity.record_id == sha256('["a b c","x \\n y"]')
+    assert identify(user("a b c"), "x y").record_id != identity.record_id
+
+
+def test_unicode_forms_are_one() -> None:
+    assert identify(user("caf\u00e9"), "th\u00e9") == identify(user("cafe\u0301"), "the\u0301")
+    assert identify(user("caf\u00e9"), "x").record_id == sha256('["caf\u00e9","x"]')
+
+
+def test_compatibility_forms_stay_apart() -> None:
+    assert identify(user("\ufb01ne"), "x").record_id != identify(user("fine"), "x").record_id  # NFC, not NFKC
+
+
+def test_case_parts_ids_but_not_prompts() -> None:
+    one, two = identify(user("Stra\u00dfe A"), "x"), identify(user("STRASSE a"), "y")
+    assert one.record_id != two.record_id
+    assert one.prompt_hash == two.prompt_hash == sha256("strasse a")
+
+
+def test_control_characters_are_escaped_as_rfc_8785_says() -> None:
+    assert identify(user('a"\\'), "\u0001b\u007f\u20ac").record_id == sha256('["a\\"\\\\","\\u0001b\u007f\u20ac"]')
+
+
+def test_several_turns_have_the_messages_id() -> None:
+    prompt = (
+        Message(role="system", content="Be  brief."),
+        Message(role="user", content="Hi\nthere"),
+        Message(role="assistant", content=" Hello  you "),
+        Message(role="user", content="Bye"),
+    )
+    identity = identify(prompt, " See  you ")
+    turns = '["system","Be brief."],["user","Hi there"],["assistant","Hello  you"],["user","Bye"]'
+    assert identity.record_id == sha256(f'["messages",[{turns},["assistant","See  you"]]]')
+    assert identity.prompt_hash == sha256(f'["messages",[{turns.lower()}]]')
+
+
+def test_a_system_message_makes_another_record_of_the_same_exchange() -> None:
+    with_system = (Message(role="system", content="s"), *user("a"))
+    assert identify(with_system, "b") != identify(user("a"), "b")
+
+
+def test_a_lone_surrogate_is_refused() -> None:
+    with pytest.raises(DataError, match="lone surrogate"):
+        identify(user("a\ud800"), "b")
+
+
+@pytest.mark.parametrize("prompt", ["instruction", "prompt", "question"])
+@pytest.mark.parametrize("response", ["response", "output", "completion", "answer"])
+def test_the_normaliser_takes_the_common_names(prompt: str, response: str) -> None:
+    record = normalise_record({prompt: " What  is\n1+2? ", response: " 3\n"})
+    assert (record.instruction, record.response) == ("What is 1+2?", "3")
+    assert record.record_id == sha256('["What is 1+2?","3"]')
+    assert record.prompt_hash == sha256("what is 1+2?")
+
+
+def test_the_first_name_that_holds_something_wins() -> None:
+    record = normalise_record({"instruction": None, "prompt": "p", "question": "q", "output": "o", "answer": "a"})
+    assert (record.instruction, record.response) == ("p", "o")
+
+
+def test_an_input_is_joined_by_a_line_feed_when_not_empty() -> None:
+    assert normalise_record({"instruction": "a", "input": "b", "output": "c"}).record_id == sha256('["a b","c"]')
+    assert normalise_record({"instruction": "a", "input": " ", "output": "c"}).record_id == sha256('["a","c"]')
+
+
+@pytest.mark.parametrize(
+    ("fields", "record_id"),
+    [({"id": "r1"}, "r1"), ({"record_id": "r2"}, "r2"), ({"id": 7}, "7"), ({"id": "r1", "record_id": "r2"}, "r2")],
+)
+def test_the_normaliser_honours_an_explicit_id(fields: dict[str, object], record_id: str) -> None:
+    assert normalise_record({"prompt": "a", "response": "b", **fields}).record_id == record_id
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "no prompt: none of the fields instruction, prompt, question is there"),
+        ({"prompt": "a"}, "no response: .* the record has prompt"),
+        ({"prompt": "a", "answer": None}, "no response"),
+        ({"prompt": " \n", "answer": "b"}, r"the prompt \(field 'prompt'\) is empty"),
+        ({"prompt": "a", "answer": ""}, r"the response \(field 'answer'\) is empty"),
+        ({"prompt": ["a"], "answer": "b"}, "must be text, not list"),
+        ({"prompt": "a", "answer": True}, "must be text, not bool"),
+        ({"prompt": "a\0", "answer": "b"}, "NUL"),
+        ({"prompt": "a", "answer": "b", "input": 5}, "'input' must hold text, not int"),
+        ({"prompt": "a", "answer": "b", "id": True}, "own id must be nonempty text or an integer"),
+        ({"prompt": "a", "answer": "b", "id": " "}, "own id must be nonempty text or an integer"),
+        ({"prompt": "a", "answer": "b", "id": 1.5}, "own id must be nonempty text or an integer"),
+        ({"prompt": "a", "answer": "b", "id": "\udc00"}, "own id can't be used"),
+        ({"prompt": "a\ud800", "answer": "b"}, "lone surrogate"),
+    ],
+)
+def test_a_record_without_a_usable_pair_is_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        normalise_record(fields)

@@ -1,0 +1,54 @@
+"""The real sources: what is known of their repeats must be found (the data notes' table of repeated prompts)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from calibudget.sources import SourceSpec, inspect_sources, read_source, split_source
+
+pytestmark = pytest.mark.data
+
+
+@pytest.fixture(scope="module")
+def data() -> Path:
+    if "CALIBUDGET_DATA" not in os.environ:
+        pytest.skip("CALIBUDGET_DATA is not set: the real data sets are needed")
+    return Path(os.environ["CALIBUDGET_DATA"])
+
+
+@pytest.mark.parametrize(
+    ("label", "file", "count", "repeats"),
+    [
+        ("boolq", "boolq", 9_427, 0),
+        ("piqa", "piqa", 16_113, 6),
+        ("hellaswag", "hellaswag_valsplit", 7_988, 0),
+        ("arc_easy", "arc_easy", 2_251, 0),
+        ("arc_challenge", "arc_challenge", 1_119, 1),
+        ("openbookqa", "openbookqa", 4_957, 5),
+        pytest.param("social_i_qa", "social_i_qa", 33_410, 29, marks=pytest.mark.slow),
+        pytest.param("winogrande", "winogrande", 63_238, 22_752, marks=pytest.mark.slow),
+    ],
+)
+def test_counts_and_repeated_prompts(data: Path, label: str, file: str, count: int, repeats: int) -> None:
+    read = read_source(SourceSpec(label=label, path=f"commonsense/{file}.train.jsonl.gz", preset=label), data)
+    split = split_source(read, split_seed=42, selection_seed=42, calibration_size=0)
+    hygiene = inspect_sources([split]).sources[label]
+    assert read.read == count
+    assert hygiene.duplicates + hygiene.repeated_prompts == repeats
+    assert sum(hygiene.answers.values()) == split.pool_size == count - hygiene.duplicates
+
+
+def test_the_largest_winogrande_size_alone_hardly_repeats(data: Path) -> None:
+    spec = SourceSpec(
+        label="winogrande",
+        path="commonsense/winogrande.train.jsonl.gz",
+        preset="winogrande",
+        where={"size": "xl"},
+        duplicates="keep",
+    )
+    read = read_source(spec, data)
+    assert (read.read, read.filtered) == (63_238, 63_238 - 40_398)
+    assert len({record.prompt_hash for record in read.records}) == 40_394

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calibudget.errors import DataError
+from calibudget.sources.rows import Row, read_rows
+
+ROWS = [{"a": "x", "n": 1}, {"a": "caf\u00e9\u2028", "n": None}]
+
+
+def _jsonl(path: Path) -> None:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS), encoding="utf-8")
+
+
+def _jsonl_gz(path: Path) -> None:
+    path.write_bytes(gzip.compress("\n\n".join(map(json.dumps, ROWS)).encode(), mtime=0))
+
+
+def _json(path: Path) -> None:
+    path.write_text("\ufeff" + json.dumps(ROWS, indent=2), encoding="utf-8")
+
+
+def _parquet(path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist(ROWS), path)
+
+
+def _arrow_stream(path: Path) -> None:
+    table = pa.Table.from_pylist(ROWS)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _arrow_file(path: Path) -> None:
+    table = pa.Table.from_pylist(ROWS)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("r.jsonl", _jsonl),
+        ("r.ndjson", _jsonl),
+        ("r.json", _jsonl),  # JSON lines under the ending of an array
+        ("r.jsonl.gz", _jsonl_gz),
+        ("r.json", _json),
+        ("r.parquet", _parquet),
+        ("r.arrow", _arrow_stream),
+        ("r.arrow", _arrow_file),
+    ],
+)
+def test_every_kind_of_file_gives_the_same_rows(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
+    write(tmp_path / name)
+    assert [row.fields for row in read_rows(tmp_path / name, name)] == ROWS
+
+
+def test_places_are_lines_or_rows(tmp_path: Path) -> None:
+    _jsonl_gz(tmp_path / "r.jsonl.gz")
+    assert [row.place for row in read_rows(tmp_path / "r.jsonl.gz", "r.jsonl.gz")] == ["r.jsonl.gz:1", "r.jsonl.gz:3"]
+    _parquet(tmp_path / "r.parquet")
+    places = [row.place for row in read_rows(tmp_path / "r.parquet", "r.parquet")]
+    assert places == ["r.parquet, row 1", "r.parquet, row 2"]
+
+
+def test_csv_cells_are_text_and_may_hold_line_ends(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    with path.open("w", encoding="utf-8-sig", newline="") as handle:
+        csv.writer(handle).writerows(
+            [["q", "a"], ["one\nand, two", "1"], [], ['say "x"', "02"], ["long" * 50_000, "3"]]
+        )
+    rows = list(read_rows(path, "r.csv"))
+    assert [row.place for row in rows] == ["r.csv:2", "r.csv:5", "r.csv:6"]
+    assert rows[0].fields == {"q": "one\nand, two", "a": "1"}
+    assert rows[1].fields == {"q": 'say "x"', "a": "02"}
+    assert isinstance(rows[2].fields, dict)
+    assert len(str(rows[2].fields["q"])) == 200_000
+
+
+def test_tsv_is_parted_by_tabs(tmp_path: Path) -> None:
+    (tmp_path / "r.tsv.gz").write_bytes(gzip.compress(b"q\ta\nx,y\t1\n"))
+    assert list(read_rows(tmp_path / "r.tsv.gz", "r.tsv.gz")) == [Row("r.tsv.gz:2", {"q": "x,y", "a": "1"})]
+
+
+def test_a_short_csv_row_is_a_bad_row_and_reading_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("q,a\nx\ny,1\n", encoding="utf-8")
+    bad, good = read_rows(tmp_path / "r.csv", "r.csv")
+    assert isinstance(bad.fields, DataError)
+    assert str(bad.fields) == "r.csv:2: 1 cells under 2 columns"
+    assert good.fields == {"q": "y", "a": "1"}
+
+
+def test_a_null_first_column_keeps_what_follows(tmp_path: Path) -> None:
+    """field-cases: huggingface/datasets #7222."""
+    (tmp_path / "r.jsonl").write_text('{"a": null}\n{"a": "text"}\n{"a": 1}\n', encoding="utf-8")
+    rows = [row.fields for row in read_rows(tmp_path / "r.jsonl", "r.jsonl")]
+    assert rows == [{"a": None}, {"a": "text"}, {"a": 1}]
+
+
+def test_values_that_json_lacks_take_their_written_form(tmp_path: Path) -> None:
+    columns = {"d": [date(2020, 1, 2)], "x": [float("nan")], "b": [b"\xff"]}
+    table = pa.table(columns | {"m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))})
+    pq.write_table(table, tmp_path / "r.parquet")
+    (row,) = read_rows(tmp_path / "r.parquet", "r.parquet")
+    assert row.fields == {"d": "2020-01-02", "x": None, "b": "/w==", "m": [["k", 1]]}
+
+
+def test_an_infinity_is_a_bad_row(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1.0, float("inf")]}), tmp_path / "r.parquet")
+    _, bad = read_rows(tmp_path / "r.parquet", "r.parquet")
+    assert isinstance(bad.fields, DataError)
+    assert "r.parquet, row 2" in str(bad.fields)
+
+
+def test_an_unknown_ending_lists_the_known_ones(tmp_path: Path) -> None:
+    (tmp_path / "r.txt").write_text("x", encoding="utf-8")
+    with pytest.raises(DataError, match=r"r\.txt: unknown kind of file; known endings are \.jsonl"):
+        list(read_rows(tmp_path / "r.txt", "r.txt"))

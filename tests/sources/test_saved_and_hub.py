@@ -1,0 +1,90 @@
+"""Data sets that `datasets` saved, and hub data sets, all on local files: tests need no network."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from calibudget.errors import DataError, DependencyError
+from calibudget.sources import SourceRead, SourceSpec, read_source
+
+datasets = pytest.importorskip("datasets", reason="datasets isn't installed")
+
+Write = Callable[..., Path]
+Read = Callable[..., SourceRead]
+ROWS = [{"prompt": f"Say {number}", "completion": f"It is {number}."} for number in range(10)]
+
+
+@pytest.fixture(autouse=True)
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    datasets.disable_progress_bars()
+    yield
+    datasets.enable_progress_bars()
+
+
+def test_a_saved_data_set_reads_like_its_rows(tmp_path: Path, write: Write, read: Read) -> None:
+    write("rows.jsonl", ROWS)
+    datasets.Dataset.from_list(ROWS).save_to_disk(tmp_path / "saved", num_shards=3)
+    saved = read("saved")
+    assert saved.records == read().records
+    assert [file.name for file in saved.files] == [f"saved/data-0000{n}-of-00003.arrow" for n in range(3)]
+
+
+def test_a_saved_data_set_of_several_splits_needs_one_of_them(tmp_path: Path, read: Read) -> None:
+    parts = {"train": datasets.Dataset.from_list(ROWS), "dev": datasets.Dataset.from_list(ROWS[:3])}
+    datasets.DatasetDict(parts).save_to_disk(tmp_path / "saved")
+    assert len(read("saved").records) == 10
+    assert len(read("saved", split="dev").records) == 3
+    with pytest.raises(DataError, match=r"saved has the splits .* not 'test'"):
+        read("saved", split="test")
+
+
+@pytest.mark.parametrize("state", [{"_data_files": []}, {"_data_files": [{"filename": "gone.arrow"}]}, {}])
+def test_a_saved_data_set_that_is_not_whole_is_refused(tmp_path: Path, read: Read, state: object) -> None:
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved/state.json").write_text(json.dumps(state), encoding="utf-8")
+    with pytest.raises(DataError, match=r"saved/state\.json: names files that aren't there"):
+        read("saved")
+
+
+def test_a_saved_data_set_cannot_name_files_elsewhere(tmp_path: Path, read: Read) -> None:
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "secret.arrow").write_bytes(b"x")
+    state = {"_data_files": [{"filename": "../secret.arrow"}]}
+    (tmp_path / "saved/state.json").write_text(json.dumps(state), encoding="utf-8")
+    with pytest.raises(DataError, match="must not climb"):
+        read("saved")
+
+
+def test_a_hub_data_set_reads_like_its_rows(tmp_path: Path, write: Write, read: Read) -> None:
+    """`load_dataset` takes a local folder for a repository; reading goes the whole way through it."""
+    write("rows.jsonl", ROWS)
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    datasets.Dataset.from_list(ROWS).to_parquet(repository / "train.parquet")
+    spec = SourceSpec(label="s", hub=str(repository))
+    result = read_source(spec, tmp_path)
+    assert result.records == read().records
+    (file,) = result.files
+    assert file.name == f"hub:{repository}/train"
+    assert result.files == read_source(spec, tmp_path).files
+    with pytest.raises(DataError, match=r"source 's': hub:.* can't be loaded"):
+        read_source(SourceSpec(label="s", hub=str(repository), split="nope"), tmp_path)
+
+
+def test_a_hub_data_set_that_cannot_be_had_says_why(tmp_path: Path) -> None:
+    spec = SourceSpec(label="s", hub="nobody/nothing-like-this", subset="main", revision="v1")
+    with pytest.raises(DataError, match=r"hub:nobody/nothing-like-this/main/train@v1 can't be loaded \(HF_HUB_OFFLINE"):
+        read_source(spec, tmp_path)
+
+
+def test_without_datasets_the_install_line_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(DependencyError, match=r"pip install 'calibudget\[lm\]'"):
+        read_source(SourceSpec(label="s", hub="a/b"), tmp_path)

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from calibudget.errors import DataError
+from calibudget.keys import order_key
+from calibudget.records import Split
+from calibudget.sources import SourceRead, check_roles, split_source
+
+Write = Callable[..., Path]
+Read = Callable[..., SourceRead]
+
+ROWS = [{"prompt": f"Say {number}", "completion": f"It is {number}."} for number in range(40)]
+
+
+def split(read: SourceRead, size: int = 10, split_seed: int = 1, selection_seed: int = 2) -> Split:
+    return split_source(read, split_seed=split_seed, selection_seed=selection_seed, calibration_size=size)
+
+
+def test_the_first_under_the_calibration_key_calibrate_and_the_rest_are_candidates(write: Write, read: Read) -> None:
+    write("rows.jsonl", ROWS)
+    source = read()
+    parted = split(source)
+    ids = [record.record_id for record in source.records]
+    drawn = sorted(ids, key=lambda record_id: order_key("calibration", 1, "s", record_id))[:10]
+    rest = sorted(set(ids) - set(drawn), key=lambda record_id: order_key("selection", 2, "s", record_id))
+    assert [record.record_id for record in parted.calibration] == drawn
+    assert [record.record_id for record in parted.candidates] == rest
+    assert parted.pool_size == 30
+    assert (parted.read, parted.duplicates, parted.skipped, parted.shared_prompts) == (40, 0, 0, 0)
+    check_roles({"calibration": drawn, "candidate": rest})
+
+
+def test_the_split_depends_on_no_order_and_no_number_of_files(write: Write, read: Read) -> None:
+    write("rows.jsonl", ROWS)
+    write("parts/2.jsonl", ROWS[:7])
+    write("parts/1.jsonl", ROWS[:6:-1])
+    one, two = split(read()), split(read("parts"))
+    assert one.calibration == two.calibration
+    assert one.candidates == two.candidates
+
+
+def test_seeds_draw_apart(write: Write, read: Read) -> None:
+    write("rows.jsonl", ROWS)
+    source = read()
+    one = split(source)
+    assert split(source, split_seed=3).calibration != one.calibration
+    other = split(source, selection_seed=3)
+    assert other.calibration == one.calibration
+    assert other.candidates != one.candidates
+    assert sorted(r.record_id for r in other.candidates) == sorted(r.record_id for r in one.candidates)
+
+
+def test_candidates_that_share_a_prompt_with_a_calibration_record_leave_and_are_counted(
+    write: Write, read: Read
+) -> None:
+    write("rows.jsonl", [*ROWS, *({"prompt": row["prompt"].upper() + " ", "completion": "else"} for row in ROWS)])
+    parted = split(read(), size=10)
+    calibrating = {record.prompt_hash for record in parted.calibration}
+    assert len(parted.calibration) == 10
+    assert not calibrating & {record.prompt_hash for record in parted.candidates}
+    assert parted.shared_prompts == 80 - 10 - parted.pool_size > 0
+
+
+def test_under_keep_the_count_is_exact_and_copies_leave_with_their_twin(write: Write, read: Read) -> None:
+    write("rows.jsonl", [*ROWS, *({**row, "copy": n} for row in ROWS[:20] for n in range(2))])
+    parted = split(read(duplicates="keep"), size=30)
+    assert len(parted.calibration) == len({record.prompt_hash for record in parted.calibration}) == 30
+    assert not any("#" in record.record_id for record in parted.calibration)
+    roles: dict[str, set[str]] = {}
+    for role, records in (("calibration", parted.calibration), ("candidate", parted.candidates)):
+        for record in records:
+            roles.setdefault(record.record_id.partition("#")[0], set()).add(role)
+    assert all(len(role) == 1 for role in roles.values())
+    assert parted.pool_size + parted.shared_prompts + 30 == 80
+    assert parted.duplicates == 40
+
+
+def test_no_calibration_is_possible(write: Write, read: Read) -> None:
+    write("rows.jsonl", ROWS)
+    parted = split(read(), size=0)
+    assert parted.calibration == ()
+    assert parted.pool_size == 40
+
+
+def test_all_records_may_calibrate_and_one_more_is_refused_with_the_numbers(write: Write, read: Read) -> None:
+    write("rows.jsonl", [*ROWS, ROWS[0]])
+    assert split(read(), size=40).pool_size == 0
+    with pytest.raises(DataError, match=r"needs 41 records, but only 40 different ones are there \(41 read.* 1 dupl"):
+        split(read(), size=41)
+    with pytest.raises(DataError, match="only 40 different"):
+        split(read(duplicates="keep"), size=41)
+
+
+def test_roles_are_disjoint_in_the_good_case() -> None:
+    check_roles({"candidate": [1, 2], "calibration": {3}, "validation_2": ["a"]})
+
+
+@pytest.mark.parametrize(
+    ("roles", "message"),
+    [
+        ({}, "no roles"),
+        ({"candidate": []}, "the role 'candidate' has no records"),
+        ({"Candidate": [1]}, "must be a lower-case identifier"),
+        ({"": [1]}, "must be a lower-case identifier"),
+        ({"a b": [1]}, "must be a lower-case identifier"),
+        ({"2nd": [1]}, "must be a lower-case identifier"),
+        ({"candidate": [1, 2, 1]}, "the record 1 is twice in the role 'candidate'"),
+        ({"candidate": ["x", "y"], "calibration": ["y"]}, "'y' is in the roles 'candidate' and 'calibration'"),
+    ],
+)
+def test_roles_that_cross_are_refused(roles: dict[str, list[object]], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        check_roles(roles)  # type: ignore[arg-type]

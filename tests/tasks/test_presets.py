@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from calibudget.errors import DataError, RecipeError
+from calibudget.tasks import PRESETS, parse_answer, preset
+
+COMMONSENSE = ["arc_challenge", "arc_easy", "boolq", "hellaswag", "openbookqa", "piqa", "social_i_qa", "winogrande"]
+CONVERTED = {
+    "instruction": "Please choose the correct answer to the question: Why?\n\nAnswer1: so Answer2: no",
+    "input": "",
+    "output": "the correct answer is answer2",
+    "answer": "answer2",
+}
+PIQA = {"goal": "g", "sol1": "a", "sol2": "b", "label": 0}
+ARC = {"question": "q", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "A"}
+
+
+def test_all_presets_are_there() -> None:
+    assert sorted(PRESETS) == sorted([*COMMONSENSE, "gsm8k", "math"])
+    with pytest.raises(RecipeError, match="preset: 'piqq' is unknown"):
+        preset("piqq")
+
+
+def test_the_instruction_format_passes_unchanged() -> None:
+    rendered = preset("arc_easy")(CONVERTED)
+    assert rendered.instruction == CONVERTED["instruction"]
+    assert rendered.response == CONVERTED["output"]
+    assert rendered.answer == "answer2"
+
+
+def test_an_input_is_joined_and_an_answer_field_may_be_absent() -> None:
+    fields = {"instruction": "Choose.", "input": "Answer1: a", "output": "the correct answer is answer1"}
+    rendered = preset("openbookqa")(fields)
+    assert rendered.instruction == "Choose.\nAnswer1: a"
+    assert rendered.answer == "answer1"
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("piqa", {"goal": "g", "sol1": "a", "label": 0}, "or instruction, output; the record has goal, sol1, label"),
+        ("piqa", {**PIQA, "label": 2}, "'label' must lie between 0 and 1, not 2"),
+        ("piqa", {**PIQA, "label": -1}, "must be a number from 0 to 1, not -1"),
+        ("piqa", {**PIQA, "label": True}, "must be a number from 0 to 1, not True"),
+        ("piqa", {**PIQA, "label": None}, "needs goal"),
+        ("piqa", {**PIQA, "goal": "  "}, "'goal' must hold text"),
+        ("piqa", {**PIQA, "sol1": 7}, "'sol1' must hold text, not 7"),
+        ("winogrande", {"sentence": "s", "option1": "a", "option2": "b", "answer": ""}, "from 1 to 2"),
+        ("winogrande", {"sentence": "s", "option1": "a", "option2": "b", "answer": "0"}, "between 1 and 2"),
+        ("hellaswag", {"ctx": "c", "endings": [], "label": 0}, "'endings' must hold a list of texts"),
+        ("hellaswag", {"ctx": "c", "endings": ["a", ""], "label": 0}, "'endings' must hold a list of texts"),
+        ("arc_easy", {**ARC, "answerKey": "C"}, "the answer key 'C' is none of the choices' keys A, B"),
+        ("arc_easy", {**ARC, "choices": {"text": ["a"], "label": ["A", "B"]}}, "with a label each"),
+        ("arc_easy", {**ARC, "choices": "a or b"}, "'choices' must hold texts and labels"),
+        ("boolq", {"question": "q", "answer": "maybe"}, "must be true or false"),
+        ("gsm8k", {"question": "q", "answer": "who knows"}, "states no number answer"),
+        ("gsm8k", {"question": "q"}, "needs question, answer; the record has question"),
+        ("math", {"problem": "p"}, "needs problem, solution or"),
+        ("arc_easy", {**CONVERTED, "answer": "answer3"}, "states 'answer2' but the field 'answer' holds 'answer3'"),
+        ("arc_easy", {**CONVERTED, "answer": "answer9"}, "none of answer1"),
+        ("arc_easy", {**CONVERTED, "output": "no idea"}, "states no choice answer"),
+        ("arc_easy", {**CONVERTED, "output": None}, "'output' must hold text"),
+    ],
+)  # fmt: skip
+def test_a_record_that_is_not_of_the_data_set_is_refused(name: str, fields: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        preset(name)(fields)
+
+
+def _rows(path: Path) -> Iterator[dict[str, object]]:
+    with gzip.open(path) as handle:
+        yield from map(json.loads, handle)
+
+
+@pytest.fixture(scope="module")
+def data() -> Path:
+    if "CALIBUDGET_DATA" not in os.environ:
+        pytest.skip("CALIBUDGET_DATA is not set: the real data sets are needed")
+    return Path(os.environ["CALIBUDGET_DATA"])
+
+
+#: The frame of each instruction format around the texts of a record.
+FRAMES = {
+    "piqa": (
+        r"Please choose the correct solution to the question: .+\n\nSolution1: .+\n\nSolution2: .+"
+        r"\n\nAnswer format: solution1/solution2"
+    ),
+    "social_i_qa": (
+        r"Please choose the correct answer to the question: .+\n\nAnswer1: .+ Answer2: .+ Answer3: .+"
+        r"\n\nAnswer format: answer1/answer2/answer3"
+    ),
+    "winogrande": (
+        r"Please choose the correct answer to fill in the blank to complete the given sentence: .+"
+        r"\n\nOption1: .+ Option2: .+ Answer format: option1/option2"
+    ),
+}
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", FRAMES)
+def test_rendered_training_records_have_the_frame_of_the_test_file(data: Path, name: str) -> None:
+    frame = re.compile(FRAMES[name], re.DOTALL)
+    for row in _rows(data / f"commonsense/{name}.test.jsonl.gz"):
+        assert frame.fullmatch(str(row["instruction"]))
+        assert row["output"] == f"the correct answer is {row['answer']}"
+    render = preset(name)
+    for row in islice(_rows(data / f"commonsense/{name}.train.jsonl.gz"), 5000):
+        rendered = render(row)
+        assert frame.fullmatch(rendered.instruction)
+        assert rendered.response == f"the correct answer is {rendered.answer}"
+        assert parse_answer(render.answer, rendered.response) == rendered.answer
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", [name for name in COMMONSENSE if name != "hellaswag"])
+def test_every_test_record_states_its_answer(data: Path, name: str) -> None:
+    for row in _rows(data / f"commonsense/{name}.test.jsonl.gz"):
+        assert preset(name)(row).answer == row["answer"]
+
+
+@pytest.mark.data
+def test_every_gsm8k_solution_parses_to_its_own_answer(data: Path) -> None:
+    for row in _rows(data / "math/gsm8k.test.jsonl.gz"):
+        gold = str(row["answer"]).rpartition("####")[2].strip().replace(",", "")
+        assert preset("gsm8k")(row).answer == gold
+
+
+@pytest.mark.data
+def test_every_math_solution_states_an_answer(data: Path) -> None:
+    for row in _rows(data / "math/math.test.jsonl.gz"):
+        boxed = str(row["answer"]).rpartition("\\boxed")[2]
+        assert preset("math")(row).answer in boxed
