@@ -8,6 +8,7 @@ template's own special tokens can't be told from those in a turn).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ _ALPACA_TURNS: Final = {"user": "### Instruction:\n{}\n\n", "assistant": "### Re
 _ALPACA_RESPONSE: Final = "### Response:\n"
 #: The day that chat templates are told, so that a prompt doesn't change overnight.
 _TEMPLATE_DAY: Final = datetime(2024, 7, 26, tzinfo=UTC)
+_TODAY: Final = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
 _PROBE: Final = "calibudget-probe"
 
 
@@ -71,6 +73,7 @@ class Encoder:
         self._tokenizer = tokenizer
         self._limit = max_length or context_length
         self._bos = _own_bos(tokenizer)
+        self._chat_template = _dated(tokenizer.get_chat_template()) if template == "chat" else None
         self.end_id = self._turn_end() if template == "chat" else self._eos()
 
     def encode(self, record: Record) -> Encoded:
@@ -148,9 +151,9 @@ class Encoder:
         try:
             text = self._tokenizer.apply_chat_template(
                 turns,
+                chat_template=self._chat_template,
                 tokenize=False,
                 add_generation_prompt=add_generation_prompt,
-                strftime_now=_TEMPLATE_DAY.strftime,
                 date_string=_TEMPLATE_DAY.strftime("%d %b %Y"),
             )
         except (TemplateError, ValueError, TypeError, KeyError) as error:
@@ -166,10 +169,15 @@ class Encoder:
         """The first special token after an assistant's words in the template, or EOS where it has none."""
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _PROBE}]
         _, found, tail = self._render(turns, add_generation_prompt=False).rpartition(_PROBE)
-        special = set(self._tokenizer.all_special_ids)
+        special = {token for token, added in self._tokenizer.added_tokens_decoder.items() if added.special}
         ends = (i for i in self._ids([tail if found else ""], as_data=False)[0] if i in special)
         end = next(ends, None)
         return self._eos() if end is None else end
+
+
+def _dated(chat_template: str) -> str:
+    """The template with today's date replaced by the fixed day."""
+    return _TODAY.sub(lambda match: repr(_TEMPLATE_DAY.strftime(match[2])), chat_template)
 
 
 def _alpaca_text(record: Record) -> str:

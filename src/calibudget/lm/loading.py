@@ -143,13 +143,15 @@ def _tokenizer(transformers: Any, source: ModelSource, directory: Path) -> Any:
 def _with_adapter(model: Any, adapter: Path) -> tuple[Any, str]:
     if not (adapter / "adapter_config.json").is_file() or not any(adapter.glob("*.safetensors")):
         raise ScoringError(f"adapter {adapter}: needs adapter_config.json and safetensors weights")
+    from safetensors import SafetensorError
+
     try:
         from peft import PeftModel
     except ImportError as error:
         raise DependencyError("an adapter needs peft; install: pip install peft") from error
     try:
         wrapped = PeftModel.from_pretrained(model, str(adapter), use_safetensors=True)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise ScoringError(f"adapter {adapter}: doesn't fit this model: {error}") from error
     return wrapped.get_base_model(), directory_digest(adapter)
 
@@ -160,7 +162,9 @@ def _parameters(model: Any) -> int:
 
 @contextmanager
 def _named(source: ModelSource) -> Iterator[None]:
+    from safetensors import SafetensorError
+
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         raise ScoringError(f"model {source.name!r} can't be loaded: {error}") from error

@@ -62,6 +62,7 @@ class LocalScorer:
         max_length: tokens that a record is cut to; None refuses records longer than the context.
         max_new_tokens: most tokens decoded an answer; None goes by the answer kind: 32 for choices, 128 for
             regex, 512 for numbers and mathematics, and for exact answers 8 more than the reference has.
+        early_end: whether decoding ends where more text couldn't change the parsed answer; False gives whole texts.
 
     Raises:
         ScoringError: a bound that isn't positive, or a tokenizer that doesn't fit the template.
@@ -75,6 +76,7 @@ class LocalScorer:
         batch_tokens: int | None = None,
         max_length: int | None = None,
         max_new_tokens: int | None = None,
+        early_end: bool = True,
     ) -> None:
         for name, value in (("batch_tokens", batch_tokens), ("max_new_tokens", max_new_tokens)):
             if value is not None and value <= 0:
@@ -85,6 +87,7 @@ class LocalScorer:
         self._stop_ids = language_model.stop_ids | {self._encoder.end_id}
         self._batch_tokens = batch_tokens or _BATCH_TOKENS[self._model.device.type]
         self._max_new_tokens = max_new_tokens
+        self._early_end = early_end
         self._packs = can_pack(self._model)
 
     def describe(self) -> Mapping[str, object]:
@@ -98,6 +101,7 @@ class LocalScorer:
             "max_new_tokens": self._max_new_tokens or dict(_LIMITS, exact=f"reference + {_EXACT_MARGIN}"),
             "forward": "packed" if self._packs else "plain",
             "parser_version": PARSER_VERSION,
+            **({} if self._early_end else {"early_end": False}),
         }
 
     def batches(self, items: Sequence[CalibrationItem]) -> list[tuple[int, ...]]:
@@ -177,7 +181,7 @@ class LocalScorer:
         return ends or self._is_final(work.item.answer, start)
 
     def _is_final(self, answer: AnswerSpec, ids: Sequence[int]) -> bool:
-        return answer_is_final(answer, self._text(ids))
+        return self._early_end and answer_is_final(answer, self._text(ids))
 
     def _continuation(self, work: _Work, part: int, start: tuple[int, ...]) -> Continuation:
         return Continuation(

@@ -1,0 +1,107 @@
+"""Fixtures that several packages' tests share: a tiny random language model and records for it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from calibudget.records import Message, Record
+
+TEXTS = [
+    "Below is an instruction that describes a task. Write a response that appropriately completes the request.",
+    "### Instruction: ### Response: the correct answer is answer1 answer2 true false",
+    "How many apples are 12 and 345? The quick brown fox jumps over the lazy dog 67890.",
+]
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+WORDS = ["apple", "river", "seven", "stone", "cloud", "green", "paper", "table", "window", "garden", "silver"]
+
+
+def make_tokenizer(*, adds_bos=False, pad="<|im_end|>", chat_template=CHAT_TEMPLATE):
+    """A byte-level BPE trained on the spot: <|endoftext|> 0, <|im_start|> 1, <|im_end|> 2."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    if adds_bos:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<|im_start|> $A", special_tokens=[("<|im_start|>", 1)]
+        )
+    roles = {"bos_token": special[1], "eos_token": special[2], "pad_token": pad}
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles)
+    fast.chat_template = chat_template
+    return fast
+
+
+def make_model(family="llama", **settings):
+    """A tiny random model of a family, its weights large enough for its words to vary."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    shape = {
+        "vocab_size": 320,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 512,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 2,
+    }
+    torch.set_num_threads(1)  # threads only get into each other's way on a model of this size
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **(shape | settings)))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(4)
+    return model.eval()
+
+
+def make_record(source="apples", number=0, *, prompt=None, completion=None, answer=None):
+    """A record whose prompt and response vary in length with its number."""
+    words = [WORDS[(number * 5 + i * 7) % len(WORDS)] for i in range(3 + number * 5 % 11)]
+    return Record(
+        source=source,
+        record_id=f"{source}-{number:04d}",
+        prompt_hash=f"{number:064x}",
+        prompt=(Message(role="user", content=prompt or f"{' '.join(words)} {number}?"),),
+        completion=completion or f"the correct answer is answer{number % 2 + 1}",
+        answer=answer or f"answer{number % 2 + 1}",
+        original={},
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a tiny random Llama (115 thousand parameters) and its tokenizer, as safetensors."""
+    directory = tmp_path_factory.mktemp("tiny-llama")
+    make_model(num_key_value_heads=2).save_pretrained(directory)
+    make_tokenizer().save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def tokenizer_with() -> Callable[..., object]:
+    return make_tokenizer
+
+
+@pytest.fixture(scope="session")
+def model_of() -> Callable[..., object]:
+    return make_model
+
+
+@pytest.fixture(scope="session")
+def record_of() -> Callable[..., Record]:
+    return make_record

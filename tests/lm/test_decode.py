@@ -1,0 +1,98 @@
+"""Decoding from cached keys and values against transformers' own greedy `generate`."""
+
+from dataclasses import replace
+
+import pytest
+
+from calibudget.lm import Encoded
+
+WINDOWED = {"num_key_value_heads": 2, "sliding_window": 8}
+FAMILIES = {
+    "llama": {"num_key_value_heads": 2},
+    "gemma2": {"num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8},
+    "gemma3_text": {"num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8},
+    "mistral": WINDOWED,
+    "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 4},
+}
+
+
+def prompts():
+    return [tuple((7 * i * j + 11 * j + i) % 300 + 10 for j in range(3 + 4 * i)) for i in range(6)]
+
+
+def generated(model, prompt, limit):
+    """Plain greedy ids of one prompt, the end token left out."""
+    import torch
+
+    with torch.no_grad():
+        ids = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            do_sample=False,
+            max_new_tokens=limit,
+            eos_token_id=2,
+            pad_token_id=2,
+        )[0, len(prompt) :].tolist()
+    return tuple(ids[: ids.index(2)]) if 2 in ids else tuple(ids)
+
+
+def decoded(model, examples, limits):
+    from calibudget.lm.decode import Continuation, continue_greedily
+    from calibudget.lm.forward import teacher_forced
+
+    results, layout = teacher_forced(model, examples)
+    continuations = [
+        Continuation(
+            example=example,
+            part=part,
+            start=(*example.response_ids[: result.agreed], result.next_id),
+            limit=limit,
+        )
+        for part, (example, result, limit) in enumerate(zip(examples, results, limits, strict=True), start=1)
+    ]
+    return continue_greedily(model, layout, continuations, frozenset({2}))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("agreed", [0, 5])
+def test_it_is_plain_greedy_decoding(family, agreed, model_of):
+    model = model_of(family, **FAMILIES[family])
+    limits = [16, 7, 40, 12, 30, 12]
+    expected = [generated(model, prompt, limit) for prompt, limit in zip(prompts(), limits, strict=True)]
+    references = [(*text[:agreed], 5 if text[agreed] != 5 else 6, 2) for text in expected]
+    examples = [Encoded(prompt_ids=p, response_ids=r) for p, r in zip(prompts(), references, strict=True)]
+    assert decoded(model, examples, limits) == expected
+
+
+def test_rows_that_end_leave_the_others_alone(model_of):
+    """A model that says the end token after some id: rows end at different steps."""
+    import torch
+
+    model = model_of(num_key_value_heads=2)
+    texts = [generated(model, prompt, 40) for prompt in prompts()]
+    ending = texts[0][10]
+    with torch.no_grad():
+        model.lm_head.weight[2] = 3 * model.lm_head.weight[ending]
+    limits = [40] * 6
+    expected = [generated(model, prompt, 40) for prompt in prompts()]
+    assert len({len(text) for text in expected}) > 1
+    open_rows = [i for i, text in enumerate(expected) if text]
+    examples = [Encoded(prompt_ids=prompts()[i], response_ids=(expected[i][0] ^ 1, 2)) for i in open_rows]
+    assert decoded(model, examples, limits[: len(open_rows)]) == [expected[i] for i in open_rows]
+
+
+def test_an_early_end_stops_only_its_row(model_of):
+    from calibudget.lm.decode import Continuation, continue_greedily
+    from calibudget.lm.forward import teacher_forced
+
+    model = model_of(num_key_value_heads=2)
+    expected = [generated(model, prompt, 32) for prompt in prompts()]
+    examples = [Encoded(prompt_ids=p, response_ids=(t[0] ^ 1, 2)) for p, t in zip(prompts(), expected, strict=True)]
+    results, layout = teacher_forced(model, examples)
+    base = [
+        Continuation(example=e, part=i + 1, start=(r.next_id,), limit=32)
+        for i, (e, r) in enumerate(zip(examples, results, strict=True))
+    ]
+    early = [replace(one, is_final=lambda ids: len(ids) >= 4) if i % 2 else one for i, one in enumerate(base)]
+    texts = continue_greedily(model, layout, early, frozenset({2}))
+    assert texts == [text[:4] if i % 2 else text for i, text in enumerate(expected)]

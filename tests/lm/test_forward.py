@@ -1,0 +1,127 @@
+"""Packed reading against each family's own plain forward, computed here with other code."""
+
+import pytest
+
+from calibudget.lm import Encoded
+
+FAMILIES = {
+    "llama": {"num_key_value_heads": 2},
+    "qwen2": {"num_key_value_heads": 2, "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
+    "qwen3": {"num_key_value_heads": 2, "head_dim": 16},
+    "gemma": {"num_key_value_heads": 1, "head_dim": 16},
+    "gemma2": {"num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8},
+    "gemma3_text": {"num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8},
+    "mistral": {"num_key_value_heads": 2, "sliding_window": 8},
+    "phi": {},
+    "phi3": {"num_key_value_heads": 2},
+    "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 4},
+    "granite": {"num_key_value_heads": 2, "logits_scaling": 3.0},
+}
+UNPACKABLE = {
+    "bloom": {"n_layer": 2, "n_head": 4},
+    "gpt_oss": {"num_key_value_heads": 2, "head_dim": 16, "num_local_experts": 2, "num_experts_per_tok": 1},
+    "mamba": {},
+    "lfm2": {"num_key_value_heads": 2, "layer_types": ["conv", "full_attention"]},
+}
+
+
+def make_examples(shared=5):
+    """Prompts and responses of many lengths, the prompts with a common beginning."""
+    start = tuple(range(3, 3 + shared))
+    return [
+        Encoded(
+            prompt_ids=(*start, *((7 * i * j + 11 * j + i) % 300 + 10 for j in range(1 + 3 * i))),
+            response_ids=tuple((5 * i + 13 * j) % 300 + 10 for j in range(1 + 2 * i)),
+        )
+        for i in range(6)
+    ]
+
+
+def plain_reading(model, example):
+    """NLL and first disagreement from full logits of one sequence, in float64."""
+    import torch
+
+    ids = torch.tensor([example.prompt_ids + example.response_ids])
+    with torch.no_grad():
+        logits = model(ids, use_cache=False).logits[0].double()
+    scores = logits.log_softmax(-1)[len(example.prompt_ids) - 1 : -1]
+    targets = torch.tensor(example.response_ids)
+    nll = -scores[torch.arange(len(targets)), targets].mean().item()
+    wrong = (scores.argmax(-1) != targets).nonzero()
+    agreed = int(wrong[0]) if len(wrong) else len(targets)
+    return nll, agreed, int(scores.argmax(-1)[agreed]) if len(wrong) else None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_packed_reading_is_plain_reading(family, model_of):
+    from calibudget.lm.forward import can_pack, teacher_forced
+
+    model = model_of(family, **FAMILIES[family])
+    assert can_pack(model)
+    examples = make_examples()
+    for example, result in zip(examples, teacher_forced(model, examples)[0], strict=True):
+        nll, agreed, next_id = plain_reading(model, example)
+        assert result.nll == pytest.approx(nll, abs=2e-5)
+        assert (result.agreed, result.next_id) == (agreed, next_id)
+
+
+@pytest.mark.parametrize("family", UNPACKABLE)
+def test_families_that_cannot_be_packed_are_found_out(family, model_of):
+    from calibudget.lm.forward import can_pack, plain_forward
+
+    model = model_of(family, **UNPACKABLE[family])
+    assert not can_pack(model)
+    for example in make_examples():
+        assert plain_forward(model, example).nll == pytest.approx(plain_reading(model, example)[0], abs=2e-5)
+
+
+def test_positions_that_depend_on_the_batch_are_not_packed(model_of):
+    from calibudget.lm.forward import can_pack
+
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    assert not can_pack(model_of("llama", rope_parameters=rope))
+
+
+def test_the_probe_sees_contamination(model_of, monkeypatch):
+    """A packed forward whose sequences see each other must not pass."""
+    from calibudget.lm import attention
+    from calibudget.lm.forward import can_pack
+
+    model = model_of()
+    assert can_pack(model)
+    seen = attention.Packed._seen
+    monkeypatch.setattr(attention.Packed, "_seen", lambda self, states, part: seen(self, states.roll(1, -2), part))
+    assert not can_pack(model)
+
+
+@pytest.mark.parametrize("shared", [0, 1, 40])
+def test_results_do_not_depend_on_company(model_of, shared):
+    from calibudget.lm.forward import teacher_forced
+
+    model, examples = model_of(num_key_value_heads=2), make_examples(shared)
+    together = teacher_forced(model, examples)[0]
+    alone = [teacher_forced(model, [example])[0][0] for example in examples]
+    assert [one.nll for one in together] == pytest.approx([one.nll for one in alone], abs=1e-5)
+    assert [one.agreed for one in together] == [one.agreed for one in alone]
+
+
+def test_logits_that_are_no_number_are_told(model_of):
+    import math
+
+    import torch
+
+    from calibudget.lm.forward import teacher_forced
+
+    model = model_of()
+    with torch.no_grad():
+        model.lm_head.weight[100] = float("nan")
+    assert all(math.isnan(result.nll) for result in teacher_forced(model, make_examples())[0])
+
+
+def test_the_model_s_attention_is_put_back(model_of):
+    from calibudget.lm.forward import teacher_forced
+
+    model = model_of()
+    before = model.config._attn_implementation
+    teacher_forced(model, make_examples())
+    assert model.config._attn_implementation == before

@@ -1,0 +1,81 @@
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from calibudget.errors import ScoringError
+from calibudget.lm import load_model, load_tokenizer
+
+
+def test_a_directory_loads_with_a_full_identity(tiny_directory):
+    loaded = load_model(str(tiny_directory), device="cpu")
+    assert dict(loaded.identity) == {
+        "name": str(tiny_directory),
+        "kind": "directory",
+        "sha256": loaded.identity["sha256"],
+        "revision": None,
+        "parameters": 115_008,
+        "dtype": "float32",
+        "device": "cpu",
+    }
+    assert loaded.context_length == 512
+    assert loaded.stop_ids == {2}
+    assert not loaded.model.training
+
+
+def test_dtype_is_float32_on_cpu_unless_asked(tiny_directory):
+    import torch
+
+    assert load_model(str(tiny_directory), device="cpu").model.dtype == torch.float32
+    assert load_model(str(tiny_directory), device="cpu", dtype="bfloat16").model.dtype == torch.bfloat16
+
+
+def test_identity_changes_with_any_file_that_counts(tiny_directory, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(tiny_directory, copy)
+    before = load_model(str(copy), device="cpu").identity["sha256"]
+    (copy / "README.md").write_text("a read-me doesn't count")
+    assert load_model(str(copy), device="cpu").identity["sha256"] == before
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1e-5}))
+    assert load_model(str(copy), device="cpu").identity["sha256"] != before
+
+
+def test_a_missing_gpu_is_an_error(tiny_directory):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(ScoringError, match="no GPU"):
+        load_model(str(tiny_directory), device="cuda")
+
+
+def test_torn_weights_are_an_error(tiny_directory, tmp_path):
+    copy = tmp_path / "torn"
+    shutil.copytree(tiny_directory, copy)
+    weights = copy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(ScoringError, match="can't be loaded"):
+        load_model(str(copy), device="cpu")
+
+
+def test_a_family_nobody_knows_is_an_error(tiny_directory, tmp_path):
+    copy = tmp_path / "unknown"
+    shutil.copytree(tiny_directory, copy)
+    (copy / "config.json").write_text('{"model_type": "never_heard_of"}')
+    with pytest.raises(ScoringError, match="can't be loaded"):
+        load_model(str(copy), device="cpu")
+
+
+def test_a_tokenizer_loads_alone(tiny_directory):
+    assert load_tokenizer(str(tiny_directory)).eos_token_id == 2
+
+
+def test_importing_the_packages_loads_no_model_library():
+    code = (
+        "import sys, calibudget.lm, calibudget.scoring; calibudget.scoring.FakeScorer(); calibudget.lm.resolve_model;"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,35 @@
+import subprocess
+import sys
+from dataclasses import replace
+
+from calibudget.scoring import FakeScorer, measure_all, to_scores
+from calibudget.tasks import AnswerSpec
+
+
+def test_it_depends_on_records_alone(items_of):
+    items = items_of()
+    measured = {one.record_id: one for one in measure_all(FakeScorer(), items)}
+    again = {one.record_id: one for one in measure_all(FakeScorer(batch_size=3), items[::-1])}
+    assert measured == again
+    assert measured != {one.record_id: one for one in measure_all(FakeScorer(seed=1), items)}
+
+
+def test_some_answers_are_right_and_some_wrong_and_sources_differ(items_of):
+    scores = to_scores(items := items_of(60), measure_all(FakeScorer(), items), "nll+wrong")
+    assert {score.correct for score in scores} == {True, False}
+    means = {source: [s.nll for s in scores if s.source == source] for source in ("apples", "pears")}
+    assert abs(sum(means["apples"]) - sum(means["pears"])) > 1
+    assert all(0 < score.nll < 5 for score in scores)
+
+
+def test_nothing_is_decoded_where_nothing_is_checked(items_of):
+    items = [replace(item, answer=AnswerSpec(kind="none")) for item in items_of()]
+    assert all(one.text is None for one in measure_all(FakeScorer(), items))
+
+
+def test_it_needs_no_torch():
+    code = (
+        "import sys; from calibudget.scoring import FakeScorer, measure_all; measure_all(FakeScorer(), []);"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,236 @@
+"""The local scorer against one-by-one forward and `generate` of transformers, on tiny random models."""
+
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+
+from calibudget.errors import ScoringError
+from calibudget.lm import LanguageModel, load_model
+from calibudget.scoring import LocalScorer, measure_all, to_scores
+from calibudget.tasks import AnswerSpec, parse_answer
+
+NONE = AnswerSpec(kind="none")
+
+
+@pytest.fixture(scope="module")
+def language_model(tiny_directory):
+    return load_model(str(tiny_directory), device="cpu")
+
+
+def plain(language_model, item, limit, template="alpaca"):
+    """NLL and greedy text of one item by a plain forward and `generate`."""
+    import torch
+
+    model, tokenizer = language_model.model, language_model.tokenizer
+    example = language_model.encoder(template).encode(item.record)
+    ids = torch.tensor([example.prompt_ids + example.response_ids])
+    with torch.no_grad():
+        scores = model(ids, use_cache=False).logits[0, len(example.prompt_ids) - 1 : -1].double().log_softmax(-1)
+        prompt = ids[:, : len(example.prompt_ids)]
+        made = model.generate(
+            prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=limit, pad_token_id=2
+        )
+    nll = -scores[range(len(scores)), list(example.response_ids)].mean().item()
+    return nll, tokenizer.decode(made[0, prompt.shape[1] :], skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("template", ["alpaca", "chat"])
+def test_scores_are_those_of_one_by_one(language_model, items_of, template):
+    items = items_of(6)
+    for item, found in zip(items, measure_all(LocalScorer(language_model, template=template), items), strict=True):
+        nll, text = plain(language_model, item, 32, template)
+        assert found.nll == pytest.approx(nll, abs=2e-5)
+        assert parse_answer(item.answer, found.text) == parse_answer(item.answer, text)
+        assert text.startswith(found.text)
+
+
+@pytest.fixture(scope="module")
+def spelling_model(model_of, tokenizer_with):
+    """A model that says capital letters only, so that its text has one tokenisation."""
+    import torch
+
+    model, tokenizer = model_of(num_key_value_heads=2), tokenizer_with()
+    letters = tokenizer.convert_tokens_to_ids(list("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+    head = torch.nn.Linear(64, 320)
+    with torch.no_grad():
+        head.weight.copy_(model.lm_head.weight)
+        head.bias.fill_(-1e4)
+        head.bias[letters] = 0
+    model.lm_head = head
+    return LanguageModel(model=model, tokenizer=tokenizer, identity={}, context_length=512)
+
+
+def with_reference(item, text):
+    return replace(item, record=replace(item.record, completion=text))
+
+
+def test_an_agreeing_reference_is_not_decoded(spelling_model, items_of, monkeypatch):
+    items = items_of(4)
+    texts = [plain(spelling_model, item, 20)[1] for item in items]
+    monkeypatch.setattr("calibudget.scoring.local.continue_greedily", None)
+    found = LocalScorer(spelling_model, max_new_tokens=8).measure(list(map(with_reference, items, texts)))
+    assert [one.text for one in found] == [text[:8] for text in texts]
+
+
+def test_an_agreeing_end_token_settles_the_answer(spelling_model, items_of, monkeypatch):
+    """The end token takes the place of a letter, so that texts end at different lengths."""
+    import torch
+
+    ending = replace(spelling_model, model=deepcopy(spelling_model.model))
+    head, items = ending.model.lm_head, items_of(6)
+    letter = ending.tokenizer.convert_tokens_to_ids(plain(ending, items[0], 20)[1][9])
+    with torch.no_grad():
+        head.weight[2] = 1.01 * head.weight[letter]
+        head.bias[2] = 0
+    texts = [plain(ending, item, 32)[1] for item in items]
+    ended = [(item, text) for item, text in zip(items, texts, strict=True) if 0 < len(text) < 32]
+    assert ended
+    monkeypatch.setattr("calibudget.scoring.local.continue_greedily", None)
+    found = LocalScorer(ending).measure([with_reference(*pair) for pair in ended])
+    assert [one.text for one in found] == [text for _, text in ended]
+
+
+@pytest.mark.parametrize("agreed", [0, 1, 7, 20])
+def test_decoding_goes_on_from_the_first_disagreement(spelling_model, items_of, agreed):
+    items = items_of(4)
+    texts = [plain(spelling_model, item, 32)[1] for item in items]
+    wrong = ["A" if text[agreed] != "A" else "B" for text in texts]
+    items = [
+        with_reference(item, f"{text[:agreed]}{letter}") for item, text, letter in zip(items, texts, wrong, strict=True)
+    ]
+    assert [one.text for one in LocalScorer(spelling_model).measure(items)] == texts
+
+
+def test_nothing_is_decoded_where_nothing_is_checked(language_model, items_of, monkeypatch):
+    monkeypatch.setattr("calibudget.scoring.local.continue_greedily", None)
+    measured = measure_all(LocalScorer(language_model), items_of(answer=NONE))
+    assert all(one.text is None for one in measured)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 200, 700])
+def test_results_hardly_move_with_the_batch_size(language_model, items_of, batch_tokens):
+    items = items_of()
+    whole = measure_all(LocalScorer(language_model), items)
+    small = measure_all(LocalScorer(language_model, batch_tokens=batch_tokens), items)
+    assert [one.nll for one in small] == pytest.approx([one.nll for one in whole], abs=1e-5)
+    assert [one.text for one in small] == [one.text for one in whole]
+
+
+def test_results_are_the_same_bits_in_any_order_of_items(language_model, items_of):
+    items = items_of()
+    one = {m.record_id: m for m in measure_all(LocalScorer(language_model, batch_tokens=500), items)}
+    other = {m.record_id: m for m in measure_all(LocalScorer(language_model, batch_tokens=500), items[::-1])}
+    assert one == other
+
+
+def test_a_short_and_a_long_record_score_as_each_alone(language_model, record_of, items_of):
+    short, long = items_of(2, ("apples",))
+    long = replace(long, record=record_of(number=1, prompt="river stone " * 30))
+    scorer = LocalScorer(language_model)
+    together = scorer.measure([short, long])
+    alone = [scorer.measure([item])[0] for item in (short, long)]
+    assert [one.nll for one in together] == pytest.approx([one.nll for one in alone], abs=1e-5)
+    assert [one.text for one in together] == [one.text for one in alone]
+
+
+def test_a_family_that_cannot_be_packed_scores_one_by_one(model_of, tokenizer_with, items_of):
+    loaded = LanguageModel(
+        model=model_of("mamba"), tokenizer=tokenizer_with(), identity={"name": "mamba"}, context_length=512
+    )
+    scorer = LocalScorer(loaded, max_new_tokens=4)
+    assert scorer.describe()["forward"] == "plain"
+    items = items_of(2)
+    for item, found in zip(items, scorer.measure(items), strict=True):
+        nll, text = plain(loaded, item, 4)
+        assert found.nll == pytest.approx(nll, abs=2e-5)
+        assert found.text == text
+
+
+def test_exact_answers_are_decoded_a_little_beyond_the_reference(language_model, items_of):
+    (item,) = items_of(1, ("apples",), AnswerSpec(kind="exact"))
+    (found,) = LocalScorer(language_model).measure([item])
+    limit = len(language_model.encoder("alpaca").encode(item.record).response_ids) + 8
+    assert found.text == plain(language_model, item, limit)[1]
+
+
+def test_decoding_stays_within_the_context(model_of, tokenizer_with, items_of):
+    (item,) = items_of(1, ("apples",))
+    model = model_of(max_position_embeddings=110)
+    loaded = LanguageModel(model=model, tokenizer=tokenizer_with(), identity={}, context_length=None)
+    example = loaded.encoder("alpaca").encode(item.record)
+    bounded = replace(loaded, context_length=example.total_length)
+    (found,) = LocalScorer(bounded, max_new_tokens=500).measure([item])
+    assert found.text == plain(loaded, item, len(example.response_ids))[1]
+
+
+def test_a_prompt_over_the_context_is_refused_before_anything_is_scored(language_model, items_of, record_of):
+    items = [*items_of(1), replace(items_of(1)[0], record=record_of(number=7, prompt="river " * 600))]
+    scorer = LocalScorer(language_model)
+    scorer.measure = None
+    with pytest.raises(ScoringError, match=r"record apples-0007: .*context of 512"):
+        measure_all(scorer, items)
+
+
+def test_logits_that_are_no_number_name_the_record(model_of, tokenizer_with, items_of):
+    import torch
+
+    model = model_of()
+    with torch.no_grad():
+        model.lm_head.weight[9] = float("nan")
+    loaded = LanguageModel(model=model, tokenizer=tokenizer_with(), identity={}, context_length=512)
+    with pytest.raises(ScoringError, match=r"record apples-0000: .*NLL of nan"):
+        measure_all(LocalScorer(loaded), items_of(1, ("apples",)))
+
+
+def test_a_batch_that_does_not_fit_is_halved_and_recorded(language_model, items_of, monkeypatch):
+    import torch
+
+    from calibudget.scoring import local
+
+    forward = local.teacher_forced
+
+    def small_memory(model, examples):
+        if len(examples) > 3:
+            raise torch.OutOfMemoryError("no room")
+        return forward(model, examples)
+
+    items = items_of(5)
+    whole = measure_all(LocalScorer(language_model), items)
+    monkeypatch.setattr(local, "teacher_forced", small_memory)
+    split = measure_all(LocalScorer(language_model), items)
+    assert {one.batch_splits for one in whole} == {0}
+    assert {one.batch_splits for one in split} == {2}
+    assert [one.nll for one in split] == pytest.approx([one.nll for one in whole], abs=1e-5)
+    assert [one.text for one in split] == [one.text for one in whole]
+
+
+def test_one_record_that_does_not_fit_is_named(language_model, items_of, monkeypatch):
+    import torch
+
+    def no_memory(model, examples):
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr("calibudget.scoring.local.teacher_forced", no_memory)
+    with pytest.raises(ScoringError, match="record apples-0000: out of GPU memory"):
+        LocalScorer(language_model).measure(items_of(2, ("apples",)))
+
+
+@pytest.mark.parametrize("setting", ["batch_tokens", "max_new_tokens"])
+def test_bounds_must_be_positive(language_model, setting):
+    with pytest.raises(ScoringError, match=f"{setting} must be positive"):
+        LocalScorer(language_model, **{setting: 0})
+
+
+def test_it_says_what_its_scores_depend_on(language_model):
+    described = LocalScorer(language_model, batch_tokens=1000, max_new_tokens=64).describe()
+    assert described["model"]["sha256"] == language_model.identity["sha256"]
+    assert (described["batch_tokens"], described["max_new_tokens"], described["template"]) == (1000, 64, "alpaca")
+    assert described["forward"] == "packed"
+    assert described["parser_version"]
+
+
+def test_scores_follow(language_model, items_of):
+    items = items_of()
+    scores = to_scores(items, measure_all(LocalScorer(language_model), items), "nll+wrong")
+    assert all(score.error == score.nll + (not score.correct) for score in scores)

@@ -1,0 +1,104 @@
+from dataclasses import replace
+
+import pytest
+
+from calibudget.errors import ArtefactError, ScoringError
+from calibudget.scoring import FakeScorer, measure_all
+
+
+class Counting(FakeScorer):
+    """Counts batches and can be stopped before one of them."""
+
+    def __init__(self, *, stop_at=None, nll=None, **settings):
+        super().__init__(batch_size=4, **settings)
+        self.measured = []
+        self._stop_at = stop_at
+        self._nll = nll
+
+    def measure(self, items):
+        if len(self.measured) == self._stop_at:
+            raise KeyboardInterrupt
+        self.measured.append([item.record.record_id for item in items])
+        found = super().measure(items)
+        return found if self._nll is None else [replace(found[0], nll=self._nll), *found[1:]]
+
+
+def test_results_come_in_the_order_of_the_items(items_of):
+    items = items_of()[::-1]
+    assert [one.record_id for one in measure_all(FakeScorer(), items)] == [item.record.record_id for item in items]
+
+
+@pytest.mark.parametrize("stop_at", [0, 1, 3, 4])
+def test_an_interrupted_scoring_resumes_without_rescoring(items_of, tmp_path, stop_at):
+    items, path = items_of(), tmp_path / "scoring.journal"
+    whole = measure_all(FakeScorer(batch_size=4), items)
+    first, second = Counting(stop_at=stop_at), Counting()
+    with pytest.raises(KeyboardInterrupt):
+        measure_all(first, items, journal_path=path)
+    assert measure_all(second, items, journal_path=path) == whole
+    assert len(first.measured) == stop_at
+    assert sorted(first.measured + second.measured) == sorted(Counting_batches(items))
+
+
+def Counting_batches(items):  # noqa: N802
+    scorer = Counting()
+    measure_all(scorer, items)
+    return scorer.measured
+
+
+def test_a_finished_journal_scores_nothing(items_of, tmp_path):
+    items, path = items_of(), tmp_path / "j"
+    whole = measure_all(FakeScorer(), items, journal_path=path)
+    silent = Counting(stop_at=0)
+    silent.describe = FakeScorer().describe
+    silent.batches = FakeScorer().batches
+    assert measure_all(silent, items, journal_path=path) == whole
+
+
+def test_progress_counts_items_journalled_ones_included(items_of, tmp_path):
+    items, path, told = items_of(), tmp_path / "j", []
+    with pytest.raises(KeyboardInterrupt):
+        measure_all(Counting(stop_at=2), items, journal_path=path)
+    measure_all(Counting(), items, journal_path=path, progress=lambda done, total: told.append((done, total)))
+    assert told == [(8, 20), (12, 20), (16, 20), (20, 20)]
+
+
+@pytest.mark.parametrize("change", ["scorer", "text", "answer", "fewer"])
+def test_a_journal_of_other_work_is_refused(items_of, tmp_path, change):
+    items, path, scorer = items_of(), tmp_path / "j", FakeScorer()
+    measure_all(scorer, items, journal_path=path)
+    if change == "scorer":
+        scorer = FakeScorer(seed=9)
+    elif change == "text":
+        items[0] = replace(items[0], record=replace(items[0].record, completion="another"))
+    elif change == "answer":
+        items[0] = replace(items[0], answer=replace(items[0].answer, labels=("answer1", "answer3")))
+    else:
+        items = items[:-1]
+    with pytest.raises(ArtefactError, match="another run"):
+        measure_all(scorer, items, journal_path=path)
+
+
+@pytest.mark.parametrize("nll", [float("nan"), float("inf")])
+def test_an_nll_that_is_no_number_names_the_record_and_is_not_journalled(items_of, tmp_path, nll):
+    items, path = items_of(), tmp_path / "j"
+    with pytest.raises(ScoringError, match="source apples, record apples-0000"):
+        measure_all(Counting(nll=nll), items, journal_path=path)
+    assert measure_all(Counting(), items, journal_path=path) == measure_all(FakeScorer(), items)
+
+
+def test_a_record_given_twice_is_refused(items_of):
+    items = items_of()
+    with pytest.raises(ScoringError, match="given twice"):
+        measure_all(FakeScorer(), [*items, items[3]])
+
+
+def test_a_scorer_that_answers_for_others_is_refused(items_of):
+    scorer = FakeScorer()
+    scorer.measure = lambda items: FakeScorer().measure(items[::-1])
+    with pytest.raises(ScoringError, match="another record"):
+        measure_all(scorer, items_of())
+
+
+def test_nothing_to_score_is_nothing(tmp_path):
+    assert measure_all(FakeScorer(), [], journal_path=tmp_path / "j") == []
