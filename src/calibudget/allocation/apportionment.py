@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from calibudget.allocation.exact import Real, as_count, highest_count, integer_weights, lowest_count
-from calibudget.allocation.waterlevel import exact_shares
+from calibudget.allocation.exact import Real, as_count, highest_count, lowest_count
+from calibudget.allocation.spread import spread
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.records import Allocation
 
@@ -43,21 +43,20 @@ def apportion(
     """
     labels = sorted_labels(utilities)
     budget = as_count(budget, "the budget")
-    weights = integer_weights((utilities[label] for label in labels), labels)
     low = [0] * len(labels)
     if lower is not None:
         require_same_labels(labels, lower, "lower")
-        low = [lowest_count(lower[label], f"the lower bound of {label!r}") for label in labels]
+        low = [lowest_count(lower[label], "the lower bound", label) for label in labels]
     high = [max(budget, bound) for bound in low]
     if upper is not None:
         require_same_labels(labels, upper, "upper")
-        high = [highest_count(upper[label], f"the upper bound of {label!r}") for label in labels]
+        high = [highest_count(upper[label], "the upper bound", label) for label in labels]
     _require_feasible(labels, low, high, budget)
-    shares = exact_shares(weights, low, high, budget)
+    result = spread([utilities[label] for label in labels], labels, low, high, budget)
     return Allocation(
         budget=budget,
-        quotas=dict(zip(labels, shares.quotas(), strict=True)),
-        shares=dict(zip(labels, shares.nearest(), strict=True)),
+        quotas=dict(zip(labels, result.quotas, strict=True)),
+        shares=dict(zip(labels, result.shares(), strict=True)),
         floor_quotas=dict(zip(labels, low, strict=True)),
     )
 

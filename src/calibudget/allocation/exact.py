@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import TypeAlias
@@ -17,72 +17,79 @@ from calibudget.errors import AllocationError, InputTypeError
 Real: TypeAlias = int | float | Fraction | Decimal | np.integer | np.floating
 
 
-def as_count(value: object, name: str) -> int:
+def as_count(value: object, name: str, label: str | None = None) -> int:
     """A budget, floor, cap or pool size as a Python integer.
 
     Args:
         value: an integer of Python or numpy, >= 0. A float is refused even when it is whole: a count that went
             through a float may already have lost its last digits.
         name: what the number is, for the message.
+        label: the source that it belongs to, for the message.
 
     Raises:
         InputTypeError: a bool, a float, a fraction or anything else that isn't an integer.
         AllocationError: a negative integer.
     """
-    if type(value) is int:
-        integer = value
-    else:
-        if isinstance(value, bool):
-            raise InputTypeError(f"{name} must be an integer, not the bool {value}")
-        try:
-            integer = operator.index(value)  # type: ignore[arg-type]
-        except TypeError:
-            raise InputTypeError(f"{name} must be an integer, not {value!r} ({type(value).__name__})") from None
+    try:
+        integer = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        integer = None
+    if integer is None or isinstance(value, bool):
+        kind = type(value).__name__
+        raise InputTypeError(f"{_named(name, label)} must be an integer, not {value!r} ({kind})")
     if integer < 0:
-        raise AllocationError(f"{name} must not be negative, but is {integer}")
+        raise AllocationError(f"{_named(name, label)} must not be negative, but is {integer}")
     return integer
 
 
-def as_ratio(value: object, name: str) -> tuple[int, int]:
+def as_counts(values: Sequence[object], name: str, labels: Sequence[str]) -> list[int]:
+    """`as_count` of each source's value, shape (K,)."""
+    integers = [value for value in values if type(value) is int and value >= 0]
+    if len(integers) == len(values):
+        return integers
+    return [as_count(value, name, label) for value, label in zip(values, labels, strict=True)]
+
+
+def as_ratio(value: object, name: str, label: str | None = None) -> tuple[int, int]:
     """A finite nonnegative real number as (numerator, denominator), nothing rounded.
 
     Raises:
         InputTypeError: a bool, a text or anything else that isn't a real number.
         AllocationError: negative, infinite or not a number.
     """
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise InputTypeError(f"{name} must be a real number, not {value!r} ({type(value).__name__})")
-    if isinstance(value, np.integer):
-        value = int(value)
+    if type(value) is not float and (isinstance(value, bool) or not isinstance(value, Real)):
+        kind = type(value).__name__
+        raise InputTypeError(f"{_named(name, label)} must be a real number, not {value!r} ({kind})")
+    number = int(value) if isinstance(value, np.integer) else value
     try:
-        numerator, denominator = value.as_integer_ratio()
+        ratio = number.as_integer_ratio()
     except (ValueError, OverflowError):
-        raise AllocationError(f"{name} must be finite, but is {value}") from None
-    if numerator < 0:
-        raise AllocationError(f"{name} must not be negative, but is {value}")
-    return numerator, denominator
+        raise AllocationError(f"{_named(name, label)} must be finite, but is {value}") from None
+    if ratio[0] < 0:
+        raise AllocationError(f"{_named(name, label)} must not be negative, but is {value}")
+    return ratio
 
 
-def lowest_count(value: object, name: str) -> int:
+def lowest_count(value: object, name: str, label: str | None = None) -> int:
     """The smallest integer that satisfies a real lower bound."""
-    numerator, denominator = as_ratio(value, name)
+    numerator, denominator = as_ratio(value, name, label)
     return -(-numerator // denominator)
 
 
-def highest_count(value: object, name: str) -> int:
+def highest_count(value: object, name: str, label: str | None = None) -> int:
     """The largest integer that satisfies a real upper bound."""
-    numerator, denominator = as_ratio(value, name)
+    numerator, denominator = as_ratio(value, name, label)
     return numerator // denominator
 
 
-def integer_weights(utilities: Iterable[object], labels: Sequence[str]) -> list[int]:
+def integer_weights(utilities: Sequence[object], labels: Sequence[str]) -> list[int]:
     """The utilities over one common denominator, as integers in the same proportions (shape (K,)).
 
     Raises:
         InputTypeError, AllocationError: as `as_ratio`, naming the source.
     """
-    ratios = [as_ratio(value, f"the utility of {label!r}") for label, value in zip(labels, utilities, strict=True)]
-    common = math.lcm(*(denominator for _, denominator in ratios))
+    ratios = [as_ratio(value, "the utility", label) for value, label in zip(utilities, labels, strict=True)]
+    common = math.lcm(*[denominator for _, denominator in ratios])
     return [numerator * (common // denominator) for numerator, denominator in ratios]
 
 
@@ -92,3 +99,7 @@ def nearest_double(numerator: int, denominator: int) -> float:
         return numerator / denominator
     except OverflowError:
         return math.inf
+
+
+def _named(name: str, label: str | None) -> str:
+    return name if label is None else f"{name} of {label!r}"

@@ -109,8 +109,8 @@ def utilities(
     labels = sorted_labels(statistics)
     floor = as_count(floor, "the floor")
     own = floors or {}
-    sizes = [as_count(_field(statistics[label], "pool_size", label), f"pool_size of {label!r}") for label in labels]
-    least = [as_count(own.get(label, floor), f"the floor of {label!r}") for label in labels]
+    sizes = [as_count(_field(statistics[label], "pool_size", label), "pool_size", label) for label in labels]
+    least = [as_count(own.get(label, floor), "the floor", label) for label in labels]
     errors = [_measured(statistics[label], "mean_error", label) for label in labels]
     spreads = [as_spread(_measured(statistics[label], "bootstrap_sd", label), label) for label in labels]
     exponents = [

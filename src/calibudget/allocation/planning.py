@@ -11,7 +11,7 @@ from calibudget.allocation.intervals import quota_intervals
 from calibudget.allocation.need import EPSILON
 from calibudget.allocation.policies import Policy, policy_named
 from calibudget.allocation.rule import Problem, pose
-from calibudget.allocation.waterlevel import ExactShares
+from calibudget.allocation.spread import Spread
 from calibudget.allocation.worth import Evidence, Signal, Worth
 from calibudget.errors import AllocationError
 from calibudget.records import AllocationPlan, Exponents, SourceAllocation, Statistics, Unit
@@ -81,7 +81,7 @@ def plan(
     evidence = _evidence(rule, problem, statistics, weights, pooled)
     evidence = replace(evidence, exponents=exponents, need_transform=need_transform, signal=signal)
     worth = rule.rule(evidence)
-    shares = _solve(rule, problem, worth)
+    extra = _solve(rule, problem, worth)
     bands = _intervals(rule, problem, evidence) if intervals and worth.from_means else None
     return AllocationPlan(
         policy=policy,
@@ -96,7 +96,7 @@ def plan(
         epsilon=EPSILON,
         statistics_sha256=statistics_sha256 if rule.wants == "statistics" else None,
         residual_budget=problem.residual_budget,
-        sources=_rows(problem, worth, shares, bands),
+        sources=_rows(problem, worth, extra, bands),
     )
 
 
@@ -113,7 +113,7 @@ def _require_input(
 
 
 def _zero_weights(weights: Mapping[str, float]) -> list[str]:
-    zero = [label for label, weight in weights.items() if not as_ratio(weight, f"the weight of {label!r}")[0]]
+    zero = [label for label, weight in weights.items() if not as_ratio(weight, "the weight", label)[0]]
     if weights and len(zero) == len(weights):
         raise AllocationError(f"all weights are 0: {listed(sorted(zero))}")
     return zero
@@ -138,7 +138,7 @@ def _evidence(
     )
 
 
-def _solve(rule: Policy, problem: Problem, worth: Worth) -> ExactShares:
+def _solve(rule: Policy, problem: Problem, worth: Worth) -> Spread:
     return problem.solve(worth.utilities, floor_is_lower=rule.floor_use == "bound")
 
 
@@ -148,7 +148,7 @@ def _intervals(rule: Policy, problem: Problem, evidence: Evidence) -> list[tuple
     if not means or not all(means):
         return None
     replicates = zip(*(replicates for replicates in means if replicates), strict=True)
-    extra = [_solve(rule, problem, rule.rule(replace(evidence, mean_errors=m))).quotas() for m in replicates]
+    extra = [_solve(rule, problem, rule.rule(replace(evidence, mean_errors=m))).quotas for m in replicates]
     bands = quota_intervals(extra)
     return [(least + low, least + high) for least, (low, high) in zip(problem.floor_quotas, bands, strict=True)]
 
@@ -158,9 +158,9 @@ def _sorted_counts(counts: Mapping[str, int] | None) -> dict[str, int] | None:
 
 
 def _rows(
-    problem: Problem, worth: Worth, shares: ExactShares, bands: Sequence[tuple[int, int]] | None
+    problem: Problem, worth: Worth, extra: Spread, bands: Sequence[tuple[int, int]] | None
 ) -> dict[str, SourceAllocation]:
-    nearest, extra = shares.nearest(), shares.quotas()
+    shares = extra.shares()
 
     def row(k: int) -> SourceAllocation:
         factors = {name: values[k] for name, values in worth.factors.items()}
@@ -172,9 +172,9 @@ def _rows(
             availability=factors.get("availability"),
             reliability=factors.get("reliability"),
             utility=worth.utilities[k],
-            share=nearest[k],
-            residual_quota=extra[k],
-            quota=problem.floor_quotas[k] + extra[k],
+            share=shares[k],
+            residual_quota=extra.quotas[k],
+            quota=problem.floor_quotas[k] + extra.quotas[k],
             interval=bands[k] if bands else None,
         )
 

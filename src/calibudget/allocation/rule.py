@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from calibudget.allocation.apportionment import listed, require_same_labels, sorted_labels
-from calibudget.allocation.exact import Real, as_count, integer_weights
+from calibudget.allocation.exact import Real, as_count, as_counts, integer_weights
+from calibudget.allocation.spread import Spread, spread
 from calibudget.allocation.waterlevel import ExactShares, exact_shares
 from calibudget.errors import AllocationError
 from calibudget.records import Allocation
@@ -35,21 +36,22 @@ class Problem:
         """R, what the floors leave of the budget."""
         return self.budget - sum(self.floor_quotas)
 
-    def solve(self, utilities: Sequence[object], *, floor_is_lower: bool = False) -> ExactShares:
-        """Exact shares above the floor quotas.
+    def solve(self, utilities: Sequence[object], *, floor_is_lower: bool = False) -> Spread:
+        """Quotas and exact shares above the floor quotas.
 
         Args:
             utilities: one a source, shape (K,).
             floor_is_lower: False gives the paper's rule, floor plus a share of the residual budget; True levels
                 whole quotas between floor and capacity, so a floor adds nothing to a source that is above it.
         """
-        weights = integer_weights(utilities, self.labels)
+        rooms = self.residual_capacities
         if not floor_is_lower:
-            return exact_shares(weights, [0] * len(weights), self.residual_capacities, self.residual_budget)
-        most = [floor + room for floor, room in zip(self.floor_quotas, self.residual_capacities, strict=True)]
-        whole = exact_shares(weights, self.floor_quotas, most, self.budget)
+            return spread(utilities, self.labels, [0] * len(rooms), rooms, self.residual_budget)
+        most = [floor + room for floor, room in zip(self.floor_quotas, rooms, strict=True)]
+        whole = exact_shares(integer_weights(utilities, self.labels), self.floor_quotas, most, self.budget)
         above = [n - floor * whole.denominator for n, floor in zip(whole.numerators, self.floor_quotas, strict=True)]
-        return ExactShares(numerators=above, denominator=whole.denominator)
+        shares = ExactShares(numerators=above, denominator=whole.denominator)
+        return Spread(quotas=shares.quotas(), shares=shares.nearest)
 
 
 def pose(
@@ -79,7 +81,7 @@ def pose(
     labels = sorted_labels(pool_sizes)
     budget = as_count(budget, "the budget")
     floor = as_count(floor, "the floor")
-    sizes = [as_count(pool_sizes[label], f"the pool size of {label!r}") for label in labels]
+    sizes = as_counts([pool_sizes[label] for label in labels], "the pool size", labels)
     own_floors = _own_counts(labels, floors, "floor")
     own_caps = _own_counts(labels, caps, "cap")
     floor_quotas = [min(size, own_floors.get(label, floor)) for label, size in zip(labels, sizes, strict=True)]
@@ -128,12 +130,12 @@ def allocate(
     """
     problem = pose(pool_sizes, budget, floor, floors=floors, caps=caps)
     require_same_labels(problem.labels, utilities, "utilities")
-    shares = problem.solve([utilities[label] for label in problem.labels])
-    quotas = [least + extra for least, extra in zip(problem.floor_quotas, shares.quotas(), strict=True)]
+    extra = problem.solve([utilities[label] for label in problem.labels])
+    quotas = [least + more for least, more in zip(problem.floor_quotas, extra.quotas, strict=True)]
     return Allocation(
         budget=problem.budget,
         quotas=dict(zip(problem.labels, quotas, strict=True)),
-        shares=dict(zip(problem.labels, shares.nearest(), strict=True)),
+        shares=dict(zip(problem.labels, extra.shares(), strict=True)),
         floor_quotas=dict(zip(problem.labels, problem.floor_quotas, strict=True)),
     )
 
@@ -144,7 +146,7 @@ def _own_counts(labels: Sequence[str], values: Mapping[str, int] | None, name: s
     unknown = sorted((label for label in values if label not in set(labels)), key=str)
     if unknown:
         raise AllocationError(f"{name}s names {listed(unknown)}, but the sources are {listed(labels)}")
-    return {label: as_count(value, f"the {name} of {label!r}") for label, value in values.items()}
+    return {label: as_count(value, f"the {name}", label) for label, value in values.items()}
 
 
 def _require_feasible(problem: Problem, excluded: str) -> None:

@@ -52,7 +52,7 @@ def summarise(
     Source: paper 2.2, m_k and sigma_k.
     """
     labels = sorted_labels(pool_sizes)
-    sizes = {label: as_count(pool_sizes[label], f"the pool size of {label!r}") for label in labels}
+    sizes = {label: as_count(pool_sizes[label], "the pool size", label) for label in labels}
     resamples = as_count(resamples, "resamples")
     if not resamples:
         raise ScoringError("resamples must be at least 1")

@@ -27,12 +27,12 @@ class ExactShares:
         carry a quota past its bound: the units left are the sum of the fractional parts, each below 1, and
         therefore fewer than the sources that have one.
         """
-        parts = [divmod(numerator, self.denominator) for numerator in self.numerators]
-        quotas = [whole for whole, _ in parts]
-        left = sum(remainder for _, remainder in parts) // self.denominator
+        quotas = [numerator // self.denominator for numerator in self.numerators]
+        remainders = [numerator % self.denominator for numerator in self.numerators]
+        left = sum(remainders) // self.denominator
         if left:
-            by_remainder = sorted(range(len(parts)), key=lambda k: parts[k][1], reverse=True)
-            for k in by_remainder[:left]:
+            # Reversed sorting keeps equal remainders in order.
+            for k in sorted(range(len(quotas)), key=remainders.__getitem__, reverse=True)[:left]:
                 quotas[k] += 1
         return quotas
 
@@ -47,15 +47,12 @@ def exact_shares(weights: Sequence[int], lower: Sequence[int], upper: Sequence[i
     Sources of weight 0 stay at their lower bound, unless all others are full: then they share what is left by
     the same rule at equal weight.
     """
-    idle = [k for k, weight in enumerate(weights) if not weight]
-    if not idle:
-        return _level(weights, lower, upper, budget)
-    capacity = sum(high for weight, high in zip(weights, upper, strict=True) if weight)
-    beyond = budget - sum(lower[k] for k in idle) - capacity
-    if beyond > 0:
-        full = [high if weight else low for weight, low, high in zip(weights, lower, upper, strict=True)]
-        equal = [0 if weight else 1 for weight in weights]
-        return _level(equal, full, [f if w else h for f, w, h in zip(full, weights, upper, strict=True)], budget)
+    if not all(weights):
+        idle = [not weight for weight in weights]
+        full = sum(low if rests else high for rests, low, high in zip(idle, lower, upper, strict=True))
+        if full < budget:
+            lower = [low if rests else high for rests, low, high in zip(idle, lower, upper, strict=True)]
+            weights = [int(rests) for rests in idle]
     return _level(weights, lower, upper, budget)
 
 
@@ -66,27 +63,24 @@ def _level(weights: Sequence[int], lower: Sequence[int], upper: Sequence[int], b
     than added, the true level is no lower than the trial, so whoever is over the upper bound here is over it
     there and can be settled; and the other way round. Each round settles a source or ends.
     """
-    settled = [0 if weight else low for weight, low in zip(weights, lower, strict=True)]
     free = [k for k, weight in enumerate(weights) if weight]
-    left = budget - sum(settled)
+    settled = {k: lower[k] for k, weight in enumerate(weights) if not weight}
+    left = budget - sum(settled.values())
     total = sum(weights)
-    while True:
-        over = [k for k in free if left * weights[k] > upper[k] * total]
-        under = [k for k in free if left * weights[k] < lower[k] * total]
-        if not over and not under:
+    while free:
+        over = {k: upper[k] for k in free if left * weights[k] > upper[k] * total}
+        under = {k: lower[k] for k in free if left * weights[k] < lower[k] * total}
+        cut_off = sum(left * weights[k] - bound * total for k, bound in over.items())
+        added = sum(bound * total - left * weights[k] for k, bound in under.items())
+        bounded = over | under if cut_off == added else over if cut_off > added else under
+        if not bounded:
             break
-        cut_off = sum(left * weights[k] - upper[k] * total for k in over)
-        added = sum(lower[k] * total - left * weights[k] for k in under)
-        bounded = {k: upper[k] for k in over} if cut_off >= added else {}
-        if added >= cut_off:
-            bounded |= {k: lower[k] for k in under}
-        for k, bound in bounded.items():
-            settled[k] = bound
+        settled |= bounded
         free = [k for k in free if k not in bounded]
         left -= sum(bounded.values())
         total -= sum(weights[k] for k in bounded)
     denominator = total or 1
-    numerators = [bound * denominator for bound in settled]
-    for k in free:
-        numerators[k] = left * weights[k]
+    numerators = [left * weight for weight in weights]
+    for k, bound in settled.items():
+        numerators[k] = bound * denominator
     return ExactShares(numerators=numerators, denominator=denominator)
