@@ -161,7 +161,7 @@ def test_a_truncated_or_flipped_parquet_file_is_refused_or_reads_the_same(tmp_pa
         (tmp_path / "r.parquet").write_bytes(whole[:cut])
         with pytest.raises(DataError, match=r"r\.parquet: can't be read"):
             read(tmp_path, "r.parquet")
-    for position in range(0, len(whole), max(1, len(whole) // 60)):
+    for position in range(0, len(whole), max(1, len(whole) // 25)):
         data = bytearray(whole)
         data[position] ^= 0x10
         (tmp_path / "r.parquet").write_bytes(data)

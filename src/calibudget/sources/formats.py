@@ -1,6 +1,7 @@
 """How a row's fields become an example: the formats that people have, seen from the fields or named.
 
-Format and its fields (what `Record.original` then holds is always the row itself, untouched):
+`Record.original` always holds the row itself, before columns are mapped; in rows of Parquet and Arrow what JSON
+doesn't have takes the form in which docs/formats.md writes it. The formats and their fields:
 
 - `alpaca`: instruction (or prompt, question), input (joined by a line feed when not empty), output (or response,
   completion, answer), and a system message if a field `system` holds one;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
@@ -18,6 +19,7 @@ OnError = Literal["refuse", "skip"]
 #: A value that a row's field may be asked to have.
 Scalar = str | int | float | bool
 
+_HUB_NAME: Final = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?")
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "format": get_args(Format),
     "duplicates": get_args(Duplicates),
@@ -46,8 +48,8 @@ class SourceSpec:
         where: field to value or values; other rows are left out (and counted).
 
     Raises:
-        RecipeError: a field that names neither or both of path and hub, an unknown preset, format or word, or
-            a preset beside a format.
+        RecipeError: a field that names neither or both of path and hub, a hub name that is none, an unknown
+            preset, format or word, or a preset beside a format.
     """
 
     label: str
@@ -68,6 +70,8 @@ class SourceSpec:
     def __post_init__(self) -> None:
         if bool(self.path) == (self.hub is not None):
             raise RecipeError(f"source {self.label!r}: give either path or hub")
+        if self.hub is not None and not _HUB_NAME.fullmatch(self.hub):
+            raise RecipeError(f"source {self.label!r}: hub must be a name like owner/name, not {self.hub!r}")
         if self.hub is None and (self.subset or self.revision):
             raise RecipeError(f"source {self.label!r}: subset and revision belong to a hub data set")
         if self.preset is not None and self.format is not None:

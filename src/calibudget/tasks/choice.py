@@ -17,16 +17,17 @@ from functools import lru_cache
 from typing import Final
 
 _OPENER: Final = (
-    r"(?:\b(?:answer|option|choice|solution|ending|response|prediction|conclusion|label)[*_\"' ]*"
+    r"(?:\b(?:answer|option|choice|solution|ending|response|prediction|conclusion|label)[*_\"' ]{0,8}"
     r"(?:(?:is|are|was|(?:would|should|will|must) be)\b|[:=])"
-    r"|\b(?:choose|pick|select)(?=[\s:])|####|\\boxed *\{)"
+    r"|\b(?:choose|pick|select)(?=[\s:])|####|\\boxed ?\{)"
 )
-_DECORATION: Final = r"[\s:=*_\"'`(\[{$>]*"
+# Repetitions are bounded: degenerate responses are thousands of characters of one kind.
+_DECORATION: Final = r"[\s:=*_\"'`(\[{$>]{0,24}"
 _FILLER: Final = (
-    r"(?:(?:the|option|choice|answer|letter|number|most likely|probably|definitely|clearly|indeed)\b[\s:]*"
-    r"|\\(?:text|mathrm|textbf|mathbf) *\{\s*)*"
+    r"(?:(?:the|option|choice|answer|letter|number|most likely|probably|definitely|clearly|indeed)\b[\s:]{0,4}"
+    r"|\\(?:text|mathrm|textbf|mathbf) ?\{\s?){0,4}"
 )
-_CLOSING: Final = r"[\"'`*_)\]}$]*"
+_CLOSING: Final = r"[\"'`*_)\]}$]{0,8}"
 _NOT_NEGATED: Final = r"(?<!\bnot )(?<!n't )"
 _JOIN: Final = r"(?:/| or )"
 _NOT_JOINED: Final = r"(?<!/)(?<! or )"

@@ -8,6 +8,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import Final
+
+#: Seconds after which the worker ends itself, were its parent killed before it could; memory that it may take.
+_LIFE_LIMIT_S: Final = 120
+_MEMORY_LIMIT: Final = 4 * 2**30
 
 
 def judge(gold: str, predicted: str) -> bool:
@@ -26,17 +31,35 @@ def judge(gold: str, predicted: str) -> bool:
 
 def main() -> None:
     """Answer questions until the input ends."""
+    _limit_memory()
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # whatever a library prints must not be read as a verdict
     judge("1", "1")
     answers.write(b"ready\n")
     for line in sys.stdin.buffer:
+        _set_alarm(_LIFE_LIMIT_S)
         try:
             gold, predicted = json.loads(line)
             verdict = judge(gold, predicted)
         except Exception:  # an answer that breaks the parser is unparsable
             verdict = False
+        _set_alarm(0)
         answers.write(b"true\n" if verdict else b"false\n")
+
+
+def _limit_memory() -> None:
+    try:
+        import resource
+    except ImportError:  # not on this platform
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_LIMIT, _MEMORY_LIMIT))
+
+
+def _set_alarm(seconds: int) -> None:
+    import signal
+
+    if hasattr(signal, "alarm"):
+        signal.alarm(seconds)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ _SAME: Final = (
     ("\\lbrace", "\\{"),
     ("\\rbrace", "\\}"),
 )
+_FORMULA: Final = re.compile(r"\$([^$]+)\$")
 _SHORT_FRACTION: Final = re.compile(r"\\frac\s*(\d)\s*(\d)(?!\d)")
 
 
@@ -39,12 +40,22 @@ def parse_math(text: str) -> str | None:
     text = closed(text)
     for stated in stated_answers(text):
         answer = stated.strip().rstrip(".,;").strip("* ")
+        if answer and "boxed" not in text:
+            answer = _without_prose(answer)
         if answer:
             return answer.strip("$ ") or None
     bare = text.strip().rstrip(".").strip("$ ")
     if bare and "\n" not in bare and "boxed" not in bare and (len(bare.split()) == 1 or not holds_prose(bare)):
         return bare
     return parse_number(text)
+
+
+def _without_prose(answer: str) -> str:
+    """What a sentence gives after "the answer is": its formula if it sets one, its number, or its words."""
+    formula = _FORMULA.search(answer)
+    if formula is None and holds_prose(answer):
+        return parse_number(answer) or answer
+    return formula[1] if formula else answer
 
 
 def math_equal(gold: str, predicted: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 
 from calibudget.tasks.statements import closed, stated_answers
 
-_DIGITS: Final = r"(?:\d{1,3}(?:,\d{2,3})*,\d{3}(?!\d)|\d+)"
+_DIGITS: Final = r"(?:\d{1,3}(?:,\d{2,3}){0,20},\d{3}(?!\d)|\d+)"
 _NUMBER: Final = re.compile(
     rf"""
     (?P<sign>(?<![\w)\]}}%.])[-+]\s?)?
@@ -20,7 +20,7 @@ _NUMBER: Final = re.compile(
     (?P<inner>(?<=[$€£¥₹])[-+])?
     (?<![\w.\\^])
     (?:
-        (?P<whole>\d{{1,6}})?\s*\\[dtc]?frac\s*\{{\s*(?P<frac_top>-?\d+)\s*\}}\s*\{{\s*(?P<frac_bottom>\d+)\s*\}}
+        (?:(?P<whole>\d{{1,6}})\s?)?\\[dtc]?frac\s?\{{\s?(?P<frac_top>-?\d+)\s?\}}\s?\{{\s?(?P<frac_bottom>\d+)\s?\}}
       | (?P<mixed>\d{{1,6}})\ (?P<mixed_top>\d{{1,6}})/(?P<mixed_bottom>\d{{1,6}})(?![\d/])
       | (?P<decimal>{_DIGITS}(?:\.\d+)?|\.\d+)(?:e(?P<exponent>[+-]?\d{{1,3}})(?!\w))?
         (?:\s?/\s?(?P<bottom>\d+(?:\.\d+)?)(?![\d/]))?
@@ -85,8 +85,11 @@ def _first_value(stated: str) -> Fraction | None:
 
 
 def _last_value(text: str) -> Fraction | None:
-    values = [value for match in _NUMBER.finditer(text) if (value := _value(match)) is not None]
-    return values[-1] if values else None
+    for match in reversed(list(_NUMBER.finditer(text))):
+        value = _value(match)
+        if value is not None:
+            return value
+    return None
 
 
 def _value(match: re.Match[str]) -> Fraction | None:

@@ -15,11 +15,13 @@ from calibudget.tasks.text import balanced
 
 _OPENER: Final = re.compile(
     r"####"
-    r"|\banswer(?:\s+(?:to|for|of)\s+[^.?!\n]{1,80}?)?[*_\"' ]*(?:(?:is|are|(?:would|should|will|must) be)\b|[:=])",
+    r"|\banswer(?:\s+(?:to|for|of)\s+[^.?!\n]{1,80}?)?[*_\"' ]{0,8}(?:(?:is|are|(?:would|should|will|must) be)\b|[:=])",
     re.IGNORECASE,
 )
 _BOX: Final = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|(?P<bare>[A-Za-z0-9]))")
 _CLOSING_LINE: Final = re.compile(r"####[ \t]*[^\s#][^\n]*\n")
+#: How many statements of a form are looked at, the last ones: a degenerate response may hold thousands.
+_MOST: Final = 50
 _SENTENCE_END: Final = re.compile(r"\.(?=\s|\Z)|\n|\?")
 
 
@@ -43,10 +45,11 @@ def stated_answers(text: str) -> list[str]:
         return []
     question = text.find("?", min(starts))
     limit = len(text) if question < 0 else question
-    boxed = [_boxed(text, match) for match in boxes if match.start() < limit]
+    boxes, openers = ([match for match in found if match.start() < limit] for found in (boxes, openers))
+    boxed = [_boxed(text, match) for match in boxes[-_MOST:]]
     stated = [content for content in boxed if content is not None]
     if not stated:
-        stated = [_tail(text, match.end()) for match in openers if match.start() < limit]
+        stated = [_tail(text, match.end()) for match in openers[-_MOST:]]
     return [content for content in reversed(stated) if content]
 
 

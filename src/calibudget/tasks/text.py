@@ -54,7 +54,7 @@ _HEADING: Final = (
     r"|below is an instruction"
     r"|please (?:choose|answer|select|fill in) (?:the|a) "
 )
-_RUN_ON: Final = re.compile(rf"(?:{_SPECIAL})|(?<=\S)\s*\n\s*(?:{_HEADING})", re.IGNORECASE)
+_RUN_ON: Final = re.compile(rf"(?:{_SPECIAL})|(?<=\S)[^\S\n]*+\n\s*+(?:{_HEADING})", re.IGNORECASE)
 
 
 def plain(text: str) -> str:
