@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -13,8 +14,13 @@ _HEADER = "# Every value that this run used, defaults included.\n"
 
 
 def resolved_fields(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as plain JSON values, with the answers and rules that presets and defaults imply."""
+    """The recipe as plain JSON values, with the answers and rules that presets and defaults imply.
+
+    An absolute `data_dir` is left out: it says where data lies on one machine, and evidence must be the same on all.
+    """
     fields = recipe.model_dump(mode="json")
+    if Path(recipe.data_dir).is_absolute():
+        del fields["data_dir"]
     specs = {spec.label: spec for spec in recipe.source_specs()}
     fields["sources"] = {label: _implied(fields["sources"][label], spec) for label, spec in specs.items()}
     companion = recipe.companion_spec()
