@@ -70,7 +70,16 @@ from calibudget.store.canonical import canonical_json, loads_json, loads_object,
 from calibudget.store.journal import Journal
 from calibudget.store.lock import LOCK_NAME, directory_lock
 from calibudget.store.paths import check_labels, confined
-from calibudget.store.sums import SUMS_NAME, Difference, FileDigest, check_sums, file_digest, read_sums, write_sums
+from calibudget.store.sums import (
+    SUMS_NAME,
+    Difference,
+    FileDigest,
+    check_sums,
+    extend_sums,
+    file_digest,
+    read_sums,
+    write_sums,
+)
 
 __all__ = [
     "ALLOCATION_NAME",
@@ -109,6 +118,7 @@ __all__ = [
     "confined",
     "digest_selection",
     "directory_lock",
+    "extend_sums",
     "file_digest",
     "ids_sha256",
     "loads_json",

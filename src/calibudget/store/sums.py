@@ -84,15 +84,27 @@ def write_sums(directory: Path, names: Iterable[str]) -> None:
         ArtefactError: a file is missing or no regular file, or a name can't stand in the sums.
         InputError: a name leaves the directory.
     """
-    lines = []
-    for name in sorted(names):
-        digest = file_digest(confined(directory, name))
-        line = f"{name}\t{digest.bytes}\t{digest.sha256}"
-        if not _LINE.fullmatch(line):
-            raise ArtefactError(f"{name!r}: a name with a tab or a line end can't stand in {SUMS_NAME}")
-        lines.append(line)
-    if len(set(lines)) != len(lines):
+    listed = list(names)
+    if len(set(listed)) != len(listed):
         raise ArtefactError(f"{SUMS_NAME}: a file is named twice")
+    _write(directory, {name: file_digest(confined(directory, name)) for name in listed})
+
+
+def extend_sums(directory: Path, names: Iterable[str]) -> None:
+    """Bind further files of a directory, or new versions of bound ones; what is bound of the others stays as it is.
+
+    Raises:
+        ArtefactError: there are no readable sums yet, or as for `write_sums`.
+        InputError: a name leaves the directory.
+    """
+    _write(directory, read_sums(directory) | {name: file_digest(confined(directory, name)) for name in names})
+
+
+def _write(directory: Path, sums: Mapping[str, FileDigest]) -> None:
+    lines = [f"{name}\t{digest.bytes}\t{digest.sha256}" for name, digest in sorted(sums.items())]
+    for line in lines:
+        if not _LINE.fullmatch(line):
+            raise ArtefactError(f"{line!r}: a name with a tab or a line end can't stand in {SUMS_NAME}")
     write_atomic(directory / SUMS_NAME, "".join(f"{line}\n" for line in lines).encode("utf-8"))
 
 

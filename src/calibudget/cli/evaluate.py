@@ -1,0 +1,114 @@
+"""`calibudget evaluate`: benchmarks on a model, a run or several adapters; the table that a person reads."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from calibudget.cli.options import Json
+from calibudget.errors import InputError
+
+if TYPE_CHECKING:
+    from calibudget.evaluation import Evaluation
+
+
+def command(
+    target: Annotated[str, typer.Argument(metavar="RUN_DIR|MODEL", help="A run directory, or a model's name.")],
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(help="Tasks or groups (paper, commonsense, modern, code, all), panel-320, or name=file. [paper]"),
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the tasks' files lie; the hub without it.")] = None,
+    output_dir: Annotated[Path | None, typer.Option(help="Where the results go; a run's own directory.")] = None,
+    adapter: Annotated[list[Path] | None, typer.Option(help="An adapter of the model; may repeat.")] = None,
+    panel: Annotated[list[str] | None, typer.Option(help="A mean of your own: name=task,task; may repeat.")] = None,
+    train: Annotated[Path | None, typer.Option(help="Training set to look for prompts in; a run's own.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse prompts that the training set holds.")] = False,
+    likelihood: Annotated[bool, typer.Option("--likelihood", help="Choices by likelihood too, named apart.")] = False,
+    limit: Annotated[int | None, typer.Option(help="Only so many items a task, in keyed order.")] = None,
+    defer_code: Annotated[bool, typer.Option("--defer-code", help="Code texts now, verdicts by --rejudge.")] = False,
+    rejudge: Annotated[bool, typer.Option("--rejudge", help="Judge the texts in RUN_DIR anew, no model.")] = False,
+    template: Annotated[Literal["alpaca", "chat"] | None, typer.Option(help="Prompt template.")] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the model runs.")] = "auto",
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"], typer.Option(help="Precision of the model.")
+    ] = "auto",
+    batch_tokens: Annotated[int | None, typer.Option(help="Most tokens a batch.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished evaluation.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Evaluate a model, a run's adapter, or several adapters of one model on the benchmarks.
+
+    Generated code runs in bubblewrap only; where that is missing, code tasks are refused before anything starts.
+    """
+    from calibudget.cli.progress import progress_bar
+    from calibudget.pipeline.evaluate import Asking, evaluate
+    from calibudget.pipeline.evaluate import rejudge as judge_texts_again
+    from calibudget.pipeline.subjects import Engine
+
+    asking = Asking(
+        tasks=tuple(tasks or ("paper",)),
+        data_dir=data_dir,
+        limit=limit,
+        likelihood=likelihood,
+        panels=_named_panels(panel or ()),
+        train=train,
+        strict=strict,
+        defer_code=defer_code,
+    )
+    with progress_bar() as progress:
+        if rejudge:
+            found = {"": judge_texts_again(Path(target), asking, progress=progress)}
+        else:
+            found = evaluate(
+                target,
+                asking,
+                adapters=adapter or (),
+                output_dir=output_dir,
+                engine=Engine(template=template, device=device, dtype=dtype, batch_tokens=batch_tokens),
+                resume=resume,
+                progress=progress,
+            )
+    for name, evaluation in found.items():
+        _print(name, evaluation, as_json=as_json)
+
+
+def _named_panels(texts: list[str] | tuple[()]) -> dict[str, tuple[str, ...]]:
+    panels: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, equals, parts = text.partition("=")
+        if not name or not equals or name in panels:
+            raise InputError(f"--panel {text!r}: write name=task,task, each name once")
+        panels[name] = tuple(parts.split(","))
+    return panels
+
+
+def _print(name: str, evaluation: Evaluation, *, as_json: bool) -> None:
+    if as_json:
+        from calibudget.store import canonical_json
+
+        sys.stdout.write(canonical_json(evaluation.to_json()).decode("utf-8") + "\n")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("task", "items", "score %", "± se", "unparsable", "NLL", "in training", title=name or None)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for task, one in evaluation.tasks.items():
+        score = ("deferred", "") if one.score is None else _percents(one.score.score, one.score.standard_error)
+        nll = "" if one.mean_nll is None else f"{one.mean_nll:.3f}"
+        items, lost = sum(one.verdicts.values()), one.verdicts.get("unparsable", 0)
+        table.add_row(task, f"{items:,}", *score, f"{lost:,}", nll, f"{len(one.shared):,}" if one.shared else "")
+    table.add_section()
+    for panel, mean in evaluation.panel_scores.items():
+        if mean is not None:
+            table.add_row(panel, "", *_percents(mean.score, mean.standard_error), "", "", "")
+    Console().print(table)
+
+
+def _percents(score: float, standard_error: float) -> tuple[str, str]:
+    return f"{100 * score:.2f}", f"{100 * standard_error:.2f}"

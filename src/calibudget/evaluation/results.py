@@ -1,0 +1,190 @@
+"""`evaluation.json`: per-task scores and their panels, with everything that they were measured with."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from calibudget.errors import ArtefactError
+from calibudget.evaluation.aggregates import PANELS, Panels, PanelScore, TaskScore, aggregate
+from calibudget.evaluation.benchmarks import Benchmark
+from calibudget.evaluation.predictions import Prediction
+from calibudget.store import read_object
+from calibudget.store.artefacts.fields import Fields, open_artefact
+
+EVALUATION_NAME: Final = "evaluation.json"
+SCHEMA: Final = "calibudget.evaluation/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """One task's outcome.
+
+    Attributes:
+        score: items and right ones; None while verdicts are deferred.
+        verdicts: how many items got each verdict, by verdict in code-point order.
+        mean_nll: mean over items of the reference's NLL, nats a token; None where there is no reference.
+        shared: ids of items whose prompt the training set holds.
+        evidence: what the score depends on: files, ids, checker, scorer, subset.
+    """
+
+    score: TaskScore | None
+    verdicts: Mapping[str, int]
+    mean_nll: float | None
+    shared: tuple[str, ...]
+    evidence: Mapping[str, object]
+
+    def to_json(self) -> dict[str, Any]:
+        """Its part of `evaluation.json`."""
+        return {
+            "items": sum(self.verdicts.values()),
+            "right": self.score.right if self.score else None,
+            "score": self.score.score if self.score else None,
+            "standard_error": self.score.standard_error if self.score else None,
+            "verdicts": dict(self.verdicts),
+            "mean_nll": self.mean_nll,
+            "shared_with_training": list(self.shared),
+            **self.evidence,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """A model's (or adapter's) outcome on all tasks asked.
+
+    Attributes:
+        model: the model's identity, adapter included.
+        tasks: by name.
+        panels: what each declared panel is the mean of.
+        training_set: file and number of prompts that overlap was looked for in, or None.
+        versions: of the libraries that took part.
+    """
+
+    model: Mapping[str, object]
+    tasks: Mapping[str, TaskResult]
+    panels: Panels
+    training_set: Mapping[str, object] | None
+    versions: Mapping[str, str]
+
+    @property
+    def panel_scores(self) -> dict[str, PanelScore | None]:
+        """Every declared panel; None where one of its tasks has no score."""
+        return aggregate({name: one.score for name, one in self.tasks.items() if one.score is not None}, self.panels)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of `evaluation.json`."""
+        scores = self.panel_scores
+        panels = {
+            name: {
+                "of": list(parts),
+                "score": one.score if (one := scores[name]) else None,
+                "standard_error": one.standard_error if one else None,
+            }
+            for name, parts in self.panels.items()
+        }
+        return {
+            "schema": SCHEMA,
+            "model": dict(self.model),
+            "tasks": {name: self.tasks[name].to_json() for name in sorted(self.tasks)},
+            "panels": panels,
+            "training_set": None if self.training_set is None else dict(self.training_set),
+            "versions": dict(self.versions),
+        }
+
+
+def task_result(
+    benchmark: Benchmark,
+    predictions: Sequence[Prediction],
+    *,
+    shared: Iterable[str] = (),
+    subset: str | None = None,
+    checked_by: Mapping[str, object],
+    scored_by: Mapping[str, object] | None,
+) -> TaskResult:
+    """Sum up one task.
+
+    Args:
+        benchmark: the items.
+        predictions: one an item.
+        shared: ids of items whose prompt the training set holds.
+        subset: which of the task's items were asked, None for all.
+        checked_by: what judged, as `Judge.describe` says.
+        scored_by: what wrote the texts, as the scorer describes itself, model left out; None if not known.
+    """
+    verdicts = Counter(one.verdict for one in predictions)
+    right = verdicts["right"]
+    nlls = [one.nll for one in predictions if one.nll is not None]
+    return TaskResult(
+        score=None if verdicts["deferred"] else TaskScore(items=len(predictions), right=right),
+        verdicts={verdict: verdicts[verdict] for verdict in sorted(verdicts)},
+        mean_nll=math.fsum(nlls) / len(nlls) if nlls else None,
+        shared=tuple(shared),
+        evidence={
+            "subset": subset,
+            "items_sha256": benchmark.items_sha256,
+            "left_out": benchmark.left_out,
+            "files": [{"name": file.name, "bytes": file.bytes, "sha256": file.sha256} for file in benchmark.files],
+            "checker": dict(checked_by),
+            "scorer": None if scored_by is None else {k: v for k, v in scored_by.items() if k != "model"},
+        },
+    )
+
+
+def declared_panels(own: Mapping[str, Sequence[str]] | None) -> dict[str, tuple[str, ...]]:
+    """The paper's panels and the user's own, which may replace one of them."""
+    return {**PANELS, **{name: tuple(parts) for name, parts in (own or {}).items()}}
+
+
+def read_evaluation(path: Path) -> Evaluation:
+    """Read `evaluation.json`.
+
+    Raises:
+        ArtefactError: the file is missing, of another schema, or a field isn't what it should be; it is named.
+    """
+    document = read_object(path)
+    root = open_artefact(document, path.name, SCHEMA)
+    evaluation = Evaluation(
+        model=root.mapping("model"),
+        tasks={name: _parse_task(row) for name, row in root.by_label("tasks").items()},
+        panels={name: _parse_panel(row) for name, row in root.by_label("panels").items()},
+        training_set=root.nullable("training_set", root.mapping),
+        versions=root.texts_by_name("versions"),
+    )
+    root.finish()
+    if evaluation.to_json() != document:
+        raise ArtefactError(f"{path.name}: its scores or panels aren't those of its items and right answers")
+    return evaluation
+
+
+def _parse_panel(row: Fields) -> tuple[str, ...]:
+    parts = tuple(map(str, row.array("of")))
+    for name in ("score", "standard_error"):
+        row.nullable(name, row.number)
+    row.finish()
+    return parts
+
+
+def _parse_task(row: Fields) -> TaskResult:
+    items, right = row.integer("items"), row.nullable("right", row.integer)
+    for name in ("score", "standard_error"):
+        row.nullable(name, row.number)
+    result = TaskResult(
+        score=None if right is None else TaskScore(items=items, right=right),
+        verdicts=row.integers_by_label("verdicts"),
+        mean_nll=row.nullable("mean_nll", row.number),
+        shared=tuple(map(str, row.array("shared_with_training"))),
+        evidence={
+            "subset": row.nullable("subset", row.text),
+            "items_sha256": row.digest("items_sha256"),
+            "left_out": row.integer("left_out"),
+            "files": row.array("files"),
+            "checker": row.mapping("checker"),
+            "scorer": row.nullable("scorer", row.mapping),
+        },
+    )
+    row.finish()
+    return result

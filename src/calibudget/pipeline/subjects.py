@@ -1,0 +1,133 @@
+"""What `calibudget evaluate` is pointed at: a model, a run, or several adapters of one base."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from calibudget.errors import InputError
+from calibudget.evaluation.adapters import adapted
+from calibudget.evaluation.engine import MakeScorer
+from calibudget.pipeline.rundir import RECIPE_NAME
+from calibudget.recipe import load_recipe
+from calibudget.scoring import FakeScorer, Scorer
+from calibudget.store import TRAIN_JSONL_NAME, TRAIN_PARQUET_NAME, check_labels
+
+if TYPE_CHECKING:
+    from calibudget.lm import LanguageModel
+
+Template = Literal["alpaca", "chat"]
+
+#: Folder of a run's trained adapter.
+ADAPTER_NAME: Final = "adapter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """How texts are generated; see `LocalScorer` and `load_model`. No template means the run's own, else alpaca."""
+
+    template: Template | None = None
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    batch_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is evaluated.
+
+    Attributes:
+        model: name of the base model.
+        adapters: directories of adapters by name; None is the base itself.
+        output: where results go; with several adapters, where each has a folder.
+        train: the run's training set, None where there is no run.
+        template: how prompts are put.
+        is_fake: whether the run's scores are those of the fake scorer, whose texts are its own too.
+    """
+
+    model: str
+    adapters: Mapping[str, Path | None]
+    output: Path
+    train: Path | None = None
+    template: Template = "alpaca"
+    is_fake: bool = False
+
+
+class Scored(NamedTuple):
+    """One adapter's name ("" where there is only one), the scorers of the model under it, and its identity."""
+
+    name: str
+    make_scorer: MakeScorer
+    model: Mapping[str, object]
+
+
+def find_subject(target: str | Path, adapters: Sequence[Path], output_dir: Path | None) -> Subject:
+    """What a target stands for: a run directory by its recipe, anything else by its name as a model.
+
+    Raises:
+        InputError: a model without an output directory, or adapters of one name.
+        RecipeError: the run's recipe can't be read.
+    """
+    directory = Path(target)
+    named: dict[str, Path | None] = _named(adapters)
+    if not (directory / RECIPE_NAME).is_file():
+        if output_dir is None:
+            raise InputError(f"{target}: is no run directory, so name where the results go (--output-dir)")
+        return Subject(model=str(target), adapters=named or {"": None}, output=output_dir)
+    recipe = load_recipe(directory / RECIPE_NAME)
+    own = directory / ADAPTER_NAME
+    trains = [directory / name for name in (TRAIN_JSONL_NAME, TRAIN_PARQUET_NAME)]
+    return Subject(
+        model=recipe.model or "",
+        adapters=named or {"": own if own.is_dir() else None},
+        output=output_dir or directory,
+        train=next((path for path in trains if path.exists()), None),
+        template=recipe.template,
+        is_fake=recipe.engine == "fake",
+    )
+
+
+def _named(adapters: Sequence[Path]) -> dict[str, Path | None]:
+    """Adapters by the name of their folder, or of the run that it lies in; one alone needs no name."""
+    if len(adapters) == 1:
+        return {"": adapters[0]}
+    names = [path.absolute().parent.name if path.name == ADAPTER_NAME else path.name for path in adapters]
+    check_labels(names)
+    return dict(zip(names, adapters, strict=True))
+
+
+def scorers_of(subject: Subject, engine: Engine) -> Iterator[Scored]:
+    """The scorers of each adapter in turn, the base model loaded once.
+
+    Raises:
+        ScoringError, DependencyError: the model or an adapter can't be loaded.
+    """
+    if subject.is_fake:
+        for name in subject.adapters:
+            yield Scored(name, _fake, {"name": "fake"})
+        return
+    from calibudget.lm import load_model
+
+    base = load_model(subject.model, device=engine.device, dtype=engine.dtype)
+    for name, adapter in subject.adapters.items():
+        with adapted(base, adapter) as model:
+            yield Scored(
+                name, partial(_local, model, engine.template or subject.template, engine.batch_tokens), model.identity
+            )
+
+
+def _fake(_max_new_tokens: int, *, early_end: bool) -> Scorer:  # noqa: ARG001 - its texts are as long as they are
+    return FakeScorer()
+
+
+def _local(
+    model: LanguageModel, template: Template, batch_tokens: int | None, max_new_tokens: int, *, early_end: bool
+) -> Scorer:
+    from calibudget.scoring import LocalScorer
+
+    return LocalScorer(
+        model, template=template, batch_tokens=batch_tokens, max_new_tokens=max_new_tokens, early_end=early_end
+    )
