@@ -9,7 +9,7 @@ from calibudget.training.adapter import add_adapter
 from calibudget.training.learner import Learner
 
 
-def rows_of(count, *, companion=0):
+def make_rows(count, *, companion=0):
     """Rows of a train set, two sources and a companion, of many lengths."""
     rows = [
         {
@@ -22,16 +22,37 @@ def rows_of(count, *, companion=0):
         }
         for i in range(count)
     ]
-    rest = rows_of(companion) if companion else []
+    rest = make_rows(companion) if companion else []
     return rows + [row | {"source": "companion", "role": "companion"} for row in rest]
 
 
-def example_of(length, prompt_length, *, source="apples", number=0, role="source"):
+def make_example(length, prompt_length, *, source="apples", number=0, role="source"):
     """An example of exact lengths, its ids running through the vocabulary."""
     ids = (np.arange(length, dtype=np.int32) * 7 + 3 + number * 11) % 300 + 3
     return TrainingExample(
         source=source, record_id=f"{number:04d}", role=role, ids=ids.astype(np.int32), prompt_length=prompt_length
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread():
+    """Tiny tensors lose time on several threads, most of all on a busy machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def rows_of():
+    return make_rows
+
+
+@pytest.fixture(scope="session")
+def example_of():
+    return make_example
 
 
 @pytest.fixture
@@ -46,7 +67,7 @@ def encoder(tokenizer_with):
 
 @pytest.fixture(scope="session")
 def examples(encoder):
-    return encode_examples(rows_of(22, companion=5), encoder, max_length=256, too_long="refuse")
+    return encode_examples(make_rows(22, companion=5), encoder, max_length=256, too_long="refuse")
 
 
 @pytest.fixture

@@ -103,8 +103,10 @@ def save_adapter(model: PeftModel, directory: Path) -> None:
     """
     from safetensors.torch import save_file
 
-    weights = {name: value.detach().cpu().contiguous() for name, value in get_peft_model_state_dict(model).items()}
-    save_file(dict(sorted(weights.items())), directory / WEIGHTS_NAME, metadata={"format": "pt"})
+    # embeddings are never trained, and peft would ask the hub whether they were
+    state = get_peft_model_state_dict(model, save_embedding_layers=False)
+    weights = {name: value.detach().cpu().contiguous() for name, value in sorted(state.items())}
+    save_file(weights, directory / WEIGHTS_NAME, metadata={"format": "pt"})
     fields = model.peft_config[_ADAPTER].to_dict() | {"inference_mode": True}
     plain = {name: sorted(value) if isinstance(value, set) else value for name, value in fields.items()}
     (directory / CONFIG_NAME).write_text(json.dumps(plain, indent=2, sort_keys=True) + "\n", encoding="utf-8")

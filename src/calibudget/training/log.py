@@ -32,14 +32,18 @@ class TrainingLog:
         Raises:
             ArtefactError: it holds fewer, or can't be read or written.
         """
-        last_loss = math.nan
         try:
             handle = path.open("r+b" if path.exists() else "x+b")
+        except OSError as error:
+            raise ArtefactError(f"{path}: can't be opened: {error.strerror or error}") from error
+        last_loss = math.nan
+        try:
             for step in range(1, steps + 1):
                 last_loss = _loss(handle.readline(), step, path)
             handle.truncate()
-        except OSError as error:
-            raise ArtefactError(f"{path}: can't be opened: {error.strerror or error}") from error
+        except BaseException:
+            handle.close()
+            raise
         return cls(handle, last_loss)
 
     def write(self, entry: Mapping[str, object]) -> None:

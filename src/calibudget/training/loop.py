@@ -193,7 +193,7 @@ class _Run:
         while self._done < len(self._steps):
             taken = self._take(self._steps[self._done])
             # the step before is looked at only now, so that the device always has work
-            wants_stop = pending is not None and self._settle(pending)
+            wants_stop = (pending is not None and self._settle(pending)) or self._stops_alone
             pending = taken
             self._done += 1
             if wants_stop or self._done % self._job.execution.checkpoint_every == 0:
@@ -208,6 +208,11 @@ class _Run:
             self._settle(pending)
         self._save()
         return self._conclude()
+
+    @property
+    def _stops_alone(self) -> bool:
+        """Whether to stop at once, without asking the other processes."""
+        return self._stop.is_made and self._devices.count == 1
 
     def close(self) -> None:
         """Close what is open, whatever happened."""

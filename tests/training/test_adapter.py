@@ -1,0 +1,115 @@
+import json
+
+import pytest
+import torch
+
+from calibudget.errors import TrainingError
+from calibudget.training import TrainingConfig
+from calibudget.training.adapter import FactorLinear, add_adapter, save_adapter, use_input_precision
+from calibudget.training.targets import PROJECTIONS, linear_names, target_modules
+
+CONFIG = TrainingConfig(rank=4, scaling=8.0)
+
+
+def factors_of(model):
+    return {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+
+
+def test_the_update_is_scaled_by_s_over_r(model_of):
+    """Paper 2.4: delta W = s/r B A; with the defaults it is B A itself."""
+    assert TrainingConfig().scaling / TrainingConfig().rank == 1.0
+    model = add_adapter(model_of(), CONFIG, "tiny")
+    layer = model.get_base_model().model.layers[0].mlp.up_proj
+    assert layer.scaling["default"] == 2.0
+    layer.lora_B["default"].weight.data.normal_()
+    x = torch.randn(3, 64)
+    delta = 2.0 * layer.lora_B["default"].weight @ layer.lora_A["default"].weight
+    torch.testing.assert_close(layer(x), x @ (layer.base_layer.weight + delta).T)
+
+
+def test_factors_start_from_the_seed_alone(model_of):
+    torch.manual_seed(1)
+    one = factors_of(add_adapter(model_of(), CONFIG, "tiny"))
+    torch.manual_seed(2)
+    again = factors_of(add_adapter(model_of(), CONFIG, "tiny"))
+    other = factors_of(add_adapter(model_of(), TrainingConfig(rank=4, scaling=8.0, seed=43), "tiny"))
+    assert all(torch.equal(one[name], again[name]) for name in one)
+    for name, value in one.items():
+        if ".lora_B." in name:
+            assert not value.any()
+        else:
+            assert not torch.equal(value, other[name])
+            assert value.abs().max() <= 1 / value.shape[1] ** 0.5
+            assert value.std() == pytest.approx((1 / value.shape[1] / 3) ** 0.5, rel=0.2)
+    starts = [value for name, value in one.items() if ".lora_A." in name and value.shape == (4, 64)]
+    assert all(not torch.equal(starts[0], start) for start in starts[1:])
+
+
+def test_layers_compute_as_pefts_own(model_of):
+    own = add_adapter(model_of(), CONFIG, "tiny")
+    for parameter in factors_of(own):
+        own.get_parameter(parameter).data.normal_(std=0.1, generator=torch.Generator().manual_seed(3))
+    ids = torch.arange(20)[None]
+    before = own(input_ids=ids).logits
+    use_input_precision(own)
+    assert sum(isinstance(module, FactorLinear) for module in own.modules()) == 14
+    torch.testing.assert_close(own(input_ids=ids).logits, before)
+    with own.disable_adapter():
+        plain = own(input_ids=ids).logits
+    torch.testing.assert_close(plain, model_of()(input_ids=ids).logits)
+
+
+def test_factors_stay_float32_under_a_bfloat16_model(model_of):
+    model = add_adapter(model_of().to(torch.bfloat16), CONFIG, "tiny")
+    use_input_precision(model)
+    layer = model.get_base_model().model.layers[0].mlp.up_proj
+    output = layer(torch.randn(3, 64, dtype=torch.bfloat16))
+    assert output.dtype == torch.bfloat16
+    output.sum().backward()
+    assert {p.dtype for p in factors_of(model).values()} == {torch.float32}
+    assert layer.lora_B["default"].weight.grad.dtype == torch.float32
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
+def test_the_saved_adapter_is_pefts(model_of, tmp_path):
+    from peft import PeftModel
+
+    model = add_adapter(model_of(), CONFIG, "tiny")
+    for name in factors_of(model):
+        model.get_parameter(name).data.normal_(std=0.1)
+    save_adapter(model, tmp_path)
+    loaded = PeftModel.from_pretrained(model_of(), str(tmp_path))
+    ids = torch.arange(20)[None]
+    torch.testing.assert_close(loaded(input_ids=ids).logits, model(input_ids=ids).logits)
+    settings = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert settings["target_modules"] == sorted(PROJECTIONS["llama"])
+    assert (settings["r"], settings["lora_alpha"], settings["base_model_name_or_path"]) == (4, 8, "tiny")
+    first = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    save_adapter(model, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
+
+
+def test_transposed_layers_take_factors_too(model_of):
+    model = model_of("gpt2", n_embd=64, n_layer=1, n_head=4, n_positions=128)
+    adapted = add_adapter(model, CONFIG, "tiny")
+    use_input_precision(adapted)
+    loss = adapted(input_ids=torch.arange(9)[None]).logits.float().square().mean()
+    loss.backward()
+    assert any(p.grad is not None for p in adapted.parameters() if p.requires_grad)
+
+
+def test_projections_are_known_by_family(model_of):
+    assert target_modules(model_of()) == tuple(sorted(PROJECTIONS["llama"]))
+    assert "lm_head" not in linear_names(model_of())
+
+
+def test_unknown_layers_and_families_are_refused(model_of):
+    with pytest.raises(TrainingError, match=r"no linear layer 'q_porj'; it has down_proj, gate_proj"):
+        target_modules(model_of(), ("q_porj",))
+    with pytest.raises(TrainingError, match="no linear layer 'lm_head'"):
+        target_modules(model_of(), ("lm_head",))
+    model = model_of()
+    model.config.model_type = "novel"
+    with pytest.raises(TrainingError, match="family 'novel'"):
+        target_modules(model)
+    assert target_modules(model, ("q_proj", "v_proj", "q_proj")) == ("q_proj", "v_proj")

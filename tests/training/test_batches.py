@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+import torch
+
+from calibudget.training.batches import NO_LABEL, fixed_sequences, packed_batch, padded_batch
+
+
+@pytest.fixture(scope="module")
+def three(example_of):
+    return [example_of(11, 4), example_of(101, 90, number=1), example_of(30, 1, number=2)]
+
+
+def taught(batch):
+    """(id before, label) of every label, in order."""
+    flat = batch.input_ids.flatten()
+    pairs = zip(flat[batch.label_rows].tolist(), batch.labels.tolist(), strict=True)
+    return [pair for pair in pairs if pair[1] != NO_LABEL]
+
+
+def wanted(examples):
+    return [
+        (int(example.ids[i - 1]), int(example.ids[i]))
+        for example in examples
+        for i in range(example.prompt_length, example.length)
+    ]
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_packs_teach_every_response_token_from_the_one_before(three, fixed):
+    batch = packed_batch(three, longest=128, sequences=9 if fixed else None)
+    assert taught(batch) == wanted(three)
+    assert batch.attention_mask is None
+
+
+def test_rows_teach_every_response_token_from_the_one_before(three):
+    batch = padded_batch(three)
+    assert taught(batch) == wanted(three)
+    assert batch.input_ids.shape == (3, 101)
+    assert batch.attention_mask.sum(dim=1).tolist() == [11, 101, 30]
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_filling_is_cut_into_sequences_of_its_own(three, fixed):
+    """A row beyond the longest sequence would be left unwritten by the kernel, and NaN there spoils gradients."""
+    batch = packed_batch(three, longest=16, sequences=40 if fixed else None)
+    width = batch.input_ids.shape[1]
+    starts = batch.starts.tolist()
+    assert width % 128 == 0
+    assert starts[:4] == [0, 11, 112, 142]
+    assert starts[-1] == width
+    lengths = np.diff(starts)
+    assert (lengths[3:] <= 16).all()
+    assert len(starts) == (41 if fixed else len(starts))
+    positions = batch.position_ids[0]
+    assert all(positions[start] == 0 for start, length in zip(starts, lengths, strict=False) if length)
+
+
+def test_shapes_repeat_for_graphs(example_of):
+    sequences = fixed_sequences(32, 10_240, 1024)
+    keys = {
+        packed_batch(
+            [example_of(int(length), int(length) // 2, number=i) for i, length in enumerate(lengths)],
+            longest=1024,
+            sequences=sequences,
+        ).shape_key
+        for lengths in np.random.default_rng(0).integers(40, 300, size=(60, 32))
+    }
+    assert len(keys) <= 8
+
+
+def test_no_label_is_told_by_the_padding_id(three, example_of):
+    """The tokenizer's padding token may be its end token; the last end label stays (huggingface/trl #976)."""
+    example = example_of(6, 3)
+    example.ids[-1] = 0  # the filler's own id as the end token
+    for batch in (padded_batch([example, three[1]]), packed_batch([example], longest=64)):
+        assert batch.labels[:3].tolist() == example.ids[3:].tolist()
+
+
+def test_moving_to_the_cpu_changes_nothing(three):
+    batch = packed_batch(three, longest=128)
+    assert torch.equal(batch.to(torch.device("cpu")).input_ids, batch.input_ids)

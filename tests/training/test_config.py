@@ -1,0 +1,66 @@
+import math
+
+import pytest
+
+from calibudget.errors import TrainingError
+from calibudget.training import Execution, TrainingConfig, parse_options
+
+
+def test_the_defaults_are_the_papers():
+    """Paper 3.1: rank 128, scaling 128, no dropout, 2e-5 with ratio 8, three epochs of 32, 1,024 tokens, cosine, 3%."""
+    config = TrainingConfig()
+    assert (config.rank, config.scaling, config.dropout, config.weight_decay) == (128, 128.0, 0.0, 0.0)
+    assert (config.epochs, config.batch_size, config.max_length) == (3, 32, 1024)
+    assert (config.schedule, config.warmup_fraction) == ("cosine", 0.03)
+    a, b = config.factor_rates(config.learning_rate)
+    assert a == pytest.approx(2e-5 / math.sqrt(8))
+    assert b == pytest.approx(2e-5 * math.sqrt(8))
+    assert math.sqrt(a * b) == pytest.approx(2e-5)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rank", 0),
+        ("rank", True),
+        ("rank", 2.0),
+        ("learning_rate", 0.0),
+        ("learning_rate", math.nan),
+        ("learning_rate_ratio", -8.0),
+        ("warmup_fraction", 1.0),
+        ("dropout", 1.0),
+        ("weight_decay", -0.1),
+        ("max_grad_norm", 0.0),
+        ("epochs", 0),
+        ("schedule", "cosin"),
+        ("too_long", "drop"),
+        ("target_modules", ()),
+        ("recovery_steps", -1),
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(field, value):
+    with pytest.raises(TrainingError, match=field):
+        TrainingConfig(**{field: value})
+
+
+def test_plain_values_become_options():
+    config = parse_options(TrainingConfig, {"rank": 8, "learning_rate": 1, "target_modules": ["q_proj"]})
+    assert config == TrainingConfig(rank=8, learning_rate=1.0, target_modules=("q_proj",))
+    assert parse_options(Execution, {"deterministic": True}).deterministic
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rnak": 8}, "rnak"),
+        ({"rank": "8"}, "rank"),
+        ({"rank": 8.5}, "rank"),
+        ({"rank": -1}, "rank: must be at least 1"),
+        ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"report_to": ["wandbb"]}, "report_to"),
+    ],
+)
+def test_other_plain_values_are_refused_by_name(fields, message):
+    kind = Execution if "report_to" in fields else TrainingConfig
+    with pytest.raises(TrainingError, match=message):
+        parse_options(kind, fields)

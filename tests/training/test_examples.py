@@ -1,0 +1,80 @@
+import pytest
+
+from calibudget.errors import ScoringError, TrainingError
+from calibudget.lm import Encoder
+from calibudget.training import encode_examples
+from calibudget.training.examples import check_vocabulary
+
+
+def encode(encoder, rows, **options):
+    return encode_examples(rows, encoder, **({"max_length": 256, "too_long": "refuse"} | options))
+
+
+def test_examples_are_the_encoders_own_ids(encoder, record_of):
+    record = record_of(number=3)
+    row = {
+        "source": record.source,
+        "record_id": record.record_id,
+        "role": "source",
+        "prompt": record.prompt[0].content,
+        "completion": record.completion,
+        "original": {},
+    }
+    example = encode(encoder, [row])[0]
+    encoded = encoder.encode(record)
+    assert tuple(example.ids) == encoded.prompt_ids + encoded.response_ids
+    assert example.prompt_length == len(encoded.prompt_ids)
+    assert example.response_length == len(encoded.response_ids)
+    assert example.ids[-1] == encoder.end_id
+
+
+def test_messages_give_the_same_ids_as_prompt_and_completion(encoder, rows_of):
+    row = rows_of(1)[0]
+    turns = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["completion"]}]
+    chat = {key: row[key] for key in ("source", "record_id", "role", "original")} | {"messages": turns}
+    assert list(encode(encoder, [chat])[0].ids) == list(encode(encoder, [row])[0].ids)
+
+
+@pytest.mark.parametrize("pad", [None, "<|im_end|>"])
+def test_a_tokenizer_without_padding_or_with_it_as_the_end_keeps_the_end(tokenizer_with, pad, rows_of):
+    encoder = Encoder("alpaca", tokenizer_with(pad=pad))
+    assert all(example.ids[-1] == encoder.end_id for example in encode(encoder, rows_of(3)))
+
+
+def test_long_rows_are_refused_by_name_or_cut_in_the_prompts_middle(encoder, rows_of):
+    row = rows_of(1)[0] | {"prompt": " ".join(str(i) for i in range(200))}
+    whole = encode(encoder, [row], max_length=4096)[0]
+    with pytest.raises(TrainingError, match=r"apples/id-0000.*too_long: cut"):
+        encode(encoder, [row])
+    cut = encode(encoder, [row], too_long="cut")[0]
+    assert cut.length == 256
+    assert cut.response_length == whole.response_length
+    assert list(cut.ids[:60]) == list(whole.ids[:60])
+    assert list(cut.ids[-100:]) == list(whole.ids[-100:])
+
+
+def test_a_response_that_leaves_no_room_is_refused_even_when_cutting(encoder, rows_of):
+    row = rows_of(1)[0] | {"completion": "the correct answer is answer1 " * 60}
+    with pytest.raises(TrainingError, match=r"id-0000.*too little"):
+        encode(encoder, [row], too_long="cut")
+
+
+def test_no_rows_and_rows_given_twice_are_refused(encoder, rows_of):
+    with pytest.raises(TrainingError, match="empty"):
+        encode(encoder, [])
+    with pytest.raises(TrainingError, match="apples/id-0000: stands twice"):
+        encode(encoder, [*rows_of(2), *rows_of(1)])
+
+
+def test_a_row_without_response_or_answer_is_refused(encoder, rows_of):
+    with pytest.raises(ScoringError, match="response is empty"):
+        encode(encoder, [rows_of(1)[0] | {"completion": "  "}])
+    row = {"source": "a", "record_id": "b", "role": "source", "messages": [{"role": "user", "content": "?"}]}
+    with pytest.raises(TrainingError, match="assistant"):
+        encode(encoder, [row])
+
+
+def test_ids_beyond_the_embedding_are_refused(examples, language_model, model_of):
+    check_vocabulary(examples, language_model.model)
+    with pytest.raises(TrainingError, match="don't belong together"):
+        check_vocabulary(examples, model_of(vocab_size=100))

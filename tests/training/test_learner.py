@@ -1,0 +1,177 @@
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812
+
+from calibudget.errors import TrainingError
+from calibudget.training import Execution, TrainingConfig
+from calibudget.training.learner import Learner, agrees_packed
+
+PACKED = Execution(device="cpu", batch_tokens=4096, pack=True)
+PADDED = Execution(device="cpu", batch_tokens=4096, pack=False)
+
+
+def gradients_of(learner, examples, members=None):
+    members = range(len(examples)) if members is None else members
+    tokens = sum(examples[i].response_length for i in members)
+    loss = learner.gradients(learner.batches(examples, members), tokens)
+    named = learner.model.named_parameters()
+    return loss.item(), {name: p.grad.clone() for name, p in named if p.requires_grad}
+
+
+def reference_gradients(reference, examples):
+    """One example at a time, unpadded, float32, transformers' own logits: the plain meaning of the loss."""
+    tokens = sum(example.response_length for example in examples)
+    total = 0.0
+    for example in examples:
+        ids = torch.from_numpy(example.ids.astype("int64"))[None]
+        logits = reference(input_ids=ids, use_cache=False).logits[0, example.prompt_length - 1 : -1]
+        loss = F.cross_entropy(logits, ids[0, example.prompt_length :], reduction="sum") / tokens
+        loss.backward()
+        total += loss.item()
+    return total, {name: p.grad for name, p in reference.named_parameters() if p.requires_grad}
+
+
+def assert_close(one, other, tolerance=1e-5):
+    assert one.keys() == other.keys()
+    for name in one:
+        scale = other[name].norm()
+        assert scale > 0
+        assert (one[name] - other[name]).norm() <= tolerance * scale, name
+
+
+@pytest.mark.parametrize("execution", [PACKED, PADDED], ids=["packed", "padded"])
+def test_gradients_are_those_of_the_plain_reference(learner_of, reference_of, examples, execution):
+    learner = learner_of(execution=execution)
+    assert learner.packs_sequences is execution.pack
+    reference = reference_of(learner, TrainingConfig(rank=4, scaling=8.0))
+    loss, found = gradients_of(learner, examples)
+    expected_loss, expected = reference_gradients(reference, examples)
+    assert loss == pytest.approx(expected_loss, rel=1e-6)
+    assert_close(found, expected)
+
+
+@pytest.mark.parametrize("pack", [True, False], ids=["packed", "padded"])
+def test_accumulation_changes_nothing(learner_of, example_of, pack):
+    """Rows of 11 and 101 tokens, both at once against one at a time (huggingface/transformers #24725)."""
+    pair = [example_of(11, 4), example_of(101, 90, number=1)]
+    together, apart = (
+        learner_of(execution=Execution(device="cpu", pack=pack, batch_tokens=tokens), max_length=101)
+        for tokens in (256, 101)
+    )
+    assert [len(learner.batches(pair, [0, 1])) for learner in (together, apart)] == [1, 2]
+    one, other = gradients_of(together, pair), gradients_of(apart, pair)
+    assert one[0] == pytest.approx(other[0], rel=1e-6)
+    assert_close(one[1], other[1])
+
+
+def test_gradients_are_set_anew_for_each_step(learner_of, examples):
+    learner = learner_of()
+    first = gradients_of(learner, examples, [0, 1])
+    gradients_of(learner, examples, [2, 3])
+    assert_close(gradients_of(learner, examples, [0, 1])[1], first[1], 1e-6)
+
+
+def test_a_share_without_examples_has_no_gradient(learner_of, examples):
+    learner = learner_of()
+    assert learner.gradients(learner.batches(examples, []), 10).item() == 0.0
+    assert all(factor.gradient.norm() == 0 for factor in learner.factors)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_the_update_is_loraplus_by_hand(learner_of, examples, decay):
+    """First step of AdamW: p - rate * (decay * p + g / (|g| + eps)), with A and B at their own rates.
+
+    Both factors carry the decay (axolotl-ai-cloud/axolotl #4010).
+    """
+    learner = learner_of(weight_decay=decay, max_grad_norm=None)
+    rates = TrainingConfig(learning_rate=1e-3).factor_rates(1e-3)
+    assert rates == pytest.approx((1e-3 / 8**0.5, 1e-3 * 8**0.5))
+    _, gradients = gradients_of(learner, examples)
+    before = {name: p.detach().clone() for name, p in learner.model.named_parameters() if p.requires_grad}
+    learner.update(rates)
+    for name, parameter in learner.model.named_parameters():
+        if parameter.requires_grad:
+            rate = rates[0] if ".lora_A." in name else rates[1]
+            old, gradient = before[name].double(), gradients[name].double()
+            expected = old * (1 - rate * decay) - rate * gradient / (gradient.abs() + 1e-8)
+            torch.testing.assert_close(parameter.double(), expected, atol=1e-7, rtol=1e-5)
+
+
+def test_large_gradients_are_scaled_to_the_norm_asked(learner_of, examples):
+    learner = learner_of(max_grad_norm=0.01)
+    gradients_of(learner, examples)
+    before = [factor.gradient.clone() for factor in learner.factors]
+    norm = learner.update((0.0, 0.0))
+    assert norm == pytest.approx(torch.cat(before).norm().item(), rel=1e-5)
+    assert torch.cat([factor.gradient for factor in learner.factors]).norm() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_learner_goes_on_from_its_tensors(learner_of, examples):
+    one = learner_of()
+    for _ in range(3):
+        gradients_of(one, examples)
+        one.update((1e-3, 1e-2))
+    other = learner_of(trained=False)
+    other.load({name: value.clone() for name, value in one.tensors().items()}, 3)
+    for learner in (one, other):
+        gradients_of(learner, examples)
+        learner.update((1e-3, 1e-2))
+    for name, value in one.tensors().items():
+        assert torch.equal(value, other.tensors()[name]), name
+
+
+def test_tensors_of_another_shape_are_refused(learner_of):
+    with pytest.raises(TrainingError, match=r"A\.values"):
+        learner_of().load(learner_of(rank=2).tensors(), 1)
+
+
+def test_checkpointing_and_compiling_change_nothing(learner_of, examples, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda forward, **_: forward)  # what is compiled, not the compiler
+    plain = gradients_of(learner_of(), examples)
+    execution = Execution(device="cpu", gradient_checkpointing=True, compile=True)
+    assert_close(gradients_of(learner_of(execution=execution), examples)[1], plain[1])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own doings
+def test_layers_compile_once_for_all_lengths(learner_of, examples, monkeypatch):
+    """One graph for the first layer, whose input needs no gradient, one for all others, one for the loss."""
+    from torch._dynamo.testing import CompileCounterWithBackend
+    from torch._dynamo.utils import counters
+
+    compile_with, backend = torch.compile, CompileCounterWithBackend("aot_eager")
+    monkeypatch.setattr(torch, "compile", lambda f, dynamic: compile_with(f, dynamic=dynamic, backend=backend))
+    torch._dynamo.reset()
+    counters.clear()
+    learner = learner_of(execution=Execution(device="cpu", pack=True, compile=True))
+    for count in (3, 7, 12, 5):
+        gradients_of(learner, examples, range(count))
+    assert backend.frame_count == 3
+    assert not counters["graph_break"]
+
+
+def test_packing_is_judged_by_what_the_model_does(model_of):
+    assert agrees_packed(model_of(num_key_value_heads=2), kernel=False)
+    assert agrees_packed(model_of("qwen2", num_key_value_heads=2), kernel=False)
+    assert agrees_packed(model_of("mistral", num_key_value_heads=2, sliding_window=4), kernel=False)
+    assert not agrees_packed(
+        model_of("gemma2", num_key_value_heads=2, head_dim=16, attn_logit_softcapping=0.5), kernel=False
+    )
+
+
+def test_a_model_that_cant_be_packed_is_padded_or_refused(model_of):
+    config = TrainingConfig(rank=4, max_length=64)
+    shape = {"num_key_value_heads": 2, "head_dim": 16, "attn_logit_softcapping": 0.5}
+    assert not Learner(model_of("gemma2", **shape), "tiny", config, Execution(device="cpu")).packs_sequences
+    with pytest.raises(TrainingError, match="pack: a gemma2 model"):
+        Learner(model_of("gemma2", **shape), "tiny", config, PACKED)
+
+
+def test_a_limit_below_the_longest_example_is_refused(learner_of):
+    with pytest.raises(TrainingError, match="batch_tokens: 64"):
+        learner_of(execution=Execution(device="cpu", batch_tokens=64))
+
+
+def test_graphs_need_a_gpu(learner_of):
+    with pytest.raises(TrainingError, match="graphs: need a GPU"):
+        learner_of(execution=Execution(device="cpu", graphs=True, pack=True))

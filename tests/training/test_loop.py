@@ -1,0 +1,288 @@
+import json
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from calibudget.errors import ArtefactError, InterruptedRunError, TrainingError
+from calibudget.lm import load_model
+from calibudget.training import Execution, TrainingConfig, TrainingJob, train
+from calibudget.training import checkpoint as checkpoint_module
+from calibudget.training.learner import Learner
+
+#: Nine examples, of which five are companions, in batches of four: three steps an epoch, six in all.
+SMALL = {"rank": 2, "scaling": 4.0, "max_length": 256, "batch_size": 4, "epochs": 2, "learning_rate": 1e-3}
+
+
+@pytest.fixture
+def job_of(tiny_directory, examples, tmp_path):
+    def make(name="out", *, execution=None, few=None, **settings):
+        return TrainingJob(
+            language_model=load_model(str(tiny_directory), device="cpu"),
+            examples=examples[18:][:few],
+            config=TrainingConfig(**(SMALL | settings)),
+            execution=Execution(device="cpu", **({"checkpoint_every": 2, "deterministic": True} | (execution or {}))),
+            output_dir=tmp_path / name,
+            evidence={"manifest_sha256": "0" * 64},
+        )
+
+    return make
+
+
+def lines_of(job):
+    return [json.loads(line) for line in (job.output_dir / "training.jsonl").read_text().splitlines()]
+
+
+def bytes_of(job):
+    files = sorted(path for path in job.output_dir.rglob("*") if path.is_file() and path.suffix != ".lock")
+    return {path.relative_to(job.output_dir).as_posix(): path.read_bytes() for path in files}
+
+
+def stop_after(step):
+    def listen(report):
+        if report.step == step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return listen
+
+
+def test_a_run_leaves_an_adapter_a_card_and_a_log(job_of):
+    job = job_of()
+    reports = []
+    result = train(job, listener=reports.append)
+    assert sorted(bytes_of(job)) == [
+        "adapter/README.md",
+        "adapter/adapter_config.json",
+        "adapter/adapter_model.safetensors",
+        "training.jsonl",
+    ]
+    lines = lines_of(job)
+    assert [line["step"] for line in lines] == list(range(1, 7)) == [report.step for report in reports]
+    assert sum(line["examples"] for line in lines) == 2 * 9
+    assert sum(line["tokens"] for line in lines) == 2 * sum(example.length for example in job.examples)
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    assert result.final_loss == lines[-1]["loss"]
+    assert "time" not in lines[0]
+    card = (result.adapter / "README.md").read_text()
+    assert "0" * 64 in card
+    assert "| companion | 5 |" in card
+    assert "0.0003535533906" in card
+
+
+@pytest.mark.slow
+def test_many_passes_over_two_examples_teach_them(job_of):
+    job = job_of(few=2, epochs=120, batch_size=2, learning_rate=1e-2, schedule="constant", rank=8, scaling=16.0)
+    assert train(job).final_loss < 2.0 < lines_of(job)[0]["loss"]
+
+
+def test_equal_runs_write_equal_bytes(job_of):
+    one, other = job_of("one"), job_of("other")
+    train(one)
+    torch.manual_seed(7)  # the global generator plays no part
+    train(other)
+    assert bytes_of(one) == bytes_of(other)
+
+
+def test_another_seed_gives_another_adapter(job_of):
+    one, other = job_of("one"), job_of("other", seed=43)
+    train(one)
+    train(other)
+    assert bytes_of(one)["adapter/adapter_model.safetensors"] != bytes_of(other)["adapter/adapter_model.safetensors"]
+
+
+@pytest.mark.slow
+def test_padded_packed_and_accumulated_runs_agree(job_of):
+    executions = ({"pack": False}, {"pack": True}, {"pack": True, "batch_tokens": 256})
+    adapters = []
+    for number, execution in enumerate(executions):
+        job = job_of(str(number), execution=execution)
+        train(job)
+        adapters.append(load_file(job.adapter / "adapter_model.safetensors"))
+    for name, value in adapters[0].items():
+        for other in adapters[1:]:
+            assert (other[name] - value).norm() <= 2e-3 * value.norm(), name
+
+
+@pytest.mark.parametrize("step", [1, 4])
+def test_a_stopped_run_resumes_to_the_same_bytes(job_of, step):
+    whole, stopped = job_of("whole"), job_of("stopped")
+    train(whole)
+    with pytest.raises(InterruptedRunError, match=r"--resume") as caught:
+        train(stopped, listener=stop_after(step))
+    assert caught.value.exit_code == 3
+    assert not stopped.adapter.exists()
+    with pytest.raises(ArtefactError, match="unfinished training"):
+        train(job_of("stopped"))
+    train(job_of("stopped"), resume=True)
+    assert bytes_of(stopped) == bytes_of(whole)
+
+
+def test_resuming_goes_through_the_same_remaining_examples(job_of, monkeypatch):
+    """Stop in epoch 2, resume: the same remaining ids (huggingface/accelerate #2016)."""
+    seen = []
+    batches = Learner.batches
+    monkeypatch.setattr(
+        Learner, "batches", lambda self, examples, members: seen.append(members) or batches(self, examples, members)
+    )
+    train(job_of("whole"))
+    whole = seen.copy()
+    seen.clear()
+    with pytest.raises(InterruptedRunError):
+        train(job_of("stopped"), listener=stop_after(4))
+    done = len(seen)
+    train(job_of("stopped"), resume=True)
+    assert 3 < done < len(whole)
+    assert seen == whole
+
+
+@pytest.mark.slow
+def test_dropout_is_resumed_too(job_of):
+    whole, stopped = job_of("whole", dropout=0.3), job_of("stopped", dropout=0.3)
+    train(whole)
+    with pytest.raises(InterruptedRunError):
+        train(stopped, listener=stop_after(2))
+    train(job_of("stopped", dropout=0.3), resume=True)
+    assert bytes_of(stopped) == bytes_of(whole)
+    plain = job_of("plain")
+    train(plain)
+    assert bytes_of(plain)["training.jsonl"] != bytes_of(whole)["training.jsonl"]
+
+
+def test_an_unfinished_run_of_another_configuration_is_not_resumed(job_of):
+    with pytest.raises(InterruptedRunError):
+        train(job_of(), listener=stop_after(2))
+    with pytest.raises(ArtefactError, match="another model, train set or configuration"):
+        train(job_of(rank=8), resume=True)
+    with pytest.raises(ArtefactError, match="another model, train set or configuration"):
+        train(job_of(few=8), resume=True)
+
+
+def test_an_adapter_that_is_there_is_never_overwritten(job_of):
+    job = job_of()
+    train(job)
+    before = bytes_of(job)
+    for resume in (False, True):
+        with pytest.raises(ArtefactError, match="adapter"):
+            train(job_of(), resume=resume)
+    assert bytes_of(job) == before
+
+
+def test_resume_with_nothing_there_starts(job_of):
+    assert train(job_of(), resume=True).steps == 6
+
+
+def test_a_damaged_checkpoint_is_refused(job_of):
+    job = job_of()
+    with pytest.raises(InterruptedRunError):
+        train(job, listener=stop_after(2))
+    path = next(job.checkpoints.glob("step-*/tensors.safetensors"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ArtefactError, match="damaged"):
+        train(job_of(), resume=True)
+
+
+def test_a_changed_log_is_refused(job_of):
+    job = job_of()
+    with pytest.raises(InterruptedRunError):
+        train(job, listener=stop_after(2))
+    (job.output_dir / "training.jsonl").write_text('{"step": 2}\n')
+    with pytest.raises(ArtefactError, match="line 1"):
+        train(job_of(), resume=True)
+
+
+def test_a_loss_that_isnt_finite_names_the_batch(job_of):
+    job = job_of(learning_rate=1e30, max_grad_norm=None, schedule="constant", warmup_fraction=0.0)
+    with pytest.raises(TrainingError, match=r"step 2: loss nan") as caught:
+        train(job)
+    named = [example.name for example in job.examples if example.name in str(caught.value)]
+    assert len(named) == 4
+    assert not job.adapter.exists()
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_whole(job_of, monkeypatch):
+    whole, job = job_of("whole"), job_of()
+    train(whole)
+    import safetensors.torch
+
+    save = safetensors.torch.save_file
+    calls = []
+
+    def fill_up(tensors, path, **options):
+        calls.append(path)
+        if len(calls) == 3:
+            path.write_bytes(b"torn")
+            raise OSError(28, "No space left on device")
+        save(tensors, path, **options)
+
+    monkeypatch.setattr(safetensors.torch, "save_file", fill_up)
+    with pytest.raises(ArtefactError, match="No space left"):
+        train(job)
+    assert [path.name for path in job.checkpoints.iterdir()] == ["step-00000004"]
+    train(job_of(), resume=True)
+    assert bytes_of(job) == bytes_of(whole)
+
+
+def test_leavings_of_a_killed_writer_are_removed(job_of):
+    job = job_of()
+    with pytest.raises(InterruptedRunError):
+        train(job, listener=stop_after(2))
+    (job.checkpoints / ".calibudget-0123.tmp").mkdir()
+    (job.output_dir / ".calibudget-4567.tmp").mkdir()
+    train(job_of(), resume=True)
+    assert not list(job.output_dir.glob(".calibudget-*.tmp"))
+
+
+def test_a_run_killed_between_adapter_and_clean_up_is_finished_by_resume(job_of, monkeypatch):
+    job = job_of()
+
+    def die(_path):
+        raise SystemExit
+
+    monkeypatch.setattr("calibudget.training.loop.shutil", SimpleNamespace(rmtree=die))
+    with pytest.raises(SystemExit):
+        train(job)
+    before = bytes_of(job)["adapter/adapter_model.safetensors"]
+    monkeypatch.undo()
+    result = train(job_of(), resume=True)
+    assert bytes_of(job)["adapter/adapter_model.safetensors"] == before
+    assert result.final_loss == lines_of(job)[-1]["loss"]
+    assert not job.checkpoints.exists()
+
+
+def test_a_directory_in_use_is_refused(job_of):
+    job = job_of()
+    job.output_dir.mkdir()
+    from calibudget.store import directory_lock
+
+    with directory_lock(job.output_dir), pytest.raises(ArtefactError, match="in use"):
+        train(job)
+
+
+def test_recovery_steps_are_logged_under_their_own_schedule(job_of):
+    job = job_of(recovery_steps=2, recovery_learning_rate=5e-4, warmup_fraction=0.0)
+    train(job)
+    recovery = [line for line in lines_of(job) if line["phase"] == "recovery"]
+    assert [line["step"] for line in recovery] == [7, 8]
+    assert recovery[0]["learning_rate"] == 5e-4
+    assert recovery[0]["examples"] == 4
+
+
+def test_atomic_directories_are_whole_or_absent(tmp_path):
+    def write_half():
+        with checkpoint_module.atomic_directory(tmp_path / "a") as directory:
+            (directory / "file").write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_half()
+    assert list(tmp_path.iterdir()) == []
+    with checkpoint_module.atomic_directory(tmp_path / "a") as directory:
+        (directory / "file").write_text("whole")
+    with pytest.raises(ArtefactError, match="exists"), checkpoint_module.atomic_directory(tmp_path / "a"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]

@@ -1,0 +1,64 @@
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812
+
+from calibudget.errors import TrainingError
+from calibudget.training import loss as module
+from calibudget.training.loss import Head, find_head, response_loss
+
+
+def case(seed=0, rows=300, hidden=16, vocabulary=50):
+    generator = torch.Generator().manual_seed(seed)
+    states = torch.randn(rows, hidden, generator=generator)
+    weight = torch.randn(vocabulary, hidden, generator=generator)
+    bias = torch.randn(vocabulary, generator=generator)
+    labels = torch.randint(0, vocabulary, (rows,), generator=generator)
+    labels[::7] = -100
+    return states, weight, bias, labels
+
+
+@pytest.mark.parametrize("chunk", [1, 50 * 130, 1 << 26])
+@pytest.mark.parametrize(("factor", "softcap"), [(1.0, None), (0.25, None), (2.0, 3.0)])
+def test_loss_and_gradient_are_torchs_own(monkeypatch, chunk, factor, softcap):
+    monkeypatch.setattr(module, "_CHUNK_ELEMENTS", chunk)
+    states, weight, bias, labels = case()
+    one, other = states.clone().requires_grad_(), states.clone().requires_grad_()
+    head = Head(weight=weight, bias=bias, factor=factor, softcap=softcap)
+    found = response_loss(one, head, labels, torch.tensor(1 / 17))
+    logits = F.linear(other, weight, bias) * factor
+    logits = logits if softcap is None else torch.tanh(logits / softcap) * softcap
+    expected = F.cross_entropy(logits, labels, ignore_index=-100, reduction="sum") / 17
+    (3 * found).backward()
+    (3 * expected).backward()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(one.grad, other.grad)
+
+
+def test_extreme_logits_stay_finite():
+    states, weight, bias, labels = case()
+    hidden = (states * 1e4).requires_grad_()
+    head = Head(weight=weight, bias=bias, factor=1.0, softcap=None)
+    found = response_loss(hidden, head, labels, torch.tensor(1.0))
+    found.backward()
+    assert torch.isfinite(found)
+    assert torch.isfinite(hidden.grad).all()
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("llama", {}),
+        ("gemma2", {"final_logit_softcapping": 5.0, "head_dim": 16}),
+        ("granite", {"logits_scaling": 4.0}),
+        ("cohere", {"logit_scale": 0.125}),
+    ],
+)
+def test_heads_of_families_that_shape_their_logits_are_known(model_of, family, settings):
+    find_head(model_of(family, num_key_value_heads=2, **settings))
+
+
+def test_a_head_that_does_more_is_refused(model_of):
+    model = model_of()
+    model.config.logit_scale = 2.0  # an attribute that this family's code doesn't look at
+    with pytest.raises(TrainingError, match="llama"):
+        find_head(model)

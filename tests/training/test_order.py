@@ -1,0 +1,84 @@
+import itertools
+
+import pytest
+
+from calibudget.errors import TrainingError
+from calibudget.keys import order_key
+from calibudget.training import TrainingConfig
+from calibudget.training.order import packs, plan_steps, rows, share
+
+
+@pytest.fixture
+def small(example_of):
+    own = [example_of(20 + i, 10, number=i) for i in range(7)]
+    return [*own, *(example_of(15, 5, source="companion", number=i, role="companion") for i in range(3))]
+
+
+def test_an_epoch_takes_every_example_once_in_key_order(small):
+    steps = plan_steps(small, TrainingConfig(batch_size=4, epochs=2))
+    assert [len(step.members) for step in steps] == [4, 4, 2, 4, 4, 2]
+    assert [step.epoch for step in steps] == [1, 1, 1, 2, 2, 2]
+    assert {(step.total, step.phase) for step in steps} == {(6, "training")}
+    for epoch in (1, 2):
+        order = [index for step in steps if step.epoch == epoch for index in step.members]
+        keys = [order_key(f"epoch:{epoch}", 42, small[i].source, small[i].record_id) for i in order]
+        assert sorted(order) == list(range(10))
+        assert keys == sorted(keys)
+
+
+def test_the_order_depends_on_the_records_and_the_seed_alone(small):
+    def names(examples, **settings):
+        config = TrainingConfig(batch_size=4, epochs=1, **settings)
+        return [[examples[i].name for i in step.members] for step in plan_steps(examples, config)]
+
+    assert names(small) == names(small[::-1])
+    assert names(small) != names(small, seed=43)
+
+
+def test_epochs_have_different_orders(small):
+    steps = plan_steps(small, TrainingConfig(batch_size=10, epochs=3))
+    assert len({step.members for step in steps}) == 3
+
+
+def test_recovery_follows_on_the_companion_alone(small):
+    steps = plan_steps(small, TrainingConfig(batch_size=2, epochs=1, recovery_steps=3))
+    recovery = [step for step in steps if step.phase == "recovery"]
+    assert steps[-3:] == tuple(recovery)
+    assert [step.index for step in recovery] == [0, 1, 2]
+    assert {small[i].role for step in recovery for i in step.members} == {"companion"}
+    assert sorted(i for step in recovery[:2] for i in step.members) == [7, 8, 9]
+
+
+def test_recovery_without_a_companion_is_refused(small):
+    with pytest.raises(TrainingError, match="companion"):
+        plan_steps(small[:7], TrainingConfig(recovery_steps=1))
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 8])
+def test_shares_are_a_partition_of_about_equal_tokens(parts):
+    lengths = [11, 101, 64, 3, 90, 17, 17]
+    members = [4, 0, 6, 1, 2, 3, 5]
+    shares = share(members, lengths, parts)
+    assert len(shares) == parts
+    assert sorted(itertools.chain(*shares)) == sorted(members)
+    assert all(part == sorted(part, key=members.index) for part in shares)
+    loads = [sum(lengths[i] for i in part) for part in shares]
+    assert max(loads) - min(loads) <= max(lengths)
+
+
+def test_packs_hold_their_limit_and_everything():
+    lengths = [11, 101, 64, 3, 90, 17, 17, 60]
+    for limit in (101, 120, 200, 1000):
+        found = packs(range(8), lengths, limit)
+        assert sorted(itertools.chain(*found)) == list(range(8))
+        assert all(sum(lengths[i] for i in pack) <= limit for pack in found)
+    assert len(packs(range(8), lengths, 1000)) == 1
+    assert packs([], lengths, 100) == []
+
+
+def test_padded_rows_hold_their_limit_and_everything():
+    lengths = [11, 101, 64, 3, 90, 17, 17, 60]
+    found = rows(range(8), lengths, 202)
+    assert sorted(itertools.chain(*found)) == list(range(8))
+    assert all(len(batch) * max(lengths[i] for i in batch) <= 202 for batch in found)
+    assert found[0] == [1, 4]
