@@ -102,3 +102,20 @@ def torch_seed(role: str, seed: int, name: str) -> int:
     """
     digest = hashlib.blake2b(canonical_array([role, seed, name]), digest_size=32).digest()
     return int.from_bytes(digest[:8], "little") & (2**63 - 1)
+
+
+def bootstrap_streams(bootstrap_seed: int) -> Callable[[str], np.random.Philox]:
+    """`bootstrap_stream` with the seed fixed, for going through many sources.
+
+    All sources get the same generator object, set anew: the stream of one ends where that of the next begins.
+    """
+    stream = np.random.Philox(counter=0, key=0)
+    state = stream.state
+
+    def keyed(label: str) -> np.random.Philox:
+        digest = hashlib.blake2b(canonical_array(["bootstrap", bootstrap_seed, label]), digest_size=32).digest()
+        state["state"]["key"] = np.frombuffer(digest[:16], dtype="<u8").astype(np.uint64)
+        stream.state = state
+        return stream
+
+    return keyed

@@ -1,34 +1,50 @@
-"""How far a calibration mean can be trusted: bootstrap means and their standard deviation, the same bits everywhere."""
+"""How far a calibration mean can be trusted: bootstrap means and their standard deviation, the same bits everywhere.
+
+All sums are of integers, so no order of addition rounds them and no platform differs: errors stand on a fixed-point
+grid when they are resampled, and means on another when their spread is taken.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibudget.errors import AllocationError
-from calibudget.keys import bootstrap_stream
+from calibudget.keys import bootstrap_streams
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 #: Replicates of the paper.
-RESAMPLES = 200
-# Sums of a resample stay below this, so that 64-bit integers hold them and order of addition doesn't matter.
-_SUM_BITS = 62
+RESAMPLES: Final = 200
+# Sums of a resample stay below 2**62, so that 64-bit integers hold them.
+_SUM_BITS: Final = 62
+# Random numbers drawn at a time, so that memory stays small and in the cache.
+_DRAWS: Final = 2**15
+# Sources whose spreads are taken at a time.
+_SOURCES: Final = 64
+# Differences of means below 2**52 are squared in halves of 26 bits, so that the squares sum up without overflow.
+_GAP_BITS: Final = 52
+_HALF: Final = 26
+# Bits of a root that are computed: a double's 53 and some more, so that the lowest one doesn't touch them.
+_ROOT_BITS: Final = 64
 
 
-def bootstrap_means(
-    errors: Sequence[float], label: str, *, resamples: int = RESAMPLES, seed: int
-) -> NDArray[np.float64]:
+def bootstrap_means(errors: Sequence[float] | Floats, label: str, *, resamples: int = RESAMPLES, seed: int) -> Floats:
     """Means of resamples of one source's calibration errors, shape (R,), float64.
 
-    The errors are sorted ascending and put on a fixed-point grid fine enough that a resample's sum fills 62
-    bits: its addition is then exact in any order, so the bits don't depend on the platform. Draw i of replicate r
-    is ((raw >> 32) * C) >> 32 of the (r * C + i)-th 64-bit output of the source's own stream.
+    The errors are sorted ascending and put on a grid so fine that the largest possible sum of a resample has 62
+    bits. Draw i of replicate r is ((raw >> 32) * C) >> 32 of the (r * C + i)-th 64-bit output of the source's own
+    stream.
 
     Args:
-        errors: z_i, shape (C,), finite, at least 2; their order doesn't matter.
+        errors: z_i, shape (C,), finite, 2 <= C < 2**32; their order doesn't matter.
         label: the source, which with the seed names the stream.
         resamples: R, at least 1.
         seed: the bootstrap seed.
@@ -38,27 +54,96 @@ def bootstrap_means(
 
     Source: paper 2.2, the 200 bootstrap means behind sigma_k.
     """
-    values = np.sort(np.asarray(errors, dtype=np.float64))
-    size = len(values)
-    if size < 2:
-        raise AllocationError(f"{label!r} has {size} calibration errors; a bootstrap needs at least 2")
-    if not np.isfinite(values).all():
-        raise AllocationError(f"{label!r} has a calibration error that isn't finite")
-    shift = _SUM_BITS - size.bit_length() - math.frexp(float(np.abs(values).max()))[1]
-    grid = np.rint(np.ldexp(values, shift)).astype(np.int64)
-    raw = bootstrap_stream(seed, label).random_raw(resamples * size)
-    index = ((raw >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32)
-    sums = grid[index.astype(np.intp)].reshape(resamples, size).sum(axis=1)
-    means: NDArray[np.float64] = np.ldexp(sums.astype(np.float64) / size, -shift)
+    ((means, _),) = bootstrap([(label, errors)], resamples=resamples, seed=seed)
     return means
 
 
-def bootstrap_sd(means: Sequence[float] | NDArray[np.float64]) -> float:
-    """sigma_k: standard deviation (ddof 0) of the bootstrap means, correctly rounded from the exact variance.
+def bootstrap_sd(means: Sequence[float] | Floats) -> float:
+    """sigma_k: standard deviation (ddof 0) of the bootstrap means, correctly rounded from their exact variance.
 
     Args:
         means: shape (R,), finite, at least 1.
 
     Source: paper 2.2, sigma_k.
     """
-    return statistics.pstdev(float(mean) for mean in means)
+    return _standard_deviations(np.asarray(means, dtype=np.float64)[np.newaxis])[0]
+
+
+def bootstrap(
+    errors: Iterable[tuple[str, Sequence[float] | Floats]], *, resamples: int = RESAMPLES, seed: int
+) -> Iterator[tuple[Floats, float]]:
+    """Bootstrap means (shape (R,)) and their standard deviation, source by source, in little memory.
+
+    Args:
+        errors: labels and calibration errors, as `bootstrap_means` takes them.
+        resamples: R, at least 1.
+        seed: the bootstrap seed.
+    """
+    stream = bootstrap_streams(seed)
+    sources = iter(errors)
+    while batch := list(islice(sources, _SOURCES)):
+        means = np.stack([_means(_sorted(values, label), stream(label), resamples) for label, values in batch])
+        yield from zip(means, _standard_deviations(means), strict=True)
+
+
+def _sorted(errors: Sequence[float] | Floats, label: str) -> Floats:
+    values = np.sort(np.asarray(errors, dtype=np.float64))
+    if values.ndim != 1 or len(values) < 2:
+        raise AllocationError(f"{label!r} has {values.size} calibration errors; a bootstrap needs at least 2")
+    # Sorting puts infinities at the ends and NaN last.
+    if not (math.isfinite(values[0]) and math.isfinite(values[-1])):
+        raise AllocationError(f"{label!r} has a calibration error that isn't finite")
+    return values
+
+
+def _means(values: Floats, stream: np.random.Philox, resamples: int) -> Floats:
+    size = len(values)
+    largest = max(-float(values[0]), float(values[-1]))
+    shift = _SUM_BITS - size.bit_length() - math.frexp(largest)[1]
+    grid = np.rint(np.ldexp(values, shift)).astype(np.int64)
+    sums = np.empty(resamples, dtype=np.int64)
+    step = max(1, _DRAWS // size)
+    for start in range(0, resamples, step):
+        count = min(step, resamples - start)
+        draws = stream.random_raw(count * size)
+        draws >>= np.uint64(32)
+        draws *= np.uint64(size)
+        draws >>= np.uint64(32)
+        # The indices are in range by construction; any mode but "raise" saves a copy and the check.
+        sums[start : start + count] = grid.take(draws.view(np.int64), mode="wrap").reshape(count, size).sum(axis=1)
+    means: Floats = np.ldexp(sums.astype(np.float64) / size, -shift)
+    return means
+
+
+def _standard_deviations(means: Floats) -> list[float]:
+    """Correctly rounded standard deviations of rows, shape (n, R) to (n,)."""
+    replicates = means.shape[1]
+    # The lowest bit of a row's smallest mean that isn't 0 is a unit in which all its means are integers.
+    smallest = np.min(np.abs(means), axis=1, where=means != 0, initial=np.finfo(np.float64).max)
+    units = np.maximum(np.frexp(smallest)[1] - 53, -1074)
+    scaled = np.ldexp(means, -units[:, np.newaxis])
+    fits = np.abs(scaled).max(axis=1) < 2.0**_SUM_BITS
+    integers = np.where(fits[:, np.newaxis], scaled, 0.0).astype(np.int64)
+    gaps = integers - integers[:, :1]
+    fits &= (np.abs(gaps).max(axis=1) < 2**_GAP_BITS) & (replicates < 2 ** (_SUM_BITS - _GAP_BITS))
+    high, low = gaps >> _HALF, gaps & (2**_HALF - 1)
+    sums = [array.sum(axis=1).tolist() for array in (gaps, high * high, high * low, low * low)]
+    return [
+        _root_of_variance(total, (squares << 2 * _HALF) + (mixed << (_HALF + 1)) + rest, replicates, unit)
+        if whole
+        else statistics.pstdev(row.tolist())
+        for whole, unit, row, total, squares, mixed, rest in zip(
+            fits.tolist(), units.tolist(), means, *sums, strict=True
+        )
+    ]
+
+
+def _root_of_variance(total: int, squares: int, count: int, unit: int) -> float:
+    """sqrt(squares / count - (total / count)**2) * 2**unit, correctly rounded unless it is subnormal."""
+    variance = count * squares - total * total
+    shift = max(0, _ROOT_BITS + count.bit_length() - variance.bit_length() // 2)
+    quotient, rest = divmod(variance << 2 * shift, count * count)
+    root = math.isqrt(quotient)
+    # The lowest of these bits only tells the rounding whether anything was cut off.
+    inexact = bool(rest) or root * root != quotient
+    return math.ldexp(float(root | inexact), unit - shift)

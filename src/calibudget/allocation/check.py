@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from calibudget.records import AllocationPlan, SourceAllocation
 
@@ -102,21 +104,94 @@ def _expected_utility(plan: AllocationPlan, row: SourceAllocation) -> float | No
 
 
 def _level(plan: AllocationPlan) -> Iterator[str]:
-    """Compare shares and quotas with the water level, found anew."""
+    """Compare shares and quotas with the water level, found anew, between groups and within them."""
     rows = plan.sources
     bounded = plan.policy == "learning-curve"
     low = {label: row.floor_quota if bounded else 0 for label, row in rows.items()}
-    high = {label: low[label] + row.residual_capacity for label, row in rows.items()}
-    utilities = {label: Fraction(row.utility) for label, row in rows.items()}
-    budget = plan.budget if bounded else plan.residual_budget
-    shares = _clipped_shares(utilities, low, high, budget)
-    rounded = _largest_remainders(shares)
+    case = _Case(
+        utilities={label: Fraction(row.utility) for label, row in rows.items()},
+        low=low,
+        high={label: low[label] + row.residual_capacity for label, row in rows.items()},
+        given=dict.fromkeys(rows, 0) if bounded else {label: row.floor_quota for label, row in rows.items()},
+    )
+    members = _grouped(plan.groups) if plan.groups is not None else {label: label for label in rows}
+    if sorted(_labels_in(members)) != sorted(rows):
+        yield "the groups don't hold each source exactly once"
+        return
+    shares, rounded = _among(case, members, plan.budget if bounded else plan.residual_budget)
     for label, row in rows.items():
-        share = float(shares[label] - low[label])
+        share = float(shares[label]) - low[label]
         if row.share != share:
             yield f"{label}: share {row.share} isn't {share}"
         if row.residual_quota != rounded[label] - low[label]:
             yield f"{label}: residual quota {row.residual_quota} isn't {rounded[label] - low[label]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """What decides a source's quota, by label; `given` is what group bounds count beforehand."""
+
+    utilities: Mapping[str, Fraction]
+    low: Mapping[str, int]
+    high: Mapping[str, int]
+    given: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """A group of the plan: its bounds on whole units, its members by name (a label is a source)."""
+
+    floor: int
+    cap: int | None
+    members: Mapping[str, str | _Group]
+
+
+def _grouped(groups: Mapping[str, Any]) -> dict[str, str | _Group]:
+    return {
+        name: _Group(
+            floor=group["floor"],
+            cap=group["cap"],
+            members={**{label: label for label in group["sources"]}, **_grouped(group["groups"])},
+        )
+        for name, group in groups.items()
+    }
+
+
+def _labels_in(members: Mapping[str, str | _Group]) -> list[str]:
+    lists = ([member] if isinstance(member, str) else _labels_in(member.members) for member in members.values())
+    return [label for labels in lists for label in labels]
+
+
+def _among(case: _Case, members: Mapping[str, str | _Group], budget: int) -> tuple[dict[str, Fraction], dict[str, int]]:
+    """Shares and quotas of all sources under these members, top-down."""
+    bounds = {name: _limits(case, member) for name, member in members.items()}
+    low, high = ({name: pair[side] for name, pair in bounds.items()} for side in (0, 1))
+    worth = {name: _utility(case, member) for name, member in members.items()}
+    shares = _clipped_shares(worth, low, high, budget)
+    quotas = _largest_remainders(shares)
+    for name, member in members.items():
+        if not isinstance(member, str):
+            inner_shares, inner_quotas = _among(case, member.members, quotas[name])
+            del shares[name], quotas[name]
+            shares |= inner_shares
+            quotas |= inner_quotas
+    return shares, quotas
+
+
+def _limits(case: _Case, member: str | _Group) -> tuple[int, int]:
+    if isinstance(member, str):
+        return case.low[member], case.high[member]
+    inner = [_limits(case, each) for each in member.members.values()]
+    given = sum(case.given[label] for label in _labels_in(member.members))
+    least, most = sum(low for low, _ in inner), sum(high for _, high in inner)
+    return max(least, member.floor - given), most if member.cap is None else min(most, member.cap - given)
+
+
+def _utility(case: _Case, member: str | _Group) -> Fraction:
+    if isinstance(member, str):
+        return case.utilities[member]
+    roomy = [each for each in member.members.values() if _limits(case, each)[0] < _limits(case, each)[1]]
+    return sum((_utility(case, each) for each in roomy), Fraction(0))
 
 
 def _clipped_shares(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from calibudget.allocation.apportionment import listed, require_same_labels
+from calibudget.allocation.amounts import Amount, Portion, least_units, most_units, parse_amount
+from calibudget.allocation.apportionment import listed, require_same_labels, sorted_labels
 from calibudget.allocation.exact import as_count, as_ratio
+from calibudget.allocation.groups import parse_groups, plain_groups, resolve_groups
 from calibudget.allocation.intervals import quota_intervals
 from calibudget.allocation.need import EPSILON
 from calibudget.allocation.policies import Policy, policy_named
@@ -25,13 +28,13 @@ def plan(
     pool_sizes: Mapping[str, int],
     statistics: Statistics | None = None,
     budget: int,
-    floor: int = 0,
-    floors: Mapping[str, int] | None = None,
-    caps: Mapping[str, int] | None = None,
+    floor: Amount | str = 0,
+    floors: Mapping[str, Amount | str] | None = None,
+    caps: Mapping[str, Amount | str] | None = None,
     weights: Mapping[str, float] | None = None,
     exponents: Exponents = _DEFAULT_EXPONENTS,
     need_transform: str | None = None,
-    groups: Mapping[str, object] | None = None,
+    groups: Mapping[str, Any] | None = None,
     pooled: Mapping[str, int] | None = None,
     signal: Signal = "error_rate",
     unit: Unit = "examples",
@@ -45,13 +48,14 @@ def plan(
         pool_sizes: N_k, in the unit of the budget.
         statistics: calibration statistics of the same sources; policies that read none ignore them.
         budget: B.
-        floor: f; policies without a floor ignore it and record 0.
+        floor: f, a count or a portion of the budget or of each pool (see `parse_amount`); policies without a floor
+            ignore it and record 0.
         floors: own floors of some sources, ignored with `floor`.
         caps: most units of some sources.
         weights: for `weights`: one nonnegative number a source; 0 gives a source no more than its floor.
         exponents: exponents of the utility's factors.
         need_transform: form of the need; None is the paper's.
-        groups: nested groups with own floors and caps.
+        groups: nested groups with own floors and caps, see `parse_groups`.
         pooled: for `pooled`: the quotas of the draw from all pools together; see `pooled_quotas`.
         signal: for `val-error-floor`: the error rate, or the mean error z.
         unit: what budget, floors, caps and pool sizes count.
@@ -59,49 +63,166 @@ def plan(
         intervals: whether to compute 95% intervals where replicate means are there.
 
     Returns:
-        The plan; its sources stand in code-point order. A source's share and residual quota count what it gets
-        above its floor quota.
+        The plan; its sources stand in code-point order, its floors, caps and groups in whole units. A source's share
+        and residual quota count what it gets above its floor quota.
 
     Raises:
         InputTypeError, AllocationError: numbers that no allocation satisfies, or that the policy lacks.
 
     Source: paper 2.2 and 2.3, table 1 and the reliability ablation; `weights` and `learning-curve` are ours.
     """
-    rule = policy_named(policy)
-    if rule.floor_use == "none":
-        floor, floors = 0, None
-    rows = None if statistics is None else statistics.sources
-    _require_input(policy, rule, pool_sizes, {"statistics": rows, "weights": weights, "pooled": pooled})
-    if groups is not None:
-        raise AllocationError("groups aren't built yet")
-    if rule.wants == "pooled" and caps:
-        raise AllocationError("pooled draws from all pools together and knows no caps")
-    excluded = _zero_weights(weights or {}) if rule.wants == "weights" else ()
-    problem = pose(pool_sizes, budget, floor, floors=floors, caps=caps, excluded=excluded)
-    evidence = _evidence(rule, problem, statistics, weights, pooled)
-    evidence = replace(evidence, exponents=exponents, need_transform=need_transform, signal=signal)
-    worth = rule.rule(evidence)
-    extra = _solve(rule, problem, worth)
-    bands = _intervals(rule, problem, evidence) if intervals and worth.from_means else None
+    case = _case(
+        policy,
+        pool_sizes=pool_sizes,
+        statistics=statistics,
+        budget=budget,
+        floor=floor,
+        floors=floors,
+        caps=caps,
+        weights=weights,
+        exponents=exponents,
+        need_transform=need_transform,
+        groups=groups,
+        pooled=pooled,
+        signal=signal,
+    )
+    worth = case.rule.rule(case.evidence)
+    extra = case.solve(worth)
+    bands = quota_intervals(case.replicates()) if intervals and worth.from_means and case.replicable else None
     return AllocationPlan(
         policy=policy,
         unit=unit,
-        budget=problem.budget,
-        floor=as_count(floor, "the floor"),
-        floors=_sorted_counts(floors),
-        caps=_sorted_counts(caps),
-        groups=None,
+        budget=case.problem.budget,
+        floor=case.floor,
+        floors=case.floors,
+        caps=case.caps,
+        groups=plain_groups(case.problem.groups) or None,
         exponents=exponents,
         need_transform=need_transform if "need" in worth.factors else None,
         epsilon=EPSILON,
-        statistics_sha256=statistics_sha256 if rule.wants == "statistics" else None,
-        residual_budget=problem.residual_budget,
-        sources=_rows(problem, worth, extra, bands),
+        statistics_sha256=statistics_sha256 if case.rule.wants == "statistics" else None,
+        residual_budget=case.problem.residual_budget,
+        sources=_rows(case.problem, worth, extra, bands),
     )
 
 
+def replicate_quotas(policy: str, **inputs: Any) -> list[dict[str, int]]:
+    """Quotas under each bootstrap replicate's means in place of the mean errors, everything else held fixed.
+
+    Args:
+        policy: a policy that allocates by the mean errors.
+        inputs: as `plan` takes them, without unit, statistics_sha256 and intervals.
+
+    Raises:
+        AllocationError: as `plan`; or the policy doesn't read the mean errors, or the statistics keep no replicates.
+    """
+    case = _case(policy, **inputs)
+    if not case.rule.rule(case.evidence).from_means:
+        raise AllocationError(f"the policy {policy} doesn't allocate by mean errors, so replicates don't move it")
+    if not case.replicable:
+        raise AllocationError("the statistics keep no bootstrap means")
+    return [dict(zip(case.problem.labels, quotas, strict=True)) for quotas in case.replicates()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """A policy's problem and its evidence, and the bounds in whole units as they are recorded."""
+
+    rule: Policy
+    problem: Problem
+    evidence: Evidence
+    floor: int
+    floors: dict[str, int] | None
+    caps: dict[str, int] | None
+
+    @property
+    def replicable(self) -> bool:
+        """Whether the statistics keep bootstrap means."""
+        return bool(self.evidence.statistics) and all(row.bootstrap_means for row in self.evidence.statistics)
+
+    def solve(self, worth: Worth) -> Spread:
+        """Quotas and shares above the floor quotas."""
+        return self.problem.solve(worth.utilities, floor_is_lower=self.rule.floor_use == "bound")
+
+    def replicates(self) -> list[list[int]]:
+        """Whole quotas under each replicate's means, shape (R, K)."""
+        floors = self.problem.floor_quotas
+        columns = [row.bootstrap_means or () for row in self.evidence.statistics]
+        worths = (self.rule.rule(replace(self.evidence, mean_errors=means)) for means in zip(*columns, strict=True))
+        extras = (self.solve(worth).quotas for worth in worths)
+        return [[least + more for least, more in zip(floors, extra, strict=True)] for extra in extras]
+
+
+def _case(
+    policy: str,
+    *,
+    pool_sizes: Mapping[str, int],
+    budget: int,
+    statistics: Statistics | None = None,
+    floor: Amount | str = 0,
+    floors: Mapping[str, Amount | str] | None = None,
+    caps: Mapping[str, Amount | str] | None = None,
+    weights: Mapping[str, float] | None = None,
+    exponents: Exponents = _DEFAULT_EXPONENTS,
+    need_transform: str | None = None,
+    groups: Mapping[str, Any] | None = None,
+    pooled: Mapping[str, int] | None = None,
+    signal: Signal = "error_rate",
+) -> _Case:
+    rule = policy_named(policy)
+    labels = sorted_labels(pool_sizes)
+    rows = None if statistics is None else statistics.sources
+    _require_input(policy, rule, labels, {"statistics": rows, "weights": weights, "pooled": pooled})
+    if rule.wants == "pooled" and (caps or groups):
+        raise AllocationError("pooled draws from all pools together and knows neither caps nor groups")
+    pools = {label: as_count(pool_sizes[label], "the pool size", label) for label in labels}
+    budget = as_count(budget, "the budget")
+    if rule.floor_use == "none":
+        floor, floors = 0, None
+    common, own_floors = _resolved_floors(floor, floors, pools, budget)
+    own_caps = _resolved_caps(caps, pools, budget)
+    excluded = _zero_weights(weights or {}) if rule.wants == "weights" else ()
+    problem = pose(pools, budget, common, floors=own_floors, caps=own_caps, excluded=excluded)
+    if groups is not None:
+        read = parse_groups(groups, labels)
+        problem = replace(problem, groups=resolve_groups(read, budget=budget, pools=pools))
+    evidence = _evidence(rule, problem, statistics, weights, pooled)
+    return _Case(
+        rule=rule,
+        problem=problem,
+        evidence=replace(evidence, exponents=exponents, need_transform=need_transform, signal=signal),
+        floor=common,
+        floors=own_floors,
+        caps=own_caps,
+    )
+
+
+def _resolved_floors(
+    floor: Amount | str, floors: Mapping[str, Amount | str] | None, pools: Mapping[str, int], budget: int
+) -> tuple[int, dict[str, int] | None]:
+    """The common floor and the own floors in whole units; a common portion of the pool becomes own floors."""
+    common = parse_amount(floor, "the floor")
+    own: dict[str, Amount] = {}
+    if isinstance(common, Portion) and common.of == "pool":
+        own, common = dict.fromkeys(pools, common), 0
+    for label in sorted_labels(floors or {}):
+        own[label] = parse_amount((floors or {})[label], f"the floor of {label!r}")
+    resolved = {label: least_units(own[label], budget=budget, pool=pools.get(label, 0)) for label in sorted(own)}
+    none = floors is None and not resolved
+    return least_units(common, budget=budget, pool=0), None if none else resolved
+
+
+def _resolved_caps(
+    caps: Mapping[str, Amount | str] | None, pools: Mapping[str, int], budget: int
+) -> dict[str, int] | None:
+    if caps is None:
+        return None
+    amounts = {label: parse_amount(caps[label], f"the cap of {label!r}") for label in sorted_labels(caps)}
+    return {label: most_units(amount, budget=budget, pool=pools.get(label, 0)) for label, amount in amounts.items()}
+
+
 def _require_input(
-    name: str, rule: Policy, pool_sizes: Mapping[str, int], inputs: Mapping[str, Mapping[str, object] | None]
+    name: str, rule: Policy, labels: list[str], inputs: Mapping[str, Mapping[str, object] | None]
 ) -> None:
     """Refuse a policy whose own input is missing or speaks of other sources."""
     if rule.wants is None:
@@ -109,7 +230,7 @@ def _require_input(
     given = inputs[rule.wants]
     if given is None:
         raise AllocationError(f"the policy {name} needs {rule.wants}")
-    require_same_labels(pool_sizes, given, rule.wants)
+    require_same_labels(labels, given, rule.wants)
 
 
 def _zero_weights(weights: Mapping[str, float]) -> list[str]:
@@ -138,27 +259,8 @@ def _evidence(
     )
 
 
-def _solve(rule: Policy, problem: Problem, worth: Worth) -> Spread:
-    return problem.solve(worth.utilities, floor_is_lower=rule.floor_use == "bound")
-
-
-def _intervals(rule: Policy, problem: Problem, evidence: Evidence) -> list[tuple[int, int]] | None:
-    """Quotas with each replicate's means for the mean errors, everything else held fixed; None without replicates."""
-    means = [row.bootstrap_means for row in evidence.statistics]
-    if not means or not all(means):
-        return None
-    replicates = zip(*(replicates for replicates in means if replicates), strict=True)
-    extra = [_solve(rule, problem, rule.rule(replace(evidence, mean_errors=m))).quotas for m in replicates]
-    bands = quota_intervals(extra)
-    return [(least + low, least + high) for least, (low, high) in zip(problem.floor_quotas, bands, strict=True)]
-
-
-def _sorted_counts(counts: Mapping[str, int] | None) -> dict[str, int] | None:
-    return None if counts is None else {label: int(counts[label]) for label in sorted(counts)}
-
-
 def _rows(
-    problem: Problem, worth: Worth, extra: Spread, bands: Sequence[tuple[int, int]] | None
+    problem: Problem, worth: Worth, extra: Spread, bands: list[tuple[int, int]] | None
 ) -> dict[str, SourceAllocation]:
     shares = extra.shares()
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from calibudget.allocation.apportionment import listed, require_same_labels, sorted_labels
-from calibudget.allocation.exact import Real, as_count, as_counts, integer_weights
+from calibudget.allocation.exact import Real, as_count, as_counts
+from calibudget.allocation.groups import Group, spread_groups
 from calibudget.allocation.spread import Spread, spread
-from calibudget.allocation.waterlevel import ExactShares, exact_shares
 from calibudget.errors import AllocationError
 from calibudget.records import Allocation
 
@@ -23,6 +23,7 @@ class Problem:
         pool_sizes: N_k.
         floor_quotas: the part of each quota that the floor guarantees, min(N_k, floor).
         residual_capacities: c_k, what the pool and the cap leave above the floor quota.
+        groups: groups that hold each source once, with bounds in whole units; none if empty.
     """
 
     labels: list[str]
@@ -30,6 +31,7 @@ class Problem:
     pool_sizes: list[int]
     floor_quotas: list[int]
     residual_capacities: list[int]
+    groups: Mapping[str, Group] = field(default_factory=dict)
 
     @property
     def residual_budget(self) -> int:
@@ -45,13 +47,22 @@ class Problem:
                 whole quotas between floor and capacity, so a floor adds nothing to a source that is above it.
         """
         rooms = self.residual_capacities
+        nothing = [0] * len(rooms)
         if not floor_is_lower:
-            return spread(utilities, self.labels, [0] * len(rooms), rooms, self.residual_budget)
+            return self._spread(utilities, nothing, rooms, self.residual_budget, self.floor_quotas)
         most = [floor + room for floor, room in zip(self.floor_quotas, rooms, strict=True)]
-        whole = exact_shares(integer_weights(utilities, self.labels), self.floor_quotas, most, self.budget)
-        above = [n - floor * whole.denominator for n, floor in zip(whole.numerators, self.floor_quotas, strict=True)]
-        shares = ExactShares(numerators=above, denominator=whole.denominator)
-        return Spread(quotas=shares.quotas(), shares=shares.nearest)
+        whole = self._spread(utilities, self.floor_quotas, most, self.budget, nothing)
+        return Spread(
+            quotas=[quota - floor for quota, floor in zip(whole.quotas, self.floor_quotas, strict=True)],
+            shares=lambda: [share - floor for share, floor in zip(whole.shares(), self.floor_quotas, strict=True)],
+        )
+
+    def _spread(
+        self, utilities: Sequence[object], lower: list[int], upper: list[int], budget: int, given: list[int]
+    ) -> Spread:
+        if self.groups:
+            return spread_groups(self.groups, utilities, self.labels, lower, upper, budget, given)
+        return spread(utilities, self.labels, lower, upper, budget)
 
 
 def pose(

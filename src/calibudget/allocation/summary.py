@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from calibudget.allocation.apportionment import listed, require_same_labels, sorted_labels
-from calibudget.allocation.bootstrap import RESAMPLES, bootstrap_means, bootstrap_sd
+from calibudget.allocation.bootstrap import RESAMPLES, bootstrap
 from calibudget.allocation.exact import as_count
 from calibudget.errors import ScoringError
 from calibudget.records import ErrorRule, Score, SourceStatistics, Statistics
@@ -64,25 +64,25 @@ def summarise(
         require_same_labels(labels, by_source, "the scores")
     _judge_counts({label: len(by_source[label]) for label in labels})
 
-    def row(label: str) -> SourceStatistics:
-        ordered = sorted(by_source[label], key=lambda score: (score.record_id, score.error))
-        means = bootstrap_means([s.error for s in ordered], label, resamples=resamples, seed=bootstrap_seed)
-        return SourceStatistics(
-            pool_size=sizes[label],
-            calibration_size=len(ordered),
-            mean_nll=_mean([s.nll for s in ordered]),
-            error_rate=_error_rate(ordered),
-            mean_error=_mean([s.error for s in ordered]),
-            bootstrap_sd=bootstrap_sd(means),
-            bootstrap_means=tuple(means.tolist()) if keep_means else None,
-        )
-
+    errors = ((label, [score.error for score in by_source[label]]) for label in labels)
+    spreads = bootstrap(errors, resamples=resamples, seed=bootstrap_seed)
     return Statistics(
         model=model,
         error=error,
         resamples=resamples,
         bootstrap_seed=bootstrap_seed,
-        sources={label: row(label) for label in labels},
+        sources={
+            label: SourceStatistics(
+                pool_size=sizes[label],
+                calibration_size=len(by_source[label]),
+                mean_nll=_mean([score.nll for score in by_source[label]]),
+                error_rate=_error_rate(by_source[label]),
+                mean_error=_mean([score.error for score in by_source[label]]),
+                bootstrap_sd=sd,
+                bootstrap_means=tuple(means.tolist()) if keep_means else None,
+            )
+            for label, (means, sd) in zip(labels, spreads, strict=True)
+        },
     )
 
 

@@ -1,0 +1,113 @@
+"""How much quotas move: with the bootstrap replicate, and with the calibration split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean, stdev
+
+from calibudget.allocation.apportionment import require_same_labels
+from calibudget.errors import AllocationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stability:
+    """The paper's stability audit over allocations from independently drawn calibration splits (paper 3.4).
+
+    Attributes:
+        splits: number of allocations, at least 2.
+        mean_quota_sd: mean over sources of the standard deviation (ddof 1) of a source's quotas, units.
+        largest_range: largest difference between two quotas of one source, units.
+        smallest_spearman: smallest rank correlation between two allocations, equal quotas sharing a rank; None
+            where some allocation gives all sources the same quota.
+        smallest_pearson: smallest linear correlation between two allocations; None likewise.
+    """
+
+    splits: int
+    mean_quota_sd: float
+    largest_range: int
+    smallest_spearman: float | None
+    smallest_pearson: float | None
+
+
+def stability(allocations: Sequence[Mapping[str, int]]) -> Stability:
+    """Compare the quotas of allocations that differ only in their calibration splits.
+
+    Args:
+        allocations: quotas by label, the same sources in each, at least two allocations.
+
+    Raises:
+        AllocationError: fewer than two allocations, no sources, or other sources in one of them.
+
+    Source: paper 3.4, modern-task and stability audits.
+    """
+    if len(allocations) < 2 or not allocations[0]:
+        raise AllocationError("stability compares at least two allocations of at least one source")
+    labels = sorted(allocations[0])
+    for number, allocation in enumerate(allocations[1:], start=2):
+        require_same_labels(labels, allocation, f"allocation {number}")
+    rows = [[allocation[label] for label in labels] for allocation in allocations]
+    columns = list(zip(*rows, strict=True))
+    return Stability(
+        splits=len(rows),
+        mean_quota_sd=fmean(stdev(column) for column in columns),
+        largest_range=max(max(column) - min(column) for column in columns),
+        smallest_spearman=_smallest_correlation([_doubled_ranks(row) for row in rows]),
+        smallest_pearson=_smallest_correlation(rows),
+    )
+
+
+def order_probabilities(
+    quotas: Mapping[str, int], replicates: Sequence[Mapping[str, int]]
+) -> dict[tuple[str, str], float]:
+    """How surely each pair of sources keeps its order.
+
+    Args:
+        quotas: the allocation, by label.
+        replicates: quotas under each bootstrap replicate, see `replicate_quotas`; at least one.
+
+    Returns:
+        By (greater, lesser) the share of replicates in which the greater quota stays the greater; a tie in a
+        replicate counts half. Pairs of equal quotas stand in code-point order, and their share says how often the
+        first comes out greater.
+
+    Raises:
+        AllocationError: no replicates, or other sources in one of them.
+    """
+    if not replicates:
+        raise AllocationError("order probabilities need at least one replicate")
+    for replicate in replicates:
+        require_same_labels(quotas, replicate, "the replicate")
+
+    def keeps(greater: str, lesser: str) -> float:
+        halves = sum(1 + (r[greater] > r[lesser]) - (r[greater] < r[lesser]) for r in replicates)
+        return halves / (2 * len(replicates))
+
+    ordered = sorted(quotas, key=lambda label: (-quotas[label], label))
+    return {pair: keeps(*pair) for pair in combinations(ordered, 2)}
+
+
+def _doubled_ranks(values: Sequence[int]) -> list[int]:
+    """Twice the ranks, equal values sharing the mean of theirs, so that all are integers."""
+    ordered = sorted(values)
+    return [2 * ordered.index(value) + ordered.count(value) + 1 for value in values]
+
+
+def _smallest_correlation(rows: Sequence[Sequence[int]]) -> float | None:
+    correlations = [_correlation(first, second) for first, second in combinations(rows, 2)]
+    return None if None in correlations else min(c for c in correlations if c is not None)
+
+
+def _correlation(first: Sequence[int], second: Sequence[int]) -> float | None:
+    """Pearson's correlation from exact integer sums; None where one side doesn't vary."""
+    count = len(first)
+    mixed = count * sum(x * y for x, y in zip(first, second, strict=True)) - sum(first) * sum(second)
+    spreads = [count * sum(x * x for x in values) - sum(values) ** 2 for values in (first, second)]
+    if not all(spreads):
+        return None
+    # Exactly 1 or -1 where the exact value is.
+    if mixed * mixed == spreads[0] * spreads[1]:
+        return math.copysign(1.0, mixed)
+    return mixed / (math.sqrt(spreads[0]) * math.sqrt(spreads[1]))
