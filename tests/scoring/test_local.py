@@ -230,6 +230,18 @@ def test_it_says_what_its_scores_depend_on(language_model):
     assert described["parser_version"]
 
 
+def test_whole_texts_are_decoded_where_asked(language_model, items_of):
+    items = items_of(3)
+    found = LocalScorer(language_model, max_new_tokens=12, early_end=False).measure(items)
+    assert [one.text for one in found] == [plain(language_model, item, 12)[1] for item in items]
+
+
+def test_lengths_are_those_of_the_encoding(language_model, items_of):
+    encoder, items = language_model.encoder("alpaca"), items_of(3)
+    expected = [encoder.encode(item.record).total_length for item in items]
+    assert LocalScorer(language_model).lengths(items) == expected
+
+
 def test_scores_follow(language_model, items_of):
     items = items_of()
     scores = to_scores(items, measure_all(LocalScorer(language_model), items), "nll+wrong")

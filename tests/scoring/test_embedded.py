@@ -1,0 +1,77 @@
+"""The local scorer on a real model and real data, against plain one-by-one forward and `generate`, in float32."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from calibudget.lm import load_model
+from calibudget.scoring import CalibrationItem, LocalScorer, measure_all, to_scores
+from calibudget.sources import SourceSpec, read_source, split_source
+from calibudget.tasks import parse_answer
+
+SOURCES = {
+    "arc_challenge": "commonsense/arc_challenge.train.jsonl.gz",
+    "boolq": "commonsense/boolq.train.jsonl.gz",
+    "openbookqa": "commonsense/openbookqa.train.jsonl.gz",
+    "gsm8k": "math/gsm8k.train.jsonl.gz",
+}
+
+pytestmark = [pytest.mark.model, pytest.mark.data]
+
+
+@pytest.fixture(scope="module")
+def language_model():
+    return load_model("embedded", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def calibration():
+    """A function that gives some calibration records of a source."""
+    data = os.environ.get("CALIBUDGET_DATA")
+    if not data:
+        pytest.skip("CALIBUDGET_DATA isn't set: the real data sets aren't here")
+
+    def take(label, count):
+        spec = SourceSpec(label=label, path=SOURCES[label], preset=label)
+        read = read_source(spec, Path(data))
+        split = split_source(read, split_seed=42, selection_seed=42, calibration_size=count)
+        return [CalibrationItem(record=record, answer=spec.answers) for record in split.calibration]
+
+    return take
+
+
+def plain(language_model, example, limit):
+    import torch
+
+    model = language_model.model
+    ids = torch.tensor([example.prompt_ids + example.response_ids])
+    prompt = ids[:, : len(example.prompt_ids)]
+    with torch.no_grad():
+        scores = model(ids, use_cache=False).logits[0, len(example.prompt_ids) - 1 : -1].double().log_softmax(-1)
+        made = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=limit)
+    nll = -scores[range(len(scores)), list(example.response_ids)].mean().item()
+    return nll, language_model.tokenizer.decode(made[0, prompt.shape[1] :], skip_special_tokens=True)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("count", [6, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize("label", SOURCES)
+def test_nll_and_parsed_answers_are_those_of_one_by_one(language_model, calibration, label, count):
+    items = calibration(label, count)
+    scorer = LocalScorer(language_model, max_new_tokens=32)
+    encoder = language_model.encoder("alpaca")
+    for item, found in zip(items, measure_all(scorer, items), strict=True):
+        nll, text = plain(language_model, encoder.encode(item.record), 32)
+        assert found.nll == pytest.approx(nll, abs=1e-5), item.name
+        assert text.startswith(found.text.rstrip("\ufffd")), item.name
+        assert parse_answer(item.answer, found.text) == parse_answer(item.answer, text), item.name
+
+
+def test_scores_do_not_move_with_the_batch_size(language_model, calibration):
+    """Padded batches of 16 and 64 differ by 1.3e-5 on this model; packed ones stay below 1e-5."""
+    items = [item for label in ("arc_challenge", "boolq") for item in calibration(label, 8)]
+    whole = to_scores(items, measure_all(LocalScorer(language_model), items), "nll+wrong")
+    small = to_scores(items, measure_all(LocalScorer(language_model, batch_tokens=512), items), "nll+wrong")
+    assert [score.nll for score in small] == pytest.approx([score.nll for score in whole], abs=1e-5)
+    assert [score.prediction for score in small] == [score.prediction for score in whole]
