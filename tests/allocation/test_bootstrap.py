@@ -1,0 +1,139 @@
+"""Bootstrap means and spreads against plain fractions, and golden vectors that hold on every platform."""
+
+import math
+import statistics
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from calibudget.allocation import bootstrap, bootstrap_means, bootstrap_sd
+from calibudget.errors import AllocationError
+from calibudget.keys import bootstrap_stream, bootstrap_streams
+
+GOLDEN_MEANS = [1.24375, 1.65, 1.6375, 1.425]
+GOLDEN_SD = 0.1674938781530537
+ERRORS = [0.1, 2.5, 1.75, 3.25, 0.5, 0.7, 1.0, 4.0]
+
+
+def exact_means(errors, label, resamples, seed):
+    """One draw, one fraction at a time."""
+    ordered = sorted(errors)
+    stream = bootstrap_stream(seed, label)
+
+    def draw():
+        return Fraction(ordered[((int(stream.random_raw()) >> 32) * len(ordered)) >> 32])
+
+    return [sum((draw() for _ in ordered), Fraction(0)) / len(ordered) for _ in range(resamples)]
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 64, 100])
+@pytest.mark.parametrize("scale", [1.0, 1e-9, 1e9, -1.0])
+def test_means_are_those_of_exact_arithmetic(size, scale):
+    errors = (np.random.default_rng(size).random(size) * scale).tolist()
+    made = bootstrap_means(errors, "boolq", resamples=25, seed=7)
+    assert made.shape == (25,)
+    assert made.dtype == np.float64
+    exact = exact_means(errors, "boolq", 25, 7)
+    assert all(abs(Fraction(m) - e) <= abs(e) / 2**52 for m, e in zip(made.tolist(), exact, strict=True))
+
+
+def test_golden_vectors():
+    """Fixed by the definition alone: stream, order of draws, grid and rounding."""
+    means = bootstrap_means(ERRORS, "boolq", resamples=4, seed=42)
+    assert means.tolist() == GOLDEN_MEANS
+    assert [float(m) for m in exact_means(ERRORS, "boolq", 4, 42)] == GOLDEN_MEANS
+    assert bootstrap_sd(means) == GOLDEN_SD
+
+
+def test_the_order_of_the_errors_changes_nothing():
+    assert np.array_equal(
+        bootstrap_means(ERRORS, "a", resamples=50, seed=1), bootstrap_means(ERRORS[::-1], "a", resamples=50, seed=1)
+    )
+
+
+def test_each_source_and_seed_has_a_stream_of_its_own():
+    first = bootstrap_means(ERRORS, "a", resamples=50, seed=1)
+    assert not np.array_equal(first, bootstrap_means(ERRORS, "b", resamples=50, seed=1))
+    assert not np.array_equal(first, bootstrap_means(ERRORS, "a", resamples=50, seed=2))
+
+
+def test_more_replicates_keep_the_first():
+    few, many = (bootstrap_means(ERRORS, "a", resamples=r, seed=1) for r in (10, 30))
+    assert np.array_equal(few, many[:10])
+
+
+def test_the_default_is_the_papers_number_of_replicates():
+    assert bootstrap_means(ERRORS, "a", seed=1).shape == (200,)
+
+
+def test_a_large_split_is_drawn_in_parts():
+    errors = np.random.default_rng(0).random(40_000)
+    made = bootstrap_means(errors, "a", resamples=3, seed=1)
+    ordered, stream = np.sort(errors), bootstrap_stream(1, "a")
+    for mean in made:
+        draws = ((stream.random_raw(40_000) >> np.uint64(32)) * np.uint64(40_000)) >> np.uint64(32)
+        assert mean == pytest.approx(math.fsum(ordered[draws.astype(np.int64)]) / 40_000, rel=1e-15)
+
+
+def test_constant_errors_have_constant_means():
+    assert bootstrap_means([0.1] * 5, "a", resamples=3, seed=1).tolist() == [0.1] * 3
+    assert bootstrap_means([0.0] * 5, "a", resamples=3, seed=1).tolist() == [0.0] * 3
+    assert bootstrap_sd([0.1] * 7) == 0.0
+
+
+@pytest.mark.parametrize("errors", [[], [1.0]])
+def test_fewer_than_two_errors_are_refused(errors):
+    with pytest.raises(
+        AllocationError, match=f"'a' has {len(errors)} calibration errors; a bootstrap needs at least 2"
+    ):
+        bootstrap_means(errors, "a", seed=1)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_errors_that_are_not_finite_are_refused(bad):
+    with pytest.raises(AllocationError, match="'a' has a calibration error that isn't finite"):
+        bootstrap_means([1.0, bad, 2.0], "a", seed=1)
+
+
+def hard_rows():
+    rng = np.random.default_rng(5)
+    yield from (rng.random(r) for r in (1, 2, 3, 200))
+    yield 1e6 + rng.random(200)
+    yield rng.random(200) - 0.5
+    yield rng.random(50) * 10.0 ** rng.uniform(-30, 30, 50)
+    yield np.array([0.0, 1.0, 1.0])
+    yield np.array([0.0, 0.0])
+    yield np.array([1.0, 1.0 + 2**-52])
+    yield np.array([1e300, -1e300])
+    yield np.array([2.0**-1000, 3 * 2.0**-1000, 2.0**-999])
+    yield rng.random(3_000)
+
+
+@pytest.mark.parametrize("row", list(hard_rows()), ids=range(13))
+def test_the_spread_is_correctly_rounded(row):
+    """The standard library's pstdev works on exact fractions and rounds once."""
+    assert bootstrap_sd(row) == statistics.pstdev(row.tolist())
+
+
+def test_spreads_of_rows_with_their_own_scales():
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        row = rng.random(200) * 10.0 ** rng.integers(-20, 20)
+        assert bootstrap_sd(row) == statistics.pstdev(row.tolist())
+
+
+def test_many_sources_get_what_each_gets_alone():
+    """More sources than one batch holds, of different sizes."""
+    rng = np.random.default_rng(2)
+    errors = [(f"s{k}", rng.random(2 + k % 9)) for k in range(150)]
+    for (label, values), (means, sd) in zip(errors, bootstrap(errors, resamples=20, seed=3), strict=True):
+        alone = bootstrap_means(values, label, resamples=20, seed=3)
+        assert np.array_equal(means, alone)
+        assert sd == bootstrap_sd(alone)
+
+
+def test_streams_made_anew_are_those_made_alone():
+    streams = bootstrap_streams(42)
+    for label in ("a", "b", "a", "é"):
+        assert np.array_equal(streams(label).random_raw(11), bootstrap_stream(42, label).random_raw(11))

@@ -1,0 +1,164 @@
+"""The factors of the utility (paper 2.2)."""
+
+import math
+from fractions import Fraction
+
+import pytest
+
+from calibudget.allocation import EPSILON, availability, needs, reliability, utilities
+from calibudget.allocation.need import power, products
+from calibudget.errors import AllocationError, InputTypeError
+from calibudget.records import SourceStatistics
+
+ROWS = {
+    "b": {"pool_size": 1_000, "mean_error": 3.0, "bootstrap_sd": 0.25},
+    "a": {"pool_size": 500, "mean_error": 1.0, "bootstrap_sd": 0.0},
+}
+
+
+def row(**fields):
+    return SourceStatistics(
+        **{
+            "pool_size": 10,
+            "calibration_size": 2,
+            "mean_nll": 1.0,
+            "error_rate": None,
+            "mean_error": 1.0,
+            "bootstrap_sd": 0.1,
+        }
+        | fields
+    )
+
+
+def test_needs_have_mean_one():
+    assert needs([1.0, 3.0]) == [0.5, 1.5]
+    assert needs([2.0]) == [1.0]
+    assert needs([]) == []
+
+
+def test_needs_are_scaled_by_an_exactly_rounded_sum():
+    errors = [0.1] * 10
+    assert needs(errors) == [0.1 / (math.fsum(errors) / 10)] * 10
+    assert needs([1e16, 1.0, -0.0, 1.0])[1] == 1.0 / (math.fsum([1e16, 1.0, EPSILON, 1.0]) / 4)
+
+
+def test_tiny_and_negative_errors_count_as_epsilon():
+    assert EPSILON == 1e-12
+    assert needs([-1e-9, 0.0, EPSILON / 2, EPSILON]) == [1.0] * 4
+    low, high = needs([0.0, 1.0])
+    assert 0 < low < high
+
+
+def test_ranks_share_the_mean_of_their_places():
+    assert needs([5.0, 1.0, 3.0], "rank") == [1.5, 0.5, 1.0]
+    assert needs([2.0, 2.0, 9.0], "rank") == [0.75, 0.75, 1.5]
+
+
+def test_log1p_is_correctly_rounded():
+    raw = [float(Fraction(*x)) for x in [(1, 10), (3, 1)]]
+    values = [math.log1p(x) for x in raw]
+    assert needs(raw, "log1p") == pytest.approx([v / (math.fsum(values) / 2) for v in values], rel=1e-15)
+    # ln(2) and ln(1.5) to 40 digits, rounded.
+    assert needs([1.0], "log1p") == [1.0]
+    first, second = needs([1.0, 0.5], "log1p")
+    assert first / second == pytest.approx(0.6931471805599453 / 0.4054651081081644, rel=1e-15)
+
+
+def test_an_unknown_transform_is_refused():
+    with pytest.raises(AllocationError, match=r"need_transform is 'B', but only rank, log1p are known"):
+        needs([1.0], "B")
+
+
+def test_availability_is_the_root_of_what_is_left():
+    assert availability(49) == 7.0
+    assert availability(0) == math.sqrt(1e-12)
+    assert availability(2) == math.sqrt(2)
+
+
+def test_reliability_falls_with_the_spread():
+    assert reliability(0.0) == 1.0
+    assert reliability(1.0) == 0.5
+    assert reliability(3.0) == 0.25
+
+
+@pytest.mark.parametrize("base", [1e-12, 0.3, 1.0, 7.0, 1e300])
+def test_powers(base):
+    assert power(base, 1) == base
+    assert power(base, 0) == 1.0
+    assert power(base, 0.5) == math.sqrt(base)
+    assert power(base, 0.25) == pytest.approx(base**0.25, rel=2e-16)
+    assert power(base, -0.7) == pytest.approx(base**-0.7, rel=3e-16)
+
+
+def test_other_powers_are_correctly_rounded():
+    # 2**(1/4) = 1.18920711500272106671749997..., 3**1.5 = 5.19615242270663188058233902...
+    assert power(2.0, 0.25) == 1.189207115002721
+    assert power(3.0, 1.5) == 5.196152422706632
+
+
+def test_products_multiply_from_the_left():
+    factors = [[0.1], [0.2], [0.3]]
+    assert products(factors, [1, 1, 1]) == [(0.1 * 0.2) * 0.3]
+    assert products(factors, [1, 1, 1]) != [0.1 * (0.2 * 0.3)]
+    assert products([[4.0, 9.0], [2.0, 3.0]], [0.5, 1]) == [4.0, 9.0]
+
+
+def test_utilities_follow_the_papers_formula():
+    made = utilities(ROWS, 100)
+    assert list(made) == ["a", "b"]
+    assert made["a"] == (0.5 * math.sqrt(math.sqrt(400))) * 1.0
+    assert made["b"] == (1.5 * math.sqrt(math.sqrt(900))) * (1 / 1.25)
+
+
+def test_utilities_take_records_as_well_as_rows():
+    records = {label: row(**fields) for label, fields in ROWS.items()}
+    assert utilities(records, 100) == utilities(ROWS, 100)
+
+
+def test_utilities_know_own_floors_and_pools_below_the_floor():
+    made = utilities(ROWS, 600, floors={"b": 0})
+    assert made["a"] == 0.5 * math.sqrt(math.sqrt(1e-12))
+    assert made["b"] == 1.5 * math.sqrt(math.sqrt(1000)) * 0.8
+
+
+def test_exponents_weigh_the_factors():
+    made = utilities(ROWS, 100, need_exponent=0, availability_exponent=0, reliability_exponent=1)
+    assert made == {"a": 1.0, "b": 0.8}
+    made = utilities(ROWS, 100, need_exponent=2, availability_exponent=0, reliability_exponent=0)
+    assert made == {"a": 0.25, "b": 2.25}
+    made = utilities(ROWS, 100, need_exponent=0, availability_exponent=1, reliability_exponent=0)
+    assert made == {"a": 20.0, "b": 30.0}
+    assert utilities(ROWS, 100, need_transform="rank")["a"] == (2 / 3) * math.sqrt(20.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"pool_size": 3.0}, InputTypeError, r"pool_size of 'a' must be an integer, not 3\.0"),
+        ({"pool_size": None}, AllocationError, "the statistics of 'a' have no pool_size"),
+        ({"mean_error": None}, AllocationError, "the statistics of 'a' have no mean_error"),
+        ({"mean_error": math.nan}, AllocationError, "mean_error of 'a' must be finite, but is nan"),
+        ({"mean_error": "1"}, InputTypeError, "mean_error of 'a' must be a number, not '1'"),
+        ({"mean_error": True}, InputTypeError, "mean_error of 'a' must be a number, not True"),
+        ({"bootstrap_sd": -0.1}, AllocationError, r"bootstrap_sd of 'a' must not be negative, but is -0\.1"),
+        ({"bootstrap_sd": math.inf}, AllocationError, "bootstrap_sd of 'a' must be finite, but is inf"),
+    ],
+)
+def test_bad_statistics_are_refused_by_name(change, error, message):
+    with pytest.raises(error, match=message):
+        utilities(ROWS | {"a": ROWS["a"] | change}, 100)
+
+
+@pytest.mark.parametrize("name", ["need_exponent", "availability_exponent", "reliability_exponent"])
+def test_bad_exponents_are_refused_by_name(name):
+    with pytest.raises(AllocationError, match=f"{name} must be finite, but is inf"):
+        utilities(ROWS, 100, **{name: math.inf})
+    with pytest.raises(InputTypeError, match=f"{name} must be a number, not True"):
+        utilities(ROWS, 100, **{name: True})
+
+
+def test_bad_floors_are_refused():
+    with pytest.raises(InputTypeError, match="the floor must be an integer"):
+        utilities(ROWS, 1.5)
+    with pytest.raises(AllocationError, match="the floor of 'b' must not be negative"):
+        utilities(ROWS, 1, floors={"b": -1})

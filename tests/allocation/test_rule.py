@@ -1,0 +1,110 @@
+"""The paper's rule: floors, caps, and what they refuse."""
+
+import re
+
+import numpy as np
+import pytest
+
+from calibudget.allocation import allocate
+from calibudget.errors import AllocationError, InputTypeError
+
+POOLS = {"a": 100, "b": 50, "c": 10}
+EVEN = {"a": 1, "b": 1, "c": 1}
+
+
+def test_floors_come_first_and_the_rest_goes_by_utility():
+    made = allocate(POOLS, {"a": 3, "b": 1, "c": 0}, 70, 20)
+    assert made.floor_quotas == {"a": 20, "b": 20, "c": 10}
+    assert made.quotas == {"a": 35, "b": 25, "c": 10}
+    assert made.shares == {"a": 15.0, "b": 5.0, "c": 0.0}
+    assert made.budget == 70
+
+
+def test_own_floors_take_the_place_of_the_common_one():
+    made = allocate(POOLS, EVEN, 60, 20, floors={"a": 0, "c": 40})
+    assert made.floor_quotas == {"a": 0, "b": 20, "c": 10}
+
+
+def test_own_caps_hold():
+    assert allocate(POOLS, EVEN, 90, caps={"a": 30, "b": 1_000}).quotas == {"a": 30, "b": 50, "c": 10}
+
+
+def test_numpy_integers_are_integers():
+    pools = {label: np.int64(size) for label, size in POOLS.items()}
+    assert allocate(pools, EVEN, np.int32(70), np.uint8(5)).quotas == allocate(POOLS, EVEN, 70, 5).quotas
+
+
+def test_every_pool_may_be_used_up():
+    assert allocate(POOLS, EVEN, 160).quotas == POOLS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"budget": 60, "floor": 30},
+            "the floors of 3 sources come to 70, 10 above the budget 60: "
+            "raise the budget or lower the floors (20 each always fits)",
+        ),
+        (
+            {"budget": 170},
+            "the budget 170 is 10 above all pools together (160): take a smaller budget, or let examples repeat with "
+            "max_repeats",
+        ),
+        (
+            {"budget": 150, "caps": {"a": 20}},
+            "the caps leave 80 of 160 units, 70 short of the budget 150: raise them or take a smaller budget",
+        ),
+        (
+            {"budget": 100, "floor": 30, "caps": {"a": 20}},
+            "the cap of 'a' is 20, below its floor quota of 30: "
+            "raise the cap, or give the source a floor of its own of at most 20",
+        ),
+        ({"budget": -1}, "the budget must not be negative, but is -1"),
+        ({"budget": 10, "floor": -2}, "the floor must not be negative, but is -2"),
+        ({"budget": 10, "floors": {"b": -2}}, "the floor of 'b' must not be negative, but is -2"),
+        ({"budget": 10, "caps": {"b": -2}}, "the cap of 'b' must not be negative, but is -2"),
+        ({"budget": 10, "floors": {"x": 1}}, "floors names 'x', but the sources are 'a', 'b', 'c'"),
+        ({"budget": 10, "caps": {"y": 1, "x": 1}}, "caps names 'x', 'y', but the sources are 'a', 'b', 'c'"),
+    ],
+)
+def test_refusals_name_the_numbers(arguments, message):
+    with pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
+        allocate(POOLS, EVEN, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"budget": True}, "the budget must be an integer, not True (bool)"),
+        ({"budget": 70.0}, "the budget must be an integer, not 70.0 (float)"),
+        ({"budget": 70, "floor": 3.0}, "the floor must be an integer, not 3.0 (float)"),
+        ({"budget": 70, "floors": {"a": 3.0}}, "the floor of 'a' must be an integer, not 3.0 (float)"),
+        ({"budget": 70, "caps": {"a": False}}, "the cap of 'a' must be an integer, not False (bool)"),
+    ],
+)
+def test_counts_of_the_wrong_type_are_refused(arguments, message):
+    with pytest.raises(InputTypeError, match=f"^{re.escape(message)}$"):
+        allocate(POOLS, EVEN, **arguments)
+
+
+def test_pool_sizes_are_counts():
+    with pytest.raises(InputTypeError, match=r"the pool size of 'a' must be an integer, not 3\.0"):
+        allocate({"a": 3.0}, {"a": 1}, 1)
+    with pytest.raises(AllocationError, match="the pool size of 'a' must not be negative"):
+        allocate({"a": -3}, {"a": 1}, 1)
+
+
+def test_utilities_must_speak_of_the_same_sources():
+    with pytest.raises(AllocationError, match="utilities must name the same sources as the rest, but misses 'c'"):
+        allocate(POOLS, {"a": 1, "b": 1}, 10)
+
+
+def test_no_sources():
+    assert allocate({}, {}, 0).quotas == {}
+    with pytest.raises(AllocationError, match="there are no sources to spend a budget of 3 on"):
+        allocate({}, {}, 3)
+
+
+def test_empty_pools_are_sources_too():
+    assert allocate({"a": 0, "b": 5}, {"a": 9, "b": 1}, 5, 2).quotas == {"a": 0, "b": 5}

@@ -1,0 +1,126 @@
+"""From scores to statistics (paper 2.2)."""
+
+import math
+import re
+
+import pytest
+
+from calibudget.allocation import SmallCalibrationWarning, bootstrap_means, bootstrap_sd, summarise
+from calibudget.errors import AllocationError, InputTypeError, ScoringError
+from calibudget.records import Score
+
+
+def score(source, number, *, nll=1.0, correct=True, error=None):
+    wrong = 0.0 if correct else 1.0
+    return Score(
+        source=source,
+        record_id=f"r{number}",
+        response_tokens=1,
+        nll=nll,
+        correct=correct,
+        prediction=None,
+        error=nll + wrong if error is None else error,
+    )
+
+
+def scores(source, count=40):
+    return [score(source, k, nll=0.1 * k, correct=k % 4 != 0) for k in range(count)]
+
+
+def summed(given, pools, **changes):
+    return summarise(
+        given, pools, **{"model": {"name": "m"}, "error": "nll+wrong", "bootstrap_seed": 3, "resamples": 10} | changes
+    )
+
+
+def test_one_row_a_source_in_code_point_order():
+    made = summed(scores("b") + scores("a"), {"b": 7, "a": 5})
+    assert list(made.sources) == ["a", "b"]
+    assert (made.model, made.error, made.resamples, made.bootstrap_seed) == ({"name": "m"}, "nll+wrong", 10, 3)
+    row = made.sources["b"]
+    assert (row.pool_size, row.calibration_size, row.error_rate, row.slope) == (7, 40, 0.25, None)
+    assert row.mean_nll == math.fsum(0.1 * k for k in range(40)) / 40
+    assert row.mean_error == math.fsum(s.error for s in scores("b")) / 40
+    means = bootstrap_means([s.error for s in scores("b")], "b", resamples=10, seed=3)
+    assert row.bootstrap_means == tuple(means.tolist())
+    assert row.bootstrap_sd == bootstrap_sd(means)
+
+
+def test_the_order_of_the_scores_changes_nothing():
+    given = scores("a") + scores("b")
+    assert summed(given, {"a": 1, "b": 2}) == summed(given[::-1], {"b": 2, "a": 1})
+
+
+def test_means_need_not_be_kept():
+    made = summed(scores("a"), {"a": 1}, keep_means=False).sources["a"]
+    assert made.bootstrap_means is None
+    assert made.bootstrap_sd == summed(scores("a"), {"a": 1}).sources["a"].bootstrap_sd
+
+
+def test_the_nll_rule_takes_no_notice_of_answers():
+    given = [score("a", k, nll=float(k), correct=None, error=float(k)) for k in range(30)]
+    made = summed(given, {"a": 1}, error="nll").sources["a"]
+    assert made.error_rate is None
+    assert made.mean_error == made.mean_nll == 14.5
+    mixed = [*given[1:], score("a", 0, nll=0.0, correct=False, error=0.0)]
+    assert summed(mixed, {"a": 1}, error="nll").sources["a"].error_rate is None
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (score("a", 99, nll=math.nan), "the score of record 'r99' of 'a' isn't finite: nll nan, error nan"),
+        (score("a", 99, error=math.inf), "the score of record 'r99' of 'a' isn't finite: nll 1.0, error inf"),
+        (
+            score("a", 99, correct=None),
+            "the score of record 'r99' of 'a' has no checked answer, but the error rule nll+wrong needs one: "
+            "choose error: nll",
+        ),
+        (
+            score("a", 99, correct=False, error=1.0),
+            "the score of record 'r99' of 'a' has error 1.0, but the error rule nll+wrong gives 2.0",
+        ),
+        (
+            score("a", 99, correct=True, error=2.0),
+            "the score of record 'r99' of 'a' has error 2.0, but the error rule nll+wrong gives 1.0",
+        ),
+    ],
+)
+def test_bad_scores_are_refused_by_record(bad, message):
+    with pytest.raises(ScoringError, match=f"^{re.escape(message)}$"):
+        summed([*scores("a"), bad], {"a": 1})
+
+
+def test_the_error_must_follow_the_rule():
+    with pytest.raises(ScoringError, match=r"has error 2\.0, but the error rule nll gives 1\.0"):
+        summed([score("a", 0, correct=False)], {"a": 1}, error="nll")
+
+
+def test_scores_and_pools_speak_of_the_same_sources():
+    with pytest.raises(AllocationError, match="the scores must name the same sources as the rest, but misses 'b'"):
+        summed(scores("a"), {"a": 1, "b": 1})
+    with pytest.raises(AllocationError, match="the scores must name the same sources as the rest, but names 'b'"):
+        summed(scores("a") + scores("b"), {"a": 1})
+
+
+def test_one_score_is_too_few():
+    with pytest.raises(ScoringError, match=r"fewer than 2 calibration scores, too few for a spread: 'b'$"):
+        summed(scores("a") + scores("b", 1), {"a": 1, "b": 1})
+
+
+def test_few_scores_are_warned_of():
+    expected = r"fewer than 30 calibration records, so their bootstrap sd says little: 'b \(29\)'$"
+    with pytest.warns(SmallCalibrationWarning, match=expected):
+        summed(scores("a", 30) + scores("b", 29), {"a": 1, "b": 1})
+    with pytest.warns(SmallCalibrationWarning, match=r"'a \(2\)'"):
+        summed(scores("a", 2), {"a": 1})
+
+
+def test_counts_are_checked():
+    with pytest.raises(InputTypeError, match="the pool size of 'a' must be an integer"):
+        summed(scores("a"), {"a": 1.0})
+    with pytest.raises(InputTypeError, match="resamples must be an integer"):
+        summed(scores("a"), {"a": 1}, resamples=2.0)
+    with pytest.raises(ScoringError, match="resamples must be at least 1"):
+        summed(scores("a"), {"a": 1}, resamples=0)
+    assert len(summed(scores("a"), {"a": 1}, resamples=1).sources["a"].bootstrap_means) == 1
