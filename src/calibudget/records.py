@@ -203,6 +203,14 @@ class AllocationPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenUse:
+    """What a source's picks use of a token budget; the two differ by less than one example."""
+
+    quota: int
+    taken: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """The picks of every source in key order.
 
@@ -211,9 +219,11 @@ class Selection:
         selector: name of the rule that ordered the candidates ("uniform").
         picks: record ids per source, key order.
         companion_count: companion records joined unchanged.
+        tokens: by source, what the picks use of a token budget; None where the budget counts examples.
     """
 
     seed: int
     selector: str
     picks: Mapping[str, tuple[str, ...]]
     companion_count: int = 0
+    tokens: Mapping[str, TokenUse] | None = None

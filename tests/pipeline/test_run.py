@@ -118,7 +118,8 @@ def test_scores_of_other_records_are_refused(make_recipe, tmp_path) -> None:
         ("calibration.per_source=31", DataError, "the calibration split needs 31 records, but only 30"),
         ("sources.boolq.path=none.jsonl", DataError, "none.jsonl"),
         ("sources.boolq.path=piqa.jsonl", DataError, "piqa.jsonl"),
-        ("budget={tokens: 50}", InputError, "token"),
+        ("budget={tokens: 8}", AllocationError, "8 tokens is below the shortest example of all sources, which has 9"),
+        ("budget={tokens: 1000000}", AllocationError, "above all pools together"),
     ],
 )
 def test_what_can_t_be_met_is_refused_and_leaves_nothing(make_recipe, tmp_path, override, error, message) -> None:

@@ -104,6 +104,36 @@ def test_runs_of_every_kind_hold(tmp_path, make_recipe, options):
     assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "path", "to", "field"),
+    [
+        ("selection.json", ("tokens",), 1, "tokens"),
+        ("selection.json", ("sources", "boolq", "tokens"), 9, "sources.boolq.tokens"),
+        ("selection.json", ("sources", "boolq", "count"), 1, "sources.boolq.count"),
+        ("allocation.json", ("unit",), "examples", "unit"),
+        ("allocation.json", ("sources", "piqa", "pool_size"), 300, "sources.piqa.pool_size"),
+        ("manifest.json", ("sources", "boolq", "tokens", "too_long"), 1, "sources.boolq.tokens.too_long"),
+        ("manifest.json", ("sources", "boolq", "tokens"), None, "sources.boolq.tokens"),
+        ("manifest.json", ("token_counter", "max_length"), 9, "token_counter.max_length"),
+    ],
+)
+def test_forged_tokens_are_found(tmp_path, make_recipe, name, path, to, field):
+    run(load_recipe(make_recipe(), ["budget={tokens: 200}"]), tmp_path / "run")
+    assert found(tmp_path / "run") == set()
+    edit(tmp_path / "run", name, *path, to=to)
+    forge(tmp_path / "run")
+    assert (name, field) in found(tmp_path / "run")
+
+
+def test_forged_token_counts_are_found_by_the_allocation_and_by_the_data(tmp_path, make_recipe):
+    run(load_recipe(make_recipe(), ["budget={tokens: 200}"]), tmp_path / "run")
+    edit_table(tmp_path / "run" / "splits.parquet", lambda rows: rows[-1].update(prompt_tokens=1))
+    forge(tmp_path / "run")
+    assert ("allocation.json", "sources.piqa.pool_size") in found(tmp_path / "run")
+    fields = found(tmp_path / "run", data_dir=tmp_path / "data")
+    assert any(name == "splits.parquet" and field.startswith("source piqa: tokens") for name, field in fields)
+
+
 def test_a_run_without_calibration_holds(tmp_path, make_recipe):
     path = make_recipe(policy="equal")
     path.write_text(path.read_text().replace("calibration: {per_source: 5, resamples: 4}", "calibration: none"))

@@ -25,7 +25,8 @@ def print_run(result: RunResult, *, as_json: bool) -> None:
     print_plan(result.plan, as_json=False)
     console = _console()
     companion = f" and {result.companion_count:,} of the companion set" if result.companion_count else ""
-    console.print(f"{result.plan.budget:,} {result.plan.unit} selected{companion}; everything re-derived and verified.")
+    selected = f"{result.count:,} examples" + ("" if result.tokens is None else f" of {result.tokens:,} tokens")
+    console.print(f"{selected} selected{companion}; everything re-derived and verified.")
     for note in result.notes:
         console.print(f"note: {note}")
     console.print(f"train set   {result.train_file}")
@@ -141,11 +142,13 @@ def print_dry_run(dry: DryRun, *, as_json: bool) -> None:
         "shared prompts",
         "calibration",
         "pool",
+        *(["pool tokens"] if dry.unit == "tokens" else []),
         "tokens to score",
     ):
         table.add_column(column, justify="left" if column == "source" else "right")
     for label, row in dry.sources.items():
-        cells = (row.read, row.duplicates, row.skipped, row.shared_prompts, row.calibration, row.pool_size)
+        cells = [row.read, row.duplicates, row.skipped, row.shared_prompts, row.calibration, row.pool_size]
+        cells += [] if row.pool_tokens is None else [row.pool_tokens]
         table.add_row(label, *(f"{cell:,}" for cell in cells), "" if row.tokens is None else f"{row.tokens:,}")
     _console().print(table)
     if dry.seconds_expected is not None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from calibudget.allocation import POLICIES, Signal, plan, pooled_quotas
+from calibudget.errors import AllocationError
 from calibudget.keys import order_keys
-from calibudget.recipe import Recipe
+from calibudget.pipeline.pools import Pools
+from calibudget.recipe import UNSCORED_POLICIES, Recipe
 from calibudget.records import AllocationPlan, Exponents, Statistics, Unit
 from calibudget.store import read_splits, read_statistics, statistics_sha256
 
@@ -32,19 +35,16 @@ class AllocationInputs:
     unit: Unit = "examples"
 
 
-def inputs_of_recipe(
-    recipe: Recipe, candidates: Mapping[str, Sequence[str]], statistics: Statistics | None
-) -> AllocationInputs:
+def inputs_of_recipe(recipe: Recipe, pools: Pools, statistics: Statistics | None) -> AllocationInputs:
     """What a recipe's own policy is given.
 
     Args:
         recipe: budget, floors, caps, weights and whatever else it says of the allocation.
-        candidates: record ids of every source's pool.
+        pools: the candidates.
         statistics: the calibration statistics, None where nothing is scored.
     """
-    is_pooled = recipe.policy == "pooled"
     return AllocationInputs(
-        pool_sizes={label: len(ids) for label, ids in candidates.items()},
+        pool_sizes=pools.sizes,
         budget=recipe.budget_total,
         floor=recipe.default_floor,
         floors=recipe.own_floors,
@@ -52,12 +52,55 @@ def inputs_of_recipe(
         statistics=statistics,
         statistics_sha256=None if statistics is None else statistics_sha256(statistics),
         weights=recipe.weights,
-        pooled=pooled_draw(candidates, recipe.selection_seed, recipe.budget_total) if is_pooled else None,
+        pooled=pooled_draw(pools, recipe.budget_total) if recipe.policy == "pooled" else None,
         signal=recipe.signal,
         exponents=recipe.utility_exponents,
         need_transform=recipe.need_transform,
         unit=recipe.unit,
     )
+
+
+def plan_recipe(recipe: Recipe, pools: Pools, statistics: Statistics | None) -> AllocationPlan:
+    """The plan of a recipe's own policy.
+
+    Under a token budget the candidates that are longer than their source's quota leave the pools, and the policy is
+    asked again, until none is left: the pools only shrink, so this ends.
+
+    Raises:
+        AllocationError: the budget can't be met; under a token budget what left for its length is told.
+    """
+    fitting = pools if pools.tokens is None else _settled(recipe, pools, statistics)
+    return plan_allocation(recipe.policy, inputs_of_recipe(recipe, fitting, statistics))
+
+
+def _settled(recipe: Recipe, pools: Pools, statistics: Statistics | None) -> Pools:
+    """The pools without the candidates that are longer than the quota which the policy gives their source."""
+    pools.require_room(recipe.budget_total)
+    limits: dict[str, int] = {}
+    while True:
+        fitting = pools.within(limits)
+        try:
+            plan = plan_allocation(recipe.policy, inputs_of_recipe(recipe, fitting, statistics), intervals=False)
+        except AllocationError as error:
+            if not limits:
+                raise
+            left = ", ".join(f"{label}: longer than {limit:,} tokens" for label, limit in sorted(limits.items()))
+            raise AllocationError(f"{error}; examples longer than their source's quota had left ({left})") from error
+        tight = {label: quota for label, quota in plan.quotas.items() if fitting.longest(label) > quota}
+        if not tight:
+            return fitting
+        limits |= tight
+
+
+def feasible_floors(recipe: Recipe, pools: Pools) -> dict[str, int]:
+    """The floor quotas; budgets, floors and caps that can't be met are refused before anything costly begins.
+
+    Nothing is scored yet, so a policy that needs scores is stood in for by one that has the same bounds.
+    """
+    pools.require_room(recipe.budget_total)
+    policy = recipe.policy if recipe.policy in UNSCORED_POLICIES else "floor-sqrt"
+    plan = plan_allocation(policy, inputs_of_recipe(recipe, pools, None), intervals=False)
+    return {label: row.floor_quota for label, row in plan.sources.items()}
 
 
 def plan_allocation(policy: str, inputs: AllocationInputs, *, intervals: bool = True) -> AllocationPlan:
@@ -115,10 +158,27 @@ def inputs_from_files(
 def pooled_from_splits(splits: Path, budget: int) -> dict[str, int]:
     """Quotas of the pooled draw from the candidates that a `splits.parquet` lists."""
     read = read_splits(splits)
-    return pooled_draw({label: ids.candidates for label, ids in read.sources.items()}, read.selection_seed, budget)
+    queues = {label: ids.candidates for label, ids in read.sources.items()}
+    return pooled_draw(Pools(queues=queues, tokens=None, selection_seed=read.selection_seed), budget)
 
 
-def pooled_draw(candidates: Mapping[str, Iterable[str]], selection_seed: int, budget: int) -> dict[str, int]:
-    """Quotas of one draw from all candidates together, given by id (paper 3.1, pooled-uniform)."""
-    keys = {label: list(map(order_keys("selection", selection_seed, label), ids)) for label, ids in candidates.items()}
-    return pooled_quotas(keys, budget)
+def pooled_draw(pools: Pools, budget: int) -> dict[str, int]:
+    """Quotas of one draw from all candidates together (paper 3.1, pooled-uniform).
+
+    Of tokens the quotas are those of the examples that fit the budget, and the rest of the budget goes to the source
+    of the first that doesn't.
+    """
+    keys = {label: order_keys("selection", pools.selection_seed, label) for label in pools.queues}
+    if pools.tokens is None:
+        return pooled_quotas({label: list(map(keys[label], queue)) for label, queue in pools.queues.items()}, budget)
+    streams = [_keyed(label, queue, keys[label]) for label, queue in pools.queues.items()]
+    quotas, left = dict.fromkeys(pools.queues, 0), budget
+    for _, label, one in heapq.merge(*streams):
+        taken = min(pools.tokens[label][one], left)
+        quotas[label] += taken
+        left -= taken
+    return quotas
+
+
+def _keyed(label: str, queue: Sequence[str], key: Callable[[str], bytes]) -> Iterator[tuple[bytes, str, str]]:
+    return ((key(one), label, one) for one in queue)

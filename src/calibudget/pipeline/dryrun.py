@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from calibudget.pipeline.allocating import feasible_floors
+from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.run import feasible_floors
 from calibudget.pipeline.scoring import calibration_items, make_scorer, scores_made_elsewhere
+from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe import Recipe
 from calibudget.records import Unit
 from calibudget.scoring import measure_all
@@ -19,7 +21,11 @@ from calibudget.scoring import measure_all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRunSource:
-    """What one source would bring; `tokens` are those of its calibration records, None where none are scored."""
+    """What one source would bring.
+
+    `pool_tokens` are the tokens of its candidates, None where the budget counts examples; `tokens` those of its
+    calibration records, None where none are scored. `floor_quota` is in the budget's unit.
+    """
 
     read: int
     duplicates: int
@@ -27,6 +33,7 @@ class DryRunSource:
     shared_prompts: int
     calibration: int
     pool_size: int
+    pool_tokens: int | None
     floor_quota: int
     tokens: int | None
 
@@ -62,8 +69,9 @@ def dry_run(recipe: Recipe, *, scores: str | Path | None = None, progress: Progr
     Raises:
         InputError: whatever `run` would refuse before its first artefact.
     """
-    prepared = prepare(recipe, progress=progress)
-    floors = feasible_floors(recipe, prepared)
+    prepared = with_tokens(recipe, prepare(recipe, progress=progress), progress=progress)
+    pools = pools_of_run(recipe, prepared)
+    floors, sizes = feasible_floors(recipe, pools), pools.sizes
     tokens: dict[str, int] = {}
     seconds = None
     if scores is not None:
@@ -83,6 +91,7 @@ def dry_run(recipe: Recipe, *, scores: str | Path | None = None, progress: Progr
                 shared_prompts=split.shared_prompts,
                 calibration=len(split.calibration),
                 pool_size=split.pool_size,
+                pool_tokens=sizes[label] if recipe.unit == "tokens" else None,
                 floor_quota=floors[label],
                 tokens=tokens.get(label),
             )

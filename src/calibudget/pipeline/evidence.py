@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from calibudget.pipeline.pools import Pools, pools_of_run
 from calibudget.pipeline.preparing import Prepared
 from calibudget.pipeline.rundir import RECIPE_NAME
 from calibudget.recipe import Recipe, resolved_fields
@@ -23,8 +25,11 @@ from calibudget.store import (
     Manifest,
     ScoreFile,
     Seeds,
+    SelectionDigest,
     SelectionEvidence,
+    SourceDigest,
     SourceEvidence,
+    TokenEvidence,
     digest_selection,
     file_digest,
     ids_sha256,
@@ -51,11 +56,11 @@ def make_manifest(
     names += [SCORES_NAME, STATISTICS_NAME] if made is not None else []
     scores = _by_source(made.scores if made is not None else ())
     sources = {
-        label: _source(
-            label, split, prepared, plan, statistics, scores.get(label), digests.sources[label].record_ids_sha256
-        )
+        label: _source(label, split, prepared, plan, statistics, scores.get(label), digests.sources[label])
         for label, split in prepared.splits.items()
     }
+    for label, tokens in token_evidence(pools_of_run(recipe, prepared), prepared.pool_sizes, plan, digests).items():
+        sources[label] = replace(sources[label], tokens=tokens)
     return Manifest(
         versions=_versions(provenance),
         recipe=portable_recipe(recipe),
@@ -80,12 +85,49 @@ def make_manifest(
             selected_sha256=digests.selected_sha256,
         ),
         artefacts={name: file_digest(directory / name) for name in sorted(names)},
+        token_counter=prepared.token_counter,
     )
 
 
 def portable_recipe(recipe: Recipe) -> dict[str, Any]:
     """The resolved recipe as an object, without where data lies on this machine."""
     return {name: value for name, value in resolved_fields(recipe).items() if name != "data_dir"}
+
+
+def token_evidence(
+    pools: Pools, candidates: Mapping[str, int], plan: AllocationPlan, digest: SelectionDigest
+) -> dict[str, TokenEvidence]:
+    """What each source brought to a token budget; empty where the budget counts examples.
+
+    Args:
+        pools: the candidates that could be drawn.
+        candidates: how many candidates each source has in `splits.parquet`.
+        plan: the allocation.
+        digest: what was drawn.
+    """
+    if pools.tokens is None:
+        return {}
+    fitting = pools.of_plan(plan)
+    return {
+        label: TokenEvidence(
+            too_long=candidates[label] - len(queue),
+            pool=plan.sources[label].pool_size,
+            count=digest.sources[label].count or 0,
+            taken=digest.sources[label].tokens or 0,
+        )
+        for label, queue in fitting.queues.items()
+    }
+
+
+def too_long_notes(manifest: Manifest) -> tuple[str, ...]:
+    """Which candidates a token budget had no room for, in words."""
+    left = {label: row.tokens for label, row in manifest.sources.items() if row.tokens is not None}
+    return tuple(
+        f"{label}: {tokens.too_long:,} candidates longer than its quota of {manifest.sources[label].quota:,} tokens "
+        "left out"
+        for label, tokens in left.items()
+        if tokens.too_long
+    )
 
 
 def _source(
@@ -95,7 +137,7 @@ def _source(
     plan: AllocationPlan,
     statistics: Statistics | None,
     scores: Sequence[Score] | None,
-    record_ids_sha256: str,
+    digest: SourceDigest,
 ) -> SourceEvidence:
     row = plan.sources[label]
     return SourceEvidence(
@@ -113,7 +155,7 @@ def _source(
         bootstrap_sd=None if statistics is None else statistics.sources[label].bootstrap_sd,
         share=row.share,
         quota=row.quota,
-        record_ids_sha256=record_ids_sha256,
+        record_ids_sha256=digest.record_ids_sha256,
     )
 
 

@@ -9,7 +9,7 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import Recipe
 from calibudget.records import Split
 from calibudget.sources import SourceRead, check_distinct_files, read_source, split_source
-from calibudget.store import SourceFile
+from calibudget.store import SourceFile, TokenCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +20,15 @@ class Prepared:
         splits: one a source.
         files: the files that each source was read from, with bytes and digests.
         companion: the companion set as it was read, or None.
+        tokens: tokens by source and record id, None where the budget counts examples.
+        token_counter: how they were counted, None likewise.
     """
 
     splits: Mapping[str, Split]
     files: Mapping[str, tuple[SourceFile, ...]]
     companion: SourceRead | None
+    tokens: Mapping[str, Mapping[str, TokenCount]] | None = None
+    token_counter: Mapping[str, object] | None = None
 
     @property
     def pool_sizes(self) -> dict[str, int]:

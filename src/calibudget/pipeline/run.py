@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from calibudget.allocation import POLICIES, allocate, summarise
-from calibudget.errors import CheckFailedError, RecipeError
-from calibudget.pipeline.allocating import inputs_of_recipe, plan_allocation
-from calibudget.pipeline.evidence import make_manifest
+from calibudget.allocation import summarise
+from calibudget.errors import CheckFailedError
+from calibudget.pipeline.allocating import feasible_floors, plan_recipe
+from calibudget.pipeline.evidence import make_manifest, too_long_notes
+from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rundir import JOURNAL_NAME, check_usable, is_finished, open_run
 from calibudget.pipeline.scoring import make_scorer, score_splits, scores_made_elsewhere
+from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Selection, Statistics
-from calibudget.selection import draw, train_rows
+from calibudget.selection import train_rows
 from calibudget.store import (
     ALLOCATION_NAME,
     MANIFEST_NAME,
@@ -50,7 +51,8 @@ class RunResult:
         directory: the run directory.
         train_file: the train set.
         plan: the allocation, with every factor.
-        count: source examples selected; the sum of the quotas.
+        count: source examples selected.
+        tokens: their tokens, None where the budget counts examples.
         companion_count: companion records joined.
         selected_sha256: digest of the selected ids.
         manifest_sha256: digest that the manifest ends with.
@@ -61,6 +63,7 @@ class RunResult:
     train_file: Path
     plan: AllocationPlan
     count: int
+    tokens: int | None
     companion_count: int
     selected_sha256: str
     manifest_sha256: str
@@ -74,6 +77,7 @@ class RunResult:
             "unit": self.plan.unit,
             "budget": self.plan.budget,
             "count": self.count,
+            "tokens": self.tokens,
             "companion_count": self.companion_count,
             "quotas": self.plan.quotas,
             "selected_sha256": self.selected_sha256,
@@ -108,22 +112,18 @@ def run(
     check_usable(directory, resolved, resume=resume)
     if resume and is_finished(directory):
         return _verified(directory)
-    prepared = prepare(recipe, progress=progress)
-    feasible_floors(recipe, prepared)
+    prepared = with_tokens(recipe, prepare(recipe, progress=progress), progress=progress)
+    pools = pools_of_run(recipe, prepared)
+    feasible_floors(recipe, pools)
     made = None if scores is None else scores_made_elsewhere(Path(scores), recipe, prepared.splits)
     scorer = make_scorer(recipe) if made is None and recipe.calibration != "none" else None
     with open_run(directory, resolved, resume=resume):
-        write_splits(
-            directory / SPLITS_NAME,
-            prepared.splits.values(),
-            split_seed=recipe.split_seed,
-            selection_seed=recipe.selection_seed,
-        )
+        write_inputs(recipe, prepared, directory)
         journal = directory / JOURNAL_NAME
         if scorer is not None:
             made = score_splits(recipe, prepared.splits, scorer=scorer, journal_path=journal, progress=progress)
         statistics, warned = _write_statistics(recipe, prepared, made, directory)
-        plan = _plan(recipe, prepared, statistics)
+        plan = plan_recipe(recipe, pools, statistics)
         write_allocation(directory / ALLOCATION_NAME, plan)
         selection = write_selected(recipe, prepared, plan, directory)
         manifest = make_manifest(recipe, prepared, made, plan, selection, statistics, directory)
@@ -131,17 +131,27 @@ def run(
         journal.unlink(missing_ok=True)
         write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
     progress("verifying", 0, 1)
-    result = _verified(directory, (*prepared.notes, *warned))
+    result = _verified(directory, (*prepared.notes, *too_long_notes(manifest), *warned))
     progress("verifying", 1, 1)
     return result
 
 
+def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
+    """Write `splits.parquet`."""
+    write_splits(
+        directory / SPLITS_NAME,
+        prepared.splits.values(),
+        split_seed=recipe.split_seed,
+        selection_seed=recipe.selection_seed,
+        tokens=prepared.tokens,
+    )
+
+
 def write_selected(recipe: Recipe, prepared: Prepared, plan: AllocationPlan, directory: Path) -> Selection:
     """Draw a plan's quotas and write `selection.json` and the train set."""
-    pools = {label: [record.record_id for record in split.candidates] for label, split in prepared.splits.items()}
     companion = () if prepared.companion is None else prepared.companion.records
-    drawn = draw(pools, plan.quotas, selection_seed=recipe.selection_seed)
-    selection = Selection(seed=drawn.seed, selector=drawn.selector, picks=drawn.picks, companion_count=len(companion))
+    drawn = pools_of_run(recipe, prepared).draw(plan)
+    selection = replace(drawn, companion_count=len(companion))
     write_selection(directory / SELECTION_NAME, selection)
     candidates = {label: split.candidates for label, split in prepared.splits.items()}
     layout, rows = train_rows(
@@ -149,21 +159,6 @@ def write_selected(recipe: Recipe, prepared: Prepared, plan: AllocationPlan, dir
     )
     write_train(directory / f"train.{recipe.output.format}", rows, layout=layout)
     return selection
-
-
-def feasible_floors(recipe: Recipe, prepared: Prepared) -> Mapping[str, int]:
-    """The floor quotas; budgets, floors and caps that can't be met are refused before anything costly begins."""
-    if recipe.unit == "tokens":
-        raise RecipeError("budget: token budgets aren't built yet; give a number of examples")
-    has_floor = POLICIES[recipe.policy].floor_use != "none"
-    return allocate(
-        prepared.pool_sizes,
-        dict.fromkeys(prepared.pool_sizes, 1),
-        recipe.budget_total,
-        recipe.default_floor if has_floor else 0,
-        floors=recipe.own_floors if has_floor else None,
-        caps=recipe.caps,
-    ).floor_quotas
 
 
 def _write_statistics(
@@ -188,11 +183,6 @@ def _write_statistics(
     return statistics, tuple(str(warning.message) for warning in caught)
 
 
-def _plan(recipe: Recipe, prepared: Prepared, statistics: Statistics | None) -> AllocationPlan:
-    ids = {label: [record.record_id for record in split.candidates] for label, split in prepared.splits.items()}
-    return plan_allocation(recipe.policy, inputs_of_recipe(recipe, ids, statistics))
-
-
 def _verified(directory: Path, notes: tuple[str, ...] = ()) -> RunResult:
     verification = verify(directory)
     if verification.differences:
@@ -204,6 +194,7 @@ def _verified(directory: Path, notes: tuple[str, ...] = ()) -> RunResult:
         train_file=next(path for path in sorted(directory.glob("train.*"))),
         plan=read_allocation(directory / ALLOCATION_NAME),
         count=selection.count,
+        tokens=selection.tokens,
         companion_count=selection.companion_count,
         selected_sha256=selection.selected_sha256,
         manifest_sha256=str(read_object(directory / MANIFEST_NAME)["manifest_sha256"]),

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from calibudget.errors import ArtefactError
 from calibudget.pipeline.evidence import make_manifest
+from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import prepare
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.run import write_selected
+from calibudget.pipeline.run import write_inputs, write_selected
 from calibudget.pipeline.rundir import check_usable, open_run
+from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import Selection
 from calibudget.store import (
     ALLOCATION_NAME,
     MANIFEST_NAME,
-    SPLITS_NAME,
     read_allocation,
     write_allocation,
     write_manifest,
-    write_splits,
     write_sums,
 )
 
@@ -37,21 +36,10 @@ def select(
     resolved = resolved_yaml(recipe)
     check_usable(directory, resolved, resume=False)
     plan = read_allocation(Path(allocation_file))
-    prepared = prepare(recipe, progress=progress)
-    planned = {label: row.pool_size for label, row in plan.sources.items()}
-    if planned != prepared.pool_sizes:
-        differing = sorted(set(planned.items()) ^ set(prepared.pool_sizes.items()))
-        raise ArtefactError(
-            f"{allocation_file}: is an allocation of other pools than this recipe's ({differing[0][0]!r}: "
-            f"{planned.get(differing[0][0])} there, {prepared.pool_sizes.get(differing[0][0])} here)"
-        )
+    prepared = with_tokens(recipe, prepare(recipe, progress=progress), progress=progress)
+    pools_of_run(recipe, prepared).of_plan(plan)
     with open_run(directory, resolved, resume=False):
-        write_splits(
-            directory / SPLITS_NAME,
-            prepared.splits.values(),
-            split_seed=recipe.split_seed,
-            selection_seed=recipe.selection_seed,
-        )
+        write_inputs(recipe, prepared, directory)
         write_allocation(directory / ALLOCATION_NAME, plan)
         selection = write_selected(recipe, prepared, plan, directory)
         manifest = make_manifest(recipe, prepared, None, plan, selection, None, directory, allocation_given=True)

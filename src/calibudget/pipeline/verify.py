@@ -21,12 +21,12 @@ from calibudget.pipeline.checks.plan import derive_plan, given_plan
 from calibudget.pipeline.checks.sources import check_sources
 from calibudget.pipeline.checks.splits import check_scored_records, check_splits
 from calibudget.pipeline.checks.train import check_train
+from calibudget.pipeline.pools import Pools, pools_of_splits
 from calibudget.pipeline.rundir import RECIPE_NAME
 from calibudget.recipe import Recipe
 from calibudget.recipe.loading import recipe_from_fields
 from calibudget.recipe.strict_yaml import parse_document
 from calibudget.records import AllocationPlan, Selection, Statistics
-from calibudget.selection import draw
 from calibudget.store import (
     ALLOCATION_NAME,
     MANIFEST_NAME,
@@ -125,23 +125,25 @@ def _check_chain(
     scored = findings.read(SCORES_NAME, read_scores) if is_scored else None
     if splits is not None:
         check_splits(findings, recipe, splits)
+    pools = None if splits is None else pools_of_splits(recipe, splits)
     statistics = plan = selection = None
     if splits is not None and scored is not None:
         check_scored_records(findings, recipe, splits, scored)
         statistics = _derive_statistics(findings, recipe, splits, scored)
-    if splits is not None and is_given:
-        plan = given_plan(findings, splits)
-    elif splits is not None and (statistics is not None or not is_scored):
-        plan = derive_plan(findings, recipe, splits, statistics)
-    if splits is not None and plan is not None:
+    if pools is not None and is_given:
+        plan = given_plan(findings, pools)
+    elif pools is not None and (statistics is not None or not is_scored):
+        plan = derive_plan(findings, recipe, pools, statistics)
+    if pools is not None and plan is not None:
         companion_count = manifest.companion.count if manifest is not None and manifest.companion is not None else 0
-        selection = _derive_selection(findings, recipe, splits, plan, companion_count)
+        selection = _derive_selection(findings, pools, plan, companion_count)
     train = None if selection is None else check_train(findings, recipe, selection, train_name)
     if manifest is not None:
         derived = Derived(
             recipe=recipe,
             recipe_fields=resolved.fields,
             splits=splits,
+            pools=pools,
             scored=scored,
             statistics=statistics,
             plan=plan,
@@ -201,17 +203,12 @@ def _derive_statistics(findings: Findings, recipe: Recipe, splits: SplitIds, sco
     return statistics
 
 
-def _derive_selection(
-    findings: Findings, recipe: Recipe, splits: SplitIds, plan: AllocationPlan, companion_count: int
-) -> Selection | None:
+def _derive_selection(findings: Findings, pools: Pools, plan: AllocationPlan, companion_count: int) -> Selection | None:
     """The picks as they follow from splits and quotas, compared with `selection.json`."""
-    pools = {label: ids.candidates for label, ids in splits.sources.items()}
     selection = findings.derive(
         SELECTION_NAME,
         "a selection that pools and quotas allow",
-        lambda: replace(
-            draw(pools, plan.quotas, selection_seed=recipe.selection_seed), companion_count=companion_count
-        ),
+        lambda: replace(pools.draw(plan), companion_count=companion_count),
     )
     stored = findings.read(SELECTION_NAME, read_selection)
     if selection is not None and stored is not None:

@@ -205,6 +205,8 @@ class Recipe(_Part):
                 "`model` is missing: a hub id, a directory, a .gguf file, or `embedded` (or say `calibration: none` "
                 f"with one of the policies {', '.join(sorted(UNSCORED_POLICIES))})"
             )
+        if self.unit == "tokens" and self.model is None and self.engine != "fake":
+            raise ValueError("a budget of tokens needs a `model`, whose tokenizer counts them")
 
     def _check_answers(self) -> None:
         if self.error == "nll" or self.calibration == "none":
@@ -230,6 +232,11 @@ class Recipe(_Part):
     def budget_total(self) -> int:
         """The budget as a number of its unit."""
         return self.budget.tokens if isinstance(self.budget, TokenBudget) else self.budget
+
+    @property
+    def max_length(self) -> int | None:
+        """Tokens that a record is cut to when it is encoded, or None."""
+        return None if self.calibration == "none" else self.calibration.max_length
 
     @property
     def default_floor(self) -> int:

@@ -1,7 +1,7 @@
 """From quotas to examples: the keyed draw, the selectors, proxy scores and sketches, digests, rows of the train set."""
 
 from calibudget.selection.digests import canonical_selected_indices_sha256
-from calibudget.selection.draw import draw
+from calibudget.selection.draw import draw, draw_queues
 from calibudget.selection.proxy import (
     PAPER_CONTRACT,
     PAPER_SUBGROUPS,
@@ -20,6 +20,7 @@ from calibudget.selection.rows import RowOrder, RowRole, train_layout, train_row
 from calibudget.selection.scored_selectors import Band, column_selector, influence_selector, quality_selector
 from calibudget.selection.selectors import UNIFORM, Mix, Scored, Selector, Uniform
 from calibudget.selection.sketch import CountSketch
+from calibudget.selection.tokens import draw_tokens
 from calibudget.store import digest_selection, ids_sha256
 
 __all__ = [
@@ -46,6 +47,8 @@ __all__ = [
     "column_selector",
     "digest_selection",
     "draw",
+    "draw_queues",
+    "draw_tokens",
     "ids_sha256",
     "influence_selector",
     "merge_shards",

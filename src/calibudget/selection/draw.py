@@ -37,20 +37,48 @@ def draw(
             twice in a pool, or the selector has fewer candidates than a quota.
         InputTypeError: a quota is no integer (a bool or a float is none).
     """
-    if set(pools) != set(quotas):
-        stray = sorted(set(pools) ^ set(quotas))
-        raise InputError(f"pools and quotas must name the same sources; only one of them names {', '.join(stray)}")
-    picks = {label: _pick(label, pools[label], quotas[label], selection_seed, selector) for label in sorted(pools)}
+    queues = {label: in_key_order(label, pool, selection_seed) for label, pool in sorted(pools.items())}
+    return draw_queues(queues, quotas, selection_seed=selection_seed, selector=selector)
+
+
+def draw_queues(
+    queues: Mapping[str, Sequence[str]],
+    quotas: Mapping[str, int],
+    *,
+    selection_seed: int,
+    selector: Selector = UNIFORM,
+) -> Selection:
+    """`draw` from pools that stand in key order already."""
+    check_quotas(queues, quotas, {label: len(queue) for label, queue in queues.items()})
+    picks = {label: take_quota(selector, label, queues[label], int(quotas[label])) for label in sorted(queues)}
     return Selection(seed=selection_seed, selector=selector.name, picks=picks)
 
 
-def _pick(label: str, pool: Sequence[str], quota: int, seed: int, selector: Selector) -> tuple[str, ...]:
-    if isinstance(quota, bool | np.bool_) or not isinstance(quota, int | np.integer):
-        raise InputTypeError(f"the quota of {label!r} must be an integer, not {quota!r}")
-    if not 0 <= quota <= len(pool):
-        raise InputError(f"the quota of {label!r} is {quota}, but its pool holds {len(pool)}")
+def in_key_order(label: str, pool: Sequence[str], selection_seed: int) -> list[str]:
+    """A source's pool in the order of its "selection" keys.
+
+    Raises:
+        InputError: an id stands twice.
+    """
     if len(set(pool)) != len(pool):
         twin = next(record_id for i, record_id in enumerate(pool) if record_id in set(pool[:i]))
         raise InputError(f"the pool of {label!r} holds the record {twin!r} twice")
-    in_order = sorted(pool, key=order_keys("selection", seed, label))
-    return take_quota(selector, label, in_order, int(quota))
+    return sorted(pool, key=order_keys("selection", selection_seed, label))
+
+
+def check_quotas(
+    pools: Mapping[str, Sequence[str]], quotas: Mapping[str, int], sizes: Mapping[str, int], unit: str = ""
+) -> None:
+    """Refuse quotas that these pools can't give; `sizes` are the pools' in the quotas' unit.
+
+    Raises:
+        InputError, InputTypeError: as `draw`.
+    """
+    if set(pools) != set(quotas):
+        stray = sorted(set(pools) ^ set(quotas))
+        raise InputError(f"pools and quotas must name the same sources; only one of them names {', '.join(stray)}")
+    for label, quota in sorted(quotas.items()):
+        if isinstance(quota, bool | np.bool_) or not isinstance(quota, int | np.integer):
+            raise InputTypeError(f"the quota of {label!r} must be an integer, not {quota!r}")
+        if not 0 <= quota <= sizes[label]:
+            raise InputError(f"the quota of {label!r} is {quota}{unit}, but its pool holds {sizes[label]}{unit}")

@@ -10,14 +10,19 @@ from typing import Any
 from calibudget.errors import InputError
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.train import TrainIds
+from calibudget.pipeline.evidence import token_evidence
+from calibudget.pipeline.pools import Pools
+from calibudget.pipeline.tokens import counted_by
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Selection, Statistics
 from calibudget.store import (
+    ALLOCATION_NAME,
     MANIFEST_NAME,
     Manifest,
     ScoreFile,
     SourceEvidence,
     SplitIds,
+    TokenEvidence,
     confined,
     digest_selection,
     file_digest,
@@ -34,6 +39,7 @@ class Derived:
     recipe: Recipe
     recipe_fields: Mapping[str, object]
     splits: SplitIds | None
+    pools: Pools | None
     scored: ScoreFile | None
     statistics: Statistics | None
     plan: AllocationPlan | None
@@ -60,10 +66,15 @@ def check_manifest(findings: Findings, manifest: Manifest, derived: Derived) -> 
     found = manifest_to_json(manifest)
     for section, expected in _sections(derived, is_given=manifest.allocation.given).items():
         findings.compare(MANIFEST_NAME, expected, found[section], field=section)
+    counter = {name: value for name, value in (manifest.token_counter or {}).items() if name != "tokenizer_sha256"}
+    findings.compare(MANIFEST_NAME, counted_by(derived.recipe) or {}, counter, field="token_counter")
     if derived.splits is not None:
         findings.compare(MANIFEST_NAME, sorted(derived.splits.sources), sorted(manifest.sources), field="sources")
+    tokens = _tokens(findings, derived)
     for label, row in manifest.sources.items():
         expected = _source(derived, label)
+        if tokens is not None:
+            expected["tokens"] = asdict(tokens[label]) if label in tokens else None
         findings.compare(MANIFEST_NAME, expected, _only(row, expected), field=f"sources.{label}")
         _check_counts(findings, derived.recipe, label, row)
     _check_companion(findings, manifest, derived)
@@ -113,8 +124,21 @@ def _source(derived: Derived, label: str) -> dict[str, Any]:
     return fields
 
 
+def _tokens(findings: Findings, derived: Derived) -> dict[str, TokenEvidence] | None:
+    """What each source brought to a token budget; None where that can't be derived."""
+    splits, pools, plan, selection = derived.splits, derived.pools, derived.plan, derived.selection
+    if splits is None or pools is None or plan is None or selection is None:
+        return None
+    return findings.derive(
+        ALLOCATION_NAME,
+        "an allocation of these pools",
+        lambda: token_evidence(pools, splits.pool_sizes, plan, digest_selection(selection)),
+    )
+
+
 def _only(row: SourceEvidence, names: Mapping[str, object]) -> dict[str, object]:
-    return {name: getattr(row, name) for name in names}
+    fields = asdict(row)
+    return {name: fields[name] for name in names}
 
 
 def _check_counts(findings: Findings, recipe: Recipe, label: str, row: SourceEvidence) -> None:

@@ -5,29 +5,29 @@ from __future__ import annotations
 import math
 
 from calibudget.allocation import check_plan
-from calibudget.pipeline.allocating import inputs_of_recipe, plan_allocation
+from calibudget.pipeline.allocating import plan_recipe
 from calibudget.pipeline.checks.findings import Findings, equal
+from calibudget.pipeline.pools import Pools
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Exponents, Statistics
-from calibudget.store import ALLOCATION_NAME, SplitIds, allocation_to_json, read_allocation
+from calibudget.store import ALLOCATION_NAME, allocation_to_json, read_allocation
 
 #: Powers other than square roots may differ by an ulp between platforms, and so may what is made of them.
 _PLATFORM_TOLERANCE = 1e-12
 
 
 def derive_plan(
-    findings: Findings, recipe: Recipe, splits: SplitIds, statistics: Statistics | None
+    findings: Findings, recipe: Recipe, pools: Pools, statistics: Statistics | None
 ) -> AllocationPlan | None:
     """The plan as it follows from its inputs, compared with `allocation.json`; None where it can't be made.
 
     Where only a platform's rounding of powers parts the two, the stored plan is returned: its quotas are exact in
     its own utilities.
     """
-    candidates = {label: ids.candidates for label, ids in splits.sources.items()}
     plan = findings.derive(
         ALLOCATION_NAME,
         "an allocation that recipe, pools and statistics allow",
-        lambda: plan_allocation(recipe.policy, inputs_of_recipe(recipe, candidates, statistics)),
+        lambda: plan_recipe(recipe, pools, statistics),
     )
     stored = _consistent_plan(findings)
     if stored is None or plan is None:
@@ -38,12 +38,11 @@ def derive_plan(
     return stored if agree else plan
 
 
-def given_plan(findings: Findings, splits: SplitIds) -> AllocationPlan | None:
+def given_plan(findings: Findings, pools: Pools) -> AllocationPlan | None:
     """The `allocation.json` that was handed in, its numbers and its pool sizes checked; None where it can't be read."""
     stored = _consistent_plan(findings)
     if stored is not None:
-        pool_sizes = {label: row.pool_size for label, row in stored.sources.items()}
-        findings.compare(ALLOCATION_NAME, splits.pool_sizes, pool_sizes, field="pool sizes")
+        findings.derive(ALLOCATION_NAME, "an allocation of these pools", lambda: pools.of_plan(stored))
         findings.checked.append("allocation: given; its numbers follow from one another and fit the pools")
     return stored
 

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from calibudget.errors import InputError
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.rundir import RECIPE_NAME
-from calibudget.recipe import load_recipe
+from calibudget.pipeline.tokens import token_counter, with_tokens
+from calibudget.recipe import Recipe, load_recipe
 from calibudget.records import Record, Split
 from calibudget.store import MANIFEST_NAME, SPLITS_NAME, Manifest, SplitIds, ids_sha256, plain_json, read_train
 
@@ -19,18 +21,17 @@ def check_sources(
     findings: Findings, directory: Path, data_dir: Path, manifest: Manifest | None, splits: SplitIds | None, train: str
 ) -> None:
     """Read the sources again and compare files, counts, splits, companion and the originals of the train set."""
-
-    def read_again() -> Prepared:
-        override = f"data_dir={json.dumps(str(data_dir.absolute()), ensure_ascii=False)}"
-        return prepare(load_recipe(directory / RECIPE_NAME, [override]))
-
-    prepared = findings.derive(RECIPE_NAME, f"sources that can be read below {data_dir}", read_again)
+    override = f"data_dir={json.dumps(str(data_dir.absolute()), ensure_ascii=False)}"
+    recipe = load_recipe(directory / RECIPE_NAME, [override])
+    wanted = f"sources that can be read below {data_dir}"
+    prepared = findings.derive(RECIPE_NAME, wanted, lambda: prepare(recipe))
     if prepared is None:
         return
     if manifest is not None:
         _check_evidence(findings, prepared, manifest)
     if splits is not None:
         _check_ids(findings, prepared, splits)
+        _check_tokens(findings, recipe, prepared, splits)
     findings.read(train, lambda path: _check_originals(findings, prepared, path))
     findings.checked.append("sources: files, counts, splits and originals, read again")
 
@@ -69,6 +70,24 @@ def _check_ids(findings: Findings, prepared: Prepared, splits: SplitIds) -> None
                 place = f"source {label}: {role}"
                 first = next((one for one, other in zip(expected, ids, strict=False) if one != other), "the count")
                 findings.add(SPLITS_NAME, place, f"{len(expected)} records, as the files give", f"{len(ids)}: {first}")
+
+
+def _check_tokens(findings: Findings, recipe: Recipe, prepared: Prepared, splits: SplitIds) -> None:
+    """Count the tokens again, if the tokenizer is at hand."""
+    if recipe.unit == "examples":
+        return
+    try:
+        counter = token_counter(recipe)
+    except InputError as error:
+        findings.checked.append(f"tokens: not counted again ({error})")
+        return
+    again = findings.derive(SPLITS_NAME, "records that can be encoded", lambda: with_tokens(recipe, prepared, counter))
+    counted = {} if again is None else again.tokens or {}
+    for label, ids in splits.sources.items():
+        expected = {one: tuple(count) for one, count in counted.get(label, {}).items()}
+        found = {one: tuple(count) for one, count in ids.tokens.items()}
+        findings.compare(SPLITS_NAME, expected, found, field=f"source {label}: tokens")
+    findings.checked.append("tokens: counted again")
 
 
 def _check_originals(findings: Findings, prepared: Prepared, path: Path) -> None:

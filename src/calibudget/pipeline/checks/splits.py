@@ -27,6 +27,7 @@ def check_splits(findings: Findings, recipe: Recipe, splits: SplitIds) -> None:
     for label, ids in splits.sources.items():
         findings.compare(SPLITS_NAME, size, len(ids.calibration), field=f"source {label}: calibration records")
         _check_boundary(findings, specs[label], splits.split_seed, ids)
+        _check_counted(findings, recipe, specs[label], ids)
     findings.checked.append("splits: keys, roles, and that the calibration split comes first under its key")
 
 
@@ -42,6 +43,16 @@ def check_scored_records(findings: Findings, recipe: Recipe, splits: SplitIds, s
         found = f"{len(given - wanted)} others"
         findings.add(SCORES_NAME, f"source {label}: {record_id}", "scores of calibration records only", found)
     findings.checked.append("scores: one for each calibration record, errors by the rule")
+
+
+def _check_counted(findings: Findings, recipe: Recipe, spec: SourceSpec, ids: SourceIds) -> None:
+    """Tokens are counted of every record under a token budget (`on_error: skip` may lack some), and else of none."""
+    records = len(ids.calibration) + len(ids.candidates)
+    field = f"source {spec.label}: records with counted tokens"
+    if recipe.unit == "examples":
+        findings.compare(SPLITS_NAME, 0, len(ids.tokens), field=field)
+    elif spec.on_error == "refuse":
+        findings.compare(SPLITS_NAME, records, len(ids.tokens), field=field)
 
 
 def _check_boundary(findings: Findings, spec: SourceSpec, split_seed: int, ids: SourceIds) -> None:

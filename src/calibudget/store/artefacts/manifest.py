@@ -36,8 +36,28 @@ class SourceFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenEvidence:
+    """What the manifest keeps of one source's part in a token budget.
+
+    Attributes:
+        too_long: candidates that left beforehand, longer than the source's quota or not to be encoded at all.
+        pool: tokens of those that stayed.
+        count: examples picked.
+        taken: their tokens.
+    """
+
+    too_long: int
+    pool: int
+    count: int
+    taken: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceEvidence:
-    """What the manifest keeps of one source; counts as in `records.Split`, digests as in docs/formats.md."""
+    """What the manifest keeps of one source; counts as in `records.Split`, digests as in docs/formats.md.
+
+    `share` and `quota` are in the budget's unit; `tokens` is None where that is examples.
+    """
 
     files: tuple[SourceFile, ...]
     read: int
@@ -54,6 +74,7 @@ class SourceEvidence:
     share: float
     quota: int
     record_ids_sha256: str
+    tokens: TokenEvidence | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +137,7 @@ class Manifest:
         sources: by label, code-point order.
         companion: None without a companion set.
         artefacts: digests of every other file of the directory but the sums, by name.
+        token_counter: how tokens were counted, None where the budget counts examples.
     """
 
     versions: Mapping[str, str]
@@ -128,6 +150,7 @@ class Manifest:
     allocation: AllocationEvidence
     selection: SelectionEvidence
     artefacts: Mapping[str, FileDigest]
+    token_counter: Mapping[str, object] | None = None
 
 
 def manifest_to_json(manifest: Manifest) -> dict[str, object]:
@@ -143,12 +166,14 @@ def manifest_to_json(manifest: Manifest) -> dict[str, object]:
         "seeds": asdict(manifest.seeds),
         "parser": manifest.parser,
         "scorer": None if manifest.scorer is None else dict(manifest.scorer),
-        "sources": {label: asdict(row) for label, row in sorted(manifest.sources.items())},
+        "sources": {label: _source_to_json(row) for label, row in sorted(manifest.sources.items())},
         "companion": None if manifest.companion is None else asdict(manifest.companion),
         "allocation": asdict(manifest.allocation),
         "selection": asdict(manifest.selection),
         "artefacts": {name: asdict(digest) for name, digest in sorted(manifest.artefacts.items())},
     }
+    if manifest.token_counter is not None:
+        body["token_counter"] = dict(manifest.token_counter)
     return sealed(body, _SEAL)
 
 
@@ -205,9 +230,16 @@ def parse_manifest(value: object, name: str) -> Manifest:
         allocation=_parse_allocation(root.child("allocation")),
         selection=_parse_selection(root.child("selection")),
         artefacts=_parse_artefacts(root),
+        token_counter=root.nullable("token_counter", root.mapping, may_be_absent=True),
     )
     root.finish()
     return manifest
+
+
+def _source_to_json(row: SourceEvidence) -> dict[str, object]:
+    """The fields of one source; those of a token budget only where there is one."""
+    fields = asdict(row)
+    return {name: value for name, value in fields.items() if name != "tokens" or value is not None}
 
 
 def _parse_seeds(row: Fields) -> Seeds:
@@ -245,9 +277,21 @@ def _parse_source(row: Fields) -> SourceEvidence:
         share=row.number("share", minimum=0.0),
         quota=row.integer("quota"),
         record_ids_sha256=row.digest("record_ids_sha256"),
+        tokens=row.nullable("tokens", lambda name: _parse_tokens(row.child(name)), may_be_absent=True),
     )
     row.finish()
     return source
+
+
+def _parse_tokens(row: Fields) -> TokenEvidence:
+    tokens = TokenEvidence(
+        too_long=row.integer("too_long"),
+        pool=row.integer("pool"),
+        count=row.integer("count"),
+        taken=row.integer("taken"),
+    )
+    row.finish()
+    return tokens
 
 
 def _parse_companion(row: Fields) -> CompanionEvidence:

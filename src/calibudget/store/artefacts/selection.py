@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from calibudget.keys import canonical_array
 from calibudget.records import Selection
@@ -20,10 +20,15 @@ _SCHEMA: Final = "calibudget.selection/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceDigest:
-    """One source's picks: how many, and the digest of their ids in key order."""
+    """One source's picks: its quota in the budget's unit, and the digest of their ids in key order.
+
+    `count` (examples) and `tokens` say what was picked for a quota of tokens; None where the quota counts examples.
+    """
 
     quota: int
     record_ids_sha256: str
+    count: int | None = None
+    tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,7 @@ class SelectionDigest:
         count: examples selected from all sources, the companion set apart.
         companion_count: companion records joined unchanged.
         selected_sha256: digest of all picks, sources in code-point order, each in key order.
+        tokens: tokens of all picks; None where the budget counts examples.
     """
 
     seed: int
@@ -45,6 +51,7 @@ class SelectionDigest:
     count: int
     companion_count: int
     selected_sha256: str
+    tokens: int | None = None
 
 
 def ids_sha256(ids: Iterable[str]) -> str:
@@ -63,18 +70,17 @@ def digest_selection(selection: Selection) -> SelectionDigest:
     return SelectionDigest(
         seed=selection.seed,
         selector=selection.selector,
-        sources={
-            label: SourceDigest(quota=len(ids), record_ids_sha256=ids_sha256(ids)) for label, ids in picks.items()
-        },
+        sources={label: _digest_source(selection, label) for label in picks},
         count=sum(map(len, picks.values())),
         companion_count=selection.companion_count,
         selected_sha256=ids_sha256(chain.from_iterable(picks.values())),
+        tokens=None if selection.tokens is None else sum(use.taken for use in selection.tokens.values()),
     )
 
 
 def selection_to_json(selection: Selection) -> dict[str, object]:
     """The `selection.json` object of a selection."""
-    return {"schema": _SCHEMA, **asdict(digest_selection(selection))}
+    return {"schema": _SCHEMA, **_given(asdict(digest_selection(selection)))}
 
 
 def write_selection(path: Path, selection: Selection) -> None:
@@ -100,12 +106,32 @@ def read_selection(path: Path) -> SelectionDigest:
         count=root.integer("count"),
         companion_count=root.integer("companion_count"),
         selected_sha256=root.digest("selected_sha256"),
+        tokens=root.nullable("tokens", root.integer, may_be_absent=True),
     )
     root.finish()
     return digest
 
 
+def _digest_source(selection: Selection, label: str) -> SourceDigest:
+    ids = selection.picks[label]
+    if selection.tokens is None:
+        return SourceDigest(quota=len(ids), record_ids_sha256=ids_sha256(ids))
+    use = selection.tokens[label]
+    return SourceDigest(quota=use.quota, record_ids_sha256=ids_sha256(ids), count=len(ids), tokens=use.taken)
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that aren't None, at any depth."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    return {name: _given(value) if isinstance(value, Mapping) else value for name, value in given.items()}
+
+
 def _parse_source(row: Fields) -> SourceDigest:
-    source = SourceDigest(quota=row.integer("quota"), record_ids_sha256=row.digest("record_ids_sha256"))
+    source = SourceDigest(
+        quota=row.integer("quota"),
+        record_ids_sha256=row.digest("record_ids_sha256"),
+        count=row.nullable("count", row.integer, may_be_absent=True),
+        tokens=row.nullable("tokens", row.integer, may_be_absent=True),
+    )
     row.finish()
     return source

@@ -1,0 +1,132 @@
+"""What a budget is spent on: every source's candidates in key order, measured in the budget's unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from calibudget.errors import AllocationError, ArtefactError
+from calibudget.pipeline.preparing import Prepared
+from calibudget.recipe import Recipe
+from calibudget.records import AllocationPlan, Selection, Unit
+from calibudget.selection import draw_queues, draw_tokens
+from calibudget.store import SplitIds, TokenCount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """The candidates that may be drawn; mappings are by label in code-point order.
+
+    Attributes:
+        queues: ids in key order.
+        tokens: tokens of each candidate by its id, prompt and response together; None where examples are counted.
+        selection_seed: seed of the keys.
+    """
+
+    queues: Mapping[str, Sequence[str]]
+    tokens: Mapping[str, Mapping[str, int]] | None
+    selection_seed: int
+
+    @property
+    def unit(self) -> Unit:
+        """What sizes and quotas count."""
+        return "examples" if self.tokens is None else "tokens"
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """N_k of each source, in the budget's unit."""
+        if self.tokens is None:
+            return {label: len(queue) for label, queue in self.queues.items()}
+        return {label: sum(map(self.tokens[label].__getitem__, queue)) for label, queue in self.queues.items()}
+
+    def longest(self, label: str) -> int:
+        """Tokens of a source's longest candidate; 0 where there is none, or nothing is counted."""
+        return 0 if self.tokens is None else max(map(self.tokens[label].__getitem__, self.queues[label]), default=0)
+
+    def within(self, limits: Mapping[str, int]) -> Pools:
+        """Without the candidates that are longer than their source's limit, where it has one."""
+        if self.tokens is None:
+            return self
+        counts = self.tokens
+        queues = {
+            label: [one for one in queue if counts[label][one] <= limits[label]] if label in limits else queue
+            for label, queue in self.queues.items()
+        }
+        return replace(self, queues=queues)
+
+    def of_plan(self, plan: AllocationPlan) -> Pools:
+        """The pools that a plan was made for: of a token budget, each source's shortest candidates.
+
+        Raises:
+            ArtefactError: the plan counts in another unit, or is of other pools.
+        """
+        if plan.unit != self.unit:
+            raise ArtefactError(f"the allocation counts {plan.unit}, but the budget {self.unit}")
+        planned = {label: row.pool_size for label, row in plan.sources.items()}
+        fitting = self.within({label: self._limit(label, planned.get(label, 0)) for label in self.queues})
+        found = fitting.sizes
+        for label in sorted({*planned, *found}):
+            if planned.get(label) != found.get(label):
+                raise ArtefactError(
+                    f"the allocation is of other pools than these ({label!r}: {planned.get(label)} {self.unit} there, "
+                    f"{found.get(label)} here)"
+                )
+        return fitting
+
+    def draw(self, plan: AllocationPlan) -> Selection:
+        """The picks of a plan's quotas; no companion yet."""
+        pools = self.of_plan(plan)
+        if pools.tokens is None:
+            return draw_queues(pools.queues, plan.quotas, selection_seed=self.selection_seed)
+        return draw_tokens(pools.queues, plan.quotas, tokens=pools.tokens, selection_seed=self.selection_seed)
+
+    def require_room(self, budget: int) -> None:
+        """Refuse a token budget that holds no example at all.
+
+        Raises:
+            AllocationError: it is below the shortest example; both numbers are given.
+        """
+        if self.tokens is None:
+            return
+        lengths = [(self.tokens[label][one], label, one) for label, queue in self.queues.items() for one in queue]
+        if lengths and budget < min(lengths)[0]:
+            shortest, label, record_id = min(lengths)
+            raise AllocationError(
+                f"the budget of {budget:,} tokens is below the shortest example of all sources, which has "
+                f"{shortest:,} ({label}, record {record_id})"
+            )
+
+    def _limit(self, label: str, size: int) -> int:
+        """The length up to which a source's candidates have `size` tokens or more together."""
+        total = limit = 0
+        if self.tokens is not None:
+            for length, alike in groupby(sorted(map(self.tokens[label].__getitem__, self.queues[label]))):
+                if total >= size:
+                    break
+                total, limit = total + length * len(list(alike)), length
+        return limit
+
+
+def pools_of_run(recipe: Recipe, prepared: Prepared) -> Pools:
+    """The pools of sources that were just read."""
+    candidates = {label: [one.record_id for one in split.candidates] for label, split in prepared.splits.items()}
+    return _pools(recipe, candidates, prepared.tokens or {})
+
+
+def pools_of_splits(recipe: Recipe, splits: SplitIds) -> Pools:
+    """The pools that a `splits.parquet` describes."""
+    candidates = {label: ids.candidates for label, ids in splits.sources.items()}
+    return _pools(recipe, candidates, {label: ids.tokens for label, ids in splits.sources.items()})
+
+
+def _pools(
+    recipe: Recipe, candidates: Mapping[str, Sequence[str]], counted: Mapping[str, Mapping[str, TokenCount]]
+) -> Pools:
+    """Candidates without a count can't be encoded, so that a token budget can't hold them."""
+    seed = recipe.selection_seed
+    if recipe.unit == "examples":
+        return Pools(queues=dict(sorted(candidates.items())), tokens=None, selection_seed=seed)
+    tokens = {label: {one: sum(count) for one, count in counts.items()} for label, counts in sorted(counted.items())}
+    queues = {label: [one for one in candidates[label] if one in tokens[label]] for label in sorted(candidates)}
+    return Pools(queues=queues, tokens=tokens, selection_seed=seed)

@@ -1,0 +1,217 @@
+"""A budget of tokens through the whole pipeline, with words for tokens."""
+
+import json
+
+import pytest
+
+from calibudget.errors import AllocationError, ArtefactError, RecipeError, ScoringError
+from calibudget.pipeline import dry_run, run, select, verify
+from calibudget.pipeline.allocating import plan_recipe
+from calibudget.pipeline.pools import Pools
+from calibudget.pipeline.preparing import prepare
+from calibudget.recipe import load_recipe
+from calibudget.store import read_manifest, read_selection, read_splits
+
+RECIPE = """
+engine: fake
+policy: equal
+calibration: none
+budget: {tokens: 1000}
+sources:
+  a: {path: a.jsonl, answer: none}
+  b: {path: b.jsonl, answer: none}
+"""
+
+
+def words(count, start):
+    return " ".join(f"w{start}" for _ in range(count))
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Writes sources of these lengths in tokens (words, and one for the end) and a recipe; returns its path."""
+
+    def write(more="", **lengths):
+        for label, counts in lengths.items():
+            # The prompt takes one word, the end one token, the response the rest.
+            rows = [{"prompt": f"{label}{i}", "completion": words(n - 2, i)} for i, n in enumerate(counts)]
+            (tmp_path / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (tmp_path / "recipe.yaml").write_text(RECIPE + more)
+        return tmp_path / "recipe.yaml"
+
+    return write
+
+
+def test_even_tokens_of_long_and_short_examples(make, tmp_path):
+    # axolotl-ai-cloud/axolotl #1508: A 10x100 tokens, B 100x10, 1,000 tokens even -> 500/500.
+    result = run(load_recipe(make(a=[100] * 10, b=[10] * 100)), tmp_path / "run")
+    assert result.plan.unit == "tokens"
+    assert result.plan.quotas == {"a": 500, "b": 500}
+    assert (result.count, result.tokens) == (55, 1000)
+    found = read_selection(tmp_path / "run" / "selection.json")
+    assert {label: (row.quota, row.count, row.tokens) for label, row in found.sources.items()} == {
+        "a": (500, 5, 500),
+        "b": (500, 50, 500),
+    }
+    assert found.tokens == 1000
+    manifest = read_manifest(tmp_path / "run" / "manifest.json")
+    assert manifest.token_counter == {
+        "engine": "fake", "template": "alpaca", "max_length": None, "tokenizer_sha256": None,
+    }  # fmt: skip
+    assert manifest.sources["a"].tokens.pool == 1000
+    assert manifest.sources["a"].pool_size == 10
+
+
+def test_the_tokens_of_every_record_are_in_the_splits(make, tmp_path):
+    run(load_recipe(make(a=[5, 6, 7], b=[8] * 200)), tmp_path / "run")
+    splits = read_splits(tmp_path / "run" / "splits.parquet")
+    assert sorted(splits.sources["a"].tokens.values()) == [(1, 4), (1, 5), (1, 6)]
+    assert len(splits.sources["b"].tokens) == 200
+
+
+def test_records_longer_than_their_quota_leave_and_are_counted(make, tmp_path):
+    result = run(load_recipe(make(a=[700, *[20] * 40], b=[10] * 100)), tmp_path / "run")
+    # At first both get 500 tokens: the 700 leaves, and 800 in a and 1,000 in b stay.
+    assert result.plan.sources["a"].pool_size == 800
+    assert result.plan.quotas == {"a": 500, "b": 500}
+    assert result.notes == ("a: 1 candidates longer than its quota of 500 tokens left out",)
+    evidence = read_manifest(tmp_path / "run" / "manifest.json").sources["a"]
+    assert (evidence.pool_size, evidence.tokens.too_long, evidence.tokens.pool) == (41, 1, 800)
+    verification = verify(tmp_path / "run", data_dir=tmp_path)
+    assert verification.differences == ()
+    assert "tokens: counted again" in verification.checked
+
+
+def test_pools_and_quotas_settle_together(make, tmp_path):
+    # a: at first 500 each, so its 600s leave; then it holds 100, b gets 900, and nothing more has to leave.
+    result = run(load_recipe(make(a=[600, 600, 50, 50], b=[10] * 100)), tmp_path / "run")
+    assert result.plan.quotas == {"a": 100, "b": 900}
+    assert verify(tmp_path / "run").differences == ()
+
+
+def test_what_left_for_its_length_is_told_when_the_rest_is_too_small(make, tmp_path):
+    recipe = load_recipe(make(a=[600, 600], b=[10] * 60))
+    with pytest.raises(AllocationError, match=r"all pools together.*had left .a: longer than 500 tokens"):
+        run(recipe, tmp_path / "run")
+
+
+def test_a_budget_below_the_shortest_example_is_refused_with_numbers(make, tmp_path):
+    recipe = load_recipe(make(a=[30, 40], b=[20, 50]), ["budget.tokens=19"])
+    with pytest.raises(AllocationError, match=r"budget of 19 tokens is below the shortest .* has 20 .b, record"):
+        run(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("policy", ["proportional", "pooled", "floor-sqrt"])
+def test_every_policy_ends_within_one_example(make, tmp_path, policy):
+    lengths = {"a": [7 + i % 50 for i in range(60)], "b": [3 + i % 9 for i in range(200)]}
+    result = run(load_recipe(make("floor: 200\n", **lengths), [f"policy={policy}"]), tmp_path / "run")
+    assert sum(result.plan.quotas.values()) == 1000
+    assert 1000 - 57 < result.tokens <= 1000
+    found = read_selection(tmp_path / "run" / "selection.json")
+    for label, row in found.sources.items():
+        assert abs(row.tokens - row.quota) < max(lengths[label])
+    assert verify(tmp_path / "run").differences == ()
+
+
+def test_the_pooled_draw_is_the_first_of_all_candidates_that_fit(make, tmp_path):
+    recipe = load_recipe(make(a=[40] * 30, b=[11] * 90), ["policy=pooled"])
+    run(recipe, tmp_path / "run")
+    splits = read_splits(tmp_path / "run" / "splits.parquet")
+    found = read_selection(tmp_path / "run" / "selection.json")
+    from calibudget.keys import order_key
+
+    order = sorted(
+        (order_key("selection", 42, label, one), label) for label, ids in splits.sources.items() for one in ids.tokens
+    )
+    total, counts = 0, {"a": 0, "b": 0}
+    for _, label in order:
+        total += {"a": 40, "b": 11}[label]
+        if total > 1000:
+            break
+        counts[label] += 1
+    assert {label: row.count for label, row in found.sources.items()} == counts
+
+
+def test_scores_and_a_token_budget_go_together(make, tmp_path):
+    recipe = load_recipe(
+        make("error: nll\n", a=[9] * 60, b=[4 + i % 7 for i in range(80)]),
+        ["policy=calibudget", "calibration={per_source: 5, resamples: 4}", "budget.tokens=300", "floor=60"],
+    )
+    result = run(recipe, tmp_path / "run")
+    assert sum(result.plan.quotas.values()) == 300
+    assert all(row.quota >= 60 and row.interval is not None for row in result.plan.sources.values())
+    assert verify(tmp_path / "run", data_dir=tmp_path).differences == ()
+
+
+def test_a_prompt_without_room_is_refused_or_left_uncounted(make, tmp_path):
+    path = make(a=[9] * 50, b=[8] * 200)
+    with (tmp_path / "a.jsonl").open("a") as file:
+        file.write(json.dumps({"prompt": words(30, 1), "completion": "x"}) + "\n")
+    options = ["policy=floor-sqrt", "calibration={per_source: 5, resamples: 4, max_length: 20}", "error=nll"]
+    options += ["budget.tokens=200"]
+    with pytest.raises(ScoringError, match="its prompt of 30 words leaves no room within max_length 20"):
+        run(load_recipe(path, options), tmp_path / "run")
+    run(load_recipe(path, [*options, "on_error=skip", "split_seed=3"]), tmp_path / "skipped")
+    tokens = read_manifest(tmp_path / "skipped" / "manifest.json").sources["a"].tokens
+    assert tokens.too_long == 1
+    assert verify(tmp_path / "skipped", data_dir=tmp_path).differences == ()
+
+
+def test_a_dry_run_tells_the_pools_in_tokens(make):
+    dry = dry_run(load_recipe(make(a=[100] * 10, b=[10] * 100)))
+    assert dry.unit == "tokens"
+    assert {label: (row.pool_size, row.pool_tokens) for label, row in dry.sources.items()} == {
+        "a": (10, 1000),
+        "b": (100, 1000),
+    }
+
+
+def test_an_allocation_of_tokens_can_be_drawn_again(make, tmp_path):
+    path = make(a=[700, *[20] * 40], b=[10] * 100)
+    first = run(load_recipe(path), tmp_path / "run")
+    select(load_recipe(path), tmp_path / "run" / "allocation.json", tmp_path / "drawn")
+    assert verify(tmp_path / "drawn", data_dir=tmp_path).differences == ()
+    assert read_selection(tmp_path / "drawn" / "selection.json").selected_sha256 == first.selected_sha256
+    with pytest.raises(ArtefactError, match="the allocation counts tokens, but the budget examples"):
+        select(load_recipe(path, ["budget=50"]), tmp_path / "run" / "allocation.json", tmp_path / "other")
+    make(a=[700, *[20] * 39], b=[10] * 100)
+    with pytest.raises(ArtefactError, match=r"other pools than these .'a': 800 tokens there"):
+        select(load_recipe(path), tmp_path / "run" / "allocation.json", tmp_path / "other")
+
+
+def test_a_token_budget_needs_a_model_whose_tokenizer_counts(make):
+    with pytest.raises(RecipeError, match="a budget of tokens needs a `model`"):
+        load_recipe(make(a=[5], b=[5]), ["engine=local"])
+
+
+def test_settling_ends_on_pools_that_hold_nothing_longer_than_their_quota(make):
+    recipe = load_recipe(make(a=[5], b=[5]), ["policy=proportional", "budget.tokens=60"])
+    tokens = {"a": {f"a{i}": 2 * i + 1 for i in range(12)}, "b": {f"b{i}": i + 1 for i in range(12)}}
+    pools = Pools(queues={label: list(counts) for label, counts in tokens.items()}, tokens=tokens, selection_seed=1)
+    plan = plan_recipe(recipe, pools, None)
+    fitting = pools.of_plan(plan)
+    assert sum(plan.quotas.values()) == 60
+    assert all(fitting.longest(label) <= quota for label, quota in plan.quotas.items())
+
+
+def test_a_model_s_own_tokenizer_counts_what_its_encoder_gives(tiny_directory, record_of, tmp_path):
+    from calibudget.lm import Encoder, load_tokenizer
+
+    records = [record_of("a", number) for number in range(30)]
+    rows = [{"prompt": one.prompt[0].content, "completion": one.completion} for one in records]
+    for label in ("a", "b"):
+        lines = (json.dumps(row | {"prompt": f"{label} {row['prompt']}"}) + "\n" for row in rows)
+        (tmp_path / f"{label}.jsonl").write_text("".join(lines))
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    options = ["engine=local", f"model={json.dumps(str(tiny_directory))}", "budget.tokens=2000"]
+    recipe = load_recipe(tmp_path / "recipe.yaml", options)
+    result = run(recipe, tmp_path / "run")
+    counted = read_splits(tmp_path / "run" / "splits.parquet").sources["a"].tokens
+    encoder = Encoder("alpaca", load_tokenizer(str(tiny_directory)))
+    candidates = prepare(recipe).splits["a"].candidates
+    for record, encoded in zip(candidates, encoder.encode_all(candidates), strict=True):
+        assert counted[record.record_id] == (len(encoded.prompt_ids), len(encoded.response_ids))
+    assert 0 <= 2000 - result.tokens < 200
+    assert len(str(read_manifest(tmp_path / "run" / "manifest.json").token_counter["tokenizer_sha256"])) == 64
+    assert "tokens: counted again" in verify(tmp_path / "run", data_dir=tmp_path).checked
