@@ -71,7 +71,7 @@ def filter_agrees(utilities, lower, upper, budget):
         (8, 5),
         (50, 2),
         pytest.param(400, 3, marks=pytest.mark.slow),
-        pytest.param(20_000, 2, marks=pytest.mark.slow),
+        pytest.param(20_000, 1, marks=pytest.mark.slow),
         pytest.param(200_000, 1, marks=pytest.mark.full),
     ],
 )

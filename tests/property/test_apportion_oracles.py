@@ -142,24 +142,25 @@ def test_random_problems(count, seed):
 
 
 def program_objective(shares, lower, upper, budget):
-    """The least sum of |quota - share| over integer quotas, found by scipy's mixed-integer solver."""
+    """The least sum of |quota - share| over integer quotas, found by scipy's mixed-integer solver in whole numbers."""
     size = len(shares)
-    targets = np.array([float(t) for t in shares])
-    # Variables: quotas, then deviations d >= |quota - share|.
-    above = np.hstack([np.eye(size), -np.eye(size)])
-    below = np.hstack([-np.eye(size), -np.eye(size)])
+    common = math.lcm(*(t.denominator for t in shares))
+    targets = np.array([int(t * common) for t in shares])
+    # Variables: quotas, then deviations d >= |common * quota - common * share|.
+    quotas, deviations = common * np.eye(size), np.eye(size)
     spend = np.hstack([np.ones(size), np.zeros(size)])[np.newaxis]
     result = milp(
         np.hstack([np.zeros(size), np.ones(size)]),
-        integrality=np.hstack([np.ones(size), np.zeros(size)]),
-        bounds=(np.hstack([lower, np.zeros(size)]), np.hstack([upper, np.full(size, np.inf)])),
+        integrality=np.ones(2 * size),
+        bounds=(np.hstack([lower, np.zeros(size)]), np.hstack([upper, np.full(size, common * budget)])),
         constraints=[
-            LinearConstraint(above, ub=targets),
-            LinearConstraint(below, ub=-targets),
+            LinearConstraint(np.hstack([quotas, -deviations]), ub=targets),
+            LinearConstraint(np.hstack([-quotas, -deviations]), ub=-targets),
             LinearConstraint(spend, lb=budget, ub=budget),
         ],
     )
-    return result.fun
+    assert result.success, result.message
+    return Fraction(round(result.fun), common)
 
 
 @pytest.mark.parametrize(("count", "seed"), [(60, 1), pytest.param(1_000, 2, marks=pytest.mark.slow)])
@@ -179,5 +180,5 @@ def test_no_integer_program_comes_closer_to_the_shares(count, seed):
             lower=dict(zip(names, lower, strict=True)),
             upper=dict(zip(names, upper, strict=True)),
         )
-        distance = float(sum(abs(q - t) for q, t in zip(made.quotas.values(), shares, strict=True)))
-        assert distance == pytest.approx(program_objective(shares, lower, upper, budget), abs=1e-6)
+        distance = sum(abs(q - t) for q, t in zip(made.quotas.values(), shares, strict=True))
+        assert distance == program_objective(shares, lower, upper, budget)

@@ -104,7 +104,9 @@ def _bounds(values: ArrayLike, kind: str, size: int, name: _Names) -> Integers:
     if size and int(array.min()) < 0:
         position = int(array.argmin())
         raise AllocationError(f"the {kind} bound of {name(position)} must not be negative, but is {array[position]}")
-    integers: Integers = np.minimum(array, _BEYOND_ARRAYS - 1).astype(np.int64)
+    if array.dtype == np.uint64:
+        array = np.minimum(array, np.uint64(_BEYOND_ARRAYS - 1))
+    integers: Integers = array.astype(np.int64)
     return integers
 
 

@@ -1,0 +1,176 @@
+"""The independent judge finds every kind of contradiction."""
+
+from dataclasses import replace
+
+import pytest
+
+from calibudget.allocation import check_plan, plan
+from calibudget.records import Exponents, SourceStatistics, Statistics
+
+POOLS = {"a": 500, "b": 2_000, "c": 50, "d": 0}
+
+
+def statistics():
+    def row(mean, sd):
+        return SourceStatistics(
+            pool_size=9, calibration_size=9, mean_nll=1.0, error_rate=0.5, mean_error=mean, bootstrap_sd=sd, slope=mean,
+            bootstrap_means=(mean, mean / 2, mean * 2),
+        )  # fmt: skip
+
+    rows = {"a": row(2.0, 0.1), "b": row(1.0, 0.3), "c": row(3.0, 0.0), "d": row(2.5, 0.1)}
+    return Statistics(model={}, error="nll+wrong", resamples=3, bootstrap_seed=1, sources=rows)
+
+
+def made(policy="calibudget", **changes):
+    inputs = {"pool_sizes": POOLS, "statistics": statistics(), "budget": 1_001, "floor": 100}
+    return plan(policy, **inputs | changes)
+
+
+def with_source(result, label, **changes):
+    return replace(result, sources={**result.sources, label: replace(result.sources[label], **changes)})
+
+
+def test_a_good_plan_has_no_findings():
+    assert check_plan(made()) == []
+    assert check_plan(made(caps={"b": 400}, floors={"a": 7}, budget=800)) == []
+    assert check_plan(made("learning-curve")) == []
+    assert check_plan(made(exponents=Exponents(need=0.3, availability=1.7, reliability=-1.0))) == []
+    assert check_plan(made("weights", weights={"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0}, floor=10)) == []
+
+
+def test_all_zero_utilities_and_leftovers():
+    assert check_plan(made("learning-curve", statistics=flat(0.0))) == []
+    zero = {"a": 0.0, "b": 1.0, "c": 0.0, "d": 1.0}
+    pools = {"a": 500, "b": 20, "c": 50, "d": 5}
+    rows = {k: replace(row, slope=zero[k]) for k, row in statistics().sources.items()}
+    leftover = made(
+        "learning-curve", pool_sizes=pools, statistics=replace(statistics(), sources=rows), budget=200, floor=1
+    )
+    assert leftover.quotas == {"a": 125, "b": 20, "c": 50, "d": 5}
+    assert check_plan(leftover) == []
+
+
+def flat(slope):
+    rows = {label: replace(row, slope=slope) for label, row in statistics().sources.items()}
+    return replace(statistics(), sources=rows)
+
+
+@pytest.mark.parametrize(
+    ("label", "changes", "finding"),
+    [
+        ("a", {"floor_quota": 101}, "a: floor quota 101 isn't the smaller of pool 500 and floor 100"),
+        ("c", {"floor_quota": 100}, "c: floor quota 100 isn't the smaller of pool 50 and floor 100"),
+        ("a", {"pool_size": 501}, "a: residual capacity 400 isn't 401"),
+        ("a", {"residual_capacity": 399}, "a: residual capacity 399 isn't 400"),
+        ("a", {"need": 1.0}, "a: utility"),
+        ("a", {"availability": 20.5}, "a: availability 20.5 isn't 20.0"),
+        ("d", {"availability": 0.0}, "d: availability 0.0 isn't 1e-06"),
+        ("a", {"reliability": 0.9}, "a: utility"),
+        ("a", {"reliability": 1.1}, "a: reliability 1.1 is outside 0 to 1"),
+        ("a", {"reliability": 0.0}, "a: reliability 0.0 is outside 0 to 1"),
+        ("a", {"utility": 3.0}, "a: utility 3.0 isn't"),
+        ("a", {"utility": -1.0}, "a: utility -1.0 isn't finite and nonnegative"),
+        ("a", {"utility": float("inf")}, "a: utility inf isn't finite and nonnegative"),
+        ("a", {"share": 300.0}, "a: share 300.0 isn't"),
+        ("a", {"residual_quota": 401, "quota": 501}, "a: residual quota 401 is outside 0 to 400"),
+        ("d", {"residual_quota": -1, "quota": -1}, "d: residual quota -1 is outside 0 to 0"),
+        ("a", {"quota": 1}, "a: quota 1 isn't floor quota 100 plus residual quota"),
+        ("a", {"interval": (99, 300)}, "a: interval [99, 300] is outside 100 to 500"),
+        ("a", {"interval": (300, 501)}, "a: interval [300, 501] is outside 100 to 500"),
+        ("a", {"interval": (301, 300)}, "a: interval [301, 300] is outside 100 to 500"),
+    ],
+)
+def test_a_changed_source_is_found(label, changes, finding):
+    findings = check_plan(with_source(made(), label, **changes))
+    assert any(found.startswith(finding) for found in findings), findings
+
+
+@pytest.mark.parametrize("interval", [(100, 500), (100, 100), None])
+def test_intervals_at_the_limits_are_good(interval):
+    assert check_plan(with_source(made(), "a", interval=interval)) == []
+
+
+def test_a_full_trust_is_good():
+    assert made().sources["c"].reliability == 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "finding"),
+    [
+        ({"budget": 1_000}, "the quotas sum to 1001, not to the budget 1000"),
+        ({"residual_budget": 750}, "the floor quotas leave 751, not the residual budget 750"),
+        ({"floor": 99}, "a: floor quota 100 isn't the smaller of pool 500 and floor 99"),
+        ({"floors": {"b": 5}}, "b: floor quota 100 isn't the smaller of pool 2000 and floor 5"),
+        ({"caps": {"b": 400}}, "b: residual capacity 1900 isn't 300"),
+        ({"exponents": Exponents(need=2.0)}, "a: utility"),
+        ({"exponents": Exponents(availability=1.0)}, "a: utility"),
+        ({"exponents": Exponents(reliability=0.0)}, "a: utility"),
+        ({"epsilon": 1e-6}, "d: availability 1e-06 isn't 0.001"),
+    ],
+)
+def test_a_changed_plan_is_found(changes, finding):
+    findings = check_plan(replace(made(), **changes))
+    assert any(found.startswith(finding) for found in findings), findings
+
+
+def test_needs_must_have_mean_one():
+    result = made("need")
+    doubled = replace(
+        result,
+        sources={k: replace(row, need=2 * row.need, utility=2 * row.utility) for k, row in result.sources.items()},
+    )
+    assert check_plan(doubled)[0].startswith("the needs have mean 2.0")
+
+
+def test_a_unit_moved_between_sources_is_found():
+    result = made(budget=701)
+    a, b = result.sources["a"], result.sources["b"]
+    moved = with_source(result, "a", residual_quota=a.residual_quota + 1, quota=a.quota + 1)
+    moved = with_source(moved, "b", residual_quota=b.residual_quota - 1, quota=b.quota - 1)
+    assert check_plan(moved) == [
+        f"a: residual quota {a.residual_quota + 1} isn't {a.residual_quota}",
+        f"b: residual quota {b.residual_quota - 1} isn't {b.residual_quota}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "utility", "finding"),
+    [
+        ("equal", 2.0, "a: utility 2.0 isn't 1.0"),
+        ("proportional", 2.0, "a: utility 2.0 isn't 500.0"),
+        ("floor-sqrt", 2.0, "a: utility 2.0 isn't 20.0"),
+    ],
+)
+def test_utilities_of_plain_policies_are_known(policy, utility, finding):
+    assert check_plan(with_source(made(policy), "a", utility=utility))[0] == finding
+
+
+def test_a_tie_settled_the_wrong_way_is_found():
+    result = plan("equal", pool_sizes={"a": 9, "b": 9}, budget=3)
+    a, b = result.sources["a"], result.sources["b"]
+    turned = replace(
+        result,
+        sources={"a": replace(a, residual_quota=1, quota=1), "b": replace(b, residual_quota=2, quota=2)},
+    )
+    assert check_plan(turned) == ["a: residual quota 1 isn't 2", "b: residual quota 2 isn't 1"]
+
+
+GROUPS = {
+    "x": {"sources": ["a"], "floor": 300},
+    "y": {"groups": {"z": {"sources": ["b", "c"], "cap": 640}}, "sources": ["d"]},
+}
+
+
+def test_groups_are_judged_from_the_top_down():
+    result = made("floor-sqrt", groups=GROUPS, budget=950, floor=20)
+    assert check_plan(result) == []
+    without = replace(result, groups=None)
+    assert any("residual quota" in finding for finding in check_plan(without))
+    raised = replace(result, groups={**result.groups, "x": {**result.groups["x"], "floor": 400}})
+    assert any("residual quota" in finding for finding in check_plan(raised))
+    missing = replace(result, groups={"x": result.groups["x"]})
+    assert check_plan(missing) == ["the groups don't hold each source exactly once"]
+
+
+def test_groups_of_a_learning_curve():
+    assert check_plan(made("learning-curve", groups=GROUPS, budget=950, floor=20)) == []

@@ -1,0 +1,192 @@
+"""Groups: whole units between them first, then within each."""
+
+import re
+from fractions import Fraction
+
+import pytest
+
+from calibudget.allocation import Group, Portion, apportion, check_plan, parse_groups, plan
+from calibudget.errors import AllocationError, InputTypeError
+
+POOLS = {"a": 1_000, "b": 2_000, "c": 500, "d": 3_000, "e": 100}
+GROUPS = {
+    "math": {"sources": ["a", "b"], "floor": "30% of budget", "cap": 1_500},
+    "chat": {"sources": ["e"], "groups": {"science": {"sources": ["c", "d"], "floor": 600}}},
+}
+
+
+def quotas(budget, groups, policy="proportional", pools=POOLS, **inputs):
+    made = plan(policy, pool_sizes=pools, budget=budget, groups=groups, **inputs)
+    assert check_plan(made) == []
+    assert sum(made.quotas.values()) == budget
+    return made.quotas
+
+
+def test_each_level_is_an_apportionment_of_its_own():
+    made = quotas(2_000, GROUPS)
+    between = apportion({"math": 3_000, "chat": 3_600}, 2_000, lower={"math": 600, "chat": 600}).quotas
+    assert made["a"] + made["b"] == between["math"] == 909
+    chat = apportion({"e": 100, "science": 3_500}, between["chat"], lower={"e": 0, "science": 600}).quotas
+    assert {"e": made["e"], "science": made["c"] + made["d"]} == chat
+    assert {"c": made["c"], "d": made["d"]} == apportion({"c": 500, "d": 3_000}, chat["science"]).quotas
+
+
+def test_a_group_floor_lifts_its_members():
+    groups = {"x": {"sources": ["a"], "floor": 900}, "y": {"sources": ["b", "c", "d", "e"]}}
+    assert quotas(1_000, groups, "equal")["a"] == 900
+
+
+def test_a_group_cap_holds_its_members_down():
+    groups = {"x": {"sources": ["a"], "cap": 50}, "y": {"sources": ["b", "c", "d", "e"]}}
+    assert quotas(1_000, groups, "equal") == {"a": 50, "b": 284, "c": 283, "d": 283, "e": 100}
+
+
+def test_group_bounds_count_what_floors_gave():
+    groups = {"x": {"sources": ["a", "b"], "cap": 250, "floor": 230}, "y": {"sources": ["c", "d", "e"]}}
+    made = quotas(1_000, groups, "weights", floor=100, weights={"a": 1, "b": 1, "c": 99, "d": 99, "e": 9})
+    assert made["a"] + made["b"] == 230
+    made = quotas(1_000, groups, "weights", floor=100, weights={"a": 9, "b": 9, "c": 1, "d": 1, "e": 1})
+    assert made["a"] + made["b"] == 250
+
+
+def test_only_members_with_room_count_in_a_groups_utility():
+    groups = {"x": {"sources": ["a", "b"]}, "y": {"sources": ["c"]}}
+    pools = {"a": 100, "b": 1_000, "c": 1_000}
+    made = quotas(700, groups, "weights", pools=pools, floor=100, weights={"a": 9, "b": 1, "c": 1})
+    assert made == {"a": 100, "b": 300, "c": 300}
+
+
+def test_groups_settle_ties_by_name():
+    pools = {"a": 9, "b": 9, "c": 9}
+    assert quotas(4, {"z": {"sources": ["a"]}, "x": {"sources": ["b"]}, "y": {"sources": ["c"]}}, "equal", pools) == {
+        "a": 1, "b": 2, "c": 1,
+    }  # fmt: skip
+    nested = {"g": {"sources": ["b"], "groups": {"a0": {"sources": ["a"]}, "c0": {"sources": ["c"]}}}}
+    assert quotas(4, nested, "equal", pools) == {"a": 2, "b": 1, "c": 1}
+
+
+def test_one_group_of_all_is_no_group():
+    whole = {"all": {"sources": list(POOLS)}}
+    assert (
+        quotas(1_234, whole, "floor-sqrt", floor=50)
+        == plan("floor-sqrt", pool_sizes=POOLS, budget=1_234, floor=50).quotas
+    )
+
+
+def test_plans_record_groups_in_whole_units():
+    groups = plan("equal", pool_sizes=POOLS, budget=2_001, groups=GROUPS).groups
+    assert groups == {
+        "chat": {
+            "floor": 0,
+            "cap": None,
+            "sources": ["e"],
+            "groups": {"science": {"floor": 600, "cap": None, "sources": ["c", "d"], "groups": {}}},
+        },
+        "math": {"floor": 601, "cap": 1_500, "sources": ["a", "b"], "groups": {}},
+    }
+    again = plan("equal", pool_sizes=POOLS, budget=2_001, groups=groups)
+    assert again.groups == groups
+
+
+def test_portions_of_the_pool_are_of_all_members_pools():
+    groups = {
+        "x": {"sources": ["a"], "groups": {"y": {"sources": ["b"]}}, "cap": "10% of pool"},
+        "z": {"sources": ["c"]},
+    }
+    pools = {"a": 101, "b": 204, "c": 500}
+    made = plan("proportional", pool_sizes=pools, budget=500, groups=groups)
+    assert made.groups["x"]["cap"] == 30
+    assert made.quotas == {"a": 10, "b": 20, "c": 470}
+
+
+def test_shares_are_those_within_the_group():
+    made = plan(
+        "equal", pool_sizes=POOLS, budget=101, groups={"x": {"sources": ["a", "b"]}, "y": {"sources": ["c", "d", "e"]}}
+    )
+    assert {k: made.sources[k].share for k in "ab"} == {"a": 20.0, "b": 20.0}
+    assert {k: made.sources[k].share for k in "cde"} == dict.fromkeys("cde", 61 / 3)
+
+
+def test_records_and_mappings_say_the_same():
+    record = Group(sources=("a", "b"), floor=Portion(share=Fraction(3, 10), of="budget"), cap=1_500)
+    inner = Group(sources=("c", "d"), floor=600)
+    given = {"math": record, "chat": Group(sources=("e",), groups={"science": inner})}
+    assert parse_groups(given, list(POOLS)) == parse_groups(GROUPS, list(POOLS))
+    assert quotas(2_000, given) == quotas(2_000, GROUPS)
+    assert sorted(given["chat"].labels()) == ["c", "d", "e"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({"x": {"sources": ["a", "b", "c", "d"]}}, "the groups miss 'e'; each source belongs to exactly one group"),
+        (
+            {"x": {"sources": list("abcde")}, "y": {"sources": ["b", "a"]}},
+            "the groups overlap in 'a', 'b'; each source belongs to exactly one group",
+        ),
+        (
+            {"x": {"sources": list("abcdef")}},
+            "the groups name unknown sources: 'f'; each source belongs to exactly one group",
+        ),
+        ({"x": {"sources": list("abcde")}, "y": {}}, "group 'y' is empty"),
+        (
+            {"x": {"source": list("abcde"), "zz": 1}},
+            "group 'x' has unknown fields 'source', 'zz'; known: sources, groups, floor, cap",
+        ),
+        (
+            {"x": {"sources": ["a"], "groups": {"a": {"sources": list("bcde")}}}},
+            "in group 'x' a source and a group are both called 'a'",
+        ),
+        (
+            {"x": {"sources": list("abcde"), "floor": 7_000}},
+            "the floor of group 'x' is 7,000, but its members hold only 6,600",
+        ),
+        (
+            {"x": {"sources": list("abcde"), "floor": 20, "cap": 10}},
+            "the cap of group 'x' is 10, below its floor of 20",
+        ),
+        (
+            {"x": {"sources": list("abcd"), "cap": 100}, "y": {"sources": ["e"]}},
+            "beyond the sources' floors of 0 the groups can take 200 (x 100, y 100), 1,800 short of the 2,000 that are "
+            "left: raise caps or take a smaller budget",
+        ),
+        (
+            {
+                "x": {"sources": list("abc"), "floor": 1_500},
+                "y": {"sources": ["d"], "floor": 700},
+                "z": {"sources": ["e"]},
+            },
+            "beyond the sources' floors of 0 the groups need 2,200 (x 1,500, y 700), 200 above the 2,000 that are "
+            "left: lower floors or raise the budget",
+        ),
+        ({"x": {"sources": list("abcde"), "cap": -1}}, "the cap of group 'x' must not be negative, but is -1"),
+    ],
+)
+def test_refusals_name_the_group_and_the_numbers(groups, message):
+    with pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
+        plan("equal", pool_sizes=POOLS, budget=2_000, groups=groups)
+
+
+def test_a_cap_below_the_members_floors_is_refused():
+    groups = {"x": {"sources": ["a", "b"], "cap": 150}, "y": {"sources": ["c", "d", "e"]}}
+    message = "the cap of group 'x' is 150, but its members' floors come to 200"
+    with pytest.raises(AllocationError, match=re.escape(message)):
+        plan("floor-sqrt", pool_sizes=POOLS, budget=2_000, floor=100, groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({"x": {"sources": "abcde"}}, "sources of group 'x' must be a list of labels, not 'abcde'"),
+        ({"x": {"sources": [1]}}, "sources of group 'x' must be a list of labels, not [1]"),
+        ({"x": {"sources": 3}}, "sources of group 'x' must be a list of labels, not 3"),
+        ({"x": ["a"]}, "group 'x' must be a mapping by name, not ['a']"),
+        ({"x": {"groups": ["a"]}}, "groups of group 'x' must be a mapping by name, not ['a']"),
+        ({1: {"sources": ["a"]}}, "groups must be a mapping by name, not {1: {'sources': ['a']}}"),
+        ({"x": {"sources": list("abcde"), "floor": 0.5}}, "the floor of group 'x' is 0.5, but of what?"),
+        ({"x": {"sources": list("abcde"), "cap": True}}, "the cap of group 'x' must be an integer, not True"),
+    ],
+)
+def test_fields_of_the_wrong_type_are_refused(groups, message):
+    with pytest.raises(InputTypeError, match=re.escape(message)):
+        plan("equal", pool_sizes=POOLS, budget=2_000, groups=groups)

@@ -1,0 +1,313 @@
+"""Plans: every policy, what it is made from, and what is recorded of it."""
+
+import math
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from calibudget.allocation import (
+    POLICIES,
+    allocate,
+    apportion,
+    check_plan,
+    plan,
+    policy_named,
+    pooled_quotas,
+    replicate_quotas,
+    utilities,
+)
+from calibudget.errors import AllocationError, InputTypeError
+from calibudget.records import Exponents, SourceStatistics, Statistics
+
+POOLS = {"b": 2_000, "a": 500, "c": 50}
+
+
+def row(pool_size, mean_error, sd, *, rate=0.5, slope=0.1, means=None):
+    return SourceStatistics(
+        pool_size=pool_size,
+        calibration_size=100,
+        mean_nll=mean_error - 0.5,
+        error_rate=rate,
+        mean_error=mean_error,
+        bootstrap_sd=sd,
+        bootstrap_means=means,
+        slope=slope,
+    )
+
+
+STATISTICS = Statistics(
+    model={},
+    error="nll+wrong",
+    resamples=3,
+    bootstrap_seed=1,
+    sources={
+        "a": row(500, 2.0, 0.1, rate=0.6, slope=0.3, means=(1.5, 2.0, 2.5)),
+        "b": row(2_000, 1.0, 0.3, rate=0.2, slope=-0.1, means=(1.0, 1.1, 0.9)),
+        "c": row(50, 3.0, 0.0, rate=0.9, slope=0.2, means=(3.0, 3.0, 2.0)),
+    },
+)
+WEIGHTS = {"a": 1, "b": 3, "c": 0}
+
+
+def made(policy, **changes):
+    inputs = {
+        "pool_sizes": POOLS,
+        "statistics": STATISTICS,
+        "budget": 1_000,
+        "floor": 100,
+        "weights": WEIGHTS,
+        "pooled": {"a": 200, "b": 780, "c": 20},
+    }
+    return plan(policy, **inputs | changes)
+
+
+def factors(policy, label, **changes):
+    source = made(policy, **changes).sources[label]
+    return source.need, source.availability, source.reliability, source.utility
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_plan_is_consistent(policy):
+    result = made(policy)
+    assert check_plan(result) == []
+    assert list(result.sources) == ["a", "b", "c"]
+    assert sum(result.quotas.values()) == 1_000
+    assert result.policy == policy
+    assert result.budget == 1_000
+    keeps = POLICIES[policy].floor_use != "none"
+    assert result.floor == (100 if keeps else 0)
+    assert result.residual_budget == (750 if keeps else 1_000)
+    assert result.epsilon == 1e-12
+    assert (result.floors, result.caps, result.groups, result.unit) == (None, None, None, "examples")
+    for row in result.sources.values():
+        assert row.quota == row.floor_quota + row.residual_quota
+
+
+def test_the_papers_rule_is_utilities_and_allocate():
+    result = made("calibudget")
+    expected = utilities(dict(STATISTICS.sources.items()), 100)
+    assert {label: row.utility for label, row in result.sources.items()} == expected
+    allocation = allocate(POOLS, expected, 1_000, 100)
+    assert result.quotas == allocation.quotas
+    assert {label: row.share for label, row in result.sources.items()} == allocation.shares
+
+
+def test_factors_that_a_policy_does_not_use_are_none():
+    need, available, reliable = 1.0, math.sqrt(400), 1 / 1.1
+    assert factors("calibudget", "a") == (need, available, reliable, need * math.sqrt(available) * reliable)
+    assert factors("need", "a") == (need, None, None, need)
+    assert factors("need-availability", "a") == (need, available, None, need * math.sqrt(available))
+    assert factors("need-reliability", "a") == (need, None, reliable, need * reliable)
+    assert factors("val-error-floor", "a") == (None, None, None, 0.6)
+    assert factors("val-error-floor", "a", signal="z") == (None, None, None, 2.0)
+    assert factors("floor-sqrt", "a") == (None, available, None, available)
+    assert factors("equal", "a") == (None, None, None, 1.0)
+    assert factors("proportional", "a") == (None, None, None, 500.0)
+    assert factors("pooled", "a") == (None, None, None, 200.0)
+    assert factors("weights", "b") == (None, None, None, 3.0)
+    assert factors("learning-curve", "a") == (None, None, None, 0.3)
+    assert factors("learning-curve", "b") == (None, None, None, 0.0)
+
+
+def test_exponents_and_transforms_enter_the_utility_and_the_record():
+    powers = Exponents(need=2.0, availability=0.0, reliability=1.0)
+    result = made("calibudget", exponents=powers, need_transform="rank")
+    assert result.exponents == powers
+    assert result.need_transform == "rank"
+    assert result.sources["a"].need == 1.0
+    assert result.sources["c"].utility == 2.25
+    assert made("equal", need_transform="rank").need_transform is None
+    assert made("need-reliability", need_transform="log1p").need_transform == "log1p"
+
+
+def test_pooled_quotas_are_taken_as_they_are():
+    assert made("pooled").quotas == {"a": 200, "b": 780, "c": 20}
+
+
+def test_policies_without_a_floor_ignore_it():
+    result = made("equal", floor=100, floors={"a": 400})
+    assert (result.floor, result.floors) == (0, None)
+    assert result.quotas == {"a": 475, "b": 475, "c": 50}
+    assert made("proportional").quotas == apportion(POOLS, 1_000).quotas
+
+
+def test_a_weight_of_zero_leaves_a_source_its_floor():
+    result = made("weights", floor=10)
+    assert result.sources["c"].residual_capacity == 0
+    assert result.quotas["c"] == 10
+    assert made("weights", floor=0).quotas["c"] == 0
+
+
+def test_weights_that_exclude_too_much_are_refused():
+    message = (
+        "the weights of 0 ('b', 'c') and the caps leave 550 of 2,550 units, 450 short of the budget 1,000: "
+        "raise them or take a smaller budget"
+    )
+    with pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
+        made("weights", weights={"a": 1, "b": 0, "c": 0.0}, floor=0, floors={"b": 50})
+    with pytest.raises(AllocationError, match="all weights are 0: 'a', 'b', 'c'"):
+        made("weights", weights={"c": 0, "b": 0, "a": 0})
+
+
+def test_weights_mean_the_doubles_that_are_recorded():
+    result = made("weights", weights={"a": Fraction(1, 3), "b": 10**17 + 1, "c": 1})
+    assert result.sources["a"].utility == 1 / 3
+    assert result.sources["b"].utility == 1e17
+    assert check_plan(result) == []
+
+
+def test_a_learning_curve_bounds_whole_quotas_by_the_floor():
+    result = made("learning-curve")
+    # Level 1,350 of slope 0.3 would leave c above its pool of 50: it is full, b sits at its floor, a takes the rest.
+    assert result.quotas == {"a": 500, "b": 450, "c": 50}
+    assert made("learning-curve", budget=600, floor=100).quotas == {"a": 450, "b": 100, "c": 50}
+    source = made("learning-curve", budget=600, floor=100).sources["a"]
+    assert (source.floor_quota, source.share, source.residual_quota) == (100, 350.0, 350)
+
+
+def test_floors_and_caps_may_be_portions():
+    result = made(
+        "floor-sqrt", floor="5% of budget", floors={"c": "100% of pool"}, caps={"b": "50% of budget", "a": 450}
+    )
+    assert result.floor == 50
+    assert result.floors == {"c": 50}
+    assert result.caps == {"a": 450, "b": 500}
+    assert result.quotas == {"a": 450, "b": 500, "c": 50}
+    assert check_plan(result) == []
+
+
+def test_a_common_portion_of_the_pools_becomes_own_floors():
+    result = made("floor-sqrt", floor="5% of pool", floors={"b": 7})
+    assert result.floor == 0
+    assert result.floors == {"a": 25, "b": 7, "c": 3}
+
+
+def test_caps_do_not_move_the_availability():
+    assert factors("calibudget", "b", caps={"b": 1_990}) == factors("calibudget", "b")
+    assert made("calibudget", caps={"b": 1_990}).quotas == made("calibudget").quotas
+
+
+def test_intervals_come_from_the_replicates():
+    result = made("need", budget=600)
+    replicates = replicate_quotas("need", pool_sizes=POOLS, statistics=STATISTICS, budget=600, floor=100)
+    assert len(replicates) == 3
+    for number, quotas in enumerate(replicates):
+        means = {label: s.bootstrap_means[number] for label, s in STATISTICS.sources.items()}
+        changed = {label: replace(s, mean_error=means[label]) for label, s in STATISTICS.sources.items()}
+        assert quotas == made("need", budget=600, statistics=replace(STATISTICS, sources=changed)).quotas
+    for label, source in result.sources.items():
+        column = sorted(quotas[label] for quotas in replicates)
+        assert source.interval == (column[0], column[-1])
+    assert result.sources["a"].interval[0] < result.quotas["a"] < result.sources["a"].interval[1]
+
+
+def test_only_policies_of_the_mean_error_have_intervals():
+    def has(policy, **changes):
+        return {row.interval is not None for row in made(policy, **changes).sources.values()}
+
+    with_intervals = [policy for policy in POLICIES if has(policy) == {True}]
+    assert with_intervals == ["calibudget", "need", "need-availability", "need-reliability"]
+    assert has("val-error-floor", signal="z") == {True}
+    assert has("calibudget", intervals=False) == {False}
+    without = {label: replace(s, bootstrap_means=None) for label, s in STATISTICS.sources.items()}
+    assert has("calibudget", statistics=replace(STATISTICS, sources=without)) == {False}
+    half = STATISTICS.sources | {"a": without["a"]}
+    assert has("calibudget", statistics=replace(STATISTICS, sources=half)) == {False}
+
+
+def test_replicates_that_are_not_there_are_refused():
+    inputs = {"pool_sizes": POOLS, "statistics": STATISTICS, "budget": 1_000}
+    with pytest.raises(AllocationError, match="the policy equal doesn't allocate by mean errors"):
+        replicate_quotas("equal", **inputs)
+    without = {label: replace(s, bootstrap_means=None) for label, s in STATISTICS.sources.items()}
+    with pytest.raises(AllocationError, match="the statistics keep no bootstrap means"):
+        replicate_quotas("need", **inputs | {"statistics": replace(STATISTICS, sources=without)})
+
+
+def test_the_digest_is_kept_where_statistics_are_read():
+    assert made("need", statistics_sha256="f00").statistics_sha256 == "f00"
+    assert made("equal", statistics_sha256="f00").statistics_sha256 is None
+    assert made("weights", statistics_sha256="f00", unit="tokens").unit == "tokens"
+
+
+@pytest.mark.parametrize(
+    ("policy", "changes", "message"),
+    [
+        ("best", {}, "there is no policy 'best'; the policies are calibudget, need, need-availability"),
+        ("need", {"statistics": None}, "the policy need needs statistics"),
+        ("weights", {"weights": None}, "the policy weights needs weights"),
+        ("pooled", {"pooled": None}, "the policy pooled needs pooled"),
+        ("weights", {"weights": {"a": 1, "b": 1}}, "weights must name the same sources as the rest, but misses 'c'"),
+        ("pooled", {"caps": {"a": 1}}, "pooled draws from all pools together and knows neither caps nor groups"),
+        ("pooled", {"groups": {"x": {"sources": list("abc")}}}, "knows neither caps nor groups"),
+        (
+            "need",
+            {"pool_sizes": {"a": 500, "b": 600}},
+            "statistics must name the same sources as the rest, but names 'c'",
+        ),
+        ("val-error-floor", {"signal": "y"}, "signal is 'y', but only error_rate and z are known"),
+        ("weights", {"weights": WEIGHTS | {"a": -1}}, "the weight of 'a' must not be negative"),
+        ("need", {"exponents": Exponents(need=math.inf)}, "the exponent of need must be finite"),
+        ("need", {"floor": "5%"}, "the floor is '5%', which can't be read"),
+        ("need", {"floors": {"z": 5}}, "floors names 'z', but the sources are 'a', 'b', 'c'"),
+        ("need", {"caps": {"b": "101% of pool"}}, "the cap of 'b' is 1.01 of the pool"),
+    ],
+)
+def test_refusals(policy, changes, message):
+    with pytest.raises(AllocationError, match=re.escape(message)):
+        made(policy, **changes)
+
+
+def test_types_are_checked():
+    with pytest.raises(InputTypeError, match="the budget must be an integer"):
+        made("need", budget=1e3)
+    with pytest.raises(InputTypeError, match=r"the floor is 0\.1, but of what"):
+        made("need", floor=0.1)
+    with pytest.raises(InputTypeError, match="the pool size of 'a' must be an integer"):
+        made("need", pool_sizes=POOLS | {"a": True})
+
+
+@pytest.mark.parametrize(
+    ("policy", "field", "message"),
+    [
+        ("val-error-floor", "error_rate", "'b' has no error rate, since its answers aren't checked: choose signal: z"),
+        ("learning-curve", "slope", "'b' has no slope: learning-curve needs warm-ups at two or more quotas"),
+    ],
+)
+def test_a_signal_that_a_source_lacks_is_named(policy, field, message):
+    sources = STATISTICS.sources | {"b": replace(STATISTICS.sources["b"], **{field: None})}
+    with pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
+        made(policy, statistics=replace(STATISTICS, sources=sources))
+
+
+def test_a_negative_spread_is_refused():
+    sources = STATISTICS.sources | {"b": replace(STATISTICS.sources["b"], bootstrap_sd=-0.1)}
+    with pytest.raises(AllocationError, match="bootstrap_sd of 'b' must not be negative"):
+        made("calibudget", statistics=replace(STATISTICS, sources=sources))
+
+
+def test_policies_describe_themselves():
+    assert policy_named("equal") is POLICIES["equal"]
+    assert all(policy.summary and not policy.summary.endswith(".") for policy in POLICIES.values())
+    assert {name for name, policy in POLICIES.items() if policy.wants == "statistics"} == {
+        "calibudget", "need", "need-availability", "need-reliability", "val-error-floor", "learning-curve",
+    }  # fmt: skip
+    assert {name for name, policy in POLICIES.items() if policy.floor_use == "none"} == {
+        "equal",
+        "proportional",
+        "pooled",
+    }
+
+
+def test_pooled_quotas_count_the_first_keys_of_all():
+    keys = {"b": [b"\x03", b"\x01"], "a": [b"\x02", b"\x09", b"\x04"]}
+    assert pooled_quotas(keys, 3) == {"a": 1, "b": 2}
+    assert pooled_quotas(keys, 0) == {"a": 0, "b": 0}
+    assert list(pooled_quotas(keys, 5).items()) == [("a", 3), ("b", 2)]
+    assert pooled_quotas({"b": [b"\x01"], "a": [b"\x01"]}, 1) == {"a": 1, "b": 0}
+    with pytest.raises(AllocationError, match=r"the budget 6 is 1 above all pools together \(5\)"):
+        pooled_quotas(keys, 6)
+    with pytest.raises(InputTypeError, match="the budget must be an integer"):
+        pooled_quotas(keys, 1.0)

@@ -1,0 +1,124 @@
+"""Stability across splits (paper 3.4), orders and intervals over replicates, and grids."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from scipy.stats import pearsonr, spearmanr
+
+from calibudget.allocation import order_probabilities, plan, stability, what_if
+from calibudget.allocation.intervals import quota_intervals
+from calibudget.errors import AllocationError, InputTypeError
+from calibudget.records import Exponents, SourceStatistics, Statistics
+
+SPLITS = [
+    {"a": 100, "b": 205, "c": 50, "d": 50},
+    {"b": 200, "a": 103, "c": 48, "d": 54},
+    {"a": 99, "b": 201, "c": 53, "d": 52},
+]
+
+
+def test_the_papers_audit():
+    made = stability(SPLITS)
+    assert made.splits == 3
+    assert made.largest_range == 5
+    spreads = [2.081665999466133, 2.6457513110645907, 2.516611478423583, 2.0]
+    assert made.mean_quota_sd == pytest.approx(sum(spreads) / 4, rel=1e-12)
+    rows = [[split[k] for k in "abcd"] for split in SPLITS]
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    assert made.smallest_pearson == pytest.approx(min(pearsonr(rows[i], rows[j])[0] for i, j in pairs), rel=1e-12)
+    assert made.smallest_spearman == pytest.approx(min(spearmanr(rows[i], rows[j])[0] for i, j in pairs), rel=1e-12)
+
+
+def test_equal_and_reversed_orders_are_exactly_one_and_minus_one():
+    made = stability([{"a": 1, "b": 20, "c": 300}, {"a": 2, "b": 21, "c": 900}])
+    assert made.smallest_spearman == 1.0
+    assert 0.9 < made.smallest_pearson < 1.0
+    same = stability([{"a": 3, "b": 7, "c": 11}] * 2)
+    assert (same.smallest_pearson, same.mean_quota_sd, same.largest_range) == (1.0, 0.0, 0)
+    assert stability([{"a": 1, "b": 2}, {"a": 2, "b": 1}]).smallest_spearman == -1.0
+
+
+def test_quotas_that_do_not_vary_have_no_correlation():
+    made = stability([{"a": 5, "b": 5}, {"a": 4, "b": 6}])
+    assert (made.smallest_pearson, made.smallest_spearman) == (None, None)
+    assert (made.largest_range, made.splits) == (1, 2)
+
+
+@pytest.mark.parametrize("allocations", [[], [{"a": 1}], [{}, {}]])
+def test_too_little_to_compare_is_refused(allocations):
+    with pytest.raises(AllocationError, match="stability compares at least two allocations of at least one source"):
+        stability(allocations)
+
+
+def test_other_sources_are_refused():
+    with pytest.raises(AllocationError, match="allocation 2 must name the same sources as the rest, but misses 'b'"):
+        stability([{"a": 1, "b": 2}, {"a": 1}])
+
+
+def test_pairs_keep_their_order_in_some_replicates():
+    quotas = {"a": 10, "b": 30, "c": 10}
+    replicates = [
+        {"a": 9, "b": 30, "c": 11},
+        {"a": 25, "b": 20, "c": 5},
+        {"a": 20, "b": 20, "c": 10},
+        {"a": 1, "b": 40, "c": 9},
+    ]
+    assert order_probabilities(quotas, replicates) == {
+        ("b", "a"): (1 + 0 + 0.5 + 1) / 4,
+        ("b", "c"): 1.0,
+        ("a", "c"): 0.5,
+    }
+
+
+def test_orders_need_replicates_of_the_same_sources():
+    with pytest.raises(AllocationError, match="order probabilities need at least one replicate"):
+        order_probabilities({"a": 1}, [])
+    with pytest.raises(AllocationError, match="the replicate must name the same sources as the rest, but misses 'a'"):
+        order_probabilities({"a": 1}, [{}])
+
+
+@pytest.mark.parametrize(
+    ("replicates", "low", "high"),
+    [(1, 1, 1), (2, 1, 2), (39, 1, 39), (40, 1, 39), (41, 2, 40), (200, 5, 195), (1_000, 25, 975)],
+)
+def test_intervals_are_inverted_cdf_quantiles(replicates, low, high):
+    """The smallest value with at least 2.5% (97.5%) of the replicates at or below it."""
+    rows = [[k, 2 * k] for k in range(replicates, 0, -1)]
+    assert quota_intervals(rows) == [(low, high), (2 * low, 2 * high)]
+
+
+def test_a_grid_shows_every_combination_and_why_some_fail():
+    pools = {"a": 100, "b": 400}
+    points = what_if(
+        "floor-sqrt", budgets=[100, 600], common_floors=[0, "50% of budget"], pool_sizes=pools, floors={"b": 1}
+    )
+    assert [(p.budget, p.floor) for p in points] == [(100, 0), (100, "50% of budget"), (600, 0), (600, "50% of budget")]
+    assert points[0].quotas == plan("floor-sqrt", pool_sizes=pools, budget=100, floors={"b": 1}).quotas
+    assert (points[0].residual_budget, points[0].refusal) == (99, None)
+    assert points[1].quotas["a"] >= 50
+    assert points[1].residual_budget == 49
+    assert (points[2].quotas, points[2].residual_budget) == (None, None)
+    assert re.match("the budget 600 is 100 above all pools together", points[2].refusal)
+
+
+def test_a_grid_of_exponents():
+    row = SourceStatistics(
+        pool_size=9, calibration_size=9, mean_nll=1.0, error_rate=None, mean_error=1.0, bootstrap_sd=0.5
+    )
+    measured = Statistics(
+        model={}, error="nll", resamples=1, bootstrap_seed=1, sources={"a": row, "b": replace(row, bootstrap_sd=0.0)}
+    )
+    inputs = {"pool_sizes": {"a": 90, "b": 90}, "statistics": measured}
+    powers = [Exponents(), Exponents(reliability=0.0)]
+    first, second = what_if("calibudget", budgets=[100], common_floors=[0], exponents=powers, **inputs)
+    assert (first.exponents, second.exponents) == tuple(powers)
+    assert first.quotas == {"a": 40, "b": 60}
+    assert second.quotas == {"a": 50, "b": 50}
+
+
+def test_mistakes_of_a_grid_are_errors():
+    with pytest.raises(AllocationError, match="there is no policy 'best'"):
+        what_if("best", budgets=[1], common_floors=[0], pool_sizes={"a": 1})
+    with pytest.raises(InputTypeError, match="the budget must be an integer"):
+        what_if("equal", budgets=[1.5], common_floors=[0], pool_sizes={"a": 1})
