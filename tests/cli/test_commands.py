@@ -75,6 +75,13 @@ def test_statistics_and_allocate_from_scores_made_elsewhere(calibudget, tmp_path
     assert all(sum(row.values()) == 60 for row in quotas.values())
 
 
+def test_repeats_multiply_the_pools(calibudget) -> None:
+    arguments = ["allocate", "--sizes", "a=5 b=20", "--budget", 40, "--policy", "equal", "--json"]
+    assert calibudget(*arguments).code == 2
+    outcome = calibudget(*arguments, "--max-repeats", 2)
+    assert parse_allocation(json.loads(outcome.out), "stdout").quotas == {"a": 10, "b": 30}
+
+
 def test_run_verify_select_and_score_belong_together(calibudget, recipe, tmp_path) -> None:
     ran = calibudget("run", recipe, "--output-dir", tmp_path / "run", "--json")
     assert ran.code == 0, ran.err

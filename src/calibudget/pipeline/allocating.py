@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from calibudget.allocation import POLICIES, Signal, plan, pooled_quotas
 from calibudget.errors import AllocationError
-from calibudget.keys import order_keys
 from calibudget.pipeline.pools import Pools
 from calibudget.recipe import UNSCORED_POLICIES, Recipe
 from calibudget.records import AllocationPlan, Exponents, Statistics, Unit
+from calibudget.selection import exposures
 from calibudget.store import read_splits, read_statistics, statistics_sha256
 
 
@@ -133,7 +133,12 @@ def _can_feed(inputs: AllocationInputs, policy: str, wants: str | None) -> bool:
 
 
 def inputs_from_files(
-    *, statistics: Path | None, sizes: Mapping[str, int] | None, splits: Path | None, **fields: object
+    *,
+    statistics: Path | None,
+    sizes: Mapping[str, int] | None,
+    splits: Path | None,
+    max_repeats: int = 1,
+    **fields: object,
 ) -> AllocationInputs:
     """Inputs whose pool sizes and signals come from a `statistics.json` or from sizes; the other fields are given.
 
@@ -141,25 +146,27 @@ def inputs_from_files(
         statistics: a `statistics.json`, or None.
         sizes: pool sizes, where there are no statistics.
         splits: a `splits.parquet`, from whose candidates the pooled policy draws.
+        max_repeats: how often each candidate may be drawn; it multiplies the pools.
         fields: the other fields of `AllocationInputs`.
     """
     read = None if statistics is None else read_statistics(statistics)
     if read is not None:
         sizes = {label: row.pool_size for label, row in read.sources.items()}
     return AllocationInputs(
-        pool_sizes=sizes or {},
+        pool_sizes={label: size * max_repeats for label, size in (sizes or {}).items()},
         statistics=read,
         statistics_sha256=None if read is None else statistics_sha256(read),
-        pooled=None if splits is None else pooled_from_splits(splits, int(str(fields["budget"]))),
+        pooled=None if splits is None else pooled_from_splits(splits, int(str(fields["budget"])), max_repeats),
         **fields,  # type: ignore[arg-type]
     )
 
 
-def pooled_from_splits(splits: Path, budget: int) -> dict[str, int]:
+def pooled_from_splits(splits: Path, budget: int, max_repeats: int = 1) -> dict[str, int]:
     """Quotas of the pooled draw from the candidates that a `splits.parquet` lists."""
     read = read_splits(splits)
-    queues = {label: ids.candidates for label, ids in read.sources.items()}
-    return pooled_draw(Pools(queues=queues, tokens=None, selection_seed=read.selection_seed), budget)
+    queues = {label: exposures(label, ids.candidates, max_repeats) for label, ids in read.sources.items()}
+    pools = Pools(queues=queues, tokens=None, selection_seed=read.selection_seed, max_repeats=max_repeats)
+    return pooled_draw(pools, budget)
 
 
 def pooled_draw(pools: Pools, budget: int) -> dict[str, int]:
@@ -168,17 +175,15 @@ def pooled_draw(pools: Pools, budget: int) -> dict[str, int]:
     Of tokens the quotas are those of the examples that fit the budget, and the rest of the budget goes to the source
     of the first that doesn't.
     """
-    keys = {label: order_keys("selection", pools.selection_seed, label) for label in pools.queues}
     if pools.tokens is None:
-        return pooled_quotas({label: list(map(keys[label], queue)) for label, queue in pools.queues.items()}, budget)
-    streams = [_keyed(label, queue, keys[label]) for label, queue in pools.queues.items()]
+        return pooled_quotas({label: pools.keys(label) for label in pools.queues}, budget)
     quotas, left = dict.fromkeys(pools.queues, 0), budget
-    for _, label, one in heapq.merge(*streams):
+    for _, label, one in heapq.merge(*(_keyed(pools, label) for label in pools.queues)):
         taken = min(pools.tokens[label][one], left)
         quotas[label] += taken
         left -= taken
     return quotas
 
 
-def _keyed(label: str, queue: Sequence[str], key: Callable[[str], bytes]) -> Iterator[tuple[bytes, str, str]]:
-    return ((key(one), label, one) for one in queue)
+def _keyed(pools: Pools, label: str) -> Iterator[tuple[bytes, str, str]]:
+    return ((key, label, one) for key, one in zip(pools.keys(label), pools.queues[label], strict=True))

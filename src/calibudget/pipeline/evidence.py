@@ -110,12 +110,12 @@ def token_evidence(
     fitting = pools.of_plan(plan)
     return {
         label: TokenEvidence(
-            too_long=candidates[label] - len(queue),
+            too_long=candidates[label] - fitting.candidates(label),
             pool=plan.sources[label].pool_size,
             count=digest.sources[label].count or 0,
             taken=digest.sources[label].tokens or 0,
         )
-        for label, queue in fitting.queues.items()
+        for label in fitting.queues
     }
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 
 from calibudget.errors import AllocationError, ArtefactError
+from calibudget.keys import order_keys
 from calibudget.pipeline.preparing import Prepared
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Selection, Unit
-from calibudget.selection import draw_queues, draw_tokens
+from calibudget.selection import draw_queues, draw_tokens, exposures, marked, unmarked
 from calibudget.store import SplitIds, TokenCount
 
 
@@ -19,14 +21,17 @@ class Pools:
     """The candidates that may be drawn; mappings are by label in code-point order.
 
     Attributes:
-        queues: ids in key order.
-        tokens: tokens of each candidate by its id, prompt and response together; None where examples are counted.
+        queues: ids in the order in which they are drawn: key order, and repeats (see `selection.exposures`) after
+            the first exposures.
+        tokens: tokens of each of them, prompt and response together; None where examples are counted.
         selection_seed: seed of the keys.
+        max_repeats: how often a candidate may be drawn.
     """
 
     queues: Mapping[str, Sequence[str]]
     tokens: Mapping[str, Mapping[str, int]] | None
     selection_seed: int
+    max_repeats: int = 1
 
     @property
     def unit(self) -> Unit:
@@ -39,6 +44,15 @@ class Pools:
         if self.tokens is None:
             return {label: len(queue) for label, queue in self.queues.items()}
         return {label: sum(map(self.tokens[label].__getitem__, queue)) for label, queue in self.queues.items()}
+
+    def candidates(self, label: str) -> int:
+        """How many different candidates a source's queue holds."""
+        return len({self._own(one)[0] for one in self.queues[label]})
+
+    def keys(self, label: str) -> list[bytes]:
+        """What merges a source's queue with others': which exposure it is, big-endian, then the candidate's key."""
+        key = order_keys("selection", self.selection_seed, label)
+        return [number.to_bytes(8, "big") + key(one) for one, number in map(self._own, self.queues[label])]
 
     def longest(self, label: str) -> int:
         """Tokens of a source's longest candidate; 0 where there is none, or nothing is counted."""
@@ -97,6 +111,9 @@ class Pools:
                 f"{shortest:,} ({label}, record {record_id})"
             )
 
+    def _own(self, exposure: str) -> tuple[str, int]:
+        return (exposure, 1) if self.max_repeats == 1 else unmarked(exposure)
+
     def _limit(self, label: str, size: int) -> int:
         """The length up to which a source's candidates have `size` tokens or more together."""
         total = limit = 0
@@ -124,9 +141,17 @@ def _pools(
     recipe: Recipe, candidates: Mapping[str, Sequence[str]], counted: Mapping[str, Mapping[str, TokenCount]]
 ) -> Pools:
     """Candidates without a count can't be encoded, so that a token budget can't hold them."""
-    seed = recipe.selection_seed
+    made = partial(Pools, selection_seed=recipe.selection_seed, max_repeats=recipe.max_repeats)
     if recipe.unit == "examples":
-        return Pools(queues=dict(sorted(candidates.items())), tokens=None, selection_seed=seed)
-    tokens = {label: {one: sum(count) for one, count in counts.items()} for label, counts in sorted(counted.items())}
-    queues = {label: [one for one in candidates[label] if one in tokens[label]] for label in sorted(candidates)}
-    return Pools(queues=queues, tokens=tokens, selection_seed=seed)
+        return made(
+            queues={label: exposures(label, candidates[label], recipe.max_repeats) for label in sorted(candidates)},
+            tokens=None,
+        )
+    queues, tokens = {}, {}
+    for label in sorted(candidates):
+        own = counted.get(label, {})
+        queues[label] = exposures(label, [one for one in candidates[label] if one in own], recipe.max_repeats)
+        tokens[label] = {
+            marked(one, number): sum(count) for one, count in own.items() for number in range(1, recipe.max_repeats + 1)
+        }
+    return made(queues=queues, tokens=tokens)

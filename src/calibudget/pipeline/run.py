@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from calibudget.pipeline.scoring import make_scorer, score_splits, scores_made_e
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, resolved_yaml
-from calibudget.records import AllocationPlan, Selection, Statistics
-from calibudget.selection import train_rows
+from calibudget.records import AllocationPlan, Record, Selection, Split, Statistics
+from calibudget.selection import marked, train_rows, unmarked
 from calibudget.store import (
     ALLOCATION_NAME,
     MANIFEST_NAME,
@@ -131,7 +132,9 @@ def run(
         journal.unlink(missing_ok=True)
         write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
     progress("verifying", 0, 1)
-    result = _verified(directory, (*prepared.notes, *too_long_notes(manifest), *warned))
+    result = _verified(
+        directory, (*prepared.notes, *too_long_notes(manifest), *_repeat_notes(recipe, selection), *warned)
+    )
     progress("verifying", 1, 1)
     return result
 
@@ -153,12 +156,30 @@ def write_selected(recipe: Recipe, prepared: Prepared, plan: AllocationPlan, dir
     drawn = pools_of_run(recipe, prepared).draw(plan)
     selection = replace(drawn, companion_count=len(companion))
     write_selection(directory / SELECTION_NAME, selection)
-    candidates = {label: split.candidates for label, split in prepared.splits.items()}
+    candidates = {label: _exposed(split, recipe.max_repeats) for label, split in prepared.splits.items()}
     layout, rows = train_rows(
         selection, candidates, companion, order=recipe.output.order, chat=recipe.template == "chat"
     )
     write_train(directory / f"train.{recipe.output.format}", rows, layout=layout)
     return selection
+
+
+def _exposed(split: Split, max_repeats: int) -> Sequence[Record]:
+    """The candidates under the ids of all their exposures."""
+    if max_repeats == 1:
+        return split.candidates
+    numbers = range(1, max_repeats + 1)
+    return [
+        replace(record, record_id=marked(record.record_id, number)) for number in numbers for record in split.candidates
+    ]
+
+
+def _repeat_notes(recipe: Recipe, selection: Selection) -> list[str]:
+    """Which sources' examples are seen more than once, in words."""
+    if recipe.max_repeats == 1:
+        return []
+    counts = {label: sum(unmarked(pick)[1] > 1 for pick in picks) for label, picks in selection.picks.items()}
+    return [f"{label}: {count:,} of its rows repeat an example" for label, count in counts.items() if count]
 
 
 def _write_statistics(

@@ -140,6 +140,7 @@ class Recipe(_Part):
     budget: Count | TokenBudget
     floor: Count | dict[str, Count] = 0
     caps: dict[str, Count] | None = None
+    max_repeats: Annotated[int, Field(ge=1, le=1000)] = 1
     policy: str = "calibudget"
     weights: dict[str, float] | None = None
     signal: Literal["error_rate", "z"] = "error_rate"

@@ -16,6 +16,7 @@ from calibudget.selection.proxy import (
 )
 from calibudget.selection.proxy_checks import check_merged, check_pool, check_shard, merge_shards
 from calibudget.selection.proxy_lines import parse_proxy_lines, proxy_lines
+from calibudget.selection.repeats import exposures, marked, unmarked
 from calibudget.selection.rows import RowOrder, RowRole, train_layout, train_row, train_rows
 from calibudget.selection.scored_selectors import Band, column_selector, influence_selector, quality_selector
 from calibudget.selection.selectors import UNIFORM, Mix, Scored, Selector, Uniform
@@ -49,8 +50,10 @@ __all__ = [
     "draw",
     "draw_queues",
     "draw_tokens",
+    "exposures",
     "ids_sha256",
     "influence_selector",
+    "marked",
     "merge_shards",
     "parse_proxy_lines",
     "proxy_lines",
@@ -61,4 +64,5 @@ __all__ = [
     "train_layout",
     "train_row",
     "train_rows",
+    "unmarked",
 ]

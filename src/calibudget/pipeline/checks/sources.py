@@ -9,6 +9,7 @@ from pathlib import Path
 
 from calibudget.errors import InputError
 from calibudget.pipeline.checks.findings import Findings
+from calibudget.pipeline.checks.train import unrepeated_id
 from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.rundir import RECIPE_NAME
 from calibudget.pipeline.tokens import token_counter, with_tokens
@@ -32,7 +33,7 @@ def check_sources(
     if splits is not None:
         _check_ids(findings, prepared, splits)
         _check_tokens(findings, recipe, prepared, splits)
-    findings.read(train, lambda path: _check_originals(findings, prepared, path))
+    findings.read(train, lambda path: _check_originals(findings, recipe, prepared, path))
     findings.checked.append("sources: files, counts, splits and originals, read again")
 
 
@@ -90,10 +91,10 @@ def _check_tokens(findings: Findings, recipe: Recipe, prepared: Prepared, splits
     findings.checked.append("tokens: counted again")
 
 
-def _check_originals(findings: Findings, prepared: Prepared, path: Path) -> None:
+def _check_originals(findings: Findings, recipe: Recipe, prepared: Prepared, path: Path) -> None:
     originals = {(record.source, record.record_id): record.original for record in _records(prepared)}
     for number, row in enumerate(read_train(path), start=1):
-        original = originals.get((str(row["source"]), str(row["record_id"])))
+        original = originals.get((str(row["source"]), unrepeated_id(recipe, row)))
         if original is not None:
             findings.compare(path.name, plain_json(original), row["original"], field=f"row {number}: original")
 

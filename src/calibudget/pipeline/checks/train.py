@@ -13,8 +13,8 @@ from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.splits import COPY_MARK
 from calibudget.recipe import COMPANION, Recipe
 from calibudget.records import Record, Selection
-from calibudget.selection import RowRole, train_row
-from calibudget.sources import SourceSpec, record_maker
+from calibudget.selection import RowRole, train_row, unmarked
+from calibudget.sources import record_maker
 from calibudget.store import TrainLayout, read_train
 
 #: From a row's original fields to the record that the recipe makes of them.
@@ -64,8 +64,17 @@ def _read(findings: Findings, recipe: Recipe, path: Path) -> TrainIds:
             continue
         (ids.companion if role == "companion" else ids.sources.setdefault(label, [])).append(record_id)
         ids.order.append((label, record_id))
-        _check_row(findings, f"{path.name}", place, row, specs[label], makers[label], layout)
+        own_id = unrepeated_id(recipe, row)
+        if specs[label].duplicates == "keep":
+            own_id = COPY_MARK.sub("", own_id)
+        _check_row(findings, path.name, place, {**row, "record_id": own_id}, makers[label], layout)
     return ids
+
+
+def unrepeated_id(recipe: Recipe, row: Mapping[str, object]) -> str:
+    """The id of a row's record, without the mark of a repeat."""
+    record_id = str(row["record_id"])
+    return unmarked(record_id)[0] if recipe.max_repeats > 1 and row["role"] == "source" else record_id
 
 
 def _check_row(
@@ -73,7 +82,6 @@ def _check_row(
     file: str,
     place: str,
     row: Mapping[str, object],
-    spec: SourceSpec,
     make: _Maker,
     layout: TrainLayout,
 ) -> None:
@@ -86,11 +94,8 @@ def _check_row(
     except InputError as error:
         findings.add(file, f"{place}: original", "fields that the recipe can use", str(error))
         return
-    found = dict(row)
-    if spec.duplicates == "keep":
-        found["record_id"] = COPY_MARK.sub("", str(row["record_id"]))
     for name in ("record_id", "prompt", "completion", "messages"):
-        findings.compare(file, expected.get(name), found.get(name), field=f"{place}: {name}")
+        findings.compare(file, expected.get(name), row.get(name), field=f"{place}: {name}")
 
 
 def _role(row: Mapping[str, object]) -> RowRole:

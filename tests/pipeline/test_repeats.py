@@ -1,0 +1,65 @@
+"""Repeated exposure: pools are multiplied, repeats come last and are marked."""
+
+import json
+
+import pytest
+
+from calibudget.errors import AllocationError, RecipeError
+from calibudget.pipeline import run, verify
+from calibudget.recipe import load_recipe
+from calibudget.store import read_manifest
+
+
+def rows(directory):
+    return [json.loads(line) for line in (directory / "train.jsonl").read_text().splitlines()]
+
+
+def test_a_budget_above_the_pools_is_met_by_repeats_that_say_so(make_recipe, tmp_path):
+    path = make_recipe(policy="equal", order="source")
+    with pytest.raises(AllocationError, match="max_repeats"):
+        run(load_recipe(path, ["budget=100"]), tmp_path / "refused")
+    result = run(load_recipe(path, ["budget=100", "max_repeats=3"]), tmp_path / "run")
+    # 25 and 35 candidates, three times each; 50 and 50 of them.
+    assert {label: row.pool_size for label, row in result.plan.sources.items()} == {"boolq": 75, "piqa": 105}
+    assert result.plan.quotas == {"boolq": 50, "piqa": 50}
+    ids = [row["record_id"] for row in rows(tmp_path / "run") if row["source"] == "boolq"]
+    assert ids[25:] == [f"{one}#r2" for one in ids[:25]]
+    piqa = [row["record_id"] for row in rows(tmp_path / "run") if row["source"] == "piqa"]
+    assert piqa[35:] == [f"{one}#r2" for one in piqa[:15]]
+    texts = {row["record_id"]: (row["prompt"], row["completion"]) for row in rows(tmp_path / "run")}
+    assert all(texts[f"{one}#r2"] == texts[one] for one in ids[:25])
+    assert "boolq: 25 of its rows repeat an example" in result.notes
+    assert read_manifest(tmp_path / "run" / "manifest.json").sources["boolq"].pool_size == 25
+    assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
+
+
+@pytest.mark.parametrize("options", [{"policy": "pooled"}, {"duplicates": "keep", "order": "source"}])
+def test_runs_with_repeats_hold(make_recipe, tmp_path, options):
+    run(load_recipe(make_recipe(**options), ["budget=120", "max_repeats=2"]), tmp_path / "run")
+    assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
+
+
+def test_the_pooled_draw_repeats_nothing_before_all_is_drawn(make_recipe, tmp_path):
+    result = run(load_recipe(make_recipe(policy="pooled"), ["budget=60", "max_repeats=4"]), tmp_path / "run")
+    assert result.plan.quotas == {"boolq": 25, "piqa": 35}
+
+
+def test_tokens_repeat_too(make_recipe, tmp_path):
+    recipe = load_recipe(make_recipe(policy="proportional"), ["budget={tokens: 900}", "max_repeats=2"])
+    result = run(recipe, tmp_path / "run")
+    assert 891 < result.tokens <= 900
+    assert result.count == 100
+    assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
+
+
+def test_a_repeat_without_its_mark_is_found(make_recipe, tmp_path):
+    run(load_recipe(make_recipe(policy="equal"), ["budget=100", "max_repeats=2"]), tmp_path / "run")
+    text = (tmp_path / "run" / "train.jsonl").read_text()
+    (tmp_path / "run" / "train.jsonl").write_text(text.replace("#r2", "#r3", 1))
+    assert any(one.field.startswith("source ") for one in verify(tmp_path / "run").differences)
+
+
+@pytest.mark.parametrize("value", ["0", "1.5", "true", "-1"])
+def test_max_repeats_counts(make_recipe, value):
+    with pytest.raises(RecipeError, match="max_repeats"):
+        load_recipe(make_recipe(), [f"max_repeats={value}"])
