@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.lm.loading import LanguageModel, directory_digest
@@ -28,14 +30,7 @@ def adapted(base: LanguageModel, adapter: Path | None) -> Iterator[LanguageModel
         return
     if not (adapter / "adapter_config.json").is_file() or not any(adapter.glob("*.safetensors")):
         raise ScoringError(f"adapter {adapter}: needs adapter_config.json and safetensors weights")
-    try:
-        from peft import PeftModel
-    except ImportError as error:
-        raise DependencyError("an adapter needs peft; install: pip install 'calibudget[train]'") from error
-    try:
-        wrapped = PeftModel.from_pretrained(base.model, str(adapter), use_safetensors=True)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise ScoringError(f"adapter {adapter}: doesn't fit this model: {error}") from error
+    wrapped = _wrapped(base, adapter)
     try:
         model = wrapped.get_base_model().to(base.model.device).eval()
         parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -43,3 +38,27 @@ def adapted(base: LanguageModel, adapter: Path | None) -> Iterator[LanguageModel
         yield replace(base, model=model, identity=identity)
     finally:
         wrapped.unload()
+
+
+def _wrapped(base: LanguageModel, adapter: Path) -> Any:
+    """The base in peft's hands, the adapter's weights loaded; where that fails the base is as it was."""
+    try:
+        from peft import PeftConfig, PeftModelForCausalLM
+        from safetensors import SafetensorError
+    except ImportError as error:
+        raise DependencyError("an adapter needs peft; install: pip install 'calibudget[train]'") from error
+    wrapped = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # peft's own use of a name that transformers renamed
+            config = PeftConfig.from_pretrained(str(adapter))
+            config.inference_mode = True
+            wrapped = PeftModelForCausalLM(base.model, config)
+            loaded = wrapped.load_adapter(str(adapter), "default", use_safetensors=True)
+        if missing := [name for name in loaded.missing_keys if "lora_" in name]:
+            raise ValueError(f"its weights lack {len(missing)} of the model's factors, {missing[0]} among them")
+        return wrapped
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
+        if wrapped is not None:
+            wrapped.unload()
+        raise ScoringError(f"adapter {adapter}: doesn't fit this model: {error}") from error

@@ -6,6 +6,7 @@ import ast
 import builtins
 import re
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import Final
 
@@ -45,7 +46,7 @@ def mbpp_case(fields: Mapping[str, object], text: str) -> CodeCase:
 
 def tested_names(reference: str, tests: str) -> tuple[str, ...]:
     """The names that tests take from a program: those that they use and the reference solution defines."""
-    defined = [node.name for node in ast.parse(reference).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    defined = [node.name for node in _tree(reference).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     free = _free_names(tests)
     names = tuple(name for name in dict.fromkeys(defined) if name in free)
     names += tuple(sorted(free - set(names) - set(dir(builtins)) - sys.stdlib_module_names))
@@ -87,9 +88,19 @@ def _defines(code: str, name: str) -> bool:
     return re.search(rf"^(?:async\s+)?def\s+{re.escape(name)}\b", code, re.MULTILINE) is not None
 
 
+def _tree(code: str) -> ast.Module:
+    """The syntax tree of a data set's own code, whose odd escapes are its own business."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(code)
+    except SyntaxError as error:
+        raise DataError(f"a code task's own code is no Python: {error}") from error
+
+
 def _free_names(code: str) -> set[str]:
     """Names that a module reads and doesn't itself bind."""
-    nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)]
+    nodes = [node for node in ast.walk(_tree(code)) if isinstance(node, ast.Name)]
     bound = {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
     return {node.id for node in nodes if isinstance(node.ctx, ast.Load)} - bound
 

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from calibudget.errors import ScoringError
+from calibudget.evaluation.adapters import adapted
+from calibudget.lm import load_model
+
+torch = pytest.importorskip("torch")
+peft = pytest.importorskip("peft")
+from safetensors.torch import load_file, save_file  # noqa: E402 - only where torch is
+
+
+def make_adapter(model: object, directory: Path, seed: int) -> Path:
+    torch.manual_seed(seed)
+    config = peft.LoraConfig(
+        r=4, target_modules=["q_proj", "down_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
+    )
+    wrapped = peft.get_peft_model(model, config)
+    wrapped.save_pretrained(str(directory))
+    wrapped.unload()
+    return directory
+
+
+def logits(model: object) -> torch.Tensor:
+    with torch.inference_mode():
+        return model.model(torch.tensor([[5, 6, 7, 8]])).logits
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
+def test_adapters_follow_each_other_over_one_untouched_base(tiny_directory: Path, tmp_path: Path) -> None:
+    base = load_model(str(tiny_directory), device="cpu")
+    one, two = (make_adapter(base.model, tmp_path / name, seed) for seed, name in enumerate(("one", "two")))
+    before = logits(base)
+    outcomes = []
+    for adapter in (one, two, one):
+        with adapted(base, adapter) as model:
+            outcomes.append(logits(model))
+            assert model.identity["adapter"] != base.identity["adapter"] if "adapter" in base.identity else True
+            assert torch.equal(outcomes[-1], logits(load_model(str(tiny_directory), device="cpu", adapter=adapter)))
+            assert model.identity == load_model(str(tiny_directory), device="cpu", adapter=adapter).identity
+        assert torch.equal(logits(base), before)
+    assert torch.equal(outcomes[0], outcomes[2])
+    assert not torch.equal(outcomes[0], outcomes[1])
+    assert not torch.equal(outcomes[0], before)
+
+
+def test_no_adapter_is_the_base(tiny_directory: Path) -> None:
+    base = load_model(str(tiny_directory), device="cpu")
+    with adapted(base, None) as model:
+        assert model is base
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
+def test_what_is_no_adapter_is_refused(tiny_directory: Path, tmp_path: Path) -> None:
+    base = load_model(str(tiny_directory), device="cpu")
+    with pytest.raises(ScoringError, match="adapter_config"), adapted(base, tmp_path):
+        pass
+    before = logits(base)
+    partial = make_adapter(base.model, tmp_path / "partial", 0)
+    weights = load_file(str(partial / "adapter_model.safetensors"))
+    weights.pop(sorted(weights)[0])
+    save_file(weights, str(partial / "adapter_model.safetensors"))
+    with pytest.raises(ScoringError, match="lack 1 of"), adapted(base, partial):
+        pass
+    adapter = make_adapter(base.model, tmp_path / "a", 0)
+    (adapter / "adapter_model.safetensors").write_bytes(b"no safetensors")
+    with pytest.raises(ScoringError, match="doesn't fit"), adapted(base, adapter):
+        pass
+    assert torch.equal(logits(base), before)

@@ -1,0 +1,39 @@
+"""A table of answer strings, real and adversarial, with the verdict that each must get and why."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from calibudget.tasks import AnswerSpec, answers_equal, parse_answer
+
+TABLE = [json.loads(line) for line in Path(__file__).with_name("answers.jsonl").read_text("utf-8").splitlines()]
+
+
+def spec_of(row: dict) -> AnswerSpec:
+    return AnswerSpec(kind=row["kind"], labels=tuple(row.get("labels", ())), pattern=row.get("pattern"))
+
+
+def verdict_of(row: dict) -> str:
+    spec = spec_of(row)
+    parsed = parse_answer(spec, row["text"])
+    if parsed is None:
+        return "unparsable"
+    return "right" if answers_equal(spec, row["gold"], parsed) else "wrong"
+
+
+def test_the_table_is_large_and_of_every_kind() -> None:
+    assert len(TABLE) >= 300
+    kinds = Counter(row["kind"] for row in TABLE)
+    assert min(kinds[kind] for kind in ("choice", "true_false", "number", "math")) >= 18
+    assert len({json.dumps([row["kind"], row.get("labels"), row["gold"], row["text"]]) for row in TABLE}) == len(TABLE)
+    assert all(row["reason"] for row in TABLE)
+
+
+@pytest.mark.parametrize("number", range(len(TABLE)))
+def test_verdict(number: int) -> None:
+    row = TABLE[number]
+    assert verdict_of(row) == row["verdict"], row

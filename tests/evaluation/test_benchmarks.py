@@ -1,0 +1,197 @@
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from calibudget.errors import DataError, InputError
+from calibudget.evaluation import modern
+from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, MODERN_TASKS
+from calibudget.evaluation.benchmarks import GROUPS, TASKS, Benchmark, expand_tasks, load_benchmark
+from calibudget.tasks import answers_equal, parse_answer
+
+#: Records of each task's own test set, from the data's own descriptions.
+SIZES = {
+    "math": 5000, "gsm8k": 1319, "boolq": 3270, "piqa": 1838, "social_i_qa": 1954, "hellaswag": 10_042,
+    "winogrande": 1267, "arc_easy": 2376, "arc_challenge": 1172, "openbookqa": 500,
+    "bbh": 6511, "gsm_plus": 2100, "humaneval": 164, "ifeval": 541, "math500": 500, "mbpp": 500,
+}  # fmt: skip
+ORIGINALS: dict[str, dict[str, object]] = {
+    "piqa": {"goal": "Open a jar.", "sol1": "Twist.", "sol2": "Sing.", "label": 0},
+    "social_i_qa": {"context": "A ate.", "question": "Why?", "answerA": "hungry", "answerB": "sad", "answerC": "x", "label": "1"},
+    "hellaswag": {"ctx": "A man", "endings": ["a", "b", "c", "d"], "label": 3},
+    "winogrande": {"sentence": "The _ fell.", "option1": "cup", "option2": "sky", "answer": "1"},
+    "boolq": {"question": "is water wet", "answer": True},
+    "arc_easy": {"question": "Which?", "choices": {"text": ["a", "b"], "label": ["1", "2"]}, "answerKey": "2"},
+    "openbookqa": {"question_stem": "Which?", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "B"},
+    "gsm8k": {"question": "1+1?", "answer": "It is 2.\n#### 2"},
+    "math": {"problem": "1+1?", "solution": "It is $\\boxed{2}$."},
+    "bbh": {"task": "x", "input": "Which?\nOptions:\n(A) a\n(B) b", "target": "(B)"},
+    "gsm_plus": {"question": "1+1?", "solution": "#### 2", "answer": "2"},
+    "math500": {"problem": "1+1?", "solution": "$\\boxed{2}$", "answer": "2"},
+    "humaneval": {"task_id": "H/0", "prompt": "def f():\n", "entry_point": "f", "test": "def check(c): pass", "canonical_solution": " pass"},
+    "mbpp": {"task_id": 11, "text": "Write f.", "code": "def f(): pass", "test_list": ["assert f() is None"], "test_setup_code": ""},
+    "ifeval": {"key": 1, "prompt": "Write.", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
+}  # fmt: skip
+
+
+def write(folder: Path, name: str, *rows: dict[str, object]) -> Path:
+    path = folder / TASKS[name].path.removesuffix(".gz")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def load(folder: Path, name: str, *rows: dict[str, object]) -> Benchmark:
+    return load_benchmark(name, folder, path=str(write(folder, name, *rows)))
+
+
+@pytest.mark.parametrize("name", ORIGINALS)
+def test_original_fields_are_read(tmp_path: Path, name: str) -> None:
+    benchmark = load(tmp_path, name, ORIGINALS[name])
+    [item] = benchmark.items
+    assert item.record.prompt[0].role == "user"
+    assert benchmark.files[0].bytes > 0
+    if benchmark.task.check == "answer":
+        assert answers_equal(item.answer, item.record.answer or "", parse_answer(item.answer, item.record.completion))
+    else:
+        assert item.record.answer is None
+        assert item.record.completion == modern.NO_REFERENCE
+
+
+def test_the_instruction_format_is_read(tmp_path: Path) -> None:
+    row = {"instruction": "Q? Answer format: solution1/solution2", "input": "", "output": "the correct answer is solution2", "answer": "solution2"}  # fmt: skip
+    [item] = load(tmp_path, "piqa", row).items
+    assert item.record.answer == "solution2"
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("piqa", {"label": 2}, "between 0 and 1"),
+        ("piqa", {"label": None}, "needs goal"),
+        ("social_i_qa", {"label": 0}, "between 1 and 3"),
+        ("social_i_qa", {"label": "4"}, "between 1 and 3"),
+        ("hellaswag", {"label": 4}, "between 0 and 3"),
+        ("hellaswag", {"label": ""}, "must be a number"),
+        ("winogrande", {"answer": "0"}, "between 1 and 2"),
+        ("arc_easy", {"answerKey": "3"}, "none of the choices' keys"),
+        ("arc_easy", {"answerKey": "B"}, "none of the choices' keys"),
+        ("openbookqa", {"answerKey": "2"}, "none of the choices' keys"),
+        ("boolq", {"answer": "perhaps"}, "true or false"),
+        ("gsm8k", {"answer": "no number here"}, "states no number"),
+        ("math", {"solution": "nothing is boxed"}, "states no math"),
+        ("bbh", {"target": ""}, "'target'"),
+        ("gsm_plus", {"answer": "many"}, "no number"),
+        ("math500", {"answer": " "}, "'answer'|no math"),
+        ("humaneval", {"test": None}, "'test'"),
+        ("humaneval", {"task_id": None}, "'task_id'"),
+        ("mbpp", {"test_list": []}, "nothing that its reference"),
+        ("mbpp", {"code": "def f(:"}, "no Python"),
+        ("ifeval", {"kwargs": [{}, {}]}, "one length"),
+        ("ifeval", {"instruction_id_list": ["a:b"]}, "unknown"),
+    ],
+)
+def test_an_item_without_a_usable_gold_is_refused(tmp_path: Path, name: str, fields: dict, message: str) -> None:
+    path = write(tmp_path, name, ORIGINALS[name], ORIGINALS[name] | fields)
+    with pytest.raises(DataError, match=message) as refusal:
+        load_benchmark(name, tmp_path, path=str(path))
+    assert f"{path.name}:2" in str(refusal.value)
+
+
+def test_letters_digits_and_text_as_answer_keys(tmp_path: Path) -> None:
+    choices = {"text": ["a", "b", "c"], "label": ["A", "B", "C"]}
+    golds = []
+    for labels, key in ((["A", "B", "C"], "C"), (["1", "2", "3"], "3"), (["x", "y", "z"], "z")):
+        row = {"question": "Which?", "choices": choices | {"label": labels}, "answerKey": key}
+        golds.append(load(tmp_path, "arc_easy", row).items[0].record.answer)
+    assert golds == ["answer3"] * 3
+
+
+def test_equal_items_keep_ids_of_their_own(tmp_path: Path) -> None:
+    for name in ("piqa", "bbh"):
+        ids = [item.record.record_id for item in load(tmp_path, name, *[ORIGINALS[name]] * 3).items]
+        assert [one.partition("#")[2] for one in ids] == ["", "2", "3"]
+
+
+def test_items_that_a_task_does_not_ask_are_counted(tmp_path: Path) -> None:
+    benchmark = load(tmp_path, "gsm_plus", ORIGINALS["gsm_plus"], ORIGINALS["gsm_plus"] | {"answer": "None"})
+    assert (len(benchmark.items), benchmark.left_out) == (1, 1)
+    benchmark = load(tmp_path, "mbpp", ORIGINALS["mbpp"], ORIGINALS["mbpp"] | {"task_id": 511})
+    assert (len(benchmark.items), benchmark.left_out) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "question", "gold", "text"),
+    [
+        ("(B)", "Which?\nOptions:\n(A) a\n(B) b", "B", "So it is b. The answer is (B)."),
+        ("True", "not ( True ) is", "True", "The answer is True."),
+        ("Yes", "Did it?\nOptions:\n- Yes\n- No", "Yes", "The answer is Yes."),
+        ("no", "Is it plausible?", "no", "The answer is no."),
+        ("invalid", "valid or invalid?", "invalid", "The answer is invalid."),
+        ("-12", "((-1 + 2)) =", "-12", "The answer is -12."),
+        ("> ) }", "Complete: { ( <", "> ) }", "The answer is > ) }."),
+        ("a b c", "Sort: c a b", "a b c", "First a. The answer is a b c."),
+        ("Monsters, Inc", "Which?\nOptions:\n(A) Monsters\n(B) Inc", "Monsters, Inc", "The answer is Monsters, Inc."),
+    ],
+)
+def test_bbh_targets_of_every_form(target: str, question: str, gold: str, text: str) -> None:
+    item = modern.bbh_item({"input": question, "target": target})
+    assert item.gold == gold
+    assert answers_equal(item.answer, gold, parse_answer(item.answer, text))
+    assert answers_equal(item.answer, gold, parse_answer(item.answer, item.reference))
+    assert not answers_equal(item.answer, gold, parse_answer(item.answer, "The answer is something else."))
+
+
+def test_names_groups_and_own_files() -> None:
+    assert tuple(expand_tasks(["paper"])) == (*MATH_TASKS, *COMMON_TASKS)
+    assert tuple(expand_tasks(["modern"])) == MODERN_TASKS
+    assert expand_tasks(["hellaswag=my/file.jsonl", "piqa"]) == {"hellaswag": "my/file.jsonl", "piqa": None}
+    assert set(expand_tasks(["all"])) == set(TASKS) == set(SIZES)
+    assert all(set(names) <= set(TASKS) for names in GROUPS.values())
+
+
+@pytest.mark.parametrize("names", [[], ["nonsense"], ["piqa", "piqa"], ["piqa", "commonsense"], ["paper=x"], [""]])
+def test_unknown_or_repeated_tasks_are_refused(names: list[str]) -> None:
+    with pytest.raises(InputError, match="task"):
+        expand_tasks(names)
+
+
+def test_a_limit_takes_the_same_items_whatever_their_order(tmp_path: Path) -> None:
+    rows = [ORIGINALS["piqa"] | {"goal": f"Goal {n}."} for n in range(40)]
+    one, other = load(tmp_path, "piqa", *rows).limited(7), load(tmp_path, "piqa", *rows[::-1]).limited(7)
+    ids = [item.record.record_id for item in one.items]
+    assert ids == [item.record.record_id for item in other.items]
+    assert one.items_sha256 == other.items_sha256
+    assert ids == [item.record.record_id for item in load(tmp_path, "piqa", *rows).limited(20).items][:7]
+    with pytest.raises(DataError, match="1 of 1 ids"):
+        one.only(["nowhere"])
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"commonsense/piqa\.test\.jsonl\.gz"):
+        load_benchmark("piqa", tmp_path)
+    with pytest.raises(DataError, match=r"modern/bbh\.test\.jsonl\.gz"):
+        load_benchmark("bbh", tmp_path)
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SIZES)
+def test_real_tasks_are_whole_and_their_references_parse_to_their_answers(data_dir: Path, name: str) -> None:
+    benchmark = load_benchmark(name, data_dir)
+    assert len(benchmark.items) == SIZES[name]
+    assert len({item.record.record_id for item in benchmark.items}) == SIZES[name]
+    if benchmark.task.check == "answer":
+        wrong = Counter(
+            item.record.record_id
+            for item in benchmark.items
+            if not answers_equal(
+                item.answer, item.record.answer or "", parse_answer(item.answer, item.record.completion)
+            )
+        )
+        assert not wrong

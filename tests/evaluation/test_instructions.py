@@ -1,0 +1,111 @@
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from calibudget.errors import DataError, DependencyError
+from calibudget.evaluation import instructions
+from calibudget.evaluation.instructions import check_instructions, detect_language, parse_instructions
+
+pytest.importorskip("if_verifiable")
+
+
+def record(name: str, prompt: str = "Write.", **arguments: object) -> dict[str, object]:
+    return {"prompt": prompt, "instruction_id_list": [name], "kwargs": [arguments]}
+
+
+def test_four_chinese_characters_get_one_verdict() -> None:  # google-research issue 3427
+    fields = record("language:response_language", language="zh-cn")
+    assert {tuple(check_instructions(fields, "\u4f60\u597d\u4e16\u754c")) for _ in range(200)} == {()}
+    assert {detect_language("\u4f60\u597d\u4e16\u754c") for _ in range(200)} == {"zh-cn"}
+
+
+def test_an_undecidable_language_counts_as_followed() -> None:
+    assert detect_language("12345 ...") is None
+    assert check_instructions(record("language:response_language", language="de"), "12345 ...") == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "text", "follows"),
+    [
+        (record("punctuation:no_comma"), "No such mark here.", True),
+        (record("punctuation:no_comma"), "One, here.", False),
+        (record("length_constraints:number_words", relation="at least", num_words=3), "one two three", True),
+        (record("length_constraints:number_words", relation="less than", num_words=3), "one two three", False),
+        (record("length_constraints:number_sentences", relation="at least", num_sentences=3), "Bees hum. Cats purr! Do emus fly?", True),
+        (record("length_constraints:number_sentences", relation="less than", num_sentences=3), "Bees hum. Cats purr! Do emus fly?", False),
+        (record("length_constraints:number_sentences", relation="less than", num_sentences=2), "Dr. Who is 3.5 years old.", True),
+        (record("change_case:english_capital"), "ALL OF THIS IS WRITTEN IN CAPITAL LETTERS.", True),
+        (record("change_case:english_capital"), "NEARLY ALL OF THIS is IN CAPITAL LETTERS.", False),
+        (record("change_case:english_lowercase"), "all of this is written in small letters.", True),
+        (record("change_case:english_lowercase"), "dies ist auf jeden fall ein deutscher satz und kein anderer.", False),
+        (record("change_case:capital_word_frequency", capital_relation="at least", capital_frequency=2), "NASA and ESA.", True),
+        (record("change_case:capital_word_frequency", capital_relation="at least", capital_frequency=3), "NASA and ESA.", False),
+        (record("change_case:capital_word_frequency", capital_relation="less than", capital_frequency=3), "NASA, ESA", True),
+        (record("language:response_language", language="de"), "Das ist ein deutscher Satz und nichts anderes.", True),
+        (record("language:response_language", language="fr"), "Das ist ein deutscher Satz und nichts anderes.", False),
+        (record("detectable_format:json_format"), '{"a": 1}', True),
+        (record("detectable_format:json_format"), "a: 1", False),
+        (record("startend:quotation"), '"wrapped"', True),
+        (record("startend:quotation"), "bare", False),
+        (record("keywords:existence", keywords=["correlated"]), "It is correlated.", True),
+        (record("keywords:forbidden_words", forbidden_words=["rock"]), "A rock.", False),
+        (record("combination:repeat_prompt", prompt_to_repeat="Say hi."), "Say hi. Hi!", True),
+        (record("detectable_format:title"), "<<poem of joy>> Text", True),
+        (record("punctuation:no_comma"), "", False),
+        (record("punctuation:no_comma"), " \n", False),
+    ],
+)  # fmt: skip
+def test_verdicts(fields: dict[str, object], text: str, follows: bool) -> None:
+    assert (check_instructions(fields, text) == []) is follows
+
+
+def test_every_missed_instruction_is_named() -> None:
+    fields = {
+        "prompt": "x",
+        "instruction_id_list": ["punctuation:no_comma", "startend:quotation", "detectable_format:title"],
+        "kwargs": [{}, {}, {}],
+    }
+    assert check_instructions(fields, "<<a>>, b") == ["punctuation:no_comma", "startend:quotation"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (record("keywords:unknown"), "unknown"),
+        (record("language:response_language"), "lacks its argument 'language'"),
+        (record("language:response_language", language=None), "lacks its argument 'language'"),
+        ({"instruction_id_list": ["punctuation:no_comma"], "kwargs": []}, "one length"),
+        ({"instruction_id_list": [], "kwargs": []}, "at least 1"),
+        ({}, "one length"),
+        ({"instruction_id_list": ["punctuation:no_comma"], "kwargs": ["x"]}, "must be an object"),
+    ],
+)
+def test_a_record_that_would_be_checked_at_random_is_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        parse_instructions(fields)
+
+
+def test_a_missing_package_is_named_with_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(instructions, "import_module", missing)
+    with pytest.raises(DependencyError, match=r"calibudget\[eval\]"):
+        parse_instructions(record("punctuation:no_comma"))
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_every_real_record_can_be_checked_twice_alike(data_dir: Path) -> None:
+    with gzip.open(data_dir / "modern" / "ifeval.test.jsonl.gz") as lines:
+        rows = [json.loads(line) for line in lines]
+    texts = ["Hello WORLD, this is a text.\n\nSecond paragraph! Really?", "\u4f60\u597d", "P.S. *a* ***\n* one\n* two"]
+    first = [[check_instructions(row, text) for text in texts] for row in rows]
+    assert first == [[check_instructions(row, text) for text in texts] for row in rows]
+    assert any(not missed for one in first for missed in one)

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from calibudget.errors import ArtefactError, DataError, DependencyError, InputError
+from calibudget.evaluation import judging
+from calibudget.evaluation.predictions import read_predictions
+from calibudget.evaluation.results import read_evaluation
+from calibudget.pipeline import evaluate as module
+from calibudget.pipeline.evaluate import Asking, evaluate, rejudge
+from calibudget.pipeline.subjects import Engine
+from calibudget.scoring import FakeScorer, LocalScorer
+from calibudget.store import check_sums, write_sums
+
+RECIPE = """\
+engine: fake
+budget: 4
+policy: equal
+sources:
+  piqa: {path: commonsense/piqa.test.jsonl, preset: piqa}
+"""
+
+
+@pytest.fixture
+def data_dir() -> Path:
+    folder = os.environ.get("CALIBUDGET_DATA")
+    if not folder:
+        pytest.skip("CALIBUDGET_DATA names no folder with the real data sets")
+    return Path(folder)
+
+
+def piqa(number: int) -> dict[str, object]:
+    return {"goal": f"Goal {number}.", "sol1": "Twist.", "sol2": "Sing.", "label": number % 2}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder with a few items of some tasks, plain JSON lines."""
+    rows = {
+        "commonsense/piqa.test.jsonl": [piqa(number) for number in range(6)],
+        "math/gsm8k.test.jsonl": [{"question": f"{n}+1?", "answer": f"#### {n + 1}"} for n in range(4)],
+        "modern/humaneval.test.jsonl": [
+            {
+                "task_id": "H/0",
+                "prompt": "def f():\n",
+                "entry_point": "f",
+                "test": "def check(c):\n    assert c() == 1\n",
+            }
+        ],
+    }
+    for name, own in rows.items():
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in own))
+    return tmp_path / "data"
+
+
+def asking(data: Path, *names: str, **more: object) -> Asking:
+    files = {"piqa": "commonsense/piqa", "gsm8k": "math/gsm8k", "humaneval": "modern/humaneval"}
+    tasks = tuple(f"{name}={files[name]}.test.jsonl" for name in names)
+    return Asking(tasks=tasks, data_dir=data, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, data: Path) -> Path:
+    directory = tmp_path / "run"
+    directory.mkdir()
+    (directory / "recipe.resolved.yaml").write_text(RECIPE)
+    row = {
+        "source": "piqa",
+        "record_id": "r",
+        "role": "source",
+        "prompt": "Something else.",
+        "completion": "x",
+        "original": {},
+    }
+    (directory / "train.jsonl").write_text(json.dumps(row) + "\n")
+    write_sums(directory, ["recipe.resolved.yaml", "train.jsonl"])
+    return directory
+
+
+def test_a_run_is_evaluated_into_its_own_directory_and_bound(run_dir: Path, data: Path) -> None:
+    found = evaluate(run_dir, asking(data, "piqa", "gsm8k"))[""]
+    assert set(found.tasks) == {"piqa", "gsm8k"}
+    assert check_sums(run_dir) == []
+    assert read_evaluation(run_dir / "evaluation.json").to_json() == found.to_json()
+    rows = read_predictions(run_dir / "predictions.parquet")
+    assert [row.task for row in rows] == ["gsm8k"] * 4 + ["piqa"] * 6
+    assert all(row.nll is not None for row in rows)
+    assert found.training_set is not None
+    assert not (run_dir / ".evaluation").exists()
+    score = found.tasks["piqa"].score
+    assert score is not None
+    assert score.right == sum(row.verdict == "right" for row in rows if row.task == "piqa")
+    with pytest.raises(ArtefactError, match="holds an evaluation already"):
+        evaluate(run_dir, asking(data, "piqa"))
+
+
+def test_two_evaluations_are_the_same_bytes(run_dir: Path, data: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        evaluate(run_dir, asking(data, "piqa", "gsm8k", likelihood=True), output_dir=tmp_path / name)
+    for name in ("evaluation.json", "predictions.parquet"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_an_interrupted_evaluation_goes_on(
+    run_dir: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[str] = []
+    plain = FakeScorer.measure
+
+    def counted(self: FakeScorer, items):
+        measured.extend(item.record.source for item in items)
+        if "gsm8k" in measured[-1:] and not measured.count("again"):
+            raise KeyboardInterrupt
+        return plain(self, items)
+
+    monkeypatch.setattr(FakeScorer, "measure", counted)
+    wanted = asking(data, "piqa", "gsm8k")
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(run_dir, wanted, output_dir=tmp_path / "out")
+    with pytest.raises(ArtefactError, match="--resume"):
+        evaluate(run_dir, wanted, output_dir=tmp_path / "out")
+    measured.append("again")
+    done = evaluate(run_dir, wanted, output_dir=tmp_path / "out", resume=True)[""]
+    assert measured.count("piqa") == 6  # not generated again
+    assert done.to_json() == evaluate(run_dir, wanted, output_dir=tmp_path / "fresh")[""].to_json()
+
+
+def test_shared_prompts_are_reported_with_ids_and_strict_refuses(run_dir: Path, data: Path, tmp_path: Path) -> None:
+    train = tmp_path / "train.jsonl"
+    train.write_text(json.dumps({"question": "2+1?", "answer": "#### 3"}) + "\n")
+    found = evaluate(run_dir, asking(data, "gsm8k", "piqa", train=train), output_dir=tmp_path / "out")[""]
+    assert len(found.tasks["gsm8k"].shared) == 1
+    assert found.tasks["piqa"].shared == ()
+    with pytest.raises(DataError, match=r"gsm8k.*1 of its prompts"):
+        evaluate(run_dir, asking(data, "gsm8k", train=train, strict=True), output_dir=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_code_is_refused_without_a_sandbox_or_deferred_and_judged_later(
+    run_dir: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise DependencyError("apt-get install bubblewrap")
+
+    monkeypatch.setattr(judging, "open_sandbox", refuse)
+    with pytest.raises(DependencyError, match="bubblewrap"):
+        evaluate(run_dir, asking(data, "humaneval"), output_dir=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    found = evaluate(run_dir, asking(data, "humaneval", "piqa", defer_code=True), output_dir=tmp_path / "out")[""]
+    assert found.tasks["humaneval"].score is None
+    assert found.tasks["piqa"].score is not None
+    monkeypatch.setattr(judging, "open_sandbox", lambda: None)
+    monkeypatch.setattr(judging.Judge, "_run_all", lambda *given: [judging.Judgement("right")] * len(given[2]))
+    again = rejudge(tmp_path / "out", asking(data, "humaneval", "piqa"))
+    assert again.tasks["humaneval"].score is not None
+    assert again.tasks["humaneval"].score.score == 1.0
+    assert again.tasks["piqa"] == found.tasks["piqa"]
+    assert read_evaluation(tmp_path / "out" / "evaluation.json").to_json() == again.to_json()
+
+
+def test_bad_targets_and_limits_are_refused(data: Path, tmp_path: Path, run_dir: Path) -> None:
+    with pytest.raises(InputError, match="--output-dir"):
+        evaluate("some/model", asking(data, "piqa"))
+    with pytest.raises(InputError, match="at least one item"):
+        evaluate(run_dir, asking(data, "piqa", limit=0), output_dir=tmp_path / "out")
+    with pytest.raises(InputError, match="unknown"):
+        evaluate(run_dir, Asking(tasks=("nonsense",), data_dir=data), output_dir=tmp_path / "out")
+
+
+def test_own_panels_and_a_limit(run_dir: Path, data: Path, tmp_path: Path) -> None:
+    wanted = asking(data, "piqa", "gsm8k", limit=3, panels={"Mine": ("piqa", "gsm8k")})
+    found = evaluate(run_dir, wanted, output_dir=tmp_path / "out")[""]
+    assert found.panel_scores["Mine"] is not None
+    assert found.panel_scores["Overall"] is None
+    assert {sum(one.verdicts.values()) for one in found.tasks.values()} == {3}
+    assert found.tasks["piqa"].evidence["subset"] == "first 3 in keyed order"
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
+def test_several_adapters_of_one_base_without_loading_it_again(
+    tiny_directory: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peft, torch = pytest.importorskip("peft"), pytest.importorskip("torch")
+    from calibudget import lm
+
+    model = lm.load_model(str(tiny_directory), device="cpu").model
+    for seed, name in enumerate(("one", "two")):
+        torch.manual_seed(seed)
+        config = peft.LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
+        wrapped = peft.get_peft_model(model, config)
+        wrapped.save_pretrained(str(tmp_path / name / "adapter"))
+        wrapped.unload()
+    loads: list[str] = []
+    plain = lm.load_model
+    monkeypatch.setattr(lm, "load_model", lambda name, **more: loads.append(name) or plain(name, **more))
+    adapters = [tmp_path / name / "adapter" for name in ("one", "two")]
+    found = evaluate(
+        str(tiny_directory), asking(data, "piqa", limit=2), adapters=adapters, output_dir=tmp_path / "out",
+        engine=Engine(device="cpu"),
+    )  # fmt: skip
+    assert len(loads) == 1
+    assert set(found) == {"one", "two"}
+    assert found["one"].model["adapter"] != found["two"].model["adapter"]
+    assert found["one"].tasks["piqa"].mean_nll != found["two"].tasks["piqa"].mean_nll
+    alone = evaluate(
+        str(tiny_directory), asking(data, "piqa", limit=2), adapters=adapters[1:], output_dir=tmp_path / "alone",
+        engine=Engine(device="cpu"),
+    )[""]  # fmt: skip
+    assert alone.to_json() == found["two"].to_json()
+
+
+@pytest.mark.slow
+def test_whole_texts_and_early_ends_parse_alike(tiny_directory: Path, data: Path) -> None:
+    from calibudget import lm
+    from calibudget.evaluation.benchmarks import load_benchmark
+    from calibudget.tasks import parse_answer
+
+    model = lm.load_model(str(tiny_directory), device="cpu")
+    items = load_benchmark("piqa", data, path="commonsense/piqa.test.jsonl").items
+    early, whole = (LocalScorer(model, max_new_tokens=16, early_end=early).measure(items) for early in (True, False))
+    for one, other, item in zip(early, whole, items, strict=True):
+        assert parse_answer(item.answer, one.text or "") == parse_answer(item.answer, other.text or "")
+        assert (other.text or "").startswith(one.text or "")
+
+
+@pytest.mark.model
+@pytest.mark.data
+@pytest.mark.slow
+def test_the_embedded_model_on_a_few_real_items(data_dir: Path, tmp_path: Path) -> None:
+    wanted = Asking(tasks=("boolq", "arc_easy", "openbookqa", "gsm_plus"), data_dir=data_dir, limit=2)
+    found = evaluate("embedded", wanted, output_dir=tmp_path / "out", engine=Engine(device="cpu", dtype="bfloat16"))[""]
+    assert {sum(one.verdicts.values()) for one in found.tasks.values()} == {2}
+    assert all(one.mean_nll is not None and 0.1 < one.mean_nll < 8 for one in found.tasks.values())
+    assert module.EVALUATION_NAME in {path.name for path in (tmp_path / "out").iterdir()}
