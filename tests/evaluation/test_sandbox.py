@@ -23,6 +23,7 @@ import pytest
 
 from calibudget.errors import DependencyError
 from calibudget.evaluation import sandbox as module
+from calibudget.evaluation.interpreter import bind
 from calibudget.evaluation.sandbox import CodeCase, Limits, Sandbox, open_sandbox
 from calibudget.evaluation.syscalls import seccomp_filter
 
@@ -133,7 +134,7 @@ class WholeRoot(Sandbox):
         folders = sorted(
             str(path) for path in Path("/").iterdir() if path.name in ("bin", "etc", "lib", "lib64", "usr", "var")
         )
-        return [*(part for path in folders for part in module._bind(path)), "--dev", "/dev", "--tmpfs", "/tmp"]
+        return [*(part for path in folders for part in bind(path)), "--dev", "/dev", "--tmpfs", "/tmp"]
 
 
 class OpenFiles(Sandbox):
@@ -347,6 +348,7 @@ def test_a_daemon_lives_on_without_a_process_namespace(sandbox: Sandbox) -> None
 
 _CALLER = """
 import sys
+from calibudget.evaluation.interpreter import bind
 from calibudget.evaluation.sandbox import CodeCase, Limits, open_sandbox
 sandbox = open_sandbox(Limits(open_files=57))
 print("running", flush=True)
@@ -410,4 +412,4 @@ def test_a_filter_is_whole_instructions() -> None:
 
 
 def test_limits_are_in_the_evidence(sandbox: Sandbox) -> None:
-    assert sandbox.describe()["limits"] == dataclasses.asdict(Limits(wall_seconds=20.0))
+    assert sandbox.describe()["limits"] == dataclasses.asdict(Limits(wall_seconds=60.0))

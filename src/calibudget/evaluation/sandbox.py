@@ -20,22 +20,20 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
-from pathlib import Path
 from typing import IO, Any, Final, Literal
 
 from calibudget.errors import DependencyError
+from calibudget.evaluation.interpreter import Interpreter, bind, candidates, describe_interpreter
 from calibudget.evaluation.syscalls import seccomp_filter
 
 INSTALL_LINE: Final = "apt-get install bubblewrap"
 #: Who the code is inside, and outside too where the caller is root.
 _NOBODY: Final = 65534
 _OLDEST: Final = (0, 8)
-_SYSTEM_PYTHONS: Final = ("/usr/bin/python3", "/usr/local/bin/python3")
 
 Verdict = Literal["passed", "failed", "error", "died", "timeout", "output"]
 
@@ -99,15 +97,6 @@ class CodeVerdict:
         return self.verdict == "passed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interpreter:
-    """A Python that can be put into the sandbox, and the files that it needs there."""
-
-    executable: str
-    version: str
-    paths: tuple[str, ...]
-
-
 class Sandbox:
     """Runs code cases. Make it with `open_sandbox`, which first shows that this machine can confine anything."""
 
@@ -149,7 +138,7 @@ class Sandbox:
 
     def root(self) -> list[str]:
         """What the code sees: the interpreter, two devices, and a small /tmp that alone can be written."""
-        binds = [part for path in self.interpreter.paths for part in _bind(path)]
+        binds = [part for path in self.interpreter.paths for part in bind(path)]
         devices = [part for name in ("/dev/null", "/dev/urandom") for part in ("--dev-bind", name, name)]
         size = str(self.limits.file_bytes)
         return [*binds, *devices, "--size", size, "--tmpfs", "/tmp", "--chdir", "/tmp", "--remount-ro", "/"]  # noqa: S108
@@ -248,7 +237,7 @@ def open_sandbox(limits: Limits | None = None) -> Sandbox:
     """
     version = _bubblewrap_version()
     reasons = []
-    for executable in dict.fromkeys([os.path.realpath(sys.executable), *_SYSTEM_PYTHONS]):
+    for executable in candidates():
         try:
             sandbox = Sandbox(describe_interpreter(executable), version=version, limits=limits)
             verdict = sandbox.run(
@@ -263,30 +252,6 @@ def open_sandbox(limits: Limits | None = None) -> Sandbox:
     raise DependencyError(
         "bubblewrap can't confine code on this machine, so code tasks are refused. " + "; ".join(reasons)
     )
-
-
-def describe_interpreter(executable: str) -> Interpreter:
-    """What of an interpreter has to lie in the sandbox: itself, the standard library, the shared libraries."""
-    code = (
-        "import json, sys, sysconfig as s; v = s.get_config_var; print(json.dumps([sys.version.split()[0], "
-        "sys._base_executable or sys.executable, s.get_path('stdlib'), s.get_path('platstdlib'), v('LIBDIR'), "
-        "v('INSTSONAME') if v('Py_ENABLE_SHARED') else None, v('MULTIARCH')]))"
-    )
-    answer = subprocess.run([executable, "-I", "-S", "-c", code], capture_output=True, timeout=60, check=True)  # noqa: S603
-    version, real, stdlib, platstdlib, libdir, shared, multiarch = json.loads(answer.stdout)
-    real = os.path.realpath(real)
-    libraries = f"/usr/lib/{multiarch}" if multiarch and Path(f"/usr/lib/{multiarch}").is_dir() else "/usr/lib"
-    paths = [real, stdlib, platstdlib, libraries, "/lib", "/lib64", "/usr/lib64"]
-    if shared:
-        paths.append(f"{libdir}/{shared}")
-    return Interpreter(executable=real, version=version, paths=tuple(dict.fromkeys(paths)))
-
-
-def _bind(path: str) -> list[str]:
-    """Arguments that show one path of the machine, or nothing where the machine lacks it."""
-    if Path(path).is_symlink():
-        return ["--symlink", str(Path(path).readlink()), path]
-    return ["--ro-bind", path, path] if Path(path).exists() else []
 
 
 def _bubblewrap_version() -> str:
