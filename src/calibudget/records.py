@@ -62,6 +62,7 @@ class Split:
         duplicates: records removed because an equal one stays (or kept and renamed, under `keep`).
         skipped: records that `on_error: skip` left out.
         shared_prompts: candidates that left the pool because a calibration record has the same prompt hash.
+        spent: records that earlier rounds used up, as picks or (where this round calibrates anew) for calibration.
     """
 
     source: str
@@ -71,6 +72,7 @@ class Split:
     duplicates: int
     skipped: int
     shared_prompts: int
+    spent: int = 0
 
     @property
     def pool_size(self) -> int:

@@ -15,12 +15,16 @@ def command(
     data_dir: Annotated[
         Path | None, typer.Option(help="Where the sources lie: reads them again and re-derives the pools too.")
     ] = None,
+    previous: Annotated[
+        list[Path] | None, typer.Option(help="A later round's earlier run directories: re-derives its ledger too.")
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Re-derive everything derivable; exit 0 only if nothing differs."""
     from calibudget.cli.tables import print_verification
-    from calibudget.pipeline import verify
+    from calibudget.pipeline import ledger_of, verify
 
-    verification = verify(run_dir, data_dir=data_dir)
+    ledger = ledger_of(previous) if previous else None
+    verification = verify(run_dir, data_dir=data_dir, previous=ledger)
     print_verification(verification, run_dir, as_json=as_json)
     return 1 if verification.differences else 0

@@ -4,6 +4,7 @@ from calibudget.pipeline.allocating import AllocationInputs, compare_policies, i
 from calibudget.pipeline.demo import demo
 from calibudget.pipeline.drafting import draft_recipe
 from calibudget.pipeline.dryrun import DryRun, dry_run
+from calibudget.pipeline.rounds import ledger_of
 from calibudget.pipeline.run import RunResult, run
 from calibudget.pipeline.scoring import score
 from calibudget.pipeline.selecting import select
@@ -20,6 +21,7 @@ __all__ = [
     "draft_recipe",
     "dry_run",
     "inputs_from_files",
+    "ledger_of",
     "plan_allocation",
     "read_pool_sizes",
     "run",

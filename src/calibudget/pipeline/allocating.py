@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from calibudget.allocation import POLICIES, Signal, plan, pooled_quotas
 from calibudget.errors import AllocationError
 from calibudget.pipeline.pools import Pools
-from calibudget.recipe import UNSCORED_POLICIES, Recipe
+from calibudget.recipe import FLOOR_POLICY, UNSCORED_POLICIES, Recipe
 from calibudget.records import AllocationPlan, Exponents, Statistics, Unit
 from calibudget.selection import exposures
 from calibudget.store import read_splits, read_statistics, statistics_sha256
@@ -38,6 +39,8 @@ class AllocationInputs:
 def inputs_of_recipe(recipe: Recipe, pools: Pools, statistics: Statistics | None) -> AllocationInputs:
     """What a recipe's own policy is given.
 
+    Floors and caps count what earlier rounds spent: a source that has its floor already needs no more of it.
+
     Args:
         recipe: budget, floors, caps, weights and whatever else it says of the allocation.
         pools: the candidates.
@@ -46,9 +49,6 @@ def inputs_of_recipe(recipe: Recipe, pools: Pools, statistics: Statistics | None
     return AllocationInputs(
         pool_sizes=pools.sizes,
         budget=recipe.budget_total,
-        floor=recipe.default_floor,
-        floors=recipe.own_floors,
-        caps=recipe.caps,
         statistics=statistics,
         statistics_sha256=None if statistics is None else statistics_sha256(statistics),
         weights=recipe.weights,
@@ -57,7 +57,21 @@ def inputs_of_recipe(recipe: Recipe, pools: Pools, statistics: Statistics | None
         exponents=recipe.utility_exponents,
         need_transform=recipe.need_transform,
         unit=recipe.unit,
+        **_bounds(recipe, pools),
     )
+
+
+def _bounds(recipe: Recipe, pools: Pools) -> dict[str, Any]:
+    """Floor, own floors and caps: of a first round as the recipe has them, later what is left of them."""
+    if not pools.spent:
+        return {"floor": recipe.default_floor, "floors": recipe.own_floors, "caps": recipe.caps}
+    floors = {label: (recipe.own_floors or {}).get(label, recipe.default_floor) for label in pools.queues}
+    caps = None if recipe.caps is None else {label: _left(cap, pools, label) for label, cap in recipe.caps.items()}
+    return {"floors": {label: _left(floor, pools, label) for label, floor in floors.items()}, "caps": caps}
+
+
+def _left(bound: int, pools: Pools, label: str) -> int:
+    return max(0, bound - pools.spent[label])
 
 
 def plan_recipe(recipe: Recipe, pools: Pools, statistics: Statistics | None) -> AllocationPlan:
@@ -104,7 +118,11 @@ def feasible_floors(recipe: Recipe, pools: Pools) -> dict[str, int]:
 
 
 def plan_allocation(policy: str, inputs: AllocationInputs, *, intervals: bool = True) -> AllocationPlan:
-    """The plan of one policy."""
+    """The plan of one policy; `floor` spends the floors alone, and its budget is what they come to."""
+    if policy == FLOOR_POLICY:
+        whole = plan_allocation("floor-sqrt", inputs, intervals=False)
+        floors = replace(inputs, budget=whole.budget - whole.residual_budget)
+        return replace(plan_allocation("floor-sqrt", floors, intervals=False), policy=FLOOR_POLICY)
     fields = {name: getattr(inputs, name) for name in AllocationInputs.__slots__}
     return plan(policy, **fields, intervals=intervals)
 

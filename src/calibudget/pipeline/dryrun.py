@@ -12,6 +12,7 @@ from calibudget.pipeline.allocating import feasible_floors
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.scoring import calibration_items, make_scorer, scores_made_elsewhere
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe import Recipe
@@ -69,7 +70,7 @@ def dry_run(recipe: Recipe, *, scores: str | Path | None = None, progress: Progr
     Raises:
         InputError: whatever `run` would refuse before its first artefact.
     """
-    prepared = with_tokens(recipe, prepare(recipe, progress=progress), progress=progress)
+    prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
     pools = pools_of_run(recipe, prepared)
     floors, sizes = feasible_floors(recipe, pools), pools.sizes
     tokens: dict[str, int] = {}

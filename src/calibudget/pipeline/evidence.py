@@ -16,6 +16,7 @@ from calibudget.recipe import Recipe, resolved_fields
 from calibudget.records import AllocationPlan, Record, Score, Selection, Split, Statistics
 from calibudget.store import (
     ALLOCATION_NAME,
+    ROUNDS_NAME,
     SCORES_NAME,
     SELECTION_NAME,
     SPLITS_NAME,
@@ -54,6 +55,7 @@ def make_manifest(
     digests = digest_selection(selection)
     names = [RECIPE_NAME, SPLITS_NAME, ALLOCATION_NAME, SELECTION_NAME, f"train.{recipe.output.format}"]
     names += [SCORES_NAME, STATISTICS_NAME] if made is not None else []
+    names += [ROUNDS_NAME] if prepared.ledger is not None else []
     scores = _by_source(made.scores if made is not None else ())
     sources = {
         label: _source(label, split, prepared, plan, statistics, scores.get(label), digests.sources[label])
@@ -119,17 +121,6 @@ def token_evidence(
     }
 
 
-def too_long_notes(manifest: Manifest) -> tuple[str, ...]:
-    """Which candidates a token budget had no room for, in words."""
-    left = {label: row.tokens for label, row in manifest.sources.items() if row.tokens is not None}
-    return tuple(
-        f"{label}: {tokens.too_long:,} candidates longer than its quota of {manifest.sources[label].quota:,} tokens "
-        "left out"
-        for label, tokens in left.items()
-        if tokens.too_long
-    )
-
-
 def _source(
     label: str,
     split: Split,
@@ -156,6 +147,7 @@ def _source(
         share=row.share,
         quota=row.quota,
         record_ids_sha256=digest.record_ids_sha256,
+        spent=None if prepared.ledger is None else split.spent,
     )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from calibudget.errors import AllocationError, ArtefactError
@@ -13,7 +12,7 @@ from calibudget.pipeline.preparing import Prepared
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Selection, Unit
 from calibudget.selection import draw_queues, draw_tokens, exposures, marked, unmarked
-from calibudget.store import SplitIds, TokenCount
+from calibudget.store import Ledger, SplitIds, TokenCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +25,14 @@ class Pools:
         tokens: tokens of each of them, prompt and response together; None where examples are counted.
         selection_seed: seed of the keys.
         max_repeats: how often a candidate may be drawn.
+        spent: units of each source that earlier rounds used; empty in a first round.
     """
 
     queues: Mapping[str, Sequence[str]]
     tokens: Mapping[str, Mapping[str, int]] | None
     selection_seed: int
     max_repeats: int = 1
+    spent: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def unit(self) -> Unit:
@@ -128,30 +129,35 @@ class Pools:
 def pools_of_run(recipe: Recipe, prepared: Prepared) -> Pools:
     """The pools of sources that were just read."""
     candidates = {label: [one.record_id for one in split.candidates] for label, split in prepared.splits.items()}
-    return _pools(recipe, candidates, prepared.tokens or {})
+    return _pools(recipe, candidates, prepared.tokens or {}, prepared.ledger)
 
 
-def pools_of_splits(recipe: Recipe, splits: SplitIds) -> Pools:
-    """The pools that a `splits.parquet` describes."""
+def pools_of_splits(recipe: Recipe, splits: SplitIds, ledger: Ledger | None) -> Pools:
+    """The pools that a `splits.parquet` describes, after the rounds of a ledger."""
     candidates = {label: ids.candidates for label, ids in splits.sources.items()}
-    return _pools(recipe, candidates, {label: ids.tokens for label, ids in splits.sources.items()})
+    return _pools(recipe, candidates, {label: ids.tokens for label, ids in splits.sources.items()}, ledger)
 
 
 def _pools(
-    recipe: Recipe, candidates: Mapping[str, Sequence[str]], counted: Mapping[str, Mapping[str, TokenCount]]
+    recipe: Recipe,
+    candidates: Mapping[str, Sequence[str]],
+    counted: Mapping[str, Mapping[str, TokenCount]],
+    ledger: Ledger | None,
 ) -> Pools:
     """Candidates without a count can't be encoded, so that a token budget can't hold them."""
-    made = partial(Pools, selection_seed=recipe.selection_seed, max_repeats=recipe.max_repeats)
-    if recipe.unit == "examples":
-        return made(
-            queues={label: exposures(label, candidates[label], recipe.max_repeats) for label in sorted(candidates)},
-            tokens=None,
-        )
-    queues, tokens = {}, {}
+    numbers = range(1, recipe.max_repeats + 1)
+    queues: dict[str, list[str]] = {}
+    tokens: dict[str, dict[str, int]] = {}
     for label in sorted(candidates):
         own = counted.get(label, {})
-        queues[label] = exposures(label, [one for one in candidates[label] if one in own], recipe.max_repeats)
-        tokens[label] = {
-            marked(one, number): sum(count) for one, count in own.items() for number in range(1, recipe.max_repeats + 1)
-        }
-    return made(queues=queues, tokens=tokens)
+        fit = [one for one in candidates[label] if one in own] if recipe.unit == "tokens" else candidates[label]
+        spent = frozenset() if ledger is None else ledger.spent(label)
+        queues[label] = [one for one in exposures(label, fit, recipe.max_repeats) if one not in spent]
+        tokens[label] = {marked(one, number): sum(count) for one, count in own.items() for number in numbers}
+    return Pools(
+        queues=queues,
+        tokens=tokens if recipe.unit == "tokens" else None,
+        selection_seed=recipe.selection_seed,
+        max_repeats=recipe.max_repeats,
+        spent={} if ledger is None else {label: ledger.units(label) for label in queues},
+    )

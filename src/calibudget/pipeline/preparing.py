@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from calibudget.pipeline.parting import part
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import Recipe
 from calibudget.records import Split
-from calibudget.sources import SourceRead, check_distinct_files, read_source, split_source
-from calibudget.store import SourceFile, TokenCount
+from calibudget.sources import SourceRead, check_distinct_files, read_source
+from calibudget.store import Ledger, SourceFile, TokenCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class Prepared:
         companion: the companion set as it was read, or None.
         tokens: tokens by source and record id, None where the budget counts examples.
         token_counter: how they were counted, None likewise.
+        ledger: the rounds before this one, None in a first round.
     """
 
     splits: Mapping[str, Split]
@@ -29,6 +31,7 @@ class Prepared:
     companion: SourceRead | None
     tokens: Mapping[str, Mapping[str, TokenCount]] | None = None
     token_counter: Mapping[str, object] | None = None
+    ledger: Ledger | None = None
 
     @property
     def pool_sizes(self) -> dict[str, int]:
@@ -44,22 +47,28 @@ class Prepared:
                 "duplicates": split.duplicates,
                 "rows skipped": split.skipped,
                 "candidates with a calibration record's prompt left out": split.shared_prompts,
+                "records used by earlier rounds": split.spent,
             }
             words = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
             told += [f"{label}: {words}"] if words else []
         return tuple(told)
 
 
-def prepare(recipe: Recipe, *, progress: Progress = silent) -> Prepared:
+def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress = silent) -> Prepared:
     """Read, normalise, drop duplicates and draw the calibration split, source by source (paper 2.1).
 
+    Args:
+        recipe: its sources, seeds and calibration are used.
+        ledger: the rounds before this one; what they spent leaves the pools.
+        progress: told how many sources are read.
+
     Raises:
-        DataError: a file, a line or a record can't be used, or a source is too small for its calibration split.
+        DataError: a file, a line or a record can't be used, a source is too small for its calibration split, or an
+            earlier round's calibration split can't be drawn again.
     """
     specs = recipe.source_specs()
     companion_spec = recipe.companion_spec()
     check_distinct_files([*specs, *([companion_spec] if companion_spec else [])], recipe.data_root)
-    size = 0 if recipe.calibration == "none" else recipe.calibration.per_source
     splits: dict[str, Split] = {}
     files: dict[str, tuple[SourceFile, ...]] = {}
     total = len(specs) + (companion_spec is not None)
@@ -67,12 +76,7 @@ def prepare(recipe: Recipe, *, progress: Progress = silent) -> Prepared:
         progress("reading sources", done, total)
         read = read_source(spec, recipe.data_root)
         files[spec.label] = read.files
-        splits[spec.label] = split_source(
-            read,
-            split_seed=recipe.split_seed,
-            selection_seed=recipe.selection_seed,
-            calibration_size=size,
-        )
+        splits[spec.label] = part(recipe, read, ledger)
     companion = read_source(companion_spec, recipe.data_root) if companion_spec else None
     progress("reading sources", total, total)
-    return Prepared(splits=splits, files=files, companion=companion)
+    return Prepared(splits=splits, files=files, companion=companion, ledger=ledger)

@@ -9,22 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from calibudget.allocation import summarise
-from calibudget.errors import CheckFailedError
+from calibudget.errors import ArtefactError, CheckFailedError
 from calibudget.pipeline.allocating import feasible_floors, plan_recipe
-from calibudget.pipeline.evidence import make_manifest, too_long_notes
+from calibudget.pipeline.evidence import make_manifest
+from calibudget.pipeline.notes import run_notes
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.rundir import JOURNAL_NAME, check_usable, is_finished, open_run
 from calibudget.pipeline.scoring import make_scorer, score_splits, scores_made_elsewhere
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Record, Selection, Split, Statistics
-from calibudget.selection import marked, train_rows, unmarked
+from calibudget.selection import marked, train_rows
 from calibudget.store import (
     ALLOCATION_NAME,
     MANIFEST_NAME,
+    ROUNDS_NAME,
     SCORES_NAME,
     SELECTION_NAME,
     SPLITS_NAME,
@@ -32,9 +35,11 @@ from calibudget.store import (
     ScoreFile,
     read_allocation,
     read_object,
+    read_rounds,
     read_selection,
     write_allocation,
     write_manifest,
+    write_rounds,
     write_scores,
     write_selection,
     write_splits,
@@ -113,7 +118,7 @@ def run(
     check_usable(directory, resolved, resume=resume)
     if resume and is_finished(directory):
         return _verified(directory)
-    prepared = with_tokens(recipe, prepare(recipe, progress=progress), progress=progress)
+    prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
     pools = pools_of_run(recipe, prepared)
     feasible_floors(recipe, pools)
     made = None if scores is None else scores_made_elsewhere(Path(scores), recipe, prepared.splits)
@@ -132,15 +137,24 @@ def run(
         journal.unlink(missing_ok=True)
         write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
     progress("verifying", 0, 1)
-    result = _verified(
-        directory, (*prepared.notes, *too_long_notes(manifest), *_repeat_notes(recipe, selection), *warned)
-    )
+    result = _verified(directory, (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *warned))
     progress("verifying", 1, 1)
     return result
 
 
 def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
-    """Write `splits.parquet`."""
+    """Write `splits.parquet`, and `rounds.json` where there were rounds before.
+
+    Raises:
+        ArtefactError: the directory was begun after other rounds.
+    """
+    ledger_file = directory / ROUNDS_NAME
+    if prepared.ledger is not None:
+        if ledger_file.exists() and read_rounds(ledger_file) != prepared.ledger:
+            raise ArtefactError(
+                f"{directory}: was begun after other rounds than {', '.join(map(str, recipe.previous_rounds))}"
+            )
+        write_rounds(ledger_file, prepared.ledger)
     write_splits(
         directory / SPLITS_NAME,
         prepared.splits.values(),
@@ -172,14 +186,6 @@ def _exposed(split: Split, max_repeats: int) -> Sequence[Record]:
     return [
         replace(record, record_id=marked(record.record_id, number)) for number in numbers for record in split.candidates
     ]
-
-
-def _repeat_notes(recipe: Recipe, selection: Selection) -> list[str]:
-    """Which sources' examples are seen more than once, in words."""
-    if recipe.max_repeats == 1:
-        return []
-    counts = {label: sum(unmarked(pick)[1] > 1 for pick in picks) for label, picks in selection.picks.items()}
-    return [f"{label}: {count:,} of its rows repeat an example" for label, count in counts.items() if count]
 
 
 def _write_statistics(

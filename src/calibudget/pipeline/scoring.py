@@ -9,6 +9,7 @@ from pathlib import Path
 from calibudget.errors import ArtefactError, RecipeError
 from calibudget.pipeline.preparing import prepare
 from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.recipe import Recipe
 from calibudget.records import Score, Split
 from calibudget.scoring import CalibrationItem, FakeScorer, Scorer, measure_all, to_scores
@@ -33,11 +34,13 @@ def score(recipe: Recipe, *, output: str | Path | None = None, progress: Progres
         DataError, ScoringError, DependencyError: data or model can't be used.
     """
     if output is None:
-        return score_splits(recipe, prepare(recipe, progress=progress).splits, progress=progress).scores
+        return score_splits(
+            recipe, prepare(recipe, earlier_rounds(recipe), progress=progress).splits, progress=progress
+        ).scores
     path = Path(output)
     if path.exists():
         raise ArtefactError(f"{path}: exists already; name another output, or move it away")
-    splits = prepare(recipe, progress=progress).splits
+    splits = prepare(recipe, earlier_rounds(recipe), progress=progress).splits
     scorer = make_scorer(recipe)
     work = path.with_name(path.name + ".work")
     work.mkdir(parents=True, exist_ok=True)
@@ -99,7 +102,7 @@ def make_scorer(recipe: Recipe) -> Scorer:
     from calibudget.scoring import LocalScorer
 
     return LocalScorer(
-        load_model(recipe.model or "", device=calibration.device, dtype=calibration.dtype),
+        load_model(recipe.model or "", device=calibration.device, dtype=calibration.dtype, adapter=recipe.adapter),
         template=recipe.template,
         batch_tokens=calibration.batch_tokens,
         max_length=calibration.max_length,

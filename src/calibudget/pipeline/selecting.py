@@ -8,6 +8,7 @@ from calibudget.pipeline.evidence import make_manifest
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import prepare
 from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.run import write_inputs, write_selected
 from calibudget.pipeline.rundir import check_usable, open_run
 from calibudget.pipeline.tokens import with_tokens
@@ -36,7 +37,7 @@ def select(
     resolved = resolved_yaml(recipe)
     check_usable(directory, resolved, resume=False)
     plan = read_allocation(Path(allocation_file))
-    prepared = with_tokens(recipe, prepare(recipe, progress=progress), progress=progress)
+    prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
     pools_of_run(recipe, prepared).of_plan(plan)
     with open_run(directory, resolved, resume=False):
         write_inputs(recipe, prepared, directory)

@@ -18,6 +18,7 @@ from calibudget.errors import ArtefactError
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.manifest import Derived, check_bindings, check_manifest
 from calibudget.pipeline.checks.plan import derive_plan, given_plan
+from calibudget.pipeline.checks.rounds import check_ledger, check_previous
 from calibudget.pipeline.checks.sources import check_sources
 from calibudget.pipeline.checks.splits import check_scored_records, check_splits
 from calibudget.pipeline.checks.train import check_train
@@ -30,12 +31,14 @@ from calibudget.records import AllocationPlan, Selection, Statistics
 from calibudget.store import (
     ALLOCATION_NAME,
     MANIFEST_NAME,
+    ROUNDS_NAME,
     SCORES_NAME,
     SELECTION_NAME,
     SPLITS_NAME,
     STATISTICS_NAME,
     SUMS_NAME,
     Difference,
+    Ledger,
     Manifest,
     ScoreFile,
     SplitIds,
@@ -45,6 +48,7 @@ from calibudget.store import (
     parse_manifest,
     read_bytes,
     read_object,
+    read_rounds,
     read_scores,
     read_selection,
     read_splits,
@@ -82,7 +86,14 @@ class _Resolved(NamedTuple):
     fields: Mapping[str, object]
 
 
-def verify(run_dir: str | Path, *, data_dir: str | Path | None = None) -> Verification:
+class _Beside(NamedTuple):
+    """What lies outside the directory and may be compared with it too."""
+
+    data_dir: Path | None
+    previous: Ledger | None
+
+
+def verify(run_dir: str | Path, *, data_dir: str | Path | None = None, previous: Ledger | None = None) -> Verification:
     """Re-derive everything derivable of a finished run and say what differs.
 
     Checked: sums, the manifest's self digest and bindings, keys and roles of the splits, the statistics from the
@@ -93,6 +104,8 @@ def verify(run_dir: str | Path, *, data_dir: str | Path | None = None) -> Verifi
         run_dir: the run directory; nothing in it is changed.
         data_dir: where the recipe's sources lie; they are then read again, and files, counts, splits and originals
             compared too.
+        previous: the ledger that the directories of the earlier rounds give (`pipeline.rounds.ledger_of`), to be
+            compared with the one that a later round keeps.
 
     Raises:
         ArtefactError: there is no such directory. Whatever is wrong inside it is a difference, never an error.
@@ -106,26 +119,29 @@ def verify(run_dir: str | Path, *, data_dir: str | Path | None = None) -> Verifi
     manifest = findings.read(MANIFEST_NAME, lambda path: _read_manifest(findings, path))
     resolved = findings.read(RECIPE_NAME, _read_recipe)
     if resolved is not None:
-        _check_chain(findings, directory, resolved, manifest, None if data_dir is None else Path(data_dir))
+        beside = _Beside(data_dir=None if data_dir is None else Path(data_dir), previous=previous)
+        _check_chain(findings, directory, resolved, manifest, beside)
     elif manifest is not None:
         check_bindings(findings, directory, manifest, [])
     return Verification(differences=tuple(findings.differences), checked=tuple(findings.checked))
 
 
 def _check_chain(
-    findings: Findings, directory: Path, resolved: _Resolved, manifest: Manifest | None, data_dir: Path | None
+    findings: Findings, directory: Path, resolved: _Resolved, manifest: Manifest | None, beside: _Beside
 ) -> None:
     recipe = resolved.recipe
     train_name = f"train.{recipe.output.format}"
     is_given = manifest is not None and manifest.allocation.given
     is_scored = recipe.calibration != "none" and not is_given
     if manifest is not None:
-        check_bindings(findings, directory, manifest, _artefact_names(train_name, is_scored=is_scored))
+        check_bindings(findings, directory, manifest, _artefact_names(recipe, is_scored=is_scored))
     splits = findings.read(SPLITS_NAME, read_splits)
+    ledger = _read_ledger(findings, recipe, splits, beside.previous)
     scored = findings.read(SCORES_NAME, read_scores) if is_scored else None
     if splits is not None:
         check_splits(findings, recipe, splits)
-    pools = None if splits is None else pools_of_splits(recipe, splits)
+    is_known = splits is not None and (ledger is None) == (recipe.rounds is None)
+    pools = pools_of_splits(recipe, splits, ledger) if splits is not None and is_known else None
     statistics = plan = selection = None
     if splits is not None and scored is not None:
         check_scored_records(findings, recipe, splits, scored)
@@ -151,8 +167,8 @@ def _check_chain(
             train=train,
         )
         check_manifest(findings, manifest, derived)
-    if data_dir is not None:
-        check_sources(findings, directory, data_dir, manifest, splits, train_name)
+    if beside.data_dir is not None:
+        check_sources(findings, directory, beside.data_dir, manifest, splits, ledger, train_name)
 
 
 def _read_recipe(path: Path) -> _Resolved:
@@ -173,9 +189,23 @@ def _read_manifest(findings: Findings, path: Path) -> Manifest:
     return manifest
 
 
-def _artefact_names(train_name: str, *, is_scored: bool) -> list[str]:
+def _read_ledger(findings: Findings, recipe: Recipe, splits: SplitIds | None, previous: Ledger | None) -> Ledger | None:
+    """The ledger of a later round, compared with its splits; None in a first round, or where it can't be read."""
+    if recipe.rounds is None:
+        return None
+    ledger = findings.read(ROUNDS_NAME, read_rounds)
+    if ledger is not None and splits is not None:
+        check_ledger(findings, recipe, ledger, splits)
+    if ledger is not None and previous is not None:
+        check_previous(findings, ledger, previous)
+    return ledger
+
+
+def _artefact_names(recipe: Recipe, *, is_scored: bool) -> list[str]:
     scored = [SCORES_NAME, STATISTICS_NAME] if is_scored else []
-    return [RECIPE_NAME, SPLITS_NAME, *scored, ALLOCATION_NAME, SELECTION_NAME, train_name]
+    rounds = [ROUNDS_NAME] if recipe.rounds is not None else []
+    train_name = f"train.{recipe.output.format}"
+    return [RECIPE_NAME, SPLITS_NAME, *rounds, *scored, ALLOCATION_NAME, SELECTION_NAME, train_name]
 
 
 def _derive_statistics(findings: Findings, recipe: Recipe, splits: SplitIds, scored: ScoreFile) -> Statistics | None:

@@ -12,6 +12,9 @@ from calibudget.errors import RecipeError
 from calibudget.recipe.schema import Recipe
 from calibudget.recipe.strict_yaml import Document, Location, parse_document, parse_value
 
+#: Fields whose paths start at the recipe in a recipe, and at the working directory on the command line.
+_PATHS = frozenset({"data_dir", "calibration.adapter", "rounds.previous"})
+
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read and validate a recipe.
@@ -19,7 +22,8 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     Args:
         path: the YAML file.
         overrides: `key=value` texts that replace or add fields; keys are dotted (`calibration.per_source=50`),
-            values are YAML. A `data_dir` given here is relative to the working directory.
+            values are YAML. A `data_dir`, `calibration.adapter` or `rounds.previous` given here is relative to the
+            working directory.
 
     Raises:
         RecipeError: the file can't be read, isn't a recipe, or a field of it isn't right.
@@ -53,9 +57,13 @@ def _overridden(fields: dict[str, Any], override: str) -> dict[str, Any]:
     if not equals or not key:
         raise RecipeError(f"{override!r} isn't a `key=value` override")
     value = parse_value(text, f"override {key}")
-    if key == "data_dir" and isinstance(value, str):
-        value = str(Path(value).expanduser().absolute())
+    if key in _PATHS:
+        value = [_absolute(path) for path in value] if isinstance(value, list) else _absolute(value)
     return _with_value(fields, key.split("."), value, override)
+
+
+def _absolute(path: object) -> object:
+    return str(Path(path).expanduser().absolute()) if isinstance(path, str) else path
 
 
 def _with_value(fields: dict[str, Any], keys: list[str], value: object, override: str) -> dict[str, Any]:

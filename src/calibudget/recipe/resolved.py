@@ -17,16 +17,25 @@ def resolved_fields(recipe: Recipe) -> dict[str, Any]:
     """The recipe as plain JSON values, with the answers and rules that presets and defaults imply.
 
     An absolute `data_dir` is left out: it says where data lies on one machine, and evidence must be the same on all.
+    Of an absolute path to an adapter or an earlier round only the last name stays; their digests are in the evidence.
     """
     fields = recipe.model_dump(mode="json")
     if Path(recipe.data_dir).is_absolute():
         del fields["data_dir"]
+    if recipe.calibration != "none" and recipe.calibration.adapter is not None:
+        fields["calibration"]["adapter"] = _portable(recipe.calibration.adapter)
+    if recipe.rounds is not None:
+        fields["rounds"]["previous"] = [_portable(path) for path in recipe.rounds.previous]
     specs = {spec.label: spec for spec in recipe.source_specs()}
     fields["sources"] = {label: _implied(fields["sources"][label], spec) for label, spec in specs.items()}
     companion = recipe.companion_spec()
     if companion is not None:
         fields["companion"] = _implied(fields["companion"], companion)
     return fields
+
+
+def _portable(path: str) -> str:
+    return Path(path).name if Path(path).is_absolute() else path
 
 
 def _implied(source: dict[str, Any], spec: SourceSpec) -> dict[str, Any]:

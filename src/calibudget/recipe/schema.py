@@ -15,8 +15,10 @@ from calibudget.sources import SourceSpec
 from calibudget.store import check_labels
 from calibudget.tasks import PRESETS, AnswerSpec
 
+#: The policy of a warm-up round, which spends the floors and leaves the rest of the budget to the next round.
+FLOOR_POLICY = "floor"
 #: Policies whose quotas depend on no score; a recipe with one of them may say `calibration: none`.
-UNSCORED_POLICIES = frozenset({"pooled", "proportional", "equal", "floor-sqrt", "weights"})
+UNSCORED_POLICIES = frozenset({"pooled", "proportional", "equal", "floor-sqrt", "weights", FLOOR_POLICY})
 #: Label of the companion set in files and messages; no source may bear it.
 COMPANION = "companion"
 
@@ -56,6 +58,7 @@ class TokenBudget(_Part):
 class Calibration(_Part):
     """How the calibration split is drawn and scored."""
 
+    adapter: str | None = None
     per_source: Annotated[int, Field(ge=2, le=MAX_SAFE_INTEGER)] = 100
     resamples: Annotated[int, Field(ge=2, le=1_000_000)] = 200
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -63,6 +66,16 @@ class Calibration(_Part):
     batch_tokens: Annotated[int, Field(ge=1)] | None = None
     max_length: Annotated[int, Field(ge=1)] | None = None
     max_new_tokens: Annotated[int, Field(ge=1)] | None = None
+
+
+class Rounds(_Part):
+    """Which rounds came before this one; their picks are spent.
+
+    Relative paths start at the folder where the recipe lies.
+    """
+
+    previous: Paths
+    calibration: Literal["reuse", "fresh"] = "reuse"
 
 
 class ExponentsPart(_Part):
@@ -141,6 +154,7 @@ class Recipe(_Part):
     floor: Count | dict[str, Count] = 0
     caps: dict[str, Count] | None = None
     max_repeats: Annotated[int, Field(ge=1, le=1000)] = 1
+    rounds: Rounds | None = None
     policy: str = "calibudget"
     weights: dict[str, float] | None = None
     signal: Literal["error_rate", "z"] = "error_rate"
@@ -192,8 +206,8 @@ class Recipe(_Part):
                     raise ValueError(f"`{field}` names {unknown[0]!r}, which is not a source")
 
     def _check_policy(self) -> None:
-        if self.policy not in POLICIES:
-            raise ValueError(f"unknown policy {self.policy!r}; known are {', '.join(POLICIES)}")
+        if self.policy not in {*POLICIES, FLOOR_POLICY}:
+            raise ValueError(f"unknown policy {self.policy!r}; known are {', '.join((*POLICIES, FLOOR_POLICY))}")
         if (self.policy == "weights") != (self.weights is not None):
             raise ValueError("`weights` and `policy: weights` go together: give both or neither")
         if self.weights is not None and set(self.weights) != set(self.sources):
@@ -223,6 +237,17 @@ class Recipe(_Part):
     def data_root(self) -> Path:
         """Where relative paths of sources start."""
         return self._base_dir / self.data_dir
+
+    @property
+    def previous_rounds(self) -> tuple[Path, ...]:
+        """Run directories of the rounds before this one."""
+        return () if self.rounds is None else tuple(self._base_dir / path for path in self.rounds.previous)
+
+    @property
+    def adapter(self) -> Path | None:
+        """Directory of the adapter that scoring puts on the model, or None."""
+        adapter = None if self.calibration == "none" else self.calibration.adapter
+        return None if adapter is None else self._base_dir / adapter
 
     @property
     def unit(self) -> Unit:

@@ -15,7 +15,14 @@ from calibudget.sources.read import SourceRead
 _ROLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
-def split_source(read: SourceRead, *, split_seed: int, selection_seed: int, calibration_size: int) -> Split:
+def split_source(
+    read: SourceRead,
+    *,
+    split_seed: int,
+    selection_seed: int,
+    calibration_size: int,
+    barred: Collection[str] = frozenset(),
+) -> Split:
     """Part a source into its calibration split and its candidate pool.
 
     The calibration split is the first `calibration_size` distinct records in the order of the "calibration" key;
@@ -30,16 +37,18 @@ def split_source(read: SourceRead, *, split_seed: int, selection_seed: int, cali
         split_seed: seed of the "calibration" key.
         selection_seed: seed of the "selection" key that orders the candidates.
         calibration_size: records to hold out, 0 for none.
+        barred: ids of records that must not calibrate, since a model was trained on them or on their prompts.
 
     Raises:
         DataError: the source has fewer distinct records than that.
     """
     distinct = [record for record in read.records if record.record_id not in read.copies]
+    distinct = [record for record in distinct if record.record_id not in barred]
     if len(distinct) < calibration_size:
         raise DataError(
             f"source {read.label!r}: the calibration split needs {calibration_size} records, but only"
             f" {len(distinct)} different ones are there ({read.read} read, {read.filtered} filtered out,"
-            f" {read.skipped} skipped, {read.duplicates} duplicates)"
+            f" {read.skipped} skipped, {read.duplicates} duplicates{f', {len(barred)} barred' if barred else ''})"
         )
     draw = order_keys("calibration", split_seed, read.label)
     calibration = heapq.nsmallest(calibration_size, distinct, key=lambda record: draw(record.record_id))

@@ -142,12 +142,17 @@ def _only(row: SourceEvidence, names: Mapping[str, object]) -> dict[str, object]
 
 
 def _check_counts(findings: Findings, recipe: Recipe, label: str, row: SourceEvidence) -> None:
-    """Every record read is somewhere: skipped, dropped, calibrating, in the pool, or out of it for its prompt."""
+    """Every record is somewhere: skipped, dropped, calibrating, in the pool, or out of it (prompt shared, spent)."""
     specs = {spec.label: spec for spec in recipe.source_specs()}
     if label not in specs:
         return
     dropped = row.duplicates if specs[label].duplicates == "drop" else 0
     accounted = row.skipped + dropped + row.calibration_size + row.shared_prompts + row.pool_size
+    accounted += row.spent or 0
+    if (recipe.rounds is None) != (row.spent is None):
+        findings.add(
+            MANIFEST_NAME, f"sources.{label}.spent", "a count in a later round, and only there", str(row.spent)
+        )
     findings.compare(MANIFEST_NAME, accounted, row.read, field=f"sources.{label}.read")
 
 

@@ -15,17 +15,23 @@ from calibudget.pipeline.rundir import RECIPE_NAME
 from calibudget.pipeline.tokens import token_counter, with_tokens
 from calibudget.recipe import Recipe, load_recipe
 from calibudget.records import Record, Split
-from calibudget.store import MANIFEST_NAME, SPLITS_NAME, Manifest, SplitIds, ids_sha256, plain_json, read_train
+from calibudget.store import MANIFEST_NAME, SPLITS_NAME, Ledger, Manifest, SplitIds, ids_sha256, plain_json, read_train
 
 
 def check_sources(
-    findings: Findings, directory: Path, data_dir: Path, manifest: Manifest | None, splits: SplitIds | None, train: str
+    findings: Findings,
+    directory: Path,
+    data_dir: Path,
+    manifest: Manifest | None,
+    splits: SplitIds | None,
+    ledger: Ledger | None,
+    train: str,
 ) -> None:
     """Read the sources again and compare files, counts, splits, companion and the originals of the train set."""
     override = f"data_dir={json.dumps(str(data_dir.absolute()), ensure_ascii=False)}"
     recipe = load_recipe(directory / RECIPE_NAME, [override])
     wanted = f"sources that can be read below {data_dir}"
-    prepared = findings.derive(RECIPE_NAME, wanted, lambda: prepare(recipe))
+    prepared = findings.derive(RECIPE_NAME, wanted, lambda: prepare(recipe, ledger))
     if prepared is None:
         return
     if manifest is not None:
@@ -45,6 +51,8 @@ def _check_evidence(findings: Findings, prepared: Prepared, manifest: Manifest) 
         counts = {name: getattr(split, name) for name in ("read", "duplicates", "skipped", "shared_prompts")}
         expected = counts | {"files": [asdict(file) for file in prepared.files[label]]}
         found = {name: getattr(row, name) for name in counts} | {"files": [asdict(file) for file in row.files]}
+        if prepared.ledger is not None:
+            expected, found = expected | {"spent": split.spent}, found | {"spent": row.spent}
         findings.compare(MANIFEST_NAME, expected, found, field=f"sources.{label}")
     read, companion = prepared.companion, manifest.companion
     if read is not None and companion is not None:

@@ -97,6 +97,14 @@ class Fields:
             self.refuse(name, "an array", value)
         return list(value)
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        """An array of strings."""
+        values = self.array(name)
+        for i, value in enumerate(values):
+            if not isinstance(value, str):
+                self.refuse(f"{name}[{i}]", "a string", value)
+        return tuple(map(str, values))
+
     def mapping(self, name: str) -> dict[str, object]:
         """An object taken as it is."""
         value = self.item(name)

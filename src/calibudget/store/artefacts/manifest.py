@@ -56,7 +56,7 @@ class TokenEvidence:
 class SourceEvidence:
     """What the manifest keeps of one source; counts as in `records.Split`, digests as in docs/formats.md.
 
-    `share` and `quota` are in the budget's unit; `tokens` is None where that is examples.
+    `share` and `quota` are in the budget's unit; `tokens` is None where that is examples, `spent` in a first round.
     """
 
     files: tuple[SourceFile, ...]
@@ -75,6 +75,7 @@ class SourceEvidence:
     quota: int
     record_ids_sha256: str
     tokens: TokenEvidence | None = None
+    spent: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,9 +238,9 @@ def parse_manifest(value: object, name: str) -> Manifest:
 
 
 def _source_to_json(row: SourceEvidence) -> dict[str, object]:
-    """The fields of one source; those of a token budget only where there is one."""
+    """The fields of one source; those of token budgets and later rounds only where they are."""
     fields = asdict(row)
-    return {name: value for name, value in fields.items() if name != "tokens" or value is not None}
+    return {name: value for name, value in fields.items() if name not in ("tokens", "spent") or value is not None}
 
 
 def _parse_seeds(row: Fields) -> Seeds:
@@ -278,6 +279,7 @@ def _parse_source(row: Fields) -> SourceEvidence:
         quota=row.integer("quota"),
         record_ids_sha256=row.digest("record_ids_sha256"),
         tokens=row.nullable("tokens", lambda name: _parse_tokens(row.child(name)), may_be_absent=True),
+        spent=row.nullable("spent", row.integer, may_be_absent=True),
     )
     row.finish()
     return source

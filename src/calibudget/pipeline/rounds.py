@@ -1,0 +1,90 @@
+"""Rounds: what earlier run directories have spent, taken from them only after they verify."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from calibudget.errors import ArtefactError, RecipeError
+from calibudget.pipeline.pools import pools_of_splits
+from calibudget.pipeline.rundir import RECIPE_NAME
+from calibudget.pipeline.verify import verify
+from calibudget.recipe import Recipe, load_recipe
+from calibudget.store import (
+    ALLOCATION_NAME,
+    MANIFEST_NAME,
+    ROUNDS_NAME,
+    SPLITS_NAME,
+    Ledger,
+    Round,
+    RoundSource,
+    read_allocation,
+    read_object,
+    read_rounds,
+    read_splits,
+)
+
+
+def earlier_rounds(recipe: Recipe) -> Ledger | None:
+    """The ledger of the rounds that a recipe names, and of those before them; None in a first round.
+
+    Raises:
+        ArtefactError: a directory isn't a finished run that verifies.
+        RecipeError: a round's budget counts in another unit.
+    """
+    if recipe.rounds is None:
+        return None
+    ledger = ledger_of(recipe.previous_rounds)
+    for each in ledger.rounds:
+        if each.unit != recipe.unit:
+            raise RecipeError(
+                f"budget: counts {recipe.unit}, but an earlier round counts {each.unit}; rounds of one unit only"
+            )
+    return ledger
+
+
+def ledger_of(directories: Iterable[Path]) -> Ledger:
+    """The rounds of these run directories and those in their own ledgers, oldest first, each once.
+
+    Raises:
+        ArtefactError: a directory isn't a finished run that verifies, or two rounds picked one example.
+    """
+    rounds: dict[str, Round] = {}
+    for directory in directories:
+        found = verify(directory)
+        if found.differences:
+            raise ArtefactError(f"{directory}: doesn't verify, so it can't be an earlier round: {found.differences[0]}")
+        for each in _rounds_of(directory):
+            rounds.setdefault(each.manifest_sha256, each)
+    ledger = Ledger(rounds=tuple(rounds.values()))
+    for label in sorted({label for each in ledger.rounds for label in each.sources}):
+        picks = sum(len(each.sources[label].record_ids) for each in ledger.rounds if label in each.sources)
+        if picks != len(ledger.spent(label)):
+            raise ArtefactError(
+                f"two of the earlier rounds picked the same examples of {label!r}; each must name those before it"
+            )
+    return ledger
+
+
+def _rounds_of(directory: Path) -> tuple[Round, ...]:
+    """What a verified run's own ledger holds, and the run itself."""
+    recipe = load_recipe(directory / RECIPE_NAME)
+    splits, plan = read_splits(directory / SPLITS_NAME), read_allocation(directory / ALLOCATION_NAME)
+    ledger = None if recipe.rounds is None else read_rounds(directory / ROUNDS_NAME)
+    selection = pools_of_splits(recipe, splits, ledger).draw(plan)
+    sources = {
+        label: RoundSource(
+            units=len(picks) if selection.tokens is None else selection.tokens[label].taken,
+            record_ids=picks,
+            calibration_ids=splits.sources[label].calibration,
+        )
+        for label, picks in selection.picks.items()
+    }
+    this = Round(
+        manifest_sha256=str(read_object(directory / MANIFEST_NAME)["manifest_sha256"]),
+        policy=plan.policy,
+        unit=plan.unit,
+        budget=plan.budget,
+        sources=sources,
+    )
+    return (*(() if ledger is None else ledger.rounds), this)

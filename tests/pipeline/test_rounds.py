@@ -1,0 +1,279 @@
+"""Several rounds on one set of sources: nothing is drawn twice, floors are counted once, the ledger verifies."""
+
+import json
+import shutil
+
+import pytest
+
+from calibudget.errors import ArtefactError, DataError, RecipeError, ScoringError
+from calibudget.pipeline import dry_run, ledger_of, run, score, verify
+from calibudget.pipeline.preparing import prepare
+from calibudget.pipeline.scoring import make_scorer
+from calibudget.recipe import load_recipe, resolved_yaml
+from calibudget.store import canonical_json, file_digest, read_manifest, read_rounds, read_splits, write_sums
+from calibudget.store.canonical import sealed
+
+
+def picks(directory):
+    rows = [json.loads(line) for line in (directory / "train.jsonl").read_text().splitlines()]
+    return {(row["source"], row["record_id"]) for row in rows if row["role"] == "source"}
+
+
+def forge(directory):
+    path = directory / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    for name in manifest["artefacts"]:
+        digest = file_digest(directory / name)
+        manifest["artefacts"][name] = {"bytes": digest.bytes, "sha256": digest.sha256}
+    path.write_bytes(canonical_json(sealed(manifest, "manifest_sha256")))
+    write_sums(directory, [one.name for one in directory.iterdir() if not one.name.startswith((".", "SHA"))])
+
+
+@pytest.fixture
+def play(make_recipe, tmp_path):
+    """Runs one round after others: a name, the names of the rounds before, overrides; returns its result."""
+
+    def round_(name, *before, overrides=(), **options):
+        previous = [f"rounds.previous=[{', '.join(str(tmp_path / one) for one in before)}]"] if before else []
+        return run(load_recipe(make_recipe(**options), [*previous, *overrides]), tmp_path / name)
+
+    return round_
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [["policy=equal"], pytest.param(["policy=weights", "weights={boolq: 1, piqa: 2}"], marks=pytest.mark.slow)],
+)
+def test_two_rounds_of_b_hold_the_examples_of_one_round_of_2b(play, tmp_path, overrides):
+    # hiyouga/LlamaFactory #10672: two rounds: new rows, same quotas, both replayable.
+    overrides = [*overrides, "floor=0"]
+    first = play("first", overrides=[*overrides, "budget=12"])
+    second = play("second", "first", overrides=[*overrides, "budget=12"])
+    whole = play("whole", overrides=[*overrides, "budget=24"])
+    assert first.plan.quotas == second.plan.quotas
+    assert not picks(tmp_path / "first") & picks(tmp_path / "second")
+    assert picks(tmp_path / "first") | picks(tmp_path / "second") == picks(tmp_path / "whole")
+    assert {label: 2 * quota for label, quota in first.plan.quotas.items()} == whole.plan.quotas
+    again = play("again", "first", overrides=[*overrides, "budget=12"])
+    assert again.manifest_sha256 == second.manifest_sha256
+
+
+def test_a_later_round_counts_the_floors_that_were_spent(play, tmp_path):
+    play("first", overrides=["floor=8", "budget=20"])
+    second = play("second", "first", overrides=["floor=15", "budget=20"])
+    spent = {
+        label: source.units
+        for label, source in read_rounds(tmp_path / "second" / "rounds.json").rounds[0].sources.items()
+    }
+    assert sum(spent.values()) == 20
+    for label, row in second.plan.sources.items():
+        assert row.floor_quota == max(0, 15 - spent[label])
+        assert row.pool_size == {"boolq": 25, "piqa": 35}[label] - spent[label]
+        evidence = read_manifest(tmp_path / "second" / "manifest.json").sources[label]
+        assert evidence.spent == spent[label]
+        assert spent[label] + row.quota >= 15
+
+
+def test_caps_count_what_was_spent(play):
+    first = play("first", overrides=["policy=proportional", "caps={piqa: 12}", "budget=20"])
+    second = play("second", "first", overrides=["policy=proportional", "caps={piqa: 12}", "budget=10"])
+    assert first.plan.quotas["piqa"] + second.plan.quotas["piqa"] == 12
+
+
+@pytest.mark.parametrize("before", [["second"], pytest.param(["first", "second"], marks=pytest.mark.slow)])
+def test_the_ledger_of_the_last_round_holds_the_earlier_ones(play, tmp_path, before):
+    play("first")
+    play("second", "first", overrides=["budget=10"])
+    play("third", *before, overrides=["budget=9"])
+    ledger = read_rounds(tmp_path / "third" / "rounds.json")
+    assert [each.budget for each in ledger.rounds] == [24, 10]
+    assert len(picks(tmp_path / "first") | picks(tmp_path / "second") | picks(tmp_path / "third")) == 43
+    previous = ledger_of([tmp_path / "first", tmp_path / "second"])
+    found = verify(tmp_path / "third", data_dir=tmp_path / "data", previous=previous)
+    assert found.differences == ()
+    assert "rounds: the ledger, from the directories of the earlier rounds" in found.checked
+
+
+def test_calibration_records_are_used_again_whatever_the_seed(play, tmp_path):
+    play("first")
+    play("second", "first", overrides=["budget=10", "split_seed=7", "calibration.per_source=3"])
+    first, second = (read_splits(tmp_path / name / "splits.parquet").sources for name in ("first", "second"))
+    for label in first:
+        assert set(first[label].calibration) == set(second[label].calibration)
+    assert verify(tmp_path / "second", data_dir=tmp_path / "data").differences == ()
+
+
+def test_fresh_calibration_records_are_neither_trained_on_nor_held_out_before(play, tmp_path):
+    play("first")
+    play("second", "first", overrides=["budget=10", "rounds.calibration=fresh"])
+    play("third", "second", overrides=["budget=5"])
+    held = [read_splits(tmp_path / name / "splits.parquet").sources for name in ("first", "second", "third")]
+    trained = picks(tmp_path / "first")
+    for label in held[0]:
+        fresh = set(held[1][label].calibration)
+        assert len(fresh) == 5
+        assert not fresh & set(held[0][label].calibration)
+        assert not {(label, one) for one in fresh} & trained
+        assert set(held[2][label].calibration) == fresh
+        assert not set(held[2][label].candidates) & set(held[0][label].calibration)
+    for name in ("second", "third"):
+        assert verify(tmp_path / name, data_dir=tmp_path / "data").differences == ()
+
+
+def test_a_warm_up_spends_the_floors_and_the_next_round_the_rest(play, tmp_path):
+    """Floors only, then the residual: together the quotas of one run, if the scores are the same."""
+    whole = play("whole", overrides=["budget=30", "floor=8"])
+    warm_up = play("warm-up", overrides=["budget=30", "floor=8", "policy=floor"])
+    assert warm_up.plan.policy == "floor"
+    assert warm_up.plan.quotas == {"boolq": 8, "piqa": 8}
+    assert "14 of the budget of 30 are left for the next round" in warm_up.notes
+    rest = play("rest", "warm-up", overrides=["budget=14", "floor=8"])
+    assert rest.plan.residual_budget == 14
+    assert {label: 8 + quota for label, quota in rest.plan.quotas.items()} == whole.plan.quotas
+    assert picks(tmp_path / "warm-up") | picks(tmp_path / "rest") == picks(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_warm_up_without_scores_holds_out_nothing_that_it_trains_on(play, tmp_path):
+    play("warm-up", overrides=["policy=floor", "calibration=none"])
+    play("rest", "warm-up", overrides=["budget=16"])
+    splits = read_splits(tmp_path / "rest" / "splits.parquet").sources
+    trained = picks(tmp_path / "warm-up")
+    assert not {(label, one) for label, ids in splits.items() for one in ids.calibration} & trained
+    assert verify(tmp_path / "rest", data_dir=tmp_path / "data").differences == ()
+
+
+@pytest.mark.slow
+def test_rounds_of_tokens_and_of_repeats_hold(play, tmp_path):
+    tokens = ["budget={tokens: 150}", "policy=equal"]
+    play("first", overrides=tokens)
+    second = play("second", "first", overrides=tokens)
+    assert not picks(tmp_path / "first") & picks(tmp_path / "second")
+    assert second.plan.sources["boolq"].pool_size == 25 * 9 - 72
+    repeats = ["budget=50", "policy=equal", "max_repeats=2", "floor=0"]
+    play("third", overrides=repeats)
+    play("fourth", "third", overrides=repeats)
+    assert len(picks(tmp_path / "third") | picks(tmp_path / "fourth")) == 100
+    for name in ("second", "fourth"):
+        assert verify(tmp_path / name, data_dir=tmp_path / "data").differences == ()
+
+
+@pytest.mark.slow
+def test_a_source_may_join_later(play, tmp_path):
+    play("first")
+    extra = "".join(json.dumps({"instruction": f"new {n}?", "output": str(n)}) + "\n" for n in range(30))
+    (tmp_path / "data" / "new.jsonl").write_text(extra)
+    second = play("second", "first", overrides=["sources.new={path: new.jsonl, answer: number}", "budget=20"])
+    assert second.plan.sources["new"].floor_quota == 4
+    assert second.plan.sources["boolq"].floor_quota == 0
+
+
+def test_scores_and_dry_runs_know_the_rounds(play, make_recipe, tmp_path):
+    first = play("first")
+    recipe = load_recipe(make_recipe(), [f"rounds.previous={tmp_path / 'first'}", "budget=10"])
+    assert dry_run(recipe).sources["boolq"].pool_size == 25 - first.plan.quotas["boolq"]
+    score(recipe, output=tmp_path / "scores.parquet")
+    run(recipe, tmp_path / "second", scores=tmp_path / "scores.parquet")
+
+
+def test_earlier_rounds_must_be_finished_and_whole_and_of_one_unit(play, tmp_path):
+    with pytest.raises(ArtefactError, match="no such run directory"):
+        play("second", "first")
+    play("first")
+    with pytest.raises(RecipeError, match="counts tokens, but an earlier round counts examples"):
+        play("second", "first", overrides=["budget={tokens: 90}"])
+    play("twin")
+    shutil.copytree(tmp_path / "first", tmp_path / "other")
+    play("parallel", overrides=["budget=25"])
+    with pytest.raises(ArtefactError, match="two of the earlier rounds picked the same examples"):
+        play("second", "first", "parallel")
+    (tmp_path / "first" / "train.jsonl").write_text("")
+    with pytest.raises(ArtefactError, match="first: doesn't verify, so it can't be an earlier round"):
+        play("second", "first")
+    assert not (tmp_path / "second").exists()
+
+
+@pytest.mark.slow
+def test_a_calibration_record_that_is_gone_is_refused(play, tmp_path):
+    play("first")
+    held_out = read_splits(tmp_path / "first" / "splits.parquet").sources["boolq"].calibration
+    file = tmp_path / "data" / "boolq.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    recipe = load_recipe(tmp_path / "recipe.yaml")
+    gone = {record.prompt[0].content for record in prepare(recipe).splits["boolq"].calibration}
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows if row["instruction"] not in gone))
+    with pytest.raises(DataError, match=f"5 of the 5 calibration records .*the first: {min(held_out)}"):
+        play("second", "first", overrides=["budget=10"])
+    play("second", "first", overrides=["budget=10", "rounds.calibration=fresh"])
+
+
+FORGERIES = [
+    (lambda rounds: rounds[0]["sources"]["boolq"].update(units=19), "allocation.json", "floors.boolq"),
+    (lambda rounds: rounds[0]["sources"]["boolq"].update(units=1), "rounds.json", "units of 'boolq'"),
+    (lambda rounds: rounds[0]["sources"]["boolq"]["record_ids"].pop(), "rounds.json", "units of 'boolq'"),
+    (lambda rounds: rounds.clear(), "rounds.json", "rounds"),
+    (lambda rounds: rounds.append(rounds[0]), "rounds.json", ""),
+    (lambda rounds: rounds[0].update(unit="tokens"), "rounds.json", "unit of round"),
+    (lambda rounds: rounds[0].update(budget=3), "rounds.json", "rounds[0].budget"),
+    (lambda rounds: rounds[0]["sources"]["piqa"]["calibration_ids"].pop(), "splits.parquet", "source piqa"),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "file", "field"),
+    [pytest.param(*row, marks=pytest.mark.slow if index % 3 else ()) for index, row in enumerate(FORGERIES)],
+)
+def test_a_forged_ledger_is_found(play, tmp_path, change, file, field):
+    play("first")
+    play("second", "first", overrides=["budget=20", "floor=20"])
+    path = tmp_path / "second" / "rounds.json"
+    value = json.loads(path.read_bytes())
+    change(value["rounds"])
+    path.write_bytes(canonical_json(value))
+    forge(tmp_path / "second")
+    found = verify(tmp_path / "second", data_dir=tmp_path / "data", previous=ledger_of([tmp_path / "first"]))
+    assert any(one.file == file and one.field.startswith(field) for one in found.differences), found.differences
+
+
+def test_an_example_of_an_earlier_round_in_the_pool_is_found(play, tmp_path):
+    play("first")
+    play("second", "first", overrides=["budget=10"])
+    shutil.copy(tmp_path / "first" / "splits.parquet", tmp_path / "second" / "splits.parquet")
+    forge(tmp_path / "second")
+    expected = {one.expected for one in verify(tmp_path / "second").differences if one.file == "splits.parquet"}
+    assert "no example that an earlier round used up" in expected
+
+
+@pytest.mark.slow
+def test_a_round_begun_after_other_rounds_isn_t_resumed(play, make_recipe, tmp_path):
+    play("first")
+    play("second", "first", overrides=["budget=10"])
+    (tmp_path / "second" / "SHA256SUMS.tsv").unlink()
+    shutil.move(tmp_path / "first", tmp_path / "gone")
+    play("first", overrides=["selection_seed=3"])
+    recipe = load_recipe(make_recipe(), [f"rounds.previous=[{tmp_path / 'first'}]", "budget=10"])
+    with pytest.raises(ArtefactError, match="was begun after other rounds"):
+        run(recipe, tmp_path / "second", resume=True)
+
+
+def test_paths_of_one_machine_stay_out_of_the_evidence(make_recipe, tmp_path):
+    options = [f"rounds.previous=[{tmp_path / 'first'}]", f"calibration.adapter={tmp_path / 'tuned' / 'adapter'}"]
+    recipe = load_recipe(make_recipe(), options)
+    assert recipe.previous_rounds == (tmp_path / "first",)
+    assert recipe.adapter == tmp_path / "tuned" / "adapter"
+    assert str(tmp_path).encode() not in resolved_yaml(recipe)
+    assert b"first" in resolved_yaml(recipe)
+
+
+def test_scoring_puts_the_adapter_on_the_model(make_recipe, tmp_path, monkeypatch):
+    seen = {}
+
+    def load(model, **options):
+        seen.update(options, model=model)
+        raise ScoringError("loaded enough")
+
+    monkeypatch.setattr("calibudget.lm.load_model", load)
+    recipe = load_recipe(make_recipe(), ["engine=local", "model=embedded", "calibration.adapter=tuned"])
+    with pytest.raises(ScoringError, match="loaded enough"):
+        make_scorer(recipe)
+    assert (seen["model"], seen["adapter"].name) == ("embedded", "tuned")

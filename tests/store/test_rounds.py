@@ -1,0 +1,61 @@
+import json
+
+import pytest
+
+from calibudget.errors import ArtefactError
+from calibudget.store import Ledger, Round, RoundSource, canonical_json, ledger_to_json, read_rounds, write_rounds
+
+
+def used(*picks, held_out=()):
+    return RoundSource(units=len(picks), record_ids=picks, calibration_ids=held_out)
+
+
+def round_of(number, **sources):
+    return Round(manifest_sha256=f"{number:064x}", policy="equal", unit="examples", budget=3, sources=sources)
+
+
+LEDGER = Ledger(
+    rounds=(
+        round_of(1, a=used("x", "y", held_out=("c",)), b=used("x")),
+        round_of(2, a=used("z"), b=used(held_out=("d",))),
+    )
+)
+
+
+def test_a_ledger_comes_back_as_it_was(tmp_path):
+    write_rounds(tmp_path / "rounds.json", LEDGER)
+    assert read_rounds(tmp_path / "rounds.json") == LEDGER
+
+
+def test_what_a_ledger_knows_of_a_source():
+    assert LEDGER.spent("a") == {"x", "y", "z"}
+    assert LEDGER.units("a") == 3
+    assert LEDGER.calibration("a") == ("c",)
+    assert LEDGER.held_out("b") == {"d"}
+    assert (LEDGER.spent("new"), LEDGER.units("new"), LEDGER.calibration("new")) == (frozenset(), 0, ())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda value: value["rounds"][1]["sources"]["a"].update(record_ids=["x"]),
+            "an example of 'a' was picked by two",
+        ),
+        (lambda value: value["rounds"][0].update(unit="words"), r"rounds\[0\].unit: must be"),
+        (lambda value: value["rounds"][0].update(manifest_sha256="1"), r"rounds\[0\].manifest_sha256"),
+        (
+            lambda value: value["rounds"][0]["sources"]["a"].update(record_ids=["x", 1]),
+            r"record_ids\[1\]: must be a string",
+        ),
+        (lambda value: value["rounds"][0]["sources"]["a"].update(units=-1), "units: must be an integer of at least 0"),
+        (lambda value: value["rounds"][0].update(extra=1), "extra: is not a field"),
+        (lambda value: value.update(schema="calibudget.rounds/2"), "schema"),
+    ],
+)
+def test_faults_are_named_by_field(tmp_path, change, said):
+    value = json.loads(canonical_json(ledger_to_json(LEDGER)))
+    change(value)
+    (tmp_path / "rounds.json").write_bytes(canonical_json(value))
+    with pytest.raises(ArtefactError, match=said):
+        read_rounds(tmp_path / "rounds.json")
