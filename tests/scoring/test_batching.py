@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from calibudget.scoring.batching import Load, cut, plan_batches
 
 
-def load(tokens, limit=32, name=0, response_tokens=1):
-    return Load(tokens=tokens, response_tokens=response_tokens, limit=limit, name=("s", f"{name:05d}"))
+def load(tokens, limit=32, name=0, response_tokens=1, source="s"):
+    return Load(tokens=tokens, response_tokens=response_tokens, limit=limit, source=source, record_id=f"{name:05d}")
 
 
 def test_like_lengths_go_together_within_the_bound():
@@ -17,6 +17,11 @@ def test_like_lengths_go_together_within_the_bound():
 def test_items_decoded_equally_far_go_together():
     loads = [load(10, 512, 0), load(10, 32, 1), load(10, 512, 2), load(10, 32, 3)]
     assert plan_batches(loads, 20) == [(1, 3), (0, 2)]
+
+
+def test_items_of_a_source_go_together():
+    loads = [load(10 + i, name=i, source="ba"[i % 2]) for i in range(4)]
+    assert plan_batches(loads, 30) == [(1, 3), (0, 2)]
 
 
 def test_rows_of_logits_are_bounded_too():

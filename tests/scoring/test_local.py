@@ -190,10 +190,10 @@ def test_a_batch_that_does_not_fit_is_halved_and_recorded(language_model, items_
 
     forward = local.teacher_forced
 
-    def small_memory(model, examples):
+    def small_memory(model, examples, **settings):
         if len(examples) > 3:
             raise torch.OutOfMemoryError("no room")
-        return forward(model, examples)
+        return forward(model, examples, **settings)
 
     items = items_of(5)
     whole = measure_all(LocalScorer(language_model), items)
@@ -208,7 +208,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_recorded(language_model, items_
 def test_one_record_that_does_not_fit_is_named(language_model, items_of, monkeypatch):
     import torch
 
-    def no_memory(model, examples):
+    def no_memory(model, examples, **settings):
         raise torch.OutOfMemoryError("no room")
 
     monkeypatch.setattr("calibudget.scoring.local.teacher_forced", no_memory)

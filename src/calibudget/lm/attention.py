@@ -92,12 +92,13 @@ class Packed:
         keys: per layer the keys of all tokens, shape (G, T, D); `values` likewise.
     """
 
-    def __init__(self, lengths: list[int], device: torch.device) -> None:
+    def __init__(self, lengths: list[int], device: torch.device, *, keep: bool = True) -> None:
         self.lengths = lengths
         self.starts = [sum(lengths[:i]) for i in range(len(lengths))]
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
         self._device = device
+        self._keep = keep
         self._masks: dict[tuple[int, int, int | None], Tensor] = {}
 
     @property
@@ -107,7 +108,8 @@ class Packed:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
         """See `Layout`; B is 1."""
-        self.keys[layer], self.values[layer] = key[0], value[0]
+        if self._keep:
+            self.keys[layer], self.values[layer] = key[0], value[0]
         output = torch.empty_like(query)
         for part, (start, length) in enumerate(zip(self.starts, self.lengths, strict=True)):
             if length:

@@ -43,12 +43,13 @@ class TeacherForced:
 
 
 @torch.inference_mode()
-def teacher_forced(model: Any, examples: Sequence[Encoded]) -> tuple[list[TeacherForced], Packed]:
+def teacher_forced(model: Any, examples: Sequence[Encoded], *, keep: bool = True) -> tuple[list[TeacherForced], Packed]:
     """Read all examples in one forward.
 
     Args:
         model: a model for which `can_pack` holds.
         examples: at least one; each with a prompt of at least one token.
+        keep: whether the layout keeps keys and values, which only decoding needs.
 
     Returns:
         One result an example, and the layout that holds keys and values; example i is its part i + 1.
@@ -56,7 +57,7 @@ def teacher_forced(model: Any, examples: Sequence[Encoded]) -> tuple[list[Teache
     device = model.device
     prefix = _shared_prefix(examples)
     inputs = [(example.prompt_ids + example.response_ids[:-1])[prefix:] for example in examples]
-    layout = Packed([prefix, *(len(ids) for ids in inputs)], device)
+    layout = Packed([prefix, *(len(ids) for ids in inputs)], device, keep=keep)
     ids = torch.tensor([[*examples[0].prompt_ids[:prefix], *(i for part in inputs for i in part)]], device=device)
     places = [*range(prefix), *(prefix + i for part in inputs for i in range(len(part)))]
     rows = [

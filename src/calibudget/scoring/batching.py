@@ -14,23 +14,25 @@ class Load:
         tokens: prompt and response tokens.
         response_tokens: rows of logits.
         limit: most tokens that may be decoded for it.
-        name: source and record id, which break ties.
+        source: label of its source.
+        record_id: breaks ties.
     """
 
     tokens: int
     response_tokens: int
     limit: int
-    name: tuple[str, str]
+    source: str
+    record_id: str
 
 
 def plan_batches(loads: Sequence[Load], batch_tokens: int) -> list[tuple[int, ...]]:
     """Part items, given by index, into batches of at most `batch_tokens` tokens, in a fixed order.
 
-    Items that may be decoded equally far go together, then those of like length, so that no item waits long for
-    another. A batch has at most a quarter of `batch_tokens` as rows of logits, which bounds its memory. An item
-    that is larger than a bound has a batch of its own.
+    Items that may be decoded equally far go together, so that none waits long for another; then those of one source,
+    whose prompts begin alike; then those of like length. A batch has at most a quarter of `batch_tokens` as rows of
+    logits, which bounds its memory. An item that is larger than a bound has a batch of its own.
     """
-    order = sorted(range(len(loads)), key=lambda i: (loads[i].limit, loads[i].tokens, loads[i].name))
+    order = sorted(range(len(loads)), key=lambda i: _order(loads[i]))
     batches: list[list[int]] = []
     tokens = rows = 0
     for index in order:
@@ -42,6 +44,10 @@ def plan_batches(loads: Sequence[Load], batch_tokens: int) -> list[tuple[int, ..
         batches[-1].append(index)
         tokens, rows = tokens + load.tokens, rows + load.response_tokens
     return [tuple(batch) for batch in batches]
+
+
+def _order(load: Load) -> tuple[int, str, int, str]:
+    return load.limit, load.source, load.tokens, load.record_id
 
 
 def cut(weights: Sequence[int], bound: int) -> list[range]:

@@ -47,7 +47,8 @@ class _Work:
             tokens=self.example.total_length,
             response_tokens=len(self.example.response_ids),
             limit=self.limit,
-            name=(self.item.record.source, self.item.record.record_id),
+            source=self.item.record.source,
+            record_id=self.item.record.record_id,
         )
 
 
@@ -105,7 +106,7 @@ class LocalScorer:
         }
 
     def batches(self, items: Sequence[CalibrationItem]) -> list[tuple[int, ...]]:
-        """See `Scorer`; sorted by how far items may be decoded, length, source and record id."""
+        """See `Scorer`; sorted by how far items may be decoded, source, length and record id."""
         return plan_batches([work.load for work in self._encode(items)], self._batch_tokens)
 
     def lengths(self, items: Sequence[CalibrationItem]) -> list[int]:
@@ -134,14 +135,16 @@ class LocalScorer:
     def _limit(self, answer: AnswerSpec, example: Encoded) -> int:
         if answer.kind == "none":
             return 0
-        exact = len(example.response_ids) + _EXACT_MARGIN
-        limit = self._max_new_tokens or (exact if answer.kind == "exact" else _LIMITS[answer.kind])
+        limit = self._max_new_tokens or _LIMITS.get(answer.kind, self._batch_tokens)
+        if answer.kind == "exact":
+            limit = min(limit, len(example.response_ids) + _EXACT_MARGIN)
         context = self._language_model.context_length
         return limit if context is None else min(limit, context - len(example.prompt_ids))
 
     def _measure(self, works: list[_Work]) -> list[Measurement]:
         if self._packs:
-            results, layout = teacher_forced(self._model, [work.example for work in works])
+            examples = [work.example for work in works]
+            results, layout = teacher_forced(self._model, examples, keep=any(work.limit for work in works))
         else:
             results, layout = [plain_forward(self._model, work.example) for work in works], None
         starts = [self._start(work, result) for work, result in zip(works, results, strict=True)]
