@@ -62,9 +62,7 @@ def main() -> None:
             other = [grade(item, gold, item.record.completion) for item, gold in zip(items, shifted, strict=True)]
             same = sum(a == b for a, b in zip(golds, shifted, strict=True))
             verdicts[name] = own
-            print(
-                f"  {name:12} own answer {sum(own):,} right   next answer {sum(other):,} right ({same:,} are equal strings)"
-            )
+            print(f"  {name:12} own answer {sum(own):,} right, next answer {sum(other):,} ({same:,} equal strings)")
         for name in ("math-verify", "lm-eval"):
             apart = [i for i, (a, b) in enumerate(zip(verdicts["ours"], verdicts[name], strict=True)) if a != b]
             print(f"  ours and {name} differ on {len(apart):,} of them")
