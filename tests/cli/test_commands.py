@@ -188,6 +188,18 @@ def test_import_and_help_load_no_model_library() -> None:
 def test_every_command_has_help(calibudget) -> None:
     listed = calibudget("--help")
     assert listed.code == 0
-    for command in ("init", "run", "score", "statistics", "allocate", "select", "verify", "demo", "proxy"):
+    for command in (
+        "init",
+        "run",
+        "score",
+        "statistics",
+        "allocate",
+        "whatif",
+        "stability",
+        "select",
+        "verify",
+        "demo",
+        "proxy",
+    ):
         assert command in listed.out
         assert "Usage" in calibudget(command, "--help").out

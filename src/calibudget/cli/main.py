@@ -12,7 +12,7 @@ from types import FrameType
 
 import typer
 
-from calibudget.cli import allocate, demo, init, proxy, run, score, select, statistics, verify
+from calibudget.cli import allocate, demo, init, proxy, run, score, select, stability, statistics, verify, whatif
 from calibudget.errors import CalibudgetError
 
 app = typer.Typer(
@@ -23,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help needs no rich at start-up
     pretty_exceptions_enable=False,
 )
-for _module in (init, run, score, statistics, allocate, select, verify, demo):
+for _module in (init, run, score, statistics, allocate, whatif, stability, select, verify, demo):
     app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
 app.add_typer(proxy.app, name="proxy")
 

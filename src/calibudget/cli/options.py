@@ -18,6 +18,59 @@ Overrides = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Canonical JSON on stdout instead of a table.")]
 
+Sizes = Annotated[
+    list[str] | None, typer.Option(help="label=n pool sizes, for policies that need no statistics; may repeat.")
+]
+PoolSizes = Annotated[
+    list[str] | None, typer.Option(help="label=n, or a JSON object of them, or a splits.parquet; may repeat.")
+]
+Floors = Annotated[list[str] | None, typer.Option(help="label=n floors of single sources; may repeat.")]
+Caps = Annotated[list[str] | None, typer.Option(help="label=n caps of single sources; may repeat.")]
+Weights = Annotated[list[str] | None, typer.Option(help="label=x weights for --policy weights.")]
+Signal = Annotated[str, typer.Option(help="What val-error-floor takes: error_rate or z.")]
+NeedTransform = Annotated[str | None, typer.Option(help="rank or log1p.")]
+MaxRepeats = Annotated[int, typer.Option(min=1, help="How often an example may be drawn; multiplies pools.")]
+
+
+def whole_number(text: str, option: str) -> int:
+    """An integer as people type it; a fraction or a word is refused.
+
+    Raises:
+        InputError: anything else.
+    """
+    if not text.lstrip("-").isdigit() or not text.isascii():
+        raise InputError(f"{option} {text!r} isn't an integer; examples are counted whole")
+    return int(text)
+
+
+def amount(text: str) -> int | str:
+    """A floor as people type it: an integer, or a text such as '10% of budget' that the allocator reads."""
+    return int(text) if text.isascii() and text.lstrip("-").isdigit() else text
+
+
+def listed(texts: Sequence[str]) -> list[str]:
+    """The items of a repeatable option whose values may be comma lists.
+
+    Raises:
+        InputError: an empty item.
+    """
+    items = [item.strip() for text in texts for item in text.split(",")]
+    if not all(items):
+        raise InputError(f"{', '.join(map(repr, texts))}: a list with an empty item")
+    return items
+
+
+def numbers(texts: Sequence[str], option: str) -> list[float]:
+    """The numbers of a repeatable option whose values may be comma lists.
+
+    Raises:
+        InputError: an item that isn't a number.
+    """
+    try:
+        return [float(item) for item in listed(texts)]
+    except ValueError as error:
+        raise InputError(f"{option}: {error}") from error
+
 
 def named_integers(texts: Sequence[str] | None, option: str) -> dict[str, int] | None:
     """Read repeated `label=n` texts; None where the option wasn't given.

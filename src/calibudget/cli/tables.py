@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 def print_run(result: RunResult, *, as_json: bool) -> None:
     """A finished run: its quotas, and where the evidence lies."""
     if as_json:
-        _print_json(result.to_json())
+        print_json(result.to_json())
         return
     print_plan(result.plan, as_json=False)
-    console = _console()
+    out = console()
     companion = f" and {result.companion_count:,} of the companion set" if result.companion_count else ""
     selected = f"{result.count:,} examples" + ("" if result.tokens is None else f" of {result.tokens:,} tokens")
-    console.print(f"{selected} selected{companion}; everything re-derived and verified.")
+    out.print(f"{selected} selected{companion}; everything re-derived and verified.")
     for note in result.notes:
-        console.print(f"note: {note}")
-    console.print(f"train set   {result.train_file}")
-    console.print(f"evidence    {result.directory / 'manifest.json'}")
-    console.print(f"selected    sha256 {result.selected_sha256}")
+        out.print(f"note: {note}")
+    out.print(f"train set   {result.train_file}")
+    out.print(f"evidence    {result.directory / 'manifest.json'}")
+    out.print(f"selected    sha256 {result.selected_sha256}")
 
 
 def print_plan(plan: AllocationPlan, *, as_json: bool) -> None:
     """One allocation: the factors and the quota of each source."""
     if as_json:
-        _print_json(allocation_to_json(plan))
+        print_json(allocation_to_json(plan))
         return
     title = f"{plan.policy}: {plan.budget:,} {plan.unit}, floor {plan.floor:,}, residual {plan.residual_budget:,}"
-    table = _table(title)
+    table = new_table(title)
     has_need = any(row.need is not None for row in plan.sources.values())
     has_interval = any(row.interval is not None for row in plan.sources.values())
     columns = ["pool", "floor", *(["need", "reliability"] if has_need else []), "utility", "share", "quota"]
@@ -59,22 +59,22 @@ def print_plan(plan: AllocationPlan, *, as_json: bool) -> None:
     blanks = [""] * (len(columns) - 4)
     table.add_section()
     table.add_row("total", *totals, *blanks, f"{plan.residual_budget:,}", f"[bold]{plan.budget:,}[/bold]")
-    _console().print(table)
+    console().print(table)
 
 
 def print_comparison(plans: Mapping[str, AllocationPlan], *, as_json: bool) -> None:
     """The quotas of several policies side by side."""
     if as_json:
-        _print_json(_comparison_json(plans))
+        print_json(_comparison_json(plans))
         return
-    table = _table("quotas under every policy")
+    table = new_table("quotas under every policy")
     table.add_column("source", no_wrap=True)
     for policy in plans:
         table.add_column(policy, justify="right")
     labels = next(iter(plans.values())).sources if plans else ()
     for label in labels:
         table.add_row(label, *(f"{plan.sources[label].quota:,}" for plan in plans.values()))
-    _console().print(table)
+    console().print(table)
 
 
 def print_scores(scores: Sequence[Score], output: Path, *, as_json: bool) -> None:
@@ -87,16 +87,16 @@ def print_scores(scores: Sequence[Score], output: Path, *, as_json: bool) -> Non
         for label, group in sorted(by_source.items())
     }
     if as_json:
-        _print_json({"schema": "calibudget.score/1", "output": str(output), "sources": rows})
+        print_json({"schema": "calibudget.score/1", "output": str(output), "sources": rows})
         return
-    table = _table(f"{len(scores):,} calibration records scored, in {output}")
+    table = new_table(f"{len(scores):,} calibration records scored, in {output}")
     for column in ("source", "scored", "mean NLL", "wrong"):
         table.add_column(column, justify="left" if column == "source" else "right", no_wrap=True)
     for label, group in sorted(by_source.items()):
         checked = [score.correct for score in group if score.correct is not None]
         wrong = f"{checked.count(False) / len(checked):.0%}" if checked else ""
         table.add_row(label, f"{len(group):,}", f"{rows[label]['mean_nll']:.3f}", wrong)
-    _console().print(table)
+    console().print(table)
 
 
 def print_selection(selection: Selection, output_dir: Path, *, as_json: bool) -> None:
@@ -104,36 +104,38 @@ def print_selection(selection: Selection, output_dir: Path, *, as_json: bool) ->
     from calibudget.store import selection_to_json
 
     if as_json:
-        _print_json(selection_to_json(selection))
+        print_json(selection_to_json(selection))
         return
-    table = _table(f"drawn with selection seed {selection.seed}, in {output_dir}")
+    table = new_table(f"drawn with selection seed {selection.seed}, in {output_dir}")
     table.add_column("source", no_wrap=True)
     table.add_column("picked", justify="right")
     for label, picks in selection.picks.items():
         table.add_row(label, f"{len(picks):,}")
-    _console().print(table)
+    console().print(table)
 
 
 def print_verification(verification: Verification, run_dir: Path, *, as_json: bool) -> None:
     """What was re-derived, and what differs."""
     if as_json:
-        _print_json(verification.to_json())
+        print_json(verification.to_json())
         return
-    console = _console()
+    out = console()
     for difference in verification.differences:
-        console.print(f"[bold]differs[/bold]  {difference}", soft_wrap=True)
+        out.print(f"[bold]differs[/bold]  {difference}", soft_wrap=True)
     for check in verification.checked if not verification.differences else ():
-        console.print(f"ok  {check}", soft_wrap=True)
+        out.print(f"ok  {check}", soft_wrap=True)
     count = len(verification.differences)
-    console.print(f"{run_dir}: {'nothing differs' if not count else f'{count} difference(s)'}")
+    out.print(f"{run_dir}: {'nothing differs' if not count else f'{count} difference(s)'}")
 
 
 def print_dry_run(dry: DryRun, *, as_json: bool) -> None:
     """What a run would do."""
     if as_json:
-        _print_json(dry.to_json())
+        print_json(dry.to_json())
         return
-    table = _table(f"dry run: {dry.budget:,} {dry.unit}, floors {dry.floor_total:,}, residual {dry.residual_budget:,}")
+    table = new_table(
+        f"dry run: {dry.budget:,} {dry.unit}, floors {dry.floor_total:,}, residual {dry.residual_budget:,}"
+    )
     for column in (
         "source",
         "read",
@@ -150,11 +152,11 @@ def print_dry_run(dry: DryRun, *, as_json: bool) -> None:
         cells = [row.read, row.duplicates, row.skipped, row.shared_prompts, row.calibration, row.pool_size]
         cells += [] if row.pool_tokens is None else [row.pool_tokens]
         table.add_row(label, *(f"{cell:,}" for cell in cells), "" if row.tokens is None else f"{row.tokens:,}")
-    _console().print(table)
+    console().print(table)
     if dry.seconds_expected is not None:
-        _console().print(f"scoring is expected to take {dry.seconds_expected:,.0f} s, by one batch of it")
+        console().print(f"scoring is expected to take {dry.seconds_expected:,.0f} s, by one batch of it")
     if dry.companion_count:
-        _console().print(f"{dry.companion_count:,} companion records are joined unchanged")
+        console().print(f"{dry.companion_count:,} companion records are joined unchanged")
 
 
 def _comparison_json(plans: Mapping[str, AllocationPlan]) -> dict[str, object]:
@@ -172,14 +174,17 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:,.4g}"
 
 
-def _table(title: str) -> Table:
+def new_table(title: str) -> Table:
+    """A table in the house style."""
     return Table(title=title, title_justify="left", header_style="bold", row_styles=("", "dim"), expand=False)
 
 
-def _console() -> Console:
+def console() -> Console:
+    """The console of results, stdout."""
     # Without a terminal a table is never folded: whoever reads the pipe wants whole numbers.
     return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
 
 
-def _print_json(value: object) -> None:
+def print_json(value: object) -> None:
+    """Canonical JSON on stdout."""
     sys.stdout.write(canonical_json(value).decode("utf-8") + "\n")

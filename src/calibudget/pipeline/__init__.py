@@ -4,6 +4,7 @@ from calibudget.pipeline.allocating import AllocationInputs, compare_policies, i
 from calibudget.pipeline.demo import demo
 from calibudget.pipeline.drafting import draft_recipe
 from calibudget.pipeline.dryrun import DryRun, dry_run
+from calibudget.pipeline.exploring import PairOrder, StabilityAudit, audit, explore, exponent_grid, read_measured
 from calibudget.pipeline.rounds import ledger_of
 from calibudget.pipeline.run import RunResult, run
 from calibudget.pipeline.scoring import score
@@ -14,15 +15,21 @@ from calibudget.pipeline.verify import Verification, verify
 __all__ = [
     "AllocationInputs",
     "DryRun",
+    "PairOrder",
     "RunResult",
+    "StabilityAudit",
     "Verification",
+    "audit",
     "compare_policies",
     "demo",
     "draft_recipe",
     "dry_run",
+    "explore",
+    "exponent_grid",
     "inputs_from_files",
     "ledger_of",
     "plan_allocation",
+    "read_measured",
     "read_pool_sizes",
     "run",
     "score",

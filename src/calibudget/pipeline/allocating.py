@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from calibudget.allocation import POLICIES, Signal, plan, pooled_quotas
+from calibudget.allocation import POLICIES, Amount, Signal, plan, pooled_quotas
 from calibudget.errors import AllocationError
 from calibudget.pipeline.pools import Pools
 from calibudget.recipe import FLOOR_POLICY, UNSCORED_POLICIES, Recipe
@@ -23,9 +23,9 @@ class AllocationInputs:
 
     pool_sizes: Mapping[str, int]
     budget: int
-    floor: int = 0
-    floors: Mapping[str, int] | None = None
-    caps: Mapping[str, int] | None = None
+    floor: Amount | str = 0
+    floors: Mapping[str, Amount | str] | None = None
+    caps: Mapping[str, Amount | str] | None = None
     statistics: Statistics | None = None
     statistics_sha256: str | None = None
     weights: Mapping[str, float] | None = None
@@ -123,20 +123,22 @@ def plan_allocation(policy: str, inputs: AllocationInputs, *, intervals: bool = 
         whole = plan_allocation("floor-sqrt", inputs, intervals=False)
         floors = replace(inputs, budget=whole.budget - whole.residual_budget)
         return replace(plan_allocation("floor-sqrt", floors, intervals=False), policy=FLOOR_POLICY)
-    fields = {name: getattr(inputs, name) for name in AllocationInputs.__slots__}
-    return plan(policy, **fields, intervals=intervals)
+    return plan(policy, **fields_of(inputs), intervals=intervals)
+
+
+def fields_of(inputs: AllocationInputs) -> dict[str, Any]:
+    """The inputs by name, as `allocation.plan` takes them."""
+    return {name: getattr(inputs, name) for name in AllocationInputs.__slots__}
 
 
 def compare_policies(inputs: AllocationInputs) -> dict[str, AllocationPlan]:
     """The plans of all policies that these inputs can feed, in the order of `POLICIES`."""
-    return {
-        policy: plan_allocation(policy, inputs, intervals=False)
-        for policy, rule in POLICIES.items()
-        if _can_feed(inputs, policy, rule.wants)
-    }
+    return {policy: plan_allocation(policy, inputs, intervals=False) for policy in POLICIES if can_feed(inputs, policy)}
 
 
-def _can_feed(inputs: AllocationInputs, policy: str, wants: str | None) -> bool:
+def can_feed(inputs: AllocationInputs, policy: str) -> bool:
+    """Whether the inputs hold what a policy needs."""
+    wants = POLICIES[policy].wants
     if policy == "learning-curve":
         return inputs.statistics is not None and all(
             row.slope is not None for row in inputs.statistics.sources.values()

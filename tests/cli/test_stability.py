@@ -1,0 +1,87 @@
+"""`calibudget stability`: statistics or scores of several calibration splits, policy by policy."""
+
+import json
+
+import pytest
+
+
+def write_scores(path, shift):
+    rows = [
+        {"source": label, "nll": nll + shift * (n % 7) / 10, "correct": (n + round(10 * shift)) % wrong > 0}
+        for label, nll, wrong in (("a", 1.0, 9), ("b", 3.0, 2), ("c", 2.0, 3))
+        for n in range(30)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def splits(tmp_path):
+    return [write_scores(tmp_path / f"scores{number}.jsonl", number / 3) for number in range(3)]
+
+
+SIZES = ("--pool-sizes", "a=400", "--pool-sizes", "b=500", "--pool-sizes", "c=600")
+ASKED = ("--budget", 600, "--floor", 50)
+
+
+def test_the_audit_is_that_of_the_allocations_themselves(calibudget, splits, tmp_path) -> None:
+    told = json.loads(calibudget("stability", *splits, *SIZES, *ASKED, "--json").out)
+    assert told["splits"] == 3
+    assert set(told["policies"]) == {"calibudget", "need", "need-availability", "need-reliability", "val-error-floor"}
+    quotas = []
+    for number, scores in enumerate(splits):
+        file = tmp_path / f"statistics{number}.json"
+        calibudget("statistics", scores, *SIZES, "--output", file)
+        plan = json.loads(calibudget("allocate", file, *ASKED, "--json").out)
+        quotas.append([row["quota"] for row in plan["sources"].values()])
+    ranges = [max(column) - min(column) for column in zip(*quotas, strict=True)]
+    assert told["policies"]["calibudget"]["largest_range"] == max(ranges) > 0
+    files = [tmp_path / f"statistics{number}.json" for number in range(3)]
+    assert json.loads(calibudget("stability", *files, *ASKED, "--json").out) == told
+
+
+def test_a_table_a_policy_and_one_split_against_itself(calibudget, splits) -> None:
+    outcome = calibudget("stability", splits[0], splits[0], *SIZES, *ASKED, "--policy", "calibudget")
+    assert outcome.code == 0
+    assert "smallest Spearman" in outcome.out
+    assert "1.0000" in outcome.out
+    assert "val-error-floor" not in outcome.out
+
+
+def test_pairs_tell_how_surely_they_keep_their_order(calibudget, splits) -> None:
+    outcome = calibudget("stability", splits[1], *SIZES, *ASKED, "--pairs", "--policy", "calibudget", "--json")
+    told = json.loads(outcome.out)
+    assert told["policies"] == {}
+    (pairs,) = told["pairs"]["calibudget"]
+    assert {frozenset((pair["greater"], pair["lesser"])) for pair in pairs} == {
+        frozenset("ab"), frozenset("ac"), frozenset("bc"),
+    }  # fmt: skip
+    assert all(0.5 <= pair["probability"] <= 1 for pair in pairs)
+    assert "how surely" in calibudget("stability", splits[1], *SIZES, *ASKED, "--pairs").out
+
+
+@pytest.mark.parametrize(
+    ("count", "arguments", "message"),
+    [
+        (1, [*SIZES, *ASKED], "at least two calibration splits"),
+        (2, [*ASKED], "give --pool-sizes"),
+        (2, [*SIZES, *ASKED, "--policy", "best"], "no policy 'best'"),
+        (2, [*SIZES, "--budget", "9000"], "above all pools"),
+        (2, [*SIZES, *ASKED[:2], "--floor", "500"], "above the budget"),
+    ],
+)
+def test_what_can_t_be_compared_is_refused(calibudget, splits, count, arguments, message) -> None:
+    outcome = calibudget("stability", *splits[:count], *arguments)
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
+def test_splits_of_other_sources_are_refused(calibudget, splits, tmp_path) -> None:
+    text = splits[1].read_text()
+    (tmp_path / "other.jsonl").write_text(text.replace('"c"', '"d"'))
+    calibudget("statistics", splits[0], *SIZES, "--output", tmp_path / "one.json")
+    sizes = [part.replace("c=", "d=") for part in SIZES]
+    calibudget("statistics", tmp_path / "other.jsonl", *sizes, "--output", tmp_path / "two.json")
+    outcome = calibudget("stability", tmp_path / "one.json", tmp_path / "two.json", *ASKED)
+    assert outcome.code == 2
+    assert "'d'" in outcome.err
