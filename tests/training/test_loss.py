@@ -7,14 +7,14 @@ from calibudget.training import loss as module
 from calibudget.training.loss import Head, find_head, response_loss
 
 
-def case(seed=0, rows=300, hidden=16, vocabulary=50):
+def case(seed=0, rows=300, states=400, hidden=16, vocabulary=50):
     generator = torch.Generator().manual_seed(seed)
-    states = torch.randn(rows, hidden, generator=generator)
+    hidden_states = torch.randn(states, hidden, generator=generator)
     weight = torch.randn(vocabulary, hidden, generator=generator)
     bias = torch.randn(vocabulary, generator=generator)
     labels = torch.randint(0, vocabulary, (rows,), generator=generator)
     labels[::7] = -100
-    return states, weight, bias, labels
+    return hidden_states, weight, bias, labels
 
 
 @pytest.mark.parametrize("chunk", [1, 50 * 130, 1 << 26])
@@ -24,8 +24,9 @@ def test_loss_and_gradient_are_torchs_own(monkeypatch, chunk, factor, softcap):
     states, weight, bias, labels = case()
     one, other = states.clone().requires_grad_(), states.clone().requires_grad_()
     head = Head(weight=weight, bias=bias, factor=factor, softcap=softcap)
-    found = response_loss(one, head, labels, torch.tensor(1 / 17))
-    logits = F.linear(other, weight, bias) * factor
+    rows = torch.randperm(400, generator=torch.Generator().manual_seed(1))[:300]
+    found = response_loss(one, rows, head, labels, torch.tensor(1 / 17))
+    logits = F.linear(other[rows], weight, bias) * factor
     logits = logits if softcap is None else torch.tanh(logits / softcap) * softcap
     expected = F.cross_entropy(logits, labels, ignore_index=-100, reduction="sum") / 17
     (3 * found).backward()
@@ -34,11 +35,24 @@ def test_loss_and_gradient_are_torchs_own(monkeypatch, chunk, factor, softcap):
     torch.testing.assert_close(one.grad, other.grad)
 
 
+def test_rows_without_a_label_may_stand_twice():
+    states, weight, bias, labels = case()
+    head = Head(weight=weight, bias=bias, factor=1.0, softcap=None)
+    rows = torch.cat([torch.arange(300), torch.full((20,), 399)])
+    padded = torch.cat([labels, torch.full((20,), -100)])
+    gradients = []
+    for chosen, wanted in ((rows, padded), (rows[:300], labels)):
+        hidden = states.clone().requires_grad_()
+        response_loss(hidden, chosen, head, wanted, torch.tensor(1.0)).backward()
+        gradients.append(hidden.grad)
+    torch.testing.assert_close(*gradients)
+
+
 def test_extreme_logits_stay_finite():
     states, weight, bias, labels = case()
     hidden = (states * 1e4).requires_grad_()
     head = Head(weight=weight, bias=bias, factor=1.0, softcap=None)
-    found = response_loss(hidden, head, labels, torch.tensor(1.0))
+    found = response_loss(hidden, torch.arange(300), head, labels, torch.tensor(1.0))
     found.backward()
     assert torch.isfinite(found)
     assert torch.isfinite(hidden.grad).all()

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
 from calibudget.errors import TrainingError
 
 Schedule = Literal["cosine", "linear", "constant"]
@@ -153,6 +151,8 @@ def parse_options(kind: type[_Options], fields: Mapping[str, object]) -> _Option
     Raises:
         TrainingError: an unknown field, or a value of the wrong type or out of range; the field is named.
     """
+    from pydantic import TypeAdapter, ValidationError
+
     try:
         return TypeAdapter(kind).validate_json(json.dumps(dict(fields)), strict=True)
     except ValidationError as error:

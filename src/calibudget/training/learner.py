@@ -158,8 +158,8 @@ class Learner:
         return self._resident_pass(batch.to(self._device), scale.to(self._device, non_blocking=True))
 
     def _resident_pass(self, batch: Batch, scale: Tensor) -> Tensor:
-        hidden = self._hidden(batch).flatten(0, 1).index_select(0, batch.label_rows)
-        loss = response_loss(hidden, self._head, batch.labels, scale, self._softmax)
+        hidden = self._hidden(batch).flatten(0, 1)
+        loss = response_loss(hidden, batch.label_rows, self._head, batch.labels, scale, self._softmax)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Final
 
@@ -348,8 +348,14 @@ class _Run:
             config=self._job.config,
             evidence=self._job.evidence,
             final_loss=self._last_loss,
-            versions={name: version(name) for name in _LIBRARIES},
+            versions=_versions(),
         )
+
+
+def _versions() -> dict[str, str]:
+    """Versions of the libraries that are installed as such; a source tree on the path isn't."""
+    found = {name: next(iter(distributions(name=name)), None) for name in _LIBRARIES}
+    return {name: distribution.version for name, distribution in found.items() if distribution is not None}
 
 
 @contextmanager

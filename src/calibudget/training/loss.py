@@ -80,13 +80,16 @@ def _check_head(model: Any, head: Head) -> None:
         )
 
 
-def response_loss(hidden: Tensor, head: Head, labels: Tensor, scale: Tensor, softmax: Softmax | None = None) -> Tensor:
+def response_loss(
+    hidden: Tensor, rows: Tensor, head: Head, labels: Tensor, scale: Tensor, softmax: Softmax | None = None
+) -> Tensor:
     """Sum of the labels' cross-entropies times `scale`, differentiable in `hidden`.
 
     Args:
-        hidden: last hidden states at the labelled positions, shape (L, H).
+        hidden: last hidden states, shape (n, H).
+        rows: which of them predict the labels, shape (L,), int64; each once, but for those without a label.
         head: the output head; it gets no gradient.
-        labels: ids, or `NO_LABEL` for a position that doesn't count, shape (L,), int64.
+        labels: ids, or `NO_LABEL` for one that doesn't count, shape (L,), int64.
         scale: one over the labels of the whole effective batch, a scalar: then the sum over all batches of a step
             is the mean over its tokens, however they are parted (paper 2.4).
         softmax: a compiled form of `softmax_gradient`.
@@ -95,7 +98,7 @@ def response_loss(hidden: Tensor, head: Head, labels: Tensor, scale: Tensor, sof
         A scalar, float32.
     """
     loss: Tensor = _ResponseLoss.apply(  # type: ignore[no-untyped-call]
-        hidden, head, labels, scale, softmax or softmax_gradient
+        hidden, rows, head, labels, scale, softmax or softmax_gradient
     )
     return loss
 
@@ -139,23 +142,34 @@ class _ResponseLoss(torch.autograd.Function):
     """Loss forward; the hidden states' gradient is ready when backward asks for it."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, head: Head, labels: Tensor, scale: Tensor, softmax: Softmax) -> Tensor:
-        size = max(128, _CHUNK_ELEMENTS // head.weight.shape[0])
-        gradient = torch.empty_like(hidden)
+    def forward(
+        ctx: Any, hidden: Tensor, rows: Tensor, head: Head, labels: Tensor, scale: Tensor, softmax: Softmax
+    ) -> Tensor:
+        size = _chunk(head.weight.shape[0])
+        gradient = torch.empty((len(rows), hidden.shape[1]), dtype=hidden.dtype, device=hidden.device)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
-        for start in range(0, len(labels), size):
+        for start in range(0, len(rows), size):
             part = slice(start, start + size)
-            logits = F.linear(hidden[part], head.weight, head.bias)
+            logits = F.linear(hidden[rows[part]], head.weight, head.bias)
             if head.is_plain:
                 loss, raw_gradient = softmax(logits, labels[part], scale)
             else:
                 loss, raw_gradient = _shaped_gradient(logits, labels[part], scale, head)
             total += loss
             torch.mm(raw_gradient, head.weight, out=gradient[part])
-        ctx.save_for_backward(gradient)
+        ctx.save_for_backward(gradient, rows)
+        ctx.shape = hidden.shape
         return total
 
     @staticmethod
-    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return gradient * outer[0].to(gradient.dtype), None, None, None, None
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        gradient, rows = ctx.saved_tensors
+        everywhere = torch.zeros(ctx.shape, dtype=gradient.dtype, device=gradient.device)
+        # rows given twice have no label and a gradient of zero, so it doesn't matter which one is written last
+        everywhere.index_copy_(0, rows, gradient * outer[0].to(gradient.dtype))
+        return everywhere, None, None, None, None, None
+
+
+def _chunk(vocabulary: int) -> int:
+    """Rows of logits that are made at once, a multiple of 128."""
+    return max(128, _CHUNK_ELEMENTS // vocabulary // 128 * 128)
