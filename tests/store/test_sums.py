@@ -3,7 +3,7 @@ import hashlib
 import pytest
 
 from calibudget.errors import ArtefactError, InputError
-from calibudget.store import SUMS_NAME, check_sums, file_digest, read_sums, write_sums
+from calibudget.store import SUMS_NAME, check_sums, extend_sums, file_digest, read_sums, write_sums
 from calibudget.store.sums import Difference
 
 
@@ -123,3 +123,13 @@ def test_what_cant_be_bound_is_refused(directory):
 def test_a_difference_reads_as_a_line():
     whole = Difference(file="a", field="", expected="x", found="y")
     assert str(whole) == "a: expected x, found y"
+
+
+def test_further_files_are_bound_and_others_stay_as_they_were_bound(directory):
+    (directory / "b.json").write_bytes(b"[]")
+    (directory / "new.json").write_bytes(b"1")
+    extend_sums(directory, ["new.json"])
+    assert said(directory) == [one for one in said(directory) if one.startswith("b.json")]
+    extend_sums(directory, ["b.json"])
+    assert check_sums(directory) == []
+    assert list(read_sums(directory)) == ["Z", "adapter/weights", "b.json", "new.json"]

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from calibudget.errors import ArtefactError
-from calibudget.evaluation.aggregates import PANELS, Panels, PanelScore, TaskScore, aggregate
-from calibudget.evaluation.benchmarks import Benchmark
+from calibudget.errors import ArtefactError, InputError
+from calibudget.evaluation.aggregates import PANELS, Panels, PanelScore, TaskScore, aggregate, task_weights
+from calibudget.evaluation.benchmarks import TASKS, Benchmark
+from calibudget.evaluation.likelihood import SUFFIX
 from calibudget.evaluation.predictions import Prediction
 from calibudget.store import read_object
 from calibudget.store.artefacts.fields import Fields, open_artefact
@@ -135,8 +136,17 @@ def task_result(
 
 
 def declared_panels(own: Mapping[str, Sequence[str]] | None) -> dict[str, tuple[str, ...]]:
-    """The paper's panels and the user's own, which may replace one of them."""
-    return {**PANELS, **{name: tuple(parts) for name, parts in (own or {}).items()}}
+    """The paper's panels and the user's own, which may replace one of them.
+
+    Raises:
+        InputError: a part that is neither task nor panel, a panel without parts, or one that is a part of itself.
+    """
+    panels = {**PANELS, **{name: tuple(parts) for name, parts in (own or {}).items()}}
+    for name in panels:
+        unknown = sorted(task for task in task_weights(name, panels) if task.removesuffix(SUFFIX) not in TASKS)
+        if unknown:
+            raise InputError(f"the panel {name!r} names {unknown[0]!r}, which is neither a task nor a panel")
+    return panels
 
 
 def read_evaluation(path: Path) -> Evaluation:

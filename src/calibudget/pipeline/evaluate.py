@@ -89,12 +89,13 @@ def evaluate(
         The evaluations by adapter name; the only name is "" unless several adapters were given.
 
     Raises:
-        InputError: an unknown task, no output directory for a model.
+        InputError: an unknown task or panel, no output directory for a model.
         DataError: data can't be read, or `strict` and a training set that holds prompts of a task.
         DependencyError: a package or bubblewrap is missing; nothing has been generated then.
         ArtefactError: the output holds an evaluation, or an unfinished one of other work.
         ScoringError: the model or an adapter can't be used.
     """
+    panels = declared_panels(asking.panels)
     subject = find_subject(target, adapters, output_dir)
     for name in subject.adapters:
         _check_output(subject.output / name, resume=resume)
@@ -105,7 +106,7 @@ def evaluate(
     frame = Evaluation(
         model={},
         tasks={},
-        panels=declared_panels(asking.panels),
+        panels=panels,
         training_set=None if train is None else {"file": train.name, "sha256": file_digest(train.resolve()).sha256},
         versions={} if subject.is_fake else _versions(),
     )

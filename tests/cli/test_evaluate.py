@@ -1,0 +1,62 @@
+"""`calibudget evaluate` on a run with the fake scorer: what it prints and refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from calibudget.cli.evaluate import command
+from calibudget.errors import CalibudgetError, InputError
+
+RECIPE = "engine: fake\nbudget: 4\npolicy: equal\nsources:\n  piqa: {path: piqa.jsonl, preset: piqa}\n"
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    directory = tmp_path / "run"
+    directory.mkdir()
+    (directory / "recipe.resolved.yaml").write_text(RECIPE)
+    rows = [{"goal": f"Goal {n}.", "sol1": "Twist.", "sol2": "Sing.", "label": n % 2} for n in range(5)]
+    (tmp_path / "piqa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return directory
+
+
+def call(run_dir: Path, *arguments: str) -> str:
+    app = typer.Typer()
+    app.command()(command)
+    always = [str(run_dir), "--tasks", "piqa=piqa.jsonl", "--data-dir", str(run_dir.parent)]
+    result = CliRunner().invoke(app, [*always, *arguments], env={"COLUMNS": "120"})
+    if isinstance(result.exception, CalibudgetError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_a_table_with_tasks_and_whole_panels(run_dir: Path) -> None:
+    shown = call(run_dir, "--panel", "Mine=piqa", "--likelihood")
+    assert "piqa_likelihood" in shown
+    assert "Mine" in shown
+    assert "Overall" not in shown
+    assert (run_dir / "evaluation.json").exists()
+
+
+def test_json_is_the_files_object(run_dir: Path) -> None:
+    shown = call(run_dir, "--json", "--limit", "3")
+    assert shown.encode() == (run_dir / "evaluation.json").read_bytes() + b"\n"
+    assert json.loads(shown)["tasks"]["piqa"]["items"] == 3
+
+
+def test_texts_can_be_judged_again(run_dir: Path) -> None:
+    first = call(run_dir, "--json")
+    assert call(run_dir, "--json", "--rejudge") == first
+
+
+@pytest.mark.parametrize("panel", ["Mine", "=piqa", "Mine=piqa,piqa", "Mine=piqaa", "Mine="])
+def test_a_panel_that_means_nothing_is_refused(run_dir: Path, panel: str) -> None:
+    with pytest.raises(InputError, match="panel"):
+        call(run_dir, "--panel", panel)
+    assert {path.name for path in run_dir.iterdir()} == {"recipe.resolved.yaml"}
