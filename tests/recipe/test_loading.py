@@ -54,6 +54,17 @@ def test_every_default_is_written_out_and_reads_back_equal(tmp_path: Path) -> No
     assert resolved_yaml(again) == resolved_yaml(recipe)
 
 
+def test_groups_nest_and_amounts_may_be_shares(tmp_path: Path) -> None:
+    text = PLAIN.replace("default: 10", "default: 10% of budget") + "caps: {b: 50% of pool}\n"
+    text += "groups:\n  all:\n    floor: 20% of budget\n    sources: [a]\n    groups: {inner: {sources: [b], cap: 7}}\n"
+    recipe = load_recipe(write(tmp_path, text))
+    assert recipe.default_floor == "10% of budget"
+    assert recipe.plain_groups is not None
+    assert recipe.plain_groups["all"]["groups"]["inner"]["cap"] == 7
+    again = load_recipe(write(tmp_path, resolved_yaml(recipe).decode()))
+    assert resolved_yaml(again) == resolved_yaml(recipe)
+
+
 def test_overrides_replace_and_add_fields(tmp_path: Path) -> None:
     recipe = load_recipe(write(tmp_path, PLAIN), ["budget=50", "calibration.per_source=12", "sources.a.on_error=skip"])
     assert recipe.budget_total == 50
@@ -87,6 +98,21 @@ def test_data_dir_starts_at_the_recipe_but_an_override_at_the_working_directory(
         (PLAIN.replace("{a: 5", "{c: 5"), "`floor` names 'c', which is not a source"),
         (PLAIN + "caps: 9000,1000\n", "recipe.yaml:8: caps"),
         (PLAIN + "caps: [9000, 1000]\n", "recipe.yaml:8: caps"),
+        (PLAIN + "max_repeats: 0\n", "recipe.yaml:8: max_repeats"),
+        (PLAIN + "rounds: {}\n", "recipe.yaml:8: rounds.previous: missing"),
+        (PLAIN + "rounds: {previous: x, calibration: old}\n", "recipe.yaml:8: rounds.calibration"),
+        (PLAIN.replace("budget: 100", "budget: {tokens: 0}"), "recipe.yaml:2: budget"),
+        (
+            PLAIN.replace("default: 10}", "default: 0.1}"),
+            "recipe.yaml:3: floor.default: the amount is 0.1, but of what?",
+        ),
+        (PLAIN.replace("default: 10}", "default: 10%}"), "the amount is '10%', which can't be read"),
+        (PLAIN + "caps: {a: 120% of pool}\n", "recipe.yaml:8: caps.a: the amount is 1.2 of the pool"),
+        (PLAIN + "groups: {g: {sources: [a]}}\n", "the groups miss 'b'"),
+        (PLAIN + "groups: {g: {sources: [a, b]}, h: {sources: [b]}}\n", "the groups overlap in 'b'"),
+        (PLAIN + "groups: {g: {sources: [a, b, c]}}\n", "the groups name unknown sources: 'c'"),
+        (PLAIN + "groups: {g: {sources: [a, b], ceiling: 3}}\n", "recipe.yaml:8: groups.g.ceiling: unknown field"),
+        (PLAIN + "groups: {g: {sources: [a, b]}, h: {}}\n", "group 'h' is empty"),
         (PLAIN + "policy: best\n", "unknown policy 'best'"),
         (PLAIN + "policy: weights\n", "`weights` and `policy: weights` go together"),
         (PLAIN + "policy: weights\nweights: {a: 1O, b: 1}\n", "recipe.yaml:9: weights.a"),

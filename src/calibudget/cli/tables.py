@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -60,6 +60,8 @@ def print_plan(plan: AllocationPlan, *, as_json: bool) -> None:
     table.add_section()
     table.add_row("total", *totals, *blanks, f"{plan.residual_budget:,}", f"[bold]{plan.budget:,}[/bold]")
     console().print(table)
+    for line in _group_lines(plan.groups or {}, plan.quotas):
+        console().print(line, soft_wrap=True)
 
 
 def print_comparison(plans: Mapping[str, AllocationPlan], *, as_json: bool) -> None:
@@ -157,6 +159,19 @@ def print_dry_run(dry: DryRun, *, as_json: bool) -> None:
         console().print(f"scoring is expected to take {dry.seconds_expected:,.0f} s, by one batch of it")
     if dry.companion_count:
         console().print(f"{dry.companion_count:,} companion records are joined unchanged")
+
+
+def _group_lines(groups: Mapping[str, Any], quotas: Mapping[str, int], depth: int = 0) -> Iterator[str]:
+    """What each group got, and its bounds; groups within it follow, indented."""
+    for name, group in groups.items():
+        cap = "" if group["cap"] is None else f", cap {group['cap']:,}"
+        yield f"{'  ' * depth}group {name}: {_group_quota(group, quotas):,} (floor {group['floor']:,}{cap})"
+        yield from _group_lines(group["groups"], quotas, depth + 1)
+
+
+def _group_quota(group: Mapping[str, Any], quotas: Mapping[str, int]) -> int:
+    own = sum(quotas[label] for label in group["sources"])
+    return own + sum(_group_quota(inner, quotas) for inner in group["groups"].values())
 
 
 def _comparison_json(plans: Mapping[str, AllocationPlan]) -> dict[str, object]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from calibudget.allocation import POLICIES, Amount, Signal, plan, pooled_quotas
 from calibudget.errors import AllocationError
+from calibudget.pipeline.bounds import bounds_of
 from calibudget.pipeline.pools import Pools
 from calibudget.recipe import FLOOR_POLICY, UNSCORED_POLICIES, Recipe
 from calibudget.records import AllocationPlan, Exponents, Statistics, Unit
@@ -26,6 +27,7 @@ class AllocationInputs:
     floor: Amount | str = 0
     floors: Mapping[str, Amount | str] | None = None
     caps: Mapping[str, Amount | str] | None = None
+    groups: Mapping[str, Any] | None = None
     statistics: Statistics | None = None
     statistics_sha256: str | None = None
     weights: Mapping[str, float] | None = None
@@ -57,21 +59,8 @@ def inputs_of_recipe(recipe: Recipe, pools: Pools, statistics: Statistics | None
         exponents=recipe.utility_exponents,
         need_transform=recipe.need_transform,
         unit=recipe.unit,
-        **_bounds(recipe, pools),
+        **bounds_of(recipe, pools),
     )
-
-
-def _bounds(recipe: Recipe, pools: Pools) -> dict[str, Any]:
-    """Floor, own floors and caps: of a first round as the recipe has them, later what is left of them."""
-    if not pools.spent:
-        return {"floor": recipe.default_floor, "floors": recipe.own_floors, "caps": recipe.caps}
-    floors = {label: (recipe.own_floors or {}).get(label, recipe.default_floor) for label in pools.queues}
-    caps = None if recipe.caps is None else {label: _left(cap, pools, label) for label, cap in recipe.caps.items()}
-    return {"floors": {label: _left(floor, pools, label) for label, floor in floors.items()}, "caps": caps}
-
-
-def _left(bound: int, pools: Pools, label: str) -> int:
-    return max(0, bound - pools.spent[label])
 
 
 def plan_recipe(recipe: Recipe, pools: Pools, statistics: Statistics | None) -> AllocationPlan:
@@ -118,10 +107,10 @@ def feasible_floors(recipe: Recipe, pools: Pools) -> dict[str, int]:
 
 
 def plan_allocation(policy: str, inputs: AllocationInputs, *, intervals: bool = True) -> AllocationPlan:
-    """The plan of one policy; `floor` spends the floors alone, and its budget is what they come to."""
+    """The plan of one policy; `floor` spends the sources' own floors alone, and its budget is what they come to."""
     if policy == FLOOR_POLICY:
         whole = plan_allocation("floor-sqrt", inputs, intervals=False)
-        floors = replace(inputs, budget=whole.budget - whole.residual_budget)
+        floors = replace(inputs, budget=whole.budget - whole.residual_budget, groups=None)
         return replace(plan_allocation("floor-sqrt", floors, intervals=False), policy=FLOOR_POLICY)
     return plan(policy, **fields_of(inputs), intervals=intervals)
 
@@ -147,7 +136,7 @@ def can_feed(inputs: AllocationInputs, policy: str) -> bool:
         return inputs.statistics is not None and all(
             row.error_rate is not None for row in inputs.statistics.sources.values()
         )
-    if policy == "pooled" and inputs.caps:
+    if policy == "pooled" and (inputs.caps or inputs.groups):
         return False
     return wants is None or getattr(inputs, wants) is not None
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
-from calibudget.allocation import POLICIES
-from calibudget.errors import InputError
+from calibudget.allocation import POLICIES, parse_amount, parse_groups
+from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.records import ErrorRule, Exponents, Unit
 from calibudget.sources import SourceSpec
@@ -35,7 +35,17 @@ def _answer_shorthand(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
+def _readable_amount(value: object) -> object:
+    try:
+        parse_amount(value, "the amount")
+    except (InputError, InputTypeError) as error:
+        raise ValueError(str(error)) from error
+    return value
+
+
 Count = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
+#: A floor or a cap: a count, or a text such as "10% of budget" or "50% of pool".
+AmountText = Annotated[Count | str, BeforeValidator(_readable_amount)]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_to_tuple)]
 Paths = Annotated[tuple[str, ...], BeforeValidator(_one_or_more), Field(min_length=1)]
 Scalar = str | int | float | bool
@@ -66,6 +76,15 @@ class Calibration(_Part):
     batch_tokens: Annotated[int, Field(ge=1)] | None = None
     max_length: Annotated[int, Field(ge=1)] | None = None
     max_new_tokens: Annotated[int, Field(ge=1)] | None = None
+
+
+class GroupPart(_Part):
+    """Sources and groups with a floor and a cap of their own; budgets go to groups first."""
+
+    sources: Strings = ()
+    groups: dict[str, GroupPart] = {}
+    floor: AmountText = 0
+    cap: AmountText | None = None
 
 
 class Rounds(_Part):
@@ -151,8 +170,9 @@ class Recipe(_Part):
     template: Literal["alpaca", "chat"] = "alpaca"
     engine: Literal["local", "fake"] = "local"
     budget: Count | TokenBudget
-    floor: Count | dict[str, Count] = 0
-    caps: dict[str, Count] | None = None
+    floor: AmountText | dict[str, AmountText] = 0
+    caps: dict[str, AmountText] | None = None
+    groups: dict[str, GroupPart] | None = None
     max_repeats: Annotated[int, Field(ge=1, le=1000)] = 1
     rounds: Rounds | None = None
     policy: str = "calibudget"
@@ -204,6 +224,11 @@ class Recipe(_Part):
                 unknown = sorted(set(mapping) - allowed)
                 if unknown:
                     raise ValueError(f"`{field}` names {unknown[0]!r}, which is not a source")
+        if self.plain_groups is not None:
+            try:
+                parse_groups(self.plain_groups, sorted(self.sources))
+            except (InputError, InputTypeError) as error:
+                raise ValueError(str(error)) from error
 
     def _check_policy(self) -> None:
         if self.policy not in {*POLICIES, FLOOR_POLICY}:
@@ -265,16 +290,21 @@ class Recipe(_Part):
         return None if self.calibration == "none" else self.calibration.max_length
 
     @property
-    def default_floor(self) -> int:
+    def default_floor(self) -> int | str:
         """The floor of sources that name none of their own."""
         return self.floor.get("default", 0) if isinstance(self.floor, dict) else self.floor
 
     @property
-    def own_floors(self) -> dict[str, int] | None:
+    def own_floors(self) -> dict[str, int | str] | None:
         """Floors that sources name for themselves, or None."""
         if not isinstance(self.floor, dict):
             return None
         return {label: floor for label, floor in sorted(self.floor.items()) if label != "default"} or None
+
+    @property
+    def plain_groups(self) -> dict[str, Any] | None:
+        """The groups in the plain form that the allocator reads, or None."""
+        return None if self.groups is None else {name: group.model_dump() for name, group in self.groups.items()}
 
     @property
     def utility_exponents(self) -> Exponents:

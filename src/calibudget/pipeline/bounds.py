@@ -1,0 +1,66 @@
+"""Floors, caps and groups as a round of its own has them: what is left of them after the rounds before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from calibudget.allocation import Amount, Group, parse_amount, parse_groups
+from calibudget.allocation.amounts import least_units, most_units
+from calibudget.allocation.groups import resolve_groups
+from calibudget.pipeline.pools import Pools
+from calibudget.recipe import Recipe
+
+
+def bounds_of(recipe: Recipe, pools: Pools) -> dict[str, Any]:
+    """`floor`, `floors`, `caps` and `groups` for the allocator.
+
+    In a first round they are the recipe's. Later they are what is left of the recipe's once the units spent are
+    taken off; a percentage is then one of all rounds' budgets together, or of the whole pool.
+    """
+    groups = recipe.plain_groups
+    if not pools.spent:
+        return {
+            "floor": recipe.default_floor,
+            "floors": recipe.own_floors,
+            "caps": recipe.caps,
+            "groups": groups,
+        }
+    spent = pools.spent
+    budget = recipe.budget_total + sum(spent.values())
+    whole = {label: size + spent[label] for label, size in pools.sizes.items()}
+    floors = {label: (recipe.own_floors or {}).get(label, recipe.default_floor) for label in whole}
+    return {
+        "floors": {
+            label: max(0, least_units(_read(floor), budget=budget, pool=whole[label]) - spent[label])
+            for label, floor in floors.items()
+        },
+        "caps": {
+            label: max(0, most_units(_read(cap), budget=budget, pool=whole[label]) - spent[label])
+            for label, cap in (recipe.caps or {}).items()
+        }
+        or None,
+        "groups": None
+        if groups is None
+        else {
+            name: _less_spent(group, spent)
+            for name, group in resolve_groups(parse_groups(groups, sorted(whole)), budget=budget, pools=whole).items()
+        },
+    }
+
+
+def _read(value: int | str) -> Amount:
+    return parse_amount(value, "the bound")
+
+
+def _less_spent(group: Group, spent: Mapping[str, int]) -> Group:
+    """A group in whole units, without what its members have spent."""
+    used = sum(spent[label] for label in group.labels())
+    floor, cap = group.floor, group.cap
+    return replace(
+        group,
+        groups={name: _less_spent(inner, spent) for name, inner in group.groups.items()},
+        floor=max(0, floor - used) if isinstance(floor, int) else floor,
+        cap=max(0, cap - used) if isinstance(cap, int) else cap,
+    )

@@ -1,0 +1,96 @@
+"""Groups, and floors and caps as shares, from the recipe to the evidence, over several rounds too."""
+
+import json
+
+import pytest
+
+from calibudget.errors import AllocationError
+from calibudget.pipeline import dry_run, run, verify
+from calibudget.recipe import load_recipe
+from calibudget.store import read_allocation
+
+# 40 examples a source, no calibration: boolq and piqa are sets of questions, gsm8k is what would be the companion set.
+RECIPE = """
+engine: fake
+calibration: none
+policy: equal
+budget: 60
+sources:
+  boolq: {path: boolq.jsonl, answer: none}
+  gsm8k: {path: gsm8k.jsonl, answer: none}
+  piqa: {path: piqa.jsonl, answer: none}
+"""
+GROUPS = """
+groups:
+  mathematics: {sources: [gsm8k], cap: 25% of budget}
+  questions: {sources: [boolq, piqa]}
+"""
+
+
+@pytest.fixture
+def make(tmp_path):
+    def write(more=""):
+        for label in ("boolq", "gsm8k", "piqa"):
+            rows = ({"prompt": f"{label} {n}?", "completion": str(n)} for n in range(40))
+            (tmp_path / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (tmp_path / "recipe.yaml").write_text(RECIPE + more)
+        return tmp_path / "recipe.yaml"
+
+    return write
+
+
+def test_the_companion_s_data_and_the_sources_are_budgeted_jointly(make, tmp_path):
+    result = run(load_recipe(make(GROUPS)), tmp_path / "run")
+    assert result.plan.quotas == {"boolq": 23, "gsm8k": 15, "piqa": 22}
+    assert result.plan.groups == {
+        "mathematics": {"cap": 15, "floor": 0, "groups": {}, "sources": ["gsm8k"]},
+        "questions": {"cap": None, "floor": 0, "groups": {}, "sources": ["boolq", "piqa"]},
+    }
+    assert verify(tmp_path / "run", data_dir=tmp_path).differences == ()
+    without = run(load_recipe(make()), tmp_path / "without")
+    assert without.plan.quotas == {"boolq": 20, "gsm8k": 20, "piqa": 20}
+
+
+def test_shares_say_of_what_and_become_whole_units(make, tmp_path):
+    more = "floor: {gsm8k: 55% of pool, default: 10% of budget}\ncaps: {piqa: 20% of budget, boolq: 17}\n"
+    run(load_recipe(make(more), ["policy=floor-sqrt"]), tmp_path / "run")
+    plan = read_allocation(tmp_path / "run" / "allocation.json")
+    assert (plan.floor, plan.floors, plan.caps) == (6, {"gsm8k": 22}, {"boolq": 17, "piqa": 12})
+    assert {label: row.floor_quota for label, row in plan.sources.items()} == {"boolq": 6, "gsm8k": 22, "piqa": 6}
+    assert verify(tmp_path / "run").differences == ()
+
+
+def test_groups_that_can_t_be_met_are_refused_before_anything_is_written(make, tmp_path):
+    recipe = load_recipe(make(GROUPS.replace("cap: 25% of budget", "floor: 50")))
+    with pytest.raises(AllocationError, match="the floor of group 'mathematics' is 50, but its members hold only 40"):
+        run(recipe, tmp_path / "run")
+    with pytest.raises(AllocationError, match="the groups can take 40"):
+        dry_run(load_recipe(make(GROUPS.replace("[boolq, piqa]", "[boolq, piqa], cap: 25"))))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("unit", ["budget=30", "budget={tokens: 120}"])
+def test_bounds_of_groups_and_shares_count_all_rounds(make, tmp_path, unit):
+    path = make(GROUPS + "floor: 5% of budget\n")
+    run(load_recipe(path, [unit, "policy=floor-sqrt"]), tmp_path / "first")
+    first = read_allocation(tmp_path / "first" / "allocation.json")
+    run(load_recipe(path, [unit, "policy=floor-sqrt", f"rounds.previous={tmp_path / 'first'}"]), tmp_path / "second")
+    second = read_allocation(tmp_path / "second" / "allocation.json")
+    assert verify(tmp_path / "second", data_dir=tmp_path).differences == ()
+    scale = first.budget // 30
+    # A quarter of both budgets is the group's cap, and the first round has spent its quarter.
+    assert first.quotas["gsm8k"] <= first.groups["mathematics"]["cap"] == 30 * scale // 4
+    spent = json.loads((tmp_path / "second" / "rounds.json").read_text())["rounds"][0]["sources"]["gsm8k"]["units"]
+    assert second.groups["mathematics"]["cap"] == 60 * scale // 4 - spent
+    assert second.quotas["gsm8k"] <= second.groups["mathematics"]["cap"]
+    assert set(second.floors.values()) == {0}
+
+
+def test_a_warm_up_spends_the_sources_own_floors(make, tmp_path):
+    path = make(GROUPS.replace("cap: 25% of budget", "floor: 30") + "floor: 8\n")
+    warm_up = run(load_recipe(path, ["policy=floor"]), tmp_path / "warm-up")
+    assert set(warm_up.plan.quotas.values()) == {8}
+    options = ["policy=floor-sqrt", "budget=36", f"rounds.previous={tmp_path / 'warm-up'}"]
+    rest = run(load_recipe(path, options), tmp_path / "rest")
+    assert 8 + rest.plan.quotas["gsm8k"] >= 30
+    assert verify(tmp_path / "rest").differences == ()
