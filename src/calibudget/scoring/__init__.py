@@ -10,16 +10,22 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from calibudget.scoring.fake import FakeScorer
-    from calibudget.scoring.items import CalibrationItem, Measurement, Scorer
+    from calibudget.scoring.items import CalibrationItem, Measurement, ParallelScorer, Scorer
     from calibudget.scoring.local import LocalScorer
     from calibudget.scoring.measuring import Progress, measure_all
+    from calibudget.scoring.pool import LocalPool
     from calibudget.scoring.scores import to_scores
+    from calibudget.scoring.settings import ScorerSettings, make_scorer
 
 _HOMES = {
     "CalibrationItem": "items",
     "Measurement": "items",
+    "ParallelScorer": "items",
     "Scorer": "items",
+    "ScorerSettings": "settings",
+    "make_scorer": "settings",
     "FakeScorer": "fake",
+    "LocalPool": "pool",
     "LocalScorer": "local",
     "Progress": "measuring",
     "measure_all": "measuring",
@@ -29,10 +35,14 @@ _HOMES = {
 __all__ = [
     "CalibrationItem",
     "FakeScorer",
+    "LocalPool",
     "LocalScorer",
     "Measurement",
+    "ParallelScorer",
     "Progress",
     "Scorer",
+    "ScorerSettings",
+    "make_scorer",
     "measure_all",
     "to_scores",
 ]

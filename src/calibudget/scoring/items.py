@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from calibudget.records import Record
 from calibudget.tasks import AnswerSpec
@@ -73,4 +73,15 @@ class Scorer(Protocol):
         Raises:
             ScoringError: an item whose score can't be used; it is named.
         """
+        ...
+
+
+@runtime_checkable
+class ParallelScorer(Scorer, Protocol):
+    """A scorer that can work on several batches at once, such as `LocalPool`."""
+
+    def measure_batches(
+        self, batches: Mapping[int, Sequence[CalibrationItem]]
+    ) -> Iterator[tuple[int, list[Measurement]]]:
+        """Score numbered batches and give each back with its number, in whatever order they are done."""
         ...

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final, Protocol
 
 from calibudget.errors import ArtefactError, ScoringError
-from calibudget.scoring.items import CalibrationItem, Measurement, Scorer
+from calibudget.scoring.items import CalibrationItem, Measurement, ParallelScorer, Scorer
+from calibudget.scoring.wire import item_to_json, measurement_from_json, measurement_to_json
 from calibudget.store import Journal, canonical_json, sha256_hex
 
 _SCHEMA: Final = "calibudget.scoring-journal/1"
@@ -34,7 +34,7 @@ def measure_all(
     """Measure all items; whole batches already in the journal are taken from it, never scored again.
 
     Args:
-        scorer: what scores a batch.
+        scorer: what scores a batch, or several at once.
         items: any order; each record once.
         journal_path: where finished batches are kept; None keeps them in memory only. The file belongs to one
             scorer, as it describes itself, and to these items.
@@ -55,15 +55,22 @@ def measure_all(
         for number in finished:
             found |= zip(batches[number], finished[number], strict=True)
         _tell(progress, found, items)
-        for number, batch in enumerate(batches):
-            if number in finished:
-                continue
-            measurements = _checked(scorer.measure([items[i] for i in batch]), [items[i] for i in batch])
+        waiting = {n: [items[i] for i in batch] for n, batch in enumerate(batches) if n not in finished}
+        for number, measurements in _measured(scorer, waiting):
+            found |= zip(batches[number], _checked(measurements, waiting[number]), strict=True)
             if journal is not None:
-                journal.append({"batch": number, "measurements": [asdict(one) for one in measurements]})
-            found |= zip(batch, measurements, strict=True)
+                journal.append({"batch": number, "measurements": [measurement_to_json(one) for one in measurements]})
             _tell(progress, found, items)
     return [found[i] for i in range(len(items))]
+
+
+def _measured(scorer: Scorer, batches: Mapping[int, list[CalibrationItem]]) -> Iterator[tuple[int, list[Measurement]]]:
+    """Score batches, several at once where the scorer can."""
+    if isinstance(scorer, ParallelScorer):
+        yield from scorer.measure_batches(batches)
+    else:
+        for number, batch in batches.items():
+            yield number, scorer.measure(batch)
 
 
 def _tell(progress: Progress | None, found: Mapping[int, Measurement], items: Sequence[CalibrationItem]) -> None:
@@ -90,20 +97,13 @@ def _checked(measurements: list[Measurement], items: Sequence[CalibrationItem]) 
 
 
 def _header(scorer: Scorer, items: Sequence[CalibrationItem], batches: list[tuple[int, ...]]) -> dict[str, object]:
-    content = [[[_content(items[i]) for i in batch] for batch in batches]]
+    content = [[item_to_json(items[i]) for i in batch] for batch in batches]
     return {
         "schema": _SCHEMA,
         "scorer": dict(scorer.describe()),
         "batches": len(batches),
         "items_sha256": sha256_hex(canonical_json(content)),
     }
-
-
-def _content(item: CalibrationItem) -> list[object]:
-    record, answer = item.record, item.answer
-    turns = [[turn.role, turn.content] for turn in record.prompt]
-    how = [answer.kind, list(answer.labels), answer.pattern]
-    return [record.source, record.record_id, turns, record.completion, how]
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def _finished(
             number, rows = entry["batch"], entry["measurements"]
             if not isinstance(number, int) or not isinstance(rows, list) or not 0 <= number < len(batches):
                 raise ValueError("not a batch")
-            measurements = [Measurement(**{**row, "nll": float(row["nll"])}) for row in rows]
+            measurements = [measurement_from_json(row) for row in rows]
             finished[number] = _checked(measurements, [items[i] for i in batches[number]])
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ArtefactError(f"scoring journal: an entry isn't a batch of this work: {error}") from error

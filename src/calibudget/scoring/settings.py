@@ -1,0 +1,82 @@
+"""A scorer as plain values, so that another process, or another machine, can make the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+from calibudget.errors import ScoringError
+from calibudget.scoring.fake import FakeScorer
+from calibudget.scoring.items import Scorer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerSettings:
+    """What makes a scorer; the fields are those of `load_model` and `LocalScorer`.
+
+    Attributes:
+        kind: "local", or "fake" for `FakeScorer`, which uses none of the other fields but `seconds`.
+        model: a model's name for `resolve_model`.
+        revision: branch, tag or commit of a hub model.
+        adapter: directory of a LoRA adapter.
+        seconds: time that a batch of the fake scorer takes.
+    """
+
+    kind: Literal["local", "fake"] = "local"
+    model: str = ""
+    revision: str | None = None
+    adapter: str | None = None
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    template: Literal["alpaca", "chat"] = "alpaca"
+    batch_tokens: int | None = None
+    max_length: int | None = None
+    max_new_tokens: int | None = None
+    early_end: bool = True
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, object]:
+        """The settings as a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, object]) -> Self:
+        """The settings that `to_json` gave.
+
+        Raises:
+            ScoringError: a field that isn't one of theirs.
+        """
+        try:
+            return cls(**value)  # type: ignore[arg-type]
+        except TypeError as error:
+            raise ScoringError(f"scorer settings: {error}") from error
+
+
+def make_scorer(settings: ScorerSettings) -> Scorer:
+    """Make a scorer in this process; a model is loaded here.
+
+    Raises:
+        ScoringError, DependencyError: the model can't be found, loaded or used.
+    """
+    if settings.kind == "fake":
+        return FakeScorer(seconds=settings.seconds)
+    from calibudget.lm import load_model, resolve_model
+
+    language_model = load_model(
+        resolve_model(settings.model, revision=settings.revision),
+        device=settings.device,
+        dtype=settings.dtype,
+        adapter=Path(settings.adapter) if settings.adapter else None,
+    )
+    from calibudget.scoring.local import LocalScorer  # needs torch, whose absence load_model explains
+
+    return LocalScorer(
+        language_model,
+        template=settings.template,
+        batch_tokens=settings.batch_tokens,
+        max_length=settings.max_length,
+        max_new_tokens=settings.max_new_tokens,
+        early_end=settings.early_end,
+    )

@@ -1,0 +1,127 @@
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+
+from calibudget.errors import DependencyError, ScoringError
+from calibudget.lm import load_model
+from calibudget.scoring import FakeScorer, LocalPool, LocalScorer, ScorerSettings, make_scorer, measure_all
+
+FAKE = ScorerSettings(kind="fake")
+
+
+def pids(pool):
+    return [worker._process.pid for worker in pool._workers.values()]
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_any_number_of_workers_gives_the_same(items_of, workers):
+    items = items_of(30)
+    with LocalPool(FAKE, workers=workers) as pool:
+        assert measure_all(pool, items) == measure_all(FakeScorer(), items)
+        assert pool.describe() == FakeScorer().describe()
+        assert pool.lengths(items) == FakeScorer().lengths(items)
+        assert len(pids(pool)) == workers
+
+
+def test_a_real_scorer_gives_the_same_bits_and_errors(items_of, tiny_directory):
+    settings = ScorerSettings(model=str(tiny_directory), device="cpu", batch_tokens=400)
+    items = items_of(6)
+    too_long = replace(items[0], record=replace(items[0].record, completion="river " * 600))
+    with LocalPool(settings, workers=2) as pool:
+        found = measure_all(pool, items)
+        described = dict(pool.describe())
+        with pytest.raises(ScoringError, match="record apples-0000"):
+            measure_all(pool, [too_long])
+    scorer = LocalScorer(load_model(str(tiny_directory), device="cpu"), batch_tokens=400)
+    assert found == measure_all(scorer, items)
+    assert described == scorer.describe() == make_scorer(settings).describe()
+
+
+def test_the_journal_is_shared_with_a_single_scorer(items_of, tmp_path):
+    """What a pool began, one scorer ends, and the other way round."""
+    items, path = items_of(30), tmp_path / "j"
+
+    def stop(done, total):
+        if done >= 16:
+            raise KeyboardInterrupt
+
+    with LocalPool(FAKE, workers=2) as pool, pytest.raises(KeyboardInterrupt):
+        measure_all(pool, items, journal_path=path, progress=stop)
+    assert measure_all(FakeScorer(), items, journal_path=path) == measure_all(FakeScorer(), items)
+
+
+def test_a_killed_worker_costs_its_batch_only(items_of):
+    items, told, killed = items_of(40), [], []
+
+    def kill_one(done, total):
+        told.append(done)
+        if len(told) == 2:
+            killed.append(pids(pool)[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    with LocalPool(ScorerSettings(kind="fake", seconds=0.05), workers=2) as pool:
+        assert measure_all(pool, items, progress=kill_one) == measure_all(FakeScorer(), items)
+        assert killed[0] not in pids(pool)
+    assert told == sorted(told)
+
+
+def test_a_batch_that_kills_workers_is_named(items_of, monkeypatch):
+    items = items_of(4, ("apples",))
+    with LocalPool(ScorerSettings(kind="fake", seconds=30), workers=1) as pool:
+        batches = pool.batches(items)
+        send = type(pool._worker(0)).send
+
+        def send_and_kill(worker, what, given):
+            send(worker, what, given)
+            os.kill(worker._process.pid, signal.SIGKILL)
+
+        monkeypatch.setattr(type(pool._worker(0)), "send", send_and_kill)
+        with pytest.raises(ScoringError, match=r"source apples, record apples-0000: .*ended 3 workers"):
+            list(pool.measure_batches({0: [items[i] for i in batches[0]]}))
+
+
+def test_workers_end_with_the_pool(items_of):
+    with LocalPool(ScorerSettings(kind="fake", seconds=60), workers=2) as pool:
+        pool.describe()
+        batches = pool.measure_batches({n: items_of(1) for n in range(4)})
+        del batches
+        started = pids(pool)
+        assert all(is_alive(pid) for pid in started)
+    assert not any(is_alive(pid) for pid in started)
+
+
+def test_errors_of_a_worker_s_scorer_are_raised_here(items_of):
+    with (
+        LocalPool(ScorerSettings(model="no/such/dir"), workers=2) as pool,
+        pytest.raises(ScoringError, match="no such directory"),
+    ):
+        measure_all(pool, items_of(1))
+
+
+def test_a_missing_package_stays_that_error(monkeypatch, items_of, tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch', name='torch')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with LocalPool(ScorerSettings(model="gpt2"), workers=1) as pool, pytest.raises(DependencyError, match="torch"):
+        pool.describe()
+
+
+def test_workers_are_counted_from_one():
+    with pytest.raises(ScoringError, match="at least 1"):
+        LocalPool(FAKE, workers=0)
+
+
+def test_settings_survive_the_wire():
+    settings = ScorerSettings(model="m", batch_tokens=5, template="chat")
+    assert ScorerSettings.from_json(settings.to_json()) == settings
+    with pytest.raises(ScoringError, match="colour"):
+        ScorerSettings.from_json({"colour": "red"})
