@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--make-data", type=Path)
     parser.add_argument("--steps", type=int, default=60, help="optimizer steps of the loss curves")
     parser.add_argument("--timed", type=int, default=8, help="timed steps at the 7B shape")
+    parser.add_argument("--seconds", type=float, default=520, help="leave out what is left after so long")
     parser.add_argument("--profile", action="store_true", help="write where the device's time goes at the 7B shape")
     parser.add_argument("--output", type=Path, default=Path(os.environ.get("OUT", "benchmarks/results")))
     arguments = parser.parse_args()
@@ -69,9 +70,11 @@ def main() -> None:
         make_data(arguments.make_data)
         return
     devices = Devices("cuda")
-    report = Report(arguments.output, devices)
+    report = Report(arguments.output, devices, arguments.seconds)
     parts = {"check": check, "seven": seven, "small": small, "scaling": scaling}
     for name in arguments.parts.split(","):
+        if not report.has_time(name):
+            continue
         start = time.perf_counter()
         try:
             parts[name](arguments, report, devices)
@@ -88,7 +91,8 @@ def main() -> None:
 class Report:
     """Collects rows and notes, and writes them after each."""
 
-    def __init__(self, directory: Path, devices: Devices) -> None:
+    def __init__(self, directory: Path, devices: Devices, seconds: float) -> None:
+        self._end = time.perf_counter() + seconds
         self.rows: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self.curves: dict[str, list[float]] = {}
@@ -99,6 +103,13 @@ class Report:
         self.machine = f"{devices.count} x {torch.cuda.get_device_name()}, Python {platform.python_version()}, "
         self.machine += ", ".join(f"{name} {found[name]}" for name in names)
         self.note("machine", f"{self.machine}; matmul {self.matmul / 1e12:.0f} TFLOP/s (8192 cubed, bfloat16)")
+
+    def has_time(self, what: str) -> bool:
+        """Whether to begin another measurement; what is left out is noted."""
+        if time.perf_counter() < self._end:
+            return True
+        self.note(what, "left out, no time left")
+        return False
 
     def row(self, part: str, what: str, speed: float, limit: float, **more: Any) -> None:
         peak = torch.cuda.max_memory_allocated() / 2**30
@@ -371,6 +382,11 @@ def check(_arguments: argparse.Namespace, report: Report, _devices: Devices) -> 
         "float32, packed by mask": (torch.float32, Execution(compile=False, graphs=False, pack=True), 1e-4),
         "bfloat16, padded": (torch.bfloat16, Execution(compile=False, graphs=False, pack=False), None),
         "bfloat16, packed": (torch.bfloat16, Execution(compile=False, graphs=False), None),
+        "bfloat16, packed, projections apart": (
+            torch.bfloat16,
+            Execution(compile=False, graphs=False, fuse=False),
+            None,
+        ),
         "bfloat16, packed, two passes": (
             torch.bfloat16,
             Execution(compile=False, graphs=False, batch_tokens=1300),
@@ -386,6 +402,8 @@ def check(_arguments: argparse.Namespace, report: Report, _devices: Devices) -> 
         ),
     }
     for name, (dtype, execution, bound) in ways.items():
+        if not report.has_time(f"check, {name}"):
+            continue
         with part_of(report, f"check, {name}"):
             learner = Learner(random_model(shape, dtype), "check", config, execution)
             prepared(learner.model)
@@ -479,10 +497,13 @@ def seven(arguments: argparse.Namespace, report: Report, devices: Devices) -> No
     free()
     ways = {
         "ours": Execution(),
+        "ours, projections apart": Execution(fuse=False),
         "ours, not compiled": Execution(compile=False),
         "ours, gradient checkpointing": Execution(gradient_checkpointing=True),
     }
     for name, execution in ways.items():
+        if not report.has_time(name):
+            continue
         with part_of(report, f"seven, {name}"):
             torch._dynamo.reset()
             learner = Learner(model, "seven", config, execution)
@@ -555,11 +576,14 @@ def small(arguments: argparse.Namespace, report: Report, devices: Devices) -> No
     report.note("small", f"held-out loss before: {held_out_loss(load(), held_out):.4f}")
     ways = {
         "ours": Execution(),
+        "ours, projections apart": Execution(fuse=False),
         "ours, no graphs": Execution(graphs=False),
         "ours, not compiled, graphs": Execution(compile=False, graphs=True),
         "ours, not compiled, no graphs": Execution(compile=False, graphs=False),
     }
     for name, execution in ways.items():
+        if not report.has_time(name):
+            continue
         with part_of(report, f"small, {name}"):
             torch._dynamo.reset()
             learner = Learner(load(), "small", config, execution)
@@ -570,8 +594,9 @@ def small(arguments: argparse.Namespace, report: Report, devices: Devices) -> No
             report.row("small", name, speed, limit_of(report, learner.model, examples), seconds_in_all=seconds)
             del learner
         free()
-    with part_of(report, "small, train()"):
-        through_the_product(arguments, report, devices, load(), examples, held_out, config)
+    if report.has_time("small, train()"):
+        with part_of(report, "small, train()"):
+            through_the_product(arguments, report, devices, load(), examples, held_out, config)
     compare_curves(report, "small", "small Trainer 8", "small ours")
     compare_curves(report, "small", "small Trainer 8", "small Trainer 32")
 
@@ -590,6 +615,8 @@ def through_the_product(
 
     where = Path("/tmp/training-gpu")
     for deterministic in (False, True):
+        if not report.has_time("small, deterministic"):
+            continue
         shutil.rmtree(where, ignore_errors=True)
         torch._dynamo.reset()
         fresh = model if not deterministic else pretrained(arguments.model) if arguments.model else random_model(SMALL)

@@ -5,7 +5,8 @@ import torch
 
 from calibudget.errors import TrainingError
 from calibudget.training import TrainingConfig
-from calibudget.training.adapter import FactorLinear, add_adapter, save_adapter, use_input_precision
+from calibudget.training.adapter import add_adapter, save_adapter
+from calibudget.training.layers import FactorLinear, use_factor_layers
 from calibudget.training.targets import PROJECTIONS, linear_names, target_modules
 
 CONFIG = TrainingConfig(rank=4, scaling=8.0)
@@ -45,23 +46,44 @@ def test_factors_start_from_the_seed_alone(model_of):
     assert all(not torch.equal(starts[0], start) for start in starts[1:])
 
 
-def test_layers_compute_as_pefts_own(model_of):
-    own = add_adapter(model_of(), CONFIG, "tiny")
+@pytest.mark.parametrize("family", ["llama", "qwen2"])  # without and with biases
+@pytest.mark.parametrize("share", [False, True])
+def test_layers_compute_as_pefts_own(model_of, family, share):
+    own = add_adapter(model_of(family, num_key_value_heads=2), CONFIG, "tiny")
     for parameter in factors_of(own):
         own.get_parameter(parameter).data.normal_(std=0.1, generator=torch.Generator().manual_seed(3))
     ids = torch.arange(20)[None]
     before = own(input_ids=ids).logits
-    use_input_precision(own)
+    use_factor_layers(own, share=share)
     assert sum(isinstance(module, FactorLinear) for module in own.modules()) == 14
-    torch.testing.assert_close(own(input_ids=ids).logits, before)
+    assert any(module.shared for module in own.modules() if isinstance(module, FactorLinear)) is share
+    for _ in range(2):
+        torch.testing.assert_close(own(input_ids=ids).logits, before)
     with own.disable_adapter():
         plain = own(input_ids=ids).logits
-    torch.testing.assert_close(plain, model_of()(input_ids=ids).logits)
+    torch.testing.assert_close(plain, model_of(family, num_key_value_heads=2)(input_ids=ids).logits)
+
+
+def test_shared_weights_are_held_once_and_come_off_again(model_of):
+    model = add_adapter(model_of(num_key_value_heads=2), CONFIG, "tiny")
+    use_factor_layers(model, share=True)
+    attention = model.get_base_model().model.layers[0].self_attn
+    starts = [getattr(attention, name).base_layer.weight for name in ("q_proj", "k_proj", "v_proj")]
+    assert len({weight.untyped_storage().data_ptr() for weight in starts}) == 1
+    ids = torch.arange(20)[None]
+    expected = model_of(num_key_value_heads=2)(input_ids=ids).logits
+    torch.testing.assert_close(model.unload()(input_ids=ids).logits, expected)
+
+
+def test_dropout_keeps_layers_apart(model_of):
+    model = add_adapter(model_of(), TrainingConfig(rank=4, dropout=0.5), "tiny")
+    use_factor_layers(model, share=True)
+    assert not any(module.shared for module in model.modules() if isinstance(module, FactorLinear))
 
 
 def test_factors_stay_float32_under_a_bfloat16_model(model_of):
     model = add_adapter(model_of().to(torch.bfloat16), CONFIG, "tiny")
-    use_input_precision(model)
+    use_factor_layers(model, share=False)
     layer = model.get_base_model().model.layers[0].mlp.up_proj
     output = layer(torch.randn(3, 64, dtype=torch.bfloat16))
     assert output.dtype == torch.bfloat16
@@ -92,7 +114,7 @@ def test_the_saved_adapter_is_pefts(model_of, tmp_path):
 def test_transposed_layers_take_factors_too(model_of):
     model = model_of("gpt2", n_embd=64, n_layer=1, n_head=4, n_positions=128)
     adapted = add_adapter(model, CONFIG, "tiny")
-    use_input_precision(adapted)
+    use_factor_layers(adapted, share=True)
     loss = adapted(input_ids=torch.arange(9)[None]).logits.float().square().mean()
     loss.backward()
     assert any(p.grad is not None for p in adapted.parameters() if p.requires_grad)

@@ -8,6 +8,7 @@ from calibudget.training.learner import Learner, agrees_packed
 
 PACKED = Execution(device="cpu", batch_tokens=4096, pack=True)
 PADDED = Execution(device="cpu", batch_tokens=4096, pack=False)
+FUSED = Execution(device="cpu", batch_tokens=4096, pack=True, fuse=True)
 
 
 def gradients_of(learner, examples, members=None):
@@ -39,7 +40,7 @@ def assert_close(one, other, tolerance=1e-5):
         assert (one[name] - other[name]).norm() <= tolerance * scale, name
 
 
-@pytest.mark.parametrize("execution", [PACKED, PADDED], ids=["packed", "padded"])
+@pytest.mark.parametrize("execution", [PACKED, PADDED, FUSED], ids=["packed", "padded", "fused"])
 def test_gradients_are_those_of_the_plain_reference(learner_of, reference_of, examples, execution):
     learner = learner_of(execution=execution)
     assert learner.packs_sequences is execution.pack
@@ -128,7 +129,7 @@ def test_tensors_of_another_shape_are_refused(learner_of):
 def test_checkpointing_and_compiling_change_nothing(learner_of, examples, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda forward, **_: forward)  # what is compiled, not the compiler
     plain = gradients_of(learner_of(), examples)
-    execution = Execution(device="cpu", gradient_checkpointing=True, compile=True)
+    execution = Execution(device="cpu", gradient_checkpointing=True, compile=True, fuse=True)
     assert_close(gradients_of(learner_of(execution=execution), examples)[1], plain[1])
 
 
@@ -143,7 +144,7 @@ def test_layers_compile_once_for_all_lengths(learner_of, examples, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda f, dynamic: compile_with(f, dynamic=dynamic, backend=backend))
     torch._dynamo.reset()
     counters.clear()
-    learner = learner_of(execution=Execution(device="cpu", pack=True, compile=True))
+    learner = learner_of(execution=Execution(device="cpu", pack=True, compile=True, fuse=True))
     for count in (3, 7, 12, 5):
         gradients_of(learner, examples, range(count))
     assert backend.frame_count == 3

@@ -1,4 +1,4 @@
-"""Low-rank factors on a model, through peft: put on, started from the seed, run in the model's precision, saved."""
+"""Low-rank factors on a model, through peft: put on, started from the seed, saved."""
 
 from __future__ import annotations
 
@@ -10,38 +10,16 @@ from typing import Any, Final
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
-from peft.tuners.lora import Linear as LoraLinear
-from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - the name that every torch program uses
+from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from calibudget.keys import torch_seed
 from calibudget.training.config import TrainingConfig
+from calibudget.training.layers import ADAPTER
 from calibudget.training.targets import target_modules
 
 WEIGHTS_NAME: Final = "adapter_model.safetensors"
 CONFIG_NAME: Final = "adapter_config.json"
-_ADAPTER: Final = "default"
-
-
-class FactorLinear(LoraLinear):  # type: ignore[misc]
-    """peft's layer, computed in the precision of its input.
-
-    peft turns the input to float32 for float32 factors; here the factors are rounded to the input's precision
-    instead, as automatic mixed precision does, while they, their gradients and the optimizer stay in float32.
-    """
-
-    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """The layer's output; anything but plain LoRA is left to peft."""
-        if args or kwargs or self.disable_adapters or self.merged:
-            output: Tensor = super().forward(x, *args, **kwargs)
-            return output
-        first = self.lora_A[_ADAPTER].weight.to(x.dtype)
-        second = self.lora_B[_ADAPTER].weight.to(x.dtype)
-        inner = F.linear(self.lora_dropout[_ADAPTER](x), first)
-        scaling = self.scaling[_ADAPTER]
-        result: Tensor = self.base_layer(x) + F.linear(inner if scaling == 1.0 else inner * scaling, second)
-        return result
 
 
 def add_adapter(model: Any, config: TrainingConfig, name: str) -> PeftModel:
@@ -89,13 +67,6 @@ def _start(parameter: nn.Parameter, seed: int) -> None:
     parameter.data.copy_(start)
 
 
-def use_input_precision(model: PeftModel) -> None:
-    """Let every plain LoRA layer of a model compute as `FactorLinear` does."""
-    for module in model.modules():
-        if type(module) is LoraLinear and isinstance(module.get_base_layer(), nn.Linear) and not module.lora_variant:
-            module.__class__ = FactorLinear
-
-
 def save_adapter(model: PeftModel, directory: Path) -> None:
     """Write `adapter_model.safetensors` and `adapter_config.json` as peft, vLLM and llama.cpp's converter read them.
 
@@ -107,6 +78,6 @@ def save_adapter(model: PeftModel, directory: Path) -> None:
     state = get_peft_model_state_dict(model, save_embedding_layers=False)
     weights = {name: value.detach().cpu().contiguous() for name, value in sorted(state.items())}
     save_file(weights, directory / WEIGHTS_NAME, metadata={"format": "pt"})
-    fields = model.peft_config[_ADAPTER].to_dict() | {"inference_mode": True}
+    fields = model.peft_config[ADAPTER].to_dict() | {"inference_mode": True}
     plain = {name: sorted(value) if isinstance(value, set) else value for name, value in fields.items()}
     (directory / CONFIG_NAME).write_text(json.dumps(plain, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -114,6 +114,7 @@ class Execution:
             The factors, their gradients and the optimizer's states are float32 always.
         batch_tokens: most tokens, padding included, that go through the model at once on one device.
         pack: lay sequences end to end instead of padding them; None does so on a GPU where the model allows it.
+        fuse: compute projections that read the same input together; None does so on a GPU.
         compile: compile the model's layers; None does so on a GPU.
         graphs: replay captured CUDA graphs; None does so for small models, which launches would hold up.
         gradient_checkpointing: recompute activations in the backward pass, for small cards.
@@ -126,6 +127,7 @@ class Execution:
     dtype: Dtype = "auto"
     batch_tokens: int = 10_240
     pack: bool | None = None
+    fuse: bool | None = None
     compile: bool | None = None
     graphs: bool | None = None
     gradient_checkpointing: bool = False

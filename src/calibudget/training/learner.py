@@ -12,12 +12,13 @@ from torch.utils.checkpoint import checkpoint
 
 from calibudget.errors import TrainingError
 from calibudget.training import attention
-from calibudget.training.adapter import add_adapter, use_input_precision
+from calibudget.training.adapter import add_adapter
 from calibudget.training.batches import Batch, fixed_sequences, packed_batch, padded_batch
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.examples import TrainingExample
 from calibudget.training.factors import flatten_factors, make_optimizer
 from calibudget.training.graphs import GraphedPass, Pass
+from calibudget.training.layers import use_factor_layers
 from calibudget.training.loss import find_head, response_loss, softmax_gradient
 from calibudget.training.order import packs, rows
 
@@ -57,7 +58,7 @@ class Learner:
         self._head = find_head(model.eval())
         self.packs_sequences = self._choose_packing(model)
         self.model = add_adapter(model, config, name)
-        use_input_precision(self.model)
+        use_factor_layers(self.model, share=self._on_gpu if execution.fuse is None else execution.fuse)
         self.factors = flatten_factors(self.model)
         self._optimizer = make_optimizer(self.factors, config)
         self._decoder = model.get_decoder()
@@ -172,9 +173,13 @@ class Learner:
         return hidden
 
     @property
+    def _on_gpu(self) -> bool:
+        return self._device.type == "cuda"
+
+    @property
     def _compiles(self) -> bool:
         asked = self._execution.compile
-        return self._device.type == "cuda" if asked is None else asked
+        return self._on_gpu if asked is None else asked
 
     def _choose_packing(self, model: Any) -> bool:
         asked = self._execution.pack
@@ -198,7 +203,7 @@ class Learner:
         rope = getattr(config, "rope_parameters", None) or {}
         kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, dict)}
         redraws = self._execution.gradient_checkpointing and self._config.dropout
-        possible = self._device.type == "cuda" and self.packs_sequences and not kinds & _LOOKS_AT_POSITIONS
+        possible = self._on_gpu and self.packs_sequences and not kinds & _LOOKS_AT_POSITIONS
         possible = possible and not redraws
         if asked and not possible:
             raise TrainingError(

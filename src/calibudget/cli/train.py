@@ -1,0 +1,121 @@
+"""`calibudget train`: an adapter from a finished run."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from calibudget.cli.options import Json
+
+if TYPE_CHECKING:
+    from calibudget.training import Listener, StepReport, TrainingResult
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+def command(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run directory.")],
+    options: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Training options, e.g. rank=64 epochs=1.")
+    ] = None,
+    output_dir: Annotated[
+        Path | None, typer.Option(help="Where adapter/ and training.jsonl go; the run directory.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Where the model lies, if not where the recipe says.")] = None,
+    allow_other_model: Annotated[
+        bool, typer.Option("--allow-other-model", help="Train a model that the run wasn't calibrated on.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished training.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train LoRA+ on a run's train set; by default exactly as the paper does.
+
+    On several GPUs: accelerate launch -m calibudget train RUN_DIR, or torchrun -m calibudget train RUN_DIR.
+    """
+    from calibudget.cli.progress import progress_bar
+    from calibudget.pipeline.train import train
+
+    with progress_bar() as progress, _training_bar() as listener:
+        result = train(
+            run_dir,
+            options or (),
+            output_dir=output_dir,
+            model=model,
+            allow_other_model=allow_other_model,
+            resume=resume,
+            progress=progress,
+            listener=listener,
+        )
+    if os.environ.get("RANK", "0") == "0":
+        _print(result, as_json=as_json)
+
+
+@contextmanager
+def _training_bar() -> Iterator[Listener]:
+    """A listener that draws a bar on a terminal, and says a line now and then elsewhere."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task: list[TaskID] = []
+
+        def draw(report: StepReport) -> None:
+            if not task:
+                task.append(bar.add_task("", total=report.total))
+            bar.update(task[0], completed=report.step, description=_words(report))
+
+        yield draw
+
+
+class _Lines:
+    """The last step's line, and one every ten seconds before it."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def __call__(self, report: StepReport) -> None:
+        now = time.monotonic()
+        if report.step == report.total or now - self._said >= _SECONDS_BETWEEN_LINES:
+            self._said = now
+            print(f"training: step {report.step:,} of {report.total:,}, {_words(report)}", file=sys.stderr, flush=True)
+
+
+def _words(report: StepReport) -> str:
+    parts = [f"epoch {report.epoch}", f"loss {report.loss:.3f}"]
+    if report.tokens_per_second is not None:
+        parts.append(f"{report.tokens_per_second:,.0f} tokens/s")
+    if report.device_share is not None:
+        parts.append(f"{report.device_share:.0%} of the device's rate")
+    if report.seconds_left is not None and report.step < report.total:
+        parts.append(f"{timedelta(seconds=round(report.seconds_left))} left")
+    return ", ".join(parts)
+
+
+def _print(result: TrainingResult, *, as_json: bool) -> None:
+    if as_json:
+        from calibudget.store import canonical_json
+
+        body = {
+            "schema": "calibudget.training/1",
+            "steps": result.steps,
+            "final_loss": result.final_loss,
+            "adapter": result.adapter.name,
+        }
+        sys.stdout.write(canonical_json(body).decode("utf-8") + "\n")
+        return
+    speed = "" if result.tokens_per_second is None else f", {result.tokens_per_second:,.0f} tokens/s"
+    typer.echo(f"{result.steps:,} steps, last loss {result.final_loss:.4f}{speed}")
+    typer.echo(f"adapter     {result.adapter}")
+    typer.echo(f"log         {result.log}")

@@ -1,0 +1,207 @@
+"""`calibudget train`: LoRA+ on the train set of a finished run, bound to its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from calibudget.errors import ArtefactError, DependencyError, RecipeError, TrainingError
+from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.rundir import RECIPE_NAME
+from calibudget.recipe import Recipe, load_recipe
+from calibudget.recipe.strict_yaml import parse_value
+from calibudget.store import (
+    MANIFEST_NAME,
+    SUMS_NAME,
+    TRAIN_JSONL_NAME,
+    TRAIN_PARQUET_NAME,
+    Manifest,
+    extend_sums,
+    file_digest,
+    read_manifest,
+    read_object,
+    read_train,
+)
+from calibudget.training import Execution, Listener, TrainingConfig, TrainingResult, parse_options
+
+_INSTALL: Final = "pip install 'calibudget[train]'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingOptions:
+    """What is trained and how it is run.
+
+    Attributes:
+        config: the paper's unless told otherwise, with the recipe's training seed.
+        execution: how it is run.
+    """
+
+    config: TrainingConfig
+    execution: Execution
+
+
+def training_options(recipe: Recipe, overrides: Sequence[str] = ()) -> TrainingOptions:
+    """The options of a run's training.
+
+    Args:
+        recipe: the run's recipe; its training seed is the default.
+        overrides: `key=value` texts, keys being fields of `TrainingConfig` or `Execution`, values YAML.
+
+    Raises:
+        TrainingError: an unknown field, or a value of the wrong type or out of range; the field is named.
+    """
+    given: dict[str, Any] = {"seed": recipe.training_seed}
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        if not equals:
+            raise TrainingError(f"{override!r} isn't a `key=value` option")
+        given[name] = parse_value(text, f"option {name}")
+    of_execution = {field.name for field in fields(Execution)}
+    return TrainingOptions(
+        config=parse_options(TrainingConfig, {key: value for key, value in given.items() if key not in of_execution}),
+        execution=parse_options(Execution, {key: value for key, value in given.items() if key in of_execution}),
+    )
+
+
+def train(
+    run_dir: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    output_dir: str | Path | None = None,
+    model: str | None = None,
+    allow_other_model: bool = False,
+    resume: bool = False,
+    progress: Progress = silent,
+    listener: Listener | None = None,
+) -> TrainingResult:
+    """Train an adapter on a finished run's train set.
+
+    Args:
+        run_dir: the run directory.
+        overrides: see `training_options`.
+        output_dir: where `adapter/` and `training.jsonl` go; the run directory itself by default, whose sums then
+            bind them too.
+        model: another name for the model, such as a directory that holds it; the recipe's by default.
+        allow_other_model: train a model other than the one that the run was calibrated on.
+        resume: go on with an unfinished training.
+        progress: told of the stages before training.
+        listener: told after each step.
+
+    Returns:
+        The result, in every process of a training on several devices.
+
+    Raises:
+        ArtefactError: the run isn't finished, its train set isn't the manifest's, or the output is taken.
+        TrainingError: options or a train set that can't be trained on, or another model than the calibrated one.
+        InterruptedRunError: stopped on request; `resume` goes on.
+        DependencyError: torch, transformers, peft or accelerate isn't installed.
+    """
+    directory = Path(run_dir)
+    manifest = _read_finished(directory)
+    train_file = _check_train_file(directory, manifest)
+    recipe = load_recipe(directory / RECIPE_NAME)
+    options = training_options(recipe, overrides)
+    loop = _import_loop()
+    output = Path(output_dir) if output_dir is not None else directory
+    devices = loop.Devices(options.execution.device)
+    if devices.is_main:
+        loop.check_usable(output, resume=resume)
+    language_model = _load(recipe, manifest, options, model, str(devices.device), allow_other_model=allow_other_model)
+    job = loop.TrainingJob(
+        language_model=language_model,
+        examples=_encode(train_file, recipe, options, language_model, progress),
+        config=options.config,
+        execution=options.execution,
+        output_dir=output,
+        evidence={
+            "manifest_sha256": read_object(directory / MANIFEST_NAME)["manifest_sha256"],
+            "selected_sha256": manifest.selection.selected_sha256,
+            "train_sha256": manifest.artefacts[train_file.name].sha256,
+            "policy": manifest.allocation.policy,
+        },
+    )
+    result: TrainingResult = loop.train(job, devices=devices, resume=resume, listener=listener)
+    if devices.is_main and output == directory:
+        made = [result.log, *sorted(result.adapter.iterdir())]
+        extend_sums(directory, [path.relative_to(directory).as_posix() for path in made])
+    return result
+
+
+def _read_finished(directory: Path) -> Manifest:
+    if not (directory / SUMS_NAME).is_file():
+        raise ArtefactError(f"{directory}: holds no finished run ({SUMS_NAME} is missing); run the recipe to its end")
+    return read_manifest(directory / MANIFEST_NAME)
+
+
+def _check_train_file(directory: Path, manifest: Manifest) -> Path:
+    """The train set, its bytes those that the manifest binds."""
+    names = [name for name in (TRAIN_JSONL_NAME, TRAIN_PARQUET_NAME) if name in manifest.artefacts]
+    if len(names) != 1:
+        raise ArtefactError(f"{directory}: its manifest binds {len(names)} train sets, not one")
+    path = directory / names[0]
+    if file_digest(path) != manifest.artefacts[names[0]]:
+        raise ArtefactError(
+            f"{path}: isn't the train set of {MANIFEST_NAME} (its digest differs); `calibudget verify` says more"
+        )
+    return path
+
+
+def _load(
+    recipe: Recipe,
+    manifest: Manifest,
+    options: TrainingOptions,
+    model: str | None,
+    device: str,
+    *,
+    allow_other_model: bool,
+) -> Any:
+    from calibudget.lm import load_model
+
+    name = model or recipe.model
+    if name is None:
+        raise RecipeError("the run's recipe names no model; name one with --model")
+    where = "cpu" if device == "cpu" else "cuda"
+    loaded = load_model(name, device=where, dtype=options.execution.dtype)  # type: ignore[arg-type]
+    calibrated = None if manifest.scorer is None else manifest.scorer.get("model")
+    if isinstance(calibrated, Mapping) and not allow_other_model:
+        _check_same_model(calibrated, loaded.identity)
+    return loaded
+
+
+def _check_same_model(calibrated: Mapping[str, object], loaded: Mapping[str, object]) -> None:
+    """Refuse a model other than the calibrated one: quotas don't transfer between models (paper 5)."""
+    key = "sha256" if calibrated.get("sha256") else "name"
+    if calibrated.get(key) != loaded.get(key):
+        raise TrainingError(
+            f"the run was calibrated on {calibrated.get('name')!r} and this is {loaded.get('name')!r} "
+            f"({key} {loaded.get(key)!r} instead of {calibrated.get(key)!r}): quotas don't carry over to another "
+            "model; train the calibrated one, or say --allow-other-model"
+        )
+
+
+def _encode(
+    train_file: Path, recipe: Recipe, options: TrainingOptions, language_model: Any, progress: Progress
+) -> Sequence[Any]:
+    from calibudget.lm import Encoder
+    from calibudget.training import encode_examples
+
+    config, context = options.config, language_model.context_length
+    if context is not None and config.max_length > context:
+        raise TrainingError(f"max_length: {config.max_length} is more than the model's context of {context}")
+    progress("encoding", 0, None)
+    encoder = Encoder(recipe.template, language_model.tokenizer)
+    rows = read_train(train_file)
+    examples = encode_examples(rows, encoder, max_length=config.max_length, too_long=config.too_long)
+    progress("encoding", len(examples), len(examples))
+    return examples
+
+
+def _import_loop() -> Any:
+    """The training package's heavy parts, or the line that installs what they need."""
+    try:
+        from calibudget.training import loop
+    except ImportError as error:
+        raise DependencyError(f"training needs {error.name}; install: {_INSTALL}") from error
+    return loop

@@ -1,0 +1,178 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from calibudget.errors import ArtefactError, DependencyError, InterruptedRunError, TrainingError
+from calibudget.pipeline import run, verify
+from calibudget.pipeline.train import train, training_options
+from calibudget.recipe import load_recipe
+from calibudget.store import extend_sums, read_sums
+
+RECIPE = """
+model: {model}
+budget: 12
+floor: 4
+data_dir: {data}
+calibration: {{per_source: 4, resamples: 2, max_new_tokens: 4}}
+error: nll
+sources:
+  apples: {{path: apples.jsonl, answer: none}}
+  pears: {{path: pears.jsonl, answer: none}}
+companion: {{path: companion.jsonl, answer: none}}
+"""
+OPTIONS = ("rank=2", "scaling=4", "batch_size=4", "epochs=1", "max_length=256", "device=cpu", "deterministic=true")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread():
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory, tiny_directory):
+    """A finished run with the tiny model."""
+    root = tmp_path_factory.mktemp("train")
+    for label in ("apples", "pears", "companion"):
+        rows = [
+            {"prompt": f"How many {label} are {i} and {i + 1}?", "completion": f"the correct answer is answer{i % 2}"}
+            for i in range(24 if label != "companion" else 3)
+        ]
+        (root / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (root / "recipe.yaml").write_text(RECIPE.format(model=tiny_directory, data=root))
+    run(load_recipe(root / "recipe.yaml"), root / "run")
+    return root / "run"
+
+
+@pytest.fixture
+def run_dir(finished, tmp_path):
+    import shutil
+
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def test_a_run_is_trained_into_its_own_directory_and_still_verifies(run_dir):
+    result = train(run_dir, OPTIONS)
+    assert result.steps == 4  # 12 of the sources and 3 companions, in fours
+    bound = read_sums(run_dir)
+    assert {"adapter/adapter_model.safetensors", "adapter/README.md", "training.jsonl"} <= set(bound)
+    card = (run_dir / "adapter" / "README.md").read_text()
+    assert json.loads((run_dir / "manifest.json").read_text())["manifest_sha256"] in card
+    assert [str(difference) for difference in verify(run_dir).differences] == []
+
+
+def test_another_output_directory_leaves_the_run_alone(run_dir, tmp_path):
+    before = {path.name for path in run_dir.iterdir()}
+    train(run_dir, OPTIONS, output_dir=tmp_path / "elsewhere")
+    assert {path.name for path in run_dir.iterdir()} == before
+    assert (tmp_path / "elsewhere" / "adapter" / "adapter_config.json").is_file()
+
+
+def test_a_train_set_that_isnt_the_manifests_is_refused(run_dir):
+    file = run_dir / "train.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"answer1", b"answer0", 1))
+    extend_sums(run_dir, ["train.jsonl"])  # the sums agree, the manifest doesn't
+    with pytest.raises(ArtefactError, match=r"train\.jsonl: isn't the train set of manifest\.json"):
+        train(run_dir, OPTIONS)
+    assert not (run_dir / "adapter").exists()
+
+
+def test_an_unfinished_run_is_refused(run_dir):
+    (run_dir / "SHA256SUMS.tsv").unlink()
+    with pytest.raises(ArtefactError, match="no finished run"):
+        train(run_dir, OPTIONS)
+
+
+def test_another_model_is_refused_unless_told(run_dir, tmp_path, model_of, tokenizer_with):
+    other = tmp_path / "other"
+    model_of(num_key_value_heads=4).save_pretrained(other)
+    tokenizer_with().save_pretrained(other)
+    with pytest.raises(TrainingError, match="quotas don't carry over"):
+        train(run_dir, OPTIONS, model=str(other))
+    assert train(run_dir, OPTIONS, model=str(other), allow_other_model=True).steps == 4
+
+
+def test_the_same_model_elsewhere_is_the_same_model(run_dir, tmp_path, tiny_directory):
+    import shutil
+
+    copy = shutil.copytree(tiny_directory, tmp_path / "copy")
+    assert train(run_dir, OPTIONS, model=str(copy)).steps == 4
+
+
+def test_a_context_shorter_than_asked_is_refused(run_dir):
+    with pytest.raises(TrainingError, match=r"max_length: 1024 is more than the model's context of 512"):
+        train(run_dir, ("device=cpu", "rank=2"))
+
+
+def test_options_are_the_papers_with_the_recipes_seed(finished):
+    recipe = load_recipe(finished / "recipe.resolved.yaml", ("training_seed=7",))
+    options = training_options(recipe, ("learning_rate=1e-4", "report_to=[wandb]", "pack=false"))
+    assert (options.config.seed, options.config.rank, options.config.learning_rate) == (7, 128, 1e-4)
+    assert options.execution.report_to == ("wandb",)
+    assert options.execution.pack is False
+    assert training_options(recipe, ("seed=9",)).config.seed == 9
+
+
+@pytest.mark.parametrize("override", ["rnak=4", "rank", "rank=four", "rank=0", "device=tpu"])
+def test_wrong_options_are_refused(finished, override):
+    with pytest.raises(TrainingError, match=override.partition("=")[0]):
+        training_options(load_recipe(finished / "recipe.resolved.yaml"), (override,))
+
+
+def test_a_tracker_that_isnt_installed_is_named_with_its_line(run_dir, monkeypatch):
+    find = __import__("importlib.util").util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "wandb" else find(name, *rest))
+    with pytest.raises(DependencyError, match="pip install wandb"):
+        train(run_dir, (*OPTIONS, "report_to=[wandb]"))
+
+
+def test_a_stopped_training_is_resumed_by_the_same_call(run_dir):
+    import os
+    import signal
+
+    def stop(report):
+        if report.step == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(InterruptedRunError):
+        train(run_dir, OPTIONS, listener=stop)
+    with pytest.raises(ArtefactError, match="--resume"):
+        train(run_dir, OPTIONS)
+    assert train(run_dir, OPTIONS, resume=True).steps == 4
+    assert not verify(run_dir).differences
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_same_adapter(run_dir, tmp_path):
+    """torchrun with two ranks: the same examples a step, the same losses but for rounding (paper 3.1: batch of 32)."""
+    import torch
+    from safetensors.torch import load_file
+
+    program = (
+        "import sys; from calibudget.pipeline.train import train; import torch; torch.set_num_threads(1); "
+        "train(sys.argv[1], sys.argv[3:], output_dir=sys.argv[2])"
+    )
+    script = tmp_path / "program.py"
+    script.write_text(program)
+    for count in (1, 2):
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+        out = tmp_path / str(count)
+        subprocess.run([*command, str(script), str(run_dir), str(out), *OPTIONS, "learning_rate=1e-3"], check=True)
+    lines = [
+        [json.loads(line) for line in (tmp_path / count / "training.jsonl").read_text().splitlines()] for count in "12"
+    ]
+    assert len(lines[0]) == len(lines[1]) == 4
+    for one, two in zip(*lines, strict=True):
+        assert two["loss"] == pytest.approx(one["loss"], rel=1e-5)
+        assert {key: two[key] for key in ("examples", "tokens", "learning_rate")} == {
+            key: one[key] for key in ("examples", "tokens", "learning_rate")
+        }
+    weights = [load_file(tmp_path / count / "adapter" / "adapter_model.safetensors") for count in "12"]
+    for name, value in weights[0].items():
+        assert torch.linalg.vector_norm(weights[1][name] - value) <= 5e-3 * torch.linalg.vector_norm(value), name
