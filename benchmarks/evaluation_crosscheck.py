@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from calibudget.evaluation.benchmarks import Benchmark, load_benchmark
-from calibudget.evaluation.likelihood import choice_items, likeliest
+from calibudget.evaluation.likelihood import choice_items, choices_of, likeliest
 from calibudget.lm import load_model
 from calibudget.scoring import CalibrationItem, LocalScorer, Measurement, measure_all
 
@@ -41,6 +41,13 @@ def theirs(model: Any, items: list[CalibrationItem]) -> list[Measurement]:
     ]
 
 
+def leading(benchmark: Benchmark, measured: list[Measurement]) -> list[float]:
+    """Each statement's sum less that of its item's first one: lm-eval counts the prompt's last line end as well."""
+    totals = iter(one.nll * one.response_tokens for one in measured)
+    rows = [[next(totals) for _ in choices_of(item)] for item in benchmark.items]
+    return [total - row[0] for row in rows for total in row]
+
+
 def compare(benchmark: Benchmark, model: Any) -> None:
     items = choice_items(benchmark)
     begun = time.perf_counter()
@@ -48,7 +55,8 @@ def compare(benchmark: Benchmark, model: Any) -> None:
     half = time.perf_counter()
     other = theirs(model, items)
     ended = time.perf_counter()
-    apart = max(abs(a.nll * a.response_tokens - b.nll) for a, b in zip(ours, other, strict=True))
+    leads = [leading(benchmark, measured) for measured in (ours, other)]
+    apart = max(abs(a - b) for a, b in zip(*leads, strict=True))
     picks = [[one.prediction for one in likeliest(benchmark, measured)] for measured in (ours, other)]
     same = sum(a == b for a, b in zip(*picks, strict=True))
     right = [sum(one.verdict == "right" for one in likeliest(benchmark, measured)) for measured in (ours, other)]

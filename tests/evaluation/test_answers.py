@@ -44,5 +44,23 @@ def test_verdict(row: dict) -> None:
     assert verdict_of(row) == row["verdict"], row
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("y=2x+1", "y=-2x+1"),
+        ("(2,4)", "(4,2)"),
+        ("\\text{(A)}", "\\text{(B)}"),
+        ("x \\in [0,1)", "x \\in (0,1]"),
+        ("{{", "}}"),
+    ],
+)
+def test_unlike_answers_are_unlike_in_both_orders(one: str, other: str) -> None:  # Math-Verify issue 60
+    spec = AnswerSpec(kind="math")
+    assert not answers_equal(spec, one, other)
+    assert not answers_equal(spec, other, one)
+    assert answers_equal(spec, one, one)
+    assert answers_equal(spec, other, other)
+
+
 def test_few_rows_are_open() -> None:
     assert sum(bool(row.get("open")) for row in TABLE) <= 5

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from calibudget.evaluation.results import read_evaluation
 from calibudget.pipeline import evaluate as module
 from calibudget.pipeline.evaluate import Asking, evaluate, rejudge
 from calibudget.pipeline.subjects import Engine
+from calibudget.pipeline.verify import verify
 from calibudget.scoring import FakeScorer, LocalScorer
 from calibudget.store import check_sums, write_sums
 
@@ -98,6 +100,16 @@ def test_a_run_is_evaluated_into_its_own_directory_and_bound(run_dir: Path, data
     assert score.right == sum(row.verdict == "right" for row in rows if row.task == "piqa")
     with pytest.raises(ArtefactError, match="holds an evaluation already"):
         evaluate(run_dir, asking(data, "piqa"))
+
+
+def test_an_evaluated_run_still_verifies(finished: Path, data: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "copy"
+    shutil.copytree(finished / "run", directory)
+    evaluate(directory, asking(data, "piqa"))
+    assert verify(directory).differences == ()
+    path = directory / "evaluation.json"
+    path.write_bytes(path.read_bytes().replace(b'"right":', b'"wrong":', 1))
+    assert [one.file for one in verify(directory).differences] == ["evaluation.json"]
 
 
 def test_two_evaluations_are_the_same_bytes(run_dir: Path, data: Path, tmp_path: Path) -> None:
