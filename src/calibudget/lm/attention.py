@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name that every torch program uses
+
+from calibudget.lm.varlen import Spans, has_kernel, varlen_attention
 
 #: Name under which the function stands in transformers' registry.
 ATTENTION: Final = "calibudget"
@@ -87,6 +90,7 @@ class Packed:
     """Sequences end to end in one row, the first of them a prefix that every other one continues.
 
     Attributes:
+        device: where it all is.
         starts: first token of each part; part 0 is the shared prefix (which may be empty).
         lengths: tokens of each part.
         keys: per layer the keys of all tokens, shape (G, T, D); `values` likewise.
@@ -97,7 +101,7 @@ class Packed:
         self.starts = [sum(lengths[:i]) for i in range(len(lengths))]
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
-        self._device = device
+        self.device = device
         self._keep = keep
         self._masks: dict[tuple[int, int, int | None], Tensor] = {}
 
@@ -110,6 +114,8 @@ class Packed:
         """See `Layout`; B is 1."""
         if self._keep:
             self.keys[layer], self.values[layer] = key[0], value[0]
+        if bounds.softcap is None and has_kernel(query):
+            return self._attend_at_once(query, key, value, bounds)
         output = torch.empty_like(query)
         for part, (start, length) in enumerate(zip(self.starts, self.lengths, strict=True)):
             if length:
@@ -123,9 +129,31 @@ class Packed:
                 )
         return output.transpose(1, 2)
 
-    def sequence(self, layer: int, part: int) -> tuple[Tensor, Tensor]:
-        """Keys and values (G, length, D) of a whole sequence, the prefix included."""
-        return self._seen(self.keys[layer], part), self._seen(self.values[layer], part)
+    def _attend_at_once(self, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
+        queries, keys, gather = self._spans
+        own_query, own_key, own_value = (states[0].transpose(0, 1) for states in (query, key, value))
+        if gather is not None:
+            own_key, own_value = own_key[gather], own_value[gather]
+        output = varlen_attention(
+            own_query, own_key, own_value, queries, keys, scale=bounds.scale, window=bounds.window
+        )
+        return output[None]
+
+    @cached_property
+    def _spans(self) -> tuple[Spans, Spans, Tensor | None]:
+        """Where queries and keys lie for the kernel, and the tokens whose keys they are (None: just as they lie)."""
+        if not self.prefix:
+            spans = Spans(self.lengths[1:], self.device)
+            return spans, spans, None
+        tokens = [self.tokens(part) for part in range(len(self.lengths))]
+        gather = torch.tensor([i for part in tokens for i in part], device=self.device)
+        return Spans(self.lengths, self.device), Spans([len(part) for part in tokens], self.device), gather
+
+    def tokens(self, part: int) -> list[int]:
+        """Where the tokens of a whole sequence lie in the row, the prefix first."""
+        start = self.starts[part]
+        own = range(start, start + self.lengths[part])
+        return [*own] if part == 0 else [*range(self.prefix), *own]
 
     def _seen(self, states: Tensor, part: int) -> Tensor:
         own = states[..., self.starts[part] : self.starts[part] + self.lengths[part], :]
@@ -138,7 +166,7 @@ class Packed:
             return None
         key = (length, before, window if narrow else None)
         if key not in self._masks:
-            seen = torch.ones(length, before + length, dtype=torch.bool, device=self._device).tril(before)
+            seen = torch.ones(length, before + length, dtype=torch.bool, device=self.device).tril(before)
             self._masks[key] = seen.triu(before - window + 1) if narrow and window is not None else seen
         return self._masks[key]
 
@@ -147,14 +175,16 @@ class Ragged:
     """One new token for each of B sequences, over their cached keys and values.
 
     Attributes:
-        lengths: positions already cached of each sequence, shape (B,), int64.
+        lengths: positions already cached of each sequence, shape (B,), int64; changed in place.
+        ceilings: most positions that each may reach, shape (B,), int64.
         keys: per layer, shape (B, G, L, D), valid up to each sequence's length; `values` likewise.
     """
 
-    def __init__(self, keys: dict[int, Tensor], values: dict[int, Tensor], lengths: Tensor) -> None:
+    def __init__(self, keys: dict[int, Tensor], values: dict[int, Tensor], lengths: Tensor, ceilings: Tensor) -> None:
         self.keys = keys
         self.values = values
         self.lengths = lengths
+        self.ceilings = ceilings
         self._masks: dict[int | None, Tensor] = {}
 
     @property
@@ -164,9 +194,9 @@ class Ragged:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
         """See `Layout`; T is 1."""
-        rows = torch.arange(len(self.lengths), device=self.lengths.device)
-        self.keys[layer][rows, :, self.lengths] = key[:, :, 0]
-        self.values[layer][rows, :, self.lengths] = value[:, :, 0]
+        places = self.lengths[:, None, None, None].expand(key.shape)
+        self.keys[layer].scatter_(2, places, key)
+        self.values[layer].scatter_(2, places, value)
         batch, heads, _, size = query.shape
         groups = key.shape[1]
         grouped = query.reshape(batch, groups, heads // groups, size)
@@ -174,13 +204,13 @@ class Ragged:
         return output.reshape(batch, 1, heads, size)
 
     def advance(self) -> None:
-        """Count the token that the last forward cached."""
-        self.lengths += 1
+        """Count the token that the last forward cached; a sequence at its ceiling stays there, writing over its end."""
+        torch.minimum(self.lengths + 1, self.ceilings, out=self.lengths)
         self._masks.clear()
 
     def keep(self, rows: Tensor) -> None:
         """Leave only the given rows, shape (B',), int64."""
-        self.lengths = self.lengths[rows]
+        self.lengths, self.ceilings = self.lengths[rows], self.ceilings[rows]
         self._masks.clear()
         for states in (self.keys, self.values):
             for layer in states:

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from torch import Tensor
 
 from calibudget.lm.attention import Packed, Ragged, attending
 from calibudget.lm.encoding import Encoded
 
-#: Positions that a cache gains when it is full.
+#: Positions that a cache gains on CPU when it is full; on a GPU it has its final size from the start.
 _GROWTH: Final = 64
-#: Rows are dropped from the batch once this share of it has ended.
-_ENDED_SHARE: Final = 0.25
-#: How often at most a text is looked at for an early end.
-_LOOKS: Final = 32
+#: Tokens between two looks at what was generated: looking makes a GPU wait.
+_STRIDE: Final = {"cpu": 1, "cuda": 4}
+#: Texts longer than this are looked at for an early end an eighth as often.
+_SHORT: Final = 64
+#: Rows are dropped from the batch once this share of it has ended; on a GPU that pays only before many more steps.
+_ENDED_SHARE: Final = {"cpu": 0.25, "cuda": 0.5}
 
 #: Says of the ids generated so far whether whatever follows can't change their answer.
 IsFinal = Callable[[Sequence[int]], bool]
@@ -57,63 +58,116 @@ def continue_greedily(
     Returns:
         The ids of each, those of `start` included.
     """
-    state = _gather(layout, continuations)
+    device = model.device.type
     texts = [list(continuation.start) for continuation in continuations]
+    stepper = _Stepper(model, _gather(layout, continuations), [text[-1] for text in texts])
     active = list(range(len(continuations)))
     ended: set[int] = set()
     while len(ended) < len(active):
-        if len(ended) >= _ENDED_SHARE * len(active):
-            kept = [row for row, index in enumerate(active) if index not in ended]
-            state.keep(torch.tensor(kept, device=model.device))
-            active, ended = [active[row] for row in kept], set()
-        chosen = _step(model, state, [texts[index][-1] for index in active])
-        for index, token in zip(active, chosen, strict=True):
-            if index not in ended and _ends(continuations[index], texts[index], token, stop_ids):
+        for index, tokens in zip(active, stepper.run(_STRIDE[device]), strict=True):
+            if index not in ended and _ends(continuations[index], texts[index], tokens, stop_ids, _STRIDE[device]):
                 ended.add(index)
+        rest = max((continuations[i].limit - len(texts[i]) for i in active if i not in ended), default=0)
+        pays = device == "cpu" or rest > _SHORT
+        if pays and _ENDED_SHARE[device] * len(active) <= len(ended) < len(active):
+            stepper.keep([row for row, index in enumerate(active) if index not in ended])
+            active, ended = [index for index in active if index not in ended], set()
     return [tuple(text) for text in texts]
 
 
-def _ends(continuation: Continuation, text: list[int], token: int, stop_ids: frozenset[int]) -> bool:
-    """Add a generated id to its text and say whether the text ends there."""
-    if token in stop_ids:
-        return True
-    text.append(token)
-    if len(text) >= continuation.limit:
-        return True
-    looks = len(text) % max(continuation.limit // _LOOKS, 1) == 0
-    return looks and continuation.is_final is not None and continuation.is_final(text)
+def _ends(
+    continuation: Continuation, text: list[int], tokens: list[int], stop_ids: frozenset[int], stride: int
+) -> bool:
+    """Add generated ids to their text and say whether it ends with one of them."""
+    for token in tokens:
+        if token in stop_ids:
+            return True
+        text.append(token)
+        if len(text) >= continuation.limit:
+            return True
+        looks = len(text) % (stride if len(text) <= _SHORT else 8 * stride) == 0
+        if looks and continuation.is_final is not None and continuation.is_final(text):
+            return True
+    return False
 
 
-def _step(model: Any, state: Ragged, ids: list[int]) -> list[int]:
-    """Feed each row its newest id and return the model's next choice."""
-    device = model.device
-    longest = int(state.lengths.max())
-    if longest >= state.room:
-        state.widen(longest + _GROWTH)
-    with attending(model, state):
-        logits = model(
-            input_ids=torch.tensor(ids, device=device)[:, None],
-            position_ids=state.lengths[:, None].clone(),
-            use_cache=False,
-            logits_to_keep=1,
-        ).logits[:, -1]
-    state.advance()
-    chosen: list[int] = logits.argmax(dim=-1).tolist()
-    return chosen
+class _Stepper:
+    """Feeds each row its newest id, step after step; on a GPU the step is captured once and replayed."""
+
+    def __init__(self, model: Any, state: Ragged, ids: list[int]) -> None:
+        self._model = model
+        self._state = state
+        self._ids = torch.tensor(ids, device=model.device)[:, None]
+        self._longest = int(state.lengths.max())
+        self._highest = int(state.ceilings.max())
+        self._graph: Any = None
+        self._steps = 0
+
+    def run(self, steps: int) -> list[list[int]]:
+        """The next ids of each row."""
+        chosen = []
+        for _ in range(steps):
+            self._step()
+            chosen.append(self._ids.clone())
+        tokens: list[list[int]] = torch.cat(chosen, dim=1).tolist()
+        return tokens
+
+    def keep(self, rows: list[int]) -> None:
+        """Go on with these rows only."""
+        kept = torch.tensor(rows, device=self._ids.device)
+        self._state.keep(kept)
+        self._ids = self._ids[kept]
+        self._graph, self._steps = None, 0
+
+    def _step(self) -> None:
+        if self._longest >= self._state.room:
+            self._state.widen(min(self._longest + _GROWTH, self._highest + 1))
+        self._longest = min(self._longest + 1, self._highest)
+        if self._steps == 1 and self._ids.is_cuda:
+            self._graph = self._captured()
+        self._steps += 1
+        if self._graph is None:
+            self._forward()
+        else:
+            self._graph.replay()
+
+    def _forward(self) -> None:
+        with attending(self._model, self._state):
+            logits = self._model(
+                input_ids=self._ids,
+                position_ids=self._state.lengths[:, None].clone(),
+                use_cache=False,
+                logits_to_keep=1,
+            ).logits[:, -1]
+        self._state.advance()
+        self._ids.copy_(logits.argmax(dim=-1, keepdim=True))
+
+    def _captured(self) -> Any:
+        """The step as a CUDA graph, None where the model's code can't be captured (it asks the GPU something)."""
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self._forward()
+        except RuntimeError:
+            torch.cuda.synchronize()
+            return None
+        return graph
 
 
 def _gather(layout: Packed, continuations: Sequence[Continuation]) -> Ragged:
     """A ragged cache of each example's prompt and agreed response."""
     lengths = [len(one.example.prompt_ids) + len(one.start) - 1 for one in continuations]
-    room = max(lengths) + min(_GROWTH, max(one.limit for one in continuations))
-    keys: dict[int, Tensor] = {}
-    values: dict[int, Tensor] = {}
-    for layer in layout.keys:
-        pairs = [layout.sequence(layer, one.part) for one in continuations]
-        for states, position in ((keys, 0), (values, 1)):
-            first = pairs[0][position]
-            states[layer] = first.new_zeros(len(pairs), first.shape[0], room, first.shape[2])
-            for row, length in enumerate(lengths):
-                states[layer][row, :, :length] = pairs[row][position][:, :length]
-    device = next(iter(keys.values())).device
-    return Ragged(keys, values, torch.tensor(lengths, device=device))
+    ceilings = [len(one.example.prompt_ids) + one.limit - 1 for one in continuations]
+    device = layout.device
+    room = max(ceilings) + 1 if device.type == "cuda" else min(max(ceilings) + 1, max(lengths) + _GROWTH)
+    places = torch.zeros(len(continuations), room, dtype=torch.int64)
+    for row, (one, length) in enumerate(zip(continuations, lengths, strict=True)):
+        places[row, :length] = torch.tensor(layout.tokens(one.part)[:length])
+    places = places.to(device)
+    return Ragged(
+        {layer: states[:, places].transpose(0, 1) for layer, states in layout.keys.items()},
+        {layer: states[:, places].transpose(0, 1) for layer, states in layout.values.items()},
+        torch.tensor(lengths, device=device),
+        torch.tensor(ceilings, device=device),
+    )
