@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from calibudget.store import parse_allocation, parse_statistics
+from calibudget.store import extend_sums, parse_allocation, parse_statistics
 
 SIZES = [
     "arc_challenge=1019", "arc_easy=2151", "boolq=9327", "hellaswag=39805",
@@ -104,6 +104,24 @@ def test_run_verify_select_and_score_belong_together(calibudget, recipe, tmp_pat
         "run", recipe, "--scores", tmp_path / "scores.parquet", "--output-dir", tmp_path / "again", "--json"
     )
     assert json.loads(again.out)["manifest_sha256"] == told["manifest_sha256"]
+
+
+def test_two_rounds_with_a_trained_first_one(calibudget, recipe, tmp_path) -> None:
+    first = calibudget("run", recipe, "policy=floor", "--output-dir", tmp_path / "first")
+    assert "6 of the budget of 12 are left for the next round" in first.out
+    (tmp_path / "first" / "adapter").mkdir()
+    (tmp_path / "first" / "adapter" / "adapter_config.json").write_text("{}")
+    extend_sums(tmp_path / "first", ["adapter/adapter_config.json"])
+    second = calibudget(
+        "run", recipe, "budget=6", f"rounds.previous={tmp_path / 'first'}", "--output-dir", tmp_path / "second"
+    )
+    assert second.code == 0, second.err
+    checked = calibudget("verify", tmp_path / "second", "--previous", tmp_path / "first")
+    assert checked.code == 0
+    assert "the ledger, from the directories of the earlier rounds" in checked.out
+    alone = calibudget("verify", tmp_path / "first", "--previous", tmp_path / "second")
+    assert alone.code == 1
+    assert "a recipe that names none" in alone.out
 
 
 def test_verify_exits_with_1_and_names_the_file(calibudget, recipe, tmp_path) -> None:

@@ -192,6 +192,8 @@ def _read_manifest(findings: Findings, path: Path) -> Manifest:
 def _read_ledger(findings: Findings, recipe: Recipe, splits: SplitIds | None, previous: Ledger | None) -> Ledger | None:
     """The ledger of a later round, compared with its splits; None in a first round, or where it can't be read."""
     if recipe.rounds is None:
+        if previous is not None:
+            findings.add(ROUNDS_NAME, "", "a ledger of earlier rounds", "a recipe that names none")
         return None
     ledger = findings.read(ROUNDS_NAME, read_rounds)
     if ledger is not None and splits is not None:
