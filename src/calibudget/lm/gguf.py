@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 from filelock import FileLock
 
@@ -111,17 +112,20 @@ def _is_complete(directory: Path) -> bool:
 
 def _convert(gguf: Path, directory: Path) -> None:
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, modeling_gguf_pytorch_utils
 
     metadata = _read_metadata(gguf)
+    # The GGUF reader draws a bar of tqdm's own, which transformers' switch doesn't reach.
+    bare = patch.object(modeling_gguf_pytorch_utils, "tqdm", lambda tensors, **_: tensors, create=True)
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
-        model = AutoModelForCausalLM.from_pretrained(
-            str(gguf.parent),
-            gguf_file=gguf.name,
-            dtype=torch.float16,
-            quantization_config=GgufConfig(dequantize=True),
-        )
+        with bare:
+            model = AutoModelForCausalLM.from_pretrained(
+                str(gguf.parent),
+                gguf_file=gguf.name,
+                dtype=torch.float16,
+                quantization_config=GgufConfig(dequantize=True),
+            )
     except (OSError, ValueError, KeyError, NotImplementedError, RuntimeError) as error:
         raise ScoringError(f"model {gguf}: transformers can't read this GGUF file: {error}") from error
     _mend_tokenizer(tokenizer, metadata, gguf)

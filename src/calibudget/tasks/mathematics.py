@@ -11,14 +11,14 @@ import re
 from typing import Final
 
 from calibudget.tasks.number import number_value, parse_number
-from calibudget.tasks.statements import closed, stated_answers
+from calibudget.tasks.statements import closed, has_open_box, stated_answers
 from calibudget.tasks.text import holds_prose
 from calibudget.tasks.verifier import judged_equal
 
 _TEXT_COMMAND: Final = re.compile(r"\\(?:text|mbox|mathrm|textbf|mathbf|textit|operatorname)\s*\{([^{}]*)\}")
 _UNIT: Final = re.compile(r"(?<=[\d})])\s*\\(?:text|mbox|mathrm)\s*\{\s*[^{}]*\}(?:\^\{?[23]\}?)?\s*$")
 _REMOVED: Final = re.compile(
-    r"\\left(?![a-z])|\\right(?![a-z])|\\[!,;: ]|\\displaystyle|\\quad|\^\{?\\circ\}?|\\?[$%]|~"
+    r"\\left(?![a-z])|\\right(?![a-z])|(?<!\\)\\[!,;: ]|\\displaystyle|\\quad|\^\{?\\circ\}?|\\?[$%]|~"
 )
 _SAME: Final = (
     ("\\dfrac", "\\frac"),
@@ -35,7 +35,7 @@ def parse_math(text: str) -> str | None:
     """The mathematical answer that a plain text gives, as it writes it; None if it gives none.
 
     The last stated answer wins; a text that is nothing but one expression is its own answer; otherwise the last
-    number counts.
+    number counts, unless a box was left open: what it would have held isn't known.
     """
     text = closed(text)
     for stated in stated_answers(text):
@@ -47,7 +47,7 @@ def parse_math(text: str) -> str | None:
     bare = text.strip().rstrip(".").strip("$ ")
     if bare and "\n" not in bare and "boxed" not in bare and (len(bare.split()) == 1 or not holds_prose(bare)):
         return bare
-    return parse_number(text)
+    return None if has_open_box(text) else parse_number(text)
 
 
 def _without_prose(answer: str) -> str:

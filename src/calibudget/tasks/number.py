@@ -10,7 +10,7 @@ import re
 from fractions import Fraction
 from typing import Final
 
-from calibudget.tasks.statements import closed, stated_answers
+from calibudget.tasks.statements import closed, has_open_box, stated_answers
 
 _DIGITS: Final = r"(?:\d{1,3}(?:,\d{2,3}){0,20},\d{3}(?!\d)|\d+)"
 _NUMBER: Final = re.compile(
@@ -28,6 +28,7 @@ _NUMBER: Final = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+_SHORT_FRACTION: Final = re.compile(r"\\[dtc]?frac\s?(\d)\s?(\d)(?!\d)")
 #: Longest run of digits read as a number; what is longer is no answer, and Python refuses to convert it.
 _MAX_DIGITS: Final = 1000
 
@@ -35,20 +36,22 @@ _MAX_DIGITS: Final = 1000
 def parse_number(text: str) -> str | None:
     """The number that a plain text gives as its answer, in `canonical_number` form; None if it gives none.
 
-    The last stated answer that holds a number wins; without one, the last number of the text.
+    The last stated answer that holds a number wins; without one, the last number of the text, unless a box was
+    left open.
     """
     text = closed(without_spacing(text))
     for stated in stated_answers(text):
         value = _first_value(stated)
         if value is not None:
             return canonical_number(value)
-    value = _last_value(text)
+    value = None if has_open_box(text) else _last_value(text)
     return None if value is None else canonical_number(value)
 
 
 def without_spacing(text: str) -> str:
-    """A plain text without what LaTeX puts into numbers: spacing commands, a braced comma, an escaped dollar."""
-    return text.replace("{,}", ",").replace("\\$", "$").replace("\\,", "").replace("\\!", "")
+    """A plain text without what LaTeX puts into numbers: spacing, braced commas, bare fractions, escaped dollars."""
+    text = text.replace("{,}", ",").replace("\\$", "$").replace("\\,", "").replace("\\!", "")
+    return _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
 
 
 def number_value(text: str) -> Fraction | None:
