@@ -218,6 +218,8 @@ def test_every_command_has_help(calibudget) -> None:
         "verify",
         "demo",
         "proxy",
+        "train",
+        "evaluate",
     ):
         assert command in listed.out
         assert "Usage" in calibudget(command, "--help").out

@@ -12,7 +12,21 @@ from types import FrameType
 
 import typer
 
-from calibudget.cli import allocate, demo, init, proxy, run, score, select, stability, statistics, verify, whatif
+from calibudget.cli import (
+    allocate,
+    demo,
+    evaluate,
+    init,
+    proxy,
+    run,
+    score,
+    select,
+    stability,
+    statistics,
+    train,
+    verify,
+    whatif,
+)
 from calibudget.errors import CalibudgetError
 
 app = typer.Typer(
@@ -23,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help needs no rich at start-up
     pretty_exceptions_enable=False,
 )
-for _module in (init, run, score, statistics, allocate, whatif, stability, select, verify, demo):
+for _module in (init, run, score, statistics, allocate, whatif, stability, select, verify, train, evaluate, demo):
     app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
 app.add_typer(proxy.app, name="proxy")
 
