@@ -1,4 +1,4 @@
-"""Laws of the normal form and of the ids (design section 3)."""
+"""Laws of the normal form and of the ids (docs/formats.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Duplicates as design section 3 says: drop, keep, refuse, none of which depends on the order read."""
+"""Duplicates: drop, keep, refuse, none of which depends on the order read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The normal form and the ids of design section 3."""
+"""The normal form and the ids that docs/formats.md describes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of one source whose ids are equal: dropped, kept under numbered ids, or refused (design section 3)."""
+"""Records of one source whose ids are equal: dropped, kept under numbered ids, or refused (docs/formats.md)."""
 
 from __future__ import annotations
 

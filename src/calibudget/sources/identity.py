@@ -1,4 +1,4 @@
-"""What a record is, whatever file it lies in: the normal form, its ids and its prompt hash (design section 3).
+"""What a record is, whatever file it lies in: the normal form, its ids and its prompt hash (docs/formats.md).
 
 The normal form serves identity only; the model is given the text as it stands. An instruction's normal form is
 NFC with white space collapsed to single spaces, a response's is NFC with its ends stripped.

@@ -1,4 +1,4 @@
-"""Reading one source: rows to records, duplicates resolved, everything left out counted (design section 3)."""
+"""Reading one source: rows to records, duplicates resolved, everything left out counted (docs/formats.md)."""
 
 from __future__ import annotations
 
