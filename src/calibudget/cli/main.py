@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import warnings
 from types import FrameType
 
 import typer
@@ -63,7 +64,12 @@ def entry() -> None:
     """Run the command line and leave with its exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
+    warnings.showwarning = _say
     sys.exit(_exit_code())
+
+
+def _say(message: Warning | str, *_where: object, **_more: object) -> None:
+    print(f"calibudget: {message}", file=sys.stderr)
 
 
 class _Stop(BaseException):
