@@ -47,7 +47,8 @@ def values() -> Iterator[dict[str, object]]:
     secret.write_text("secret")
     secret.chmod(0o644)
     libc = ctypes.CDLL(None)
-    queue = libc.msgget(IPC_KEY, 0o1666)
+    key = IPC_KEY + os.getpid() % 10_000  # test runs side by side must not remove each other's queue
+    queue = libc.msgget(key, 0o1666)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -57,7 +58,7 @@ def values() -> Iterator[dict[str, object]]:
         os.environ["CALIBUDGET_SECRET"] = "1"
         yield {
             "secret_parent": folder, "secret": secret, "port": listener.getsockname()[1], "abstract": name,
-            "pid": os.getpid(), "host": os.uname().nodename, "uid": os.getuid(), "key": IPC_KEY,
+            "pid": os.getpid(), "host": os.uname().nodename, "uid": os.getuid(), "key": key,
             "clone": {"x86_64": 56, "aarch64": 220}[platform.machine()],
             "add_key": {"x86_64": 248, "aarch64": 217}[platform.machine()],
         }  # fmt: skip
