@@ -66,14 +66,8 @@ def encoder(tokenizer_with):
 
 
 @pytest.fixture(scope="session")
-def all_examples(encoder):
+def examples(encoder):
     return encode_examples(make_rows(22, companion=5), encoder, max_length=256, too_long="refuse")
-
-
-@pytest.fixture(scope="session")
-def examples(all_examples):
-    """Nine of them, five of the companion's."""
-    return all_examples[18:]
 
 
 @pytest.fixture
