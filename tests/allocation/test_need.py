@@ -138,7 +138,7 @@ def test_exponents_weigh_the_factors():
         ({"pool_size": None}, AllocationError, "the statistics of 'a' have no pool_size"),
         ({"mean_error": None}, AllocationError, "the statistics of 'a' have no mean_error"),
         ({"mean_error": math.nan}, AllocationError, "mean_error of 'a' must be finite, but is nan"),
-        ({"mean_error": "1"}, InputTypeError, "mean_error of 'a' must be a number, not '1'"),
+        ({"mean_error": "1"}, InputTypeError, r"^mean_error of 'a' must be a number, not '1' \(str\)$"),
         ({"mean_error": True}, InputTypeError, "mean_error of 'a' must be a number, not True"),
         ({"bootstrap_sd": -0.1}, AllocationError, r"bootstrap_sd of 'a' must not be negative, but is -0\.1"),
         ({"bootstrap_sd": math.inf}, AllocationError, "bootstrap_sd of 'a' must be finite, but is inf"),

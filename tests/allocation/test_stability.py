@@ -8,6 +8,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from calibudget.allocation import order_probabilities, plan, stability, what_if
 from calibudget.allocation.intervals import quota_intervals
+from calibudget.allocation.stability import _doubled_ranks
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.records import Exponents, SourceStatistics, Statistics
 
@@ -39,15 +40,29 @@ def test_equal_and_reversed_orders_are_exactly_one_and_minus_one():
     assert stability([{"a": 1, "b": 2}, {"a": 2, "b": 1}]).smallest_spearman == -1.0
 
 
+def test_equal_quotas_share_the_mean_of_their_ranks():
+    assert _doubled_ranks([5, 5, 1]) == [5, 5, 2]
+    assert _doubled_ranks([7]) == [2]
+    first, second = {"a": 5, "b": 5, "c": 1, "d": 9}, {"a": 4, "b": 6, "c": 6, "d": 7}
+    expected = spearmanr(list(first.values()), list(second.values()))[0]
+    assert stability([first, second]).smallest_spearman == pytest.approx(expected, rel=1e-12)
+
+
+def test_proportional_quotas_correlate_exactly():
+    for scale in range(2, 60):
+        first = {"a": 1, "b": 5, "c": 13, "d": 700}
+        assert stability([first, {k: scale * q + 3 for k, q in first.items()}]).smallest_pearson == 1.0
+
+
 def test_quotas_that_do_not_vary_have_no_correlation():
     made = stability([{"a": 5, "b": 5}, {"a": 4, "b": 6}])
     assert (made.smallest_pearson, made.smallest_spearman) == (None, None)
     assert (made.largest_range, made.splits) == (1, 2)
 
 
-@pytest.mark.parametrize("allocations", [[], [{"a": 1}], [{}, {}]])
+@pytest.mark.parametrize("allocations", [[], [{"a": 1}], [{}, {}], [{}, {"a": 1}]])
 def test_too_little_to_compare_is_refused(allocations):
-    with pytest.raises(AllocationError, match="stability compares at least two allocations of at least one source"):
+    with pytest.raises(AllocationError, match=r"^stability compares at least two allocations of at least one source$"):
         stability(allocations)
 
 
@@ -72,7 +87,7 @@ def test_pairs_keep_their_order_in_some_replicates():
 
 
 def test_orders_need_replicates_of_the_same_sources():
-    with pytest.raises(AllocationError, match="order probabilities need at least one replicate"):
+    with pytest.raises(AllocationError, match=r"^order probabilities need at least one replicate$"):
         order_probabilities({"a": 1}, [])
     with pytest.raises(AllocationError, match="the replicate must name the same sources as the rest, but misses 'a'"):
         order_probabilities({"a": 1}, [{}])

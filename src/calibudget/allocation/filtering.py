@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import numpy as np
 
 from calibudget.allocation.levels import Level, Sides, TieKey
-from calibudget.allocation.residues import ExactDoubles, Floats, Integers, blocks, by_blocks
+from calibudget.allocation.residues import Doubles, Floats, Integers, blocks
 
 #: Largest budget whose shares doubles can tell from their neighbours with room to spare.
 LARGEST_BUDGET: Final = 2**48
@@ -23,29 +22,34 @@ _NEAR_ONE: Final = 2.0**60
 # Highest level that is tried beside utilities near 1, and steps after which a trial is left to exact decisions.
 _HIGHEST: Final = 2.0**900
 _STEPS: Final = 200
+# Relative difference of levels at which a trial ends; what it leaves wrong, exact decisions correct.
+_RESOLUTION: Final = 2.0**-40
 # Rounds in which exact decisions may correct the doubles' view of which bounds bind.
 _CORRECTIONS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filtered:
-    """A level and the sources' places at it.
+    """Quotas, and the level of the sources between their bounds.
 
     Attributes:
-        level: the exact level.
-        free: the sources whose shares are between their bounds, ascending.
         quotas: largest-remainder quotas, shape (K,).
+        free: the sources whose shares are between their bounds, ascending; None for all of them.
+        level: their level, K of them or fewer; None without such sources.
     """
 
-    level: Level
-    free: Integers
     quotas: Integers
+    free: Integers | None
+    level: Level | None
 
     def shares(self) -> Floats:
         """The shares as correctly rounded doubles, shape (K,); those at a bound are the quotas."""
+        if self.level is None:
+            return self.quotas.astype(np.float64)
+        if self.free is None:
+            return self.level.nearest()
         shares = self.quotas.astype(np.float64)
-        if self.free.size:
-            shares[self.free] = self.level.nearest(self.free)
+        shares[self.free] = self.level.nearest()
         return shares
 
 
@@ -64,10 +68,10 @@ def filtered(
     Returns:
         None in the rare case that exact decisions keep contradicting the doubles' view of which bounds bind.
     """
-    doubles = ExactDoubles.of(utilities)
+    doubles = Doubles.of(utilities)
     if int(upper.min()) == budget and not lower.any():
         level = Level.at(doubles, budget, doubles.total(), float(utilities.max()))
-        return _filtered(level, np.arange(len(utilities)), lower, tie_key)
+        return Filtered(quotas=_rounded(level, tie_key), free=None, level=level)
     sides = _trial_sides(utilities, lower, upper, budget)
     for _ in range(_CORRECTIONS):
         trial = _level(doubles, lower, upper, sides, budget)
@@ -75,47 +79,63 @@ def filtered(
             return None
         corrected = trial.corrected(sides, lower, upper)
         if np.array_equal(corrected, sides):
-            settled = lower.copy()
-            full = np.flatnonzero(sides > 0)
-            settled[full] = upper[full]
-            return _filtered(trial, np.flatnonzero(sides == 0), settled, tie_key)
+            return _settled(trial, sides, lower, upper, tie_key)
         sides = corrected
     return None
 
 
+def _settled(level: Level, sides: Sides, lower: Integers, upper: Integers, tie_key: TieKey | None) -> Filtered:
+    """Bounds for the sources at them, rounded shares for the rest."""
+    quotas = lower.copy()
+    full, free = np.flatnonzero(sides > 0), np.flatnonzero(sides == 0)
+    quotas[full] = upper[full]
+    if not free.size:
+        return Filtered(quotas=quotas, free=free, level=None)
+    part = level.only(free)
+    quotas[free] = _rounded(part, None if tie_key is None else lambda k: tie_key(int(free[k])))
+    return Filtered(quotas=quotas, free=free, level=part)
+
+
+def _rounded(level: Level, tie_key: TieKey | None) -> Integers:
+    """Largest-remainder quotas of shares that sum to the level's budget."""
+    whole, parts = level.parted()
+    left = level.budget - int(whole.sum())
+    if left:
+        whole[level.largest(whole, parts, left, tie_key)] += 1
+    return whole
+
+
 def _trial_sides(utilities: Floats, lower: Integers, upper: Integers, budget: int) -> Sides:
     """Which bounds bind (1 the upper, -1 the lower, 0 neither), by doubles alone."""
-    sides = np.zeros(len(utilities), dtype=np.int8)
-    rest = np.arange(len(utilities))
-    low, high, left = lower.astype(np.float64), upper.astype(np.float64), float(budget)
+    sides = np.empty(len(utilities), dtype=np.int8)
+    rest: slice | Integers = slice(None)
+    left = float(budget)
     while True:
         largest = utilities.max()
         scaled = utilities if 1 / _NEAR_ONE < largest < _NEAR_ONE else utilities / largest
-        level = _trial_level(scaled, low, high, left)
-        sides[rest] = by_blocks(partial(_sides, level), scaled, low, high)
-        if level < _HIGHEST:
+        level = _trial_level(scaled, lower, upper, left)
+        found = np.empty(len(scaled), dtype=np.int8)
+        for block in blocks(len(scaled)):
+            shares = scaled[block] * level
+            found[block] = (shares > upper[block]).astype(np.int8) - (shares < lower[block])
+        sides[rest] = found
+        stay = np.flatnonzero(found <= 0)
+        if level < _HIGHEST or not stay.size:
             return sides
         # The utilities of the rest are too small beside the largest to be seen from there.
-        over = sides[rest] > 0
-        left -= float(high[over].sum())
-        rest, utilities, low, high = rest[~over], utilities[~over], low[~over], high[~over]
-        if not rest.size:
-            return sides
+        left -= float(upper[found > 0].sum())
+        rest = stay if isinstance(rest, slice) else rest[stay]
+        utilities, lower, upper = utilities[stay], lower[stay], upper[stay]
 
 
-def _sides(level: float, utilities: Floats, low: Floats, high: Floats) -> Sides:
-    shares = utilities * level
-    return (shares > high).astype(np.int8) - (shares < low)
-
-
-def _trial_level(scaled: Floats, low: Floats, high: Floats, budget: float) -> float:
+def _trial_level(scaled: Floats, lower: Integers, upper: Integers, budget: float) -> float:
     """A level in doubles: Newton's steps, kept between levels that are known to spend too little and too much."""
     least, most = 0.0, math.inf
     level = budget / float(scaled.sum())
     for _ in range(_STEPS):
-        spent, settled, total = _census(scaled, low, high, level)
-        step = (budget - settled) / total if total else math.inf
-        if spent == budget or step == level or (spent < budget and level == _HIGHEST):
+        spent, slope = _census(scaled, lower, upper, level)
+        step = level + (budget - spent) / slope if slope else math.inf
+        if abs(step - level) <= level * _RESOLUTION or spent == budget or (spent < budget and level == _HIGHEST):
             break
         if spent < budget:
             least = level
@@ -127,47 +147,30 @@ def _trial_level(scaled: Floats, low: Floats, high: Floats, budget: float) -> fl
     return level
 
 
-def _census(scaled: Floats, low: Floats, high: Floats, level: float) -> tuple[float, float, float]:
-    """At a level: what is spent, the part of it spent by sources at a bound, and the utility of the others."""
-    spent = settled = total = 0.0
+def _census(scaled: Floats, lower: Integers, upper: Integers, level: float) -> tuple[float, float]:
+    """What is spent at a level, and the utility of the sources between their bounds."""
+    spent = slope = 0.0
     for block in blocks(len(scaled)):
         shares = scaled[block] * level
-        clipped = np.minimum(np.maximum(shares, low[block]), high[block])
-        between = clipped == shares
+        clipped = np.minimum(np.maximum(shares, lower[block]), upper[block])
         spent += float(clipped.sum())
-        total += float((scaled[block] * between).sum())
-        settled += float((clipped * ~between).sum())
-    return spent, settled, total
+        slope += float((scaled[block] * (clipped == shares)).sum())
+    return spent, slope
 
 
-def _level(doubles: ExactDoubles, lower: Integers, upper: Integers, sides: Sides, budget: int) -> Level | None:
+def _level(doubles: Doubles, lower: Integers, upper: Integers, sides: Sides, budget: int) -> Level | None:
     """The exact level of the sources between their bounds; of the last to reach its upper bound if there are none."""
     full = np.flatnonzero(sides > 0)
     left = budget - exact_sum(upper[full]) - exact_sum(lower[np.flatnonzero(sides < 0)])
-    free = doubles.values[np.flatnonzero(sides == 0)]
-    if free.size:
-        return Level.at(doubles, left, doubles.total(free), float(free.max())) if left > 0 else None
+    free = doubles.only(np.flatnonzero(sides == 0))
+    if free.values.size:
+        return Level.at(doubles, left, free.total(), float(free.values.max())) if left > 0 else None
     if left:
         return None
     with np.errstate(over="ignore"):
         last = full[[(upper[full] / doubles.values[full]).argmax()]]
-    (total,) = doubles.integers(last)
+    (total,) = doubles.only(last).integers()
     return Level.at(doubles, int(upper[last[0]]), total, float(doubles.values[last[0]]))
-
-
-def _filtered(level: Level, free: Integers, settled: Integers, tie_key: TieKey | None) -> Filtered:
-    """Round the shares of the free sources; the others have their settled quotas."""
-    if not free.size:
-        return Filtered(level=level, free=free, quotas=settled)
-    whole = level.whole_parts(free)
-    left = level.residues.budget - int(whole.sum())
-    if left:
-        whole[level.largest(free, whole, left, tie_key)] += 1
-    if free.size < settled.size:
-        quotas = settled.copy()
-        quotas[free] = whole
-        whole = quotas
-    return Filtered(level=level, free=free, quotas=whole)
 
 
 def exact_sum(values: Integers) -> int:

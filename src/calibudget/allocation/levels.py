@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, TypeVar
 
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibudget.allocation.exact import nearest_double
-from calibudget.allocation.residues import ExactDoubles, Floats, Integers, Residues, by_blocks
+from calibudget.allocation.residues import Doubles, Floats, Integers, blocks, can_wrap, ordered_differences
 
 # Errors of a computed share: relative in doubles, relative in twice the precision, absolute; with room to spare.
 _SINGLE: Final = 2.0**-50
@@ -44,139 +44,165 @@ _Number = TypeVar("_Number", float, Floats)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """A trial level at which utilities share a budget.
+    """A level at which utilities of exact sum `total` share a budget.
 
     Attributes:
-        residues: exact comparisons at this level.
-        scaled: the utilities times a power of two that keeps products in range, shape (K,).
-        factor: what multiplies them, exact.
-        shares: the products in doubles, shape (K,).
+        doubles: the utilities, shape (K,).
+        budget: P.
+        total: W, in units of the doubles' base.
+        shift: the power of two that brings the utilities into a range where no product leaves the doubles'.
+        factor: what then multiplies them, exact.
     """
 
-    residues: Residues
-    scaled: Floats
+    doubles: Doubles
+    budget: int
+    total: int
+    shift: int
     factor: Fraction
-    shares: Floats
 
     @classmethod
-    def at(cls, doubles: ExactDoubles, budget: int, total: int, largest: float) -> Level:
+    def at(cls, doubles: Doubles, budget: int, total: int, largest: float) -> Level:
         """The level at which utilities of exact sum `total`, the largest of them `largest`, share a budget."""
         shift = 0 if 1 / _SAFE < largest < _SAFE else -math.frexp(largest)[1]
         power = doubles.base + shift
         factor = Fraction(budget << max(-power, 0), total << max(power, 0))
+        return cls(doubles=doubles, budget=budget, total=total, shift=shift, factor=factor)
+
+    def only(self, where: slice | Integers) -> Level:
+        """The same level for a part of the sources."""
+        return replace(self, doubles=self.doubles.only(where))
+
+    def shares(self) -> Floats:
+        """Shares as products of doubles, none above a limit that is far beyond any bound, shape (K,)."""
         with np.errstate(over="ignore", under="ignore"):
-            scaled = np.ldexp(doubles.values, shift) if shift else doubles.values
-            shares = np.minimum(scaled * float(factor), _BEYOND)
-        residues = Residues(doubles=doubles, budget=budget, total=total)
-        return cls(residues=residues, scaled=scaled, factor=factor, shares=shares)
+            return np.minimum(self._scaled() * float(self.factor), _BEYOND)
+
+    def _scaled(self) -> Floats:
+        return np.ldexp(self.doubles.values, self.shift) if self.shift else self.doubles.values
 
     def corrected(self, sides: Sides, lower: Integers, upper: Integers) -> Sides:
         """Sides that agree with the true shares: 1 for a share over its upper bound, -1 for one under its lower.
 
         A share that equals a bound may be counted as at the bound or between the bounds.
         """
+        result = np.empty_like(sides)
+        for block in blocks(len(sides)):
+            part, old = self.only(block), sides[block]
+            over, under = part._signs(upper[block]), part._signs(lower[block])
+            wrong = np.where(old > 0, over < 0, np.where(old < 0, under > 0, (over > 0) | (under < 0)))
+            result[block] = np.where(wrong, (over > 0).astype(np.int8) - (under < 0), old)
+        return result
 
-        def corrected(index: Integers, sides: Sides, lower: Integers, upper: Integers) -> Sides:
-            over, under = self._signs(index, upper), self._signs(index, lower)
-            wrong = np.where(sides > 0, over < 0, np.where(sides < 0, under > 0, (over > 0) | (under < 0)))
-            return np.where(wrong, (over > 0).astype(np.int8) - (under < 0), sides)
-
-        return by_blocks(corrected, np.arange(len(sides)), sides, lower, upper)
-
-    def whole_parts(self, index: Integers) -> Integers:
-        """Exact integer parts of true shares, shape (n,), n >= 1."""
-
-        def whole_parts(index: Integers) -> Integers:
-            shares = self.shares[index]
+    def parted(self) -> tuple[Integers, Floats]:
+        """Exact integer parts of true shares, and what the computed shares are beyond them."""
+        size = len(self.doubles.values)
+        whole, parts = np.empty(size, dtype=np.int64), np.empty(size)
+        for block in blocks(size):
+            part = self.only(block)
+            shares = part.shares()
             nearest = np.rint(shares)
-            whole = np.floor(shares).astype(np.int64)
+            floors = np.floor(shares)
             # No share is 0, so below a half there is nothing to decide.
             near = np.flatnonzero((np.abs(shares - nearest) <= nearest * _SINGLE) & (nearest > 0))
             if near.size:
                 integers = nearest[near].astype(np.int64)
-                whole[near] = integers - (self._signs_near(index[near], integers) < 0)
-            return whole
+                floors[near] = integers - (part.only(near)._signs_near(integers) < 0)
+            whole[block], parts[block] = floors, shares - floors
+        return whole, parts
 
-        return by_blocks(whole_parts, index)
-
-    def largest(self, index: Integers, whole: Integers, count: int, tie_key: TieKey | None) -> Integers:
-        """Positions within `index` of the `count` largest true shares less `whole`, 0 < count < n.
+    def largest(self, whole: Integers, parts: Floats, count: int, tie_key: TieKey | None) -> Integers:
+        """Positions of the `count` largest true shares less `whole`, 0 < count < K.
 
         Args:
-            index: sources, ascending, shape (n,).
-            whole: the integer parts of their shares, shape (n,).
+            whole: the integer parts of the shares, shape (K,).
+            parts: what the computed shares are beyond them, shape (K,).
             count: how many to find.
             tie_key: settles ties; without it the position does.
         """
         most = float(whole.max()) + 1
-        sure, near, cut = _top(self.shares[index] - whole, count, most * _SINGLE + _ABSOLUTE)
+        single, twofold = most * _SINGLE + _ABSOLUTE, most * _TWOFOLD + _ABSOLUTE
+        sure, near, cut = _top(parts, count, single)
+        everyone = len(near) == len(whole)
+        level, quotas = (self, whole) if everyone else (self.only(near), whole[near])
         wanted = count - len(sure)
-        utilities = self.residues.doubles.values[index[near]]
-        if wanted == len(near) or utilities.min() == utilities.max():
-            return np.concatenate([sure, _first(near, index, wanted, tie_key)])
-        finer = self._gaps(index[near], whole[near], cut)
-        error = most * _TWOFOLD + _ABSOLUTE
-        surer, nearer, finer_cut = _top(finer, wanted, error)
-        offset = math.floor((Fraction(cut) + Fraction(finer_cut)) * self.residues.total)
-        last = near[nearer]
-        keys = self.residues.ordered(index[last], whole[last], 8 * error, offset)
-        above, tied, _ = _top(keys, wanted - len(surer), 0)
-        wanted -= len(surer) + len(above)
-        return np.concatenate([sure, near[surer], last[above], _first(last[tied], index, wanted, tie_key)])
+        values = level.doubles.values
+        if wanted == len(near) or values.min() == values.max():
+            return np.concatenate([sure, _first(near, wanted, tie_key)])
+        offset, width = Fraction(cut), 8 * single
+        if not can_wrap(self.total, width):
+            surer, nearer, finer_cut = _top(level._gaps(quotas, cut), wanted, twofold)
+            sure, near = np.concatenate([sure, near[surer]]), near[nearer]
+            level, quotas, wanted = level.only(nearer), quotas[nearer], wanted - len(surer)
+            offset, width = offset + Fraction(finer_cut), 8 * twofold
+        keys = level._ordered(quotas, width, math.floor(offset * self.total))
+        above, tied, _ = _top(keys, wanted, 0)
+        return np.concatenate([sure, near[above], _first(near[tied], wanted - len(above), tie_key)])
 
-    def nearest(self, index: Integers) -> Floats:
-        """Correctly rounded shares, shape (n,), n >= 1."""
-
-        def nearest(index: Integers) -> Floats:
-            product, missing = self._twofold(index)
+    def nearest(self) -> Floats:
+        """Correctly rounded shares."""
+        result = np.empty(len(self.doubles.values))
+        for block in blocks(len(result)):
+            part = self.only(block)
+            product, missing = part._twofold()
             error = product * _TWOFOLD
             nearest = product + (missing - error)
             unsure = np.flatnonzero((nearest != product + (missing + error)) | (product < 1 / _SAFE))
-            integers = self.residues.doubles.integers(index[unsure])
-            nearest[unsure] = [nearest_double(self.residues.budget * m, self.residues.total) for m in integers]
-            return nearest
+            integers = part.doubles.only(unsure).integers()
+            nearest[unsure] = [nearest_double(self.budget * m, self.total) for m in integers]
+            result[block] = nearest
+        return result
 
-        return by_blocks(nearest, index)
-
-    def _signs(self, index: Integers, bounds: Integers) -> Sides:
-        """Signs of true shares minus integers, shape (n,)."""
-        shares = self.shares[index]
+    def _signs(self, bounds: Integers) -> Sides:
+        """Signs of true shares minus integers."""
+        if not bounds.any():
+            return np.ones(len(bounds), dtype=np.int8)
+        shares = self.shares()
         gaps = shares - bounds
         signs = np.sign(gaps).astype(np.int8)
         near = np.flatnonzero(np.abs(gaps) <= shares * _SINGLE + _ABSOLUTE)
         if near.size:
-            signs[near] = self._signs_near(index[near], bounds[near])
+            signs[near] = self.only(near)._signs_near(bounds[near])
         return signs
 
-    def _signs_near(self, index: Integers, integers: Integers) -> Integers:
-        """Signs of true shares minus integers that are within the doubles' error of them, shape (n,)."""
-        gaps = self._gaps(index, integers)
+    def _signs_near(self, integers: Integers) -> Integers:
+        """Signs of true shares minus integers that are within the doubles' error of them."""
+        width = 4 * (float(integers.max()) * _SINGLE + _ABSOLUTE)
+        if can_wrap(self.total, width):
+            return np.sign(self._ordered(integers, width, 0))
+        gaps = self._gaps(integers, 0.0)
         signs = np.sign(gaps).astype(np.int64)
         errors = integers * _TWOFOLD + _ABSOLUTE
         near = np.flatnonzero(np.abs(gaps) <= errors)
         if near.size:
-            width = 4 * float(errors[near].max())
-            signs[near] = np.sign(self.residues.ordered(index[near], integers[near], width))
+            signs[near] = np.sign(self.only(near)._ordered(integers[near], 4 * float(errors[near].max()), 0))
         return signs
 
-    def _gaps(self, index: Integers, integers: Integers, offset: float = 0.0) -> Floats:
-        """Small differences of true shares from integers plus an offset, in twice the precision, shape (n,)."""
+    def _ordered(self, quotas: Integers, width: float, offset: int) -> Integers:
+        return ordered_differences(self.doubles, self.budget, self.total, quotas, width=width, offset=offset)
 
-        def gaps(index: Integers, integers: Integers) -> Floats:
-            product, missing = self._twofold(index)
-            return ((product - integers) - offset) + missing
+    def _gaps(self, integers: Integers, offset: float) -> Floats:
+        """Small differences of true shares from integers plus an offset, in twice the precision."""
+        gaps = np.empty(len(integers))
+        for block in blocks(len(gaps)):
+            product, missing = self.only(block)._twofold()
+            gaps[block] = ((product - integers[block]) - offset) + missing
+        return gaps
 
-        return by_blocks(gaps, index, integers)
-
-    def _twofold(self, index: Integers) -> tuple[Floats, Floats]:
-        """Shares as doubles and what is missing from them, shape (n,) each (Dekker's product)."""
-        values = self.scaled[index]
-        factor = float(self.factor)
-        product = values * factor
-        high, low = _halves(values)
+    def _twofold(self) -> tuple[Floats, Floats]:
+        """Shares as doubles and what is missing from them (Dekker's product)."""
+        scaled, factor = self._scaled(), float(self.factor)
+        product = scaled * factor
+        high, low = _halves(scaled)
         factor_high, factor_low = _halves(factor)
         missing = ((high * factor_high - product) + high * factor_low + low * factor_high) + low * factor_low
-        return product, missing + values * float(self.factor - Fraction(factor))
+        return product, missing + scaled * float(self.factor - Fraction(factor))
+
+
+def _halves(number: _Number) -> tuple[_Number, _Number]:
+    """A double, or an array of them, as a sum of two with half the bits each."""
+    spread = number * _SPLITTER
+    high = spread - (spread - number)
+    return high, number - high
 
 
 def _top(keys: NDArray[np.generic], count: int, error: float) -> tuple[Integers, Integers, float]:
@@ -186,15 +212,8 @@ def _top(keys: NDArray[np.generic], count: int, error: float) -> tuple[Integers,
     return np.flatnonzero(sure), np.flatnonzero(possible & ~sure), cut.item()
 
 
-def _first(tied: Integers, index: Integers, count: int, tie_key: TieKey | None) -> Integers:
+def _first(tied: Integers, count: int, tie_key: TieKey | None) -> Integers:
     """The first `count` of some tied sources: labels are looked at here and nowhere else."""
     if tie_key is None or count == len(tied):
         return tied[:count]
-    return np.array(heapq.nsmallest(count, tied.tolist(), key=lambda k: tie_key(int(index[k]))), dtype=np.int64)
-
-
-def _halves(number: _Number) -> tuple[_Number, _Number]:
-    """A double, or an array of them, as a sum of two with half the bits each."""
-    spread = number * _SPLITTER
-    high = spread - (spread - number)
-    return high, number - high
+    return np.array(heapq.nsmallest(count, tied.tolist(), key=tie_key), dtype=np.int64)

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-_Element = TypeVar("_Element", bound=np.generic)
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -40,35 +38,34 @@ def blocks(size: int) -> Iterator[slice]:
         yield slice(start, start + _BLOCK)
 
 
-def by_blocks(function: Callable[..., NDArray[_Element]], *arrays: NDArray[Any]) -> NDArray[_Element]:
-    """An elementwise function of arrays of equal length >= 1, block by block."""
-    return np.concatenate([function(*(array[block] for array in arrays)) for block in blocks(len(arrays[0]))])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExactDoubles:
+class Doubles:
     """Positive finite doubles as integers M_k times 2**base.
 
     Attributes:
         values: the doubles, shape (K,), 1 <= K < 2**26.
-        base: the exponent of the lowest bit of the smallest one.
+        base: no more than the exponent of the lowest bit of the smallest one.
     """
 
     values: Floats
     base: int
 
     @classmethod
-    def of(cls, values: Floats) -> ExactDoubles:
+    def of(cls, values: Floats) -> Doubles:
         """Find the common power of two."""
         return cls(values=values, base=max(math.frexp(float(values.min()))[1] - _STORED - 1, _LOWEST))
 
-    def total(self, values: Floats | None = None) -> int:
-        """W, the exact sum of all or of a part of the values, in units of 2**base.
+    def only(self, where: slice | Integers) -> Doubles:
+        """A part of the doubles, over the same power."""
+        return replace(self, values=self.values[where])
+
+    def total(self) -> int:
+        """W, the exact sum in units of 2**base.
 
         Significands are halved and summed by exponent. Sums of fewer than 2**26 halves fit a double's 53 bits, so
         no order of addition rounds them.
         """
-        bits = (self.values if values is None else values).view(np.int64)
+        bits = self.values.view(np.int64)
         sums = np.zeros((2, _EXPONENTS))
         for block in blocks(len(bits)):
             exponents = bits[block] >> _STORED
@@ -85,66 +82,59 @@ class ExactDoubles:
         present = np.flatnonzero(sums.any(axis=0)).tolist()
         return sum((int(integers[0, e]) + int(integers[1, e])) << (e + shift) for e in present)
 
-    def integers(self, index: Integers) -> list[int]:
-        """The M_k of some values."""
-        significands, shifts = self._parts(index)
+    def integers(self) -> list[int]:
+        """The M_k."""
+        significands, shifts = self._parts()
         return [m << s for m, s in zip(significands.tolist(), shifts.tolist(), strict=True)]
 
-    def wrapped(self, index: Integers) -> NDArray[np.uint64]:
-        """The M_k of some values modulo 2**64."""
-        significands, shifts = self._parts(index)
+    def wrapped(self) -> NDArray[np.uint64]:
+        """The M_k modulo 2**64."""
+        significands, shifts = self._parts()
         shifted = significands.view(np.uint64) << np.minimum(shifts, 63).view(np.uint64)
         return np.where(shifts < 64, shifted, np.uint64(0))
 
-    def _parts(self, index: Integers) -> tuple[Integers, Integers]:
-        bits = self.values[index].view(np.int64)
+    def _parts(self) -> tuple[Integers, Integers]:
+        bits = self.values.view(np.int64)
         exponents = bits >> _STORED
         normal = exponents > 0
         significands = (bits & _STORED_MASK) | (normal.astype(np.int64) << _STORED)
         return significands, np.maximum(exponents, 1) + (_LOWEST - 1 - self.base)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Residues:
-    """Signs and order of budget * M_k - quota_k * total - offset.
+def can_wrap(total: int, width: float) -> bool:
+    """Whether differences below `width` times `total` keep their value modulo 2**64."""
+    return total.bit_length() + math.frexp(width)[1] < 63
 
-    Attributes:
-        doubles: the utilities.
+
+def ordered_differences(
+    doubles: Doubles, budget: int, total: int, quotas: Integers, *, width: float, offset: int = 0
+) -> Integers:
+    """Integers with the signs and the order of budget * M_k - quota_k * total - offset, shape (n,).
+
+    Args:
+        doubles: the utilities, n of them.
         budget: P.
         total: W.
+        quotas: the integers to compare with; equal utilities must come with equal quotas.
+        width: a bound on the differences in units of `total`.
+        offset: what to take off all of them.
     """
+    if not can_wrap(total, width):
+        return _ranks(doubles, budget, total, quotas, offset)
+    p, w, less = (np.uint64(number % _WRAP) for number in (budget, total, offset))
+    differences = np.empty(len(quotas), dtype=np.uint64)
+    for block in blocks(len(quotas)):
+        differences[block] = p * doubles.only(block).wrapped() - w * quotas[block].view(np.uint64) - less
+    return differences.view(np.int64)
 
-    doubles: ExactDoubles
-    budget: int
-    total: int
 
-    def ordered(self, index: Integers, quotas: Integers, width: float, offset: int = 0) -> Integers:
-        """Integers with the signs and the order of the differences, shape (n,).
-
-        Args:
-            index: which utilities, shape (n,).
-            quotas: the integers to compare with, shape (n,); equal utilities must come with equal quotas.
-            width: a bound on the differences in units of `total`.
-            offset: what to take off all of them.
-        """
-        if self.total.bit_length() + math.frexp(width)[1] >= 63:
-            return self._ranked(index, quotas, offset)
-        budget, total, less = (np.uint64(number % _WRAP) for number in (self.budget, self.total, offset))
-
-        def wrapped(index: Integers, quotas: Integers) -> Integers:
-            return (budget * self.doubles.wrapped(index) - total * quotas.view(np.uint64) - less).view(np.int64)
-
-        return by_blocks(wrapped, index, quotas)
-
-    def _ranked(self, index: Integers, quotas: Integers, offset: int) -> Integers:
-        """Ranks in place of differences, by arbitrary-precision integers over the distinct utilities."""
-        _, first, inverse = np.unique(self.doubles.values[index], return_index=True, return_inverse=True)
-        integers = self.doubles.integers(index[first])
-        exact = [
-            self.budget * m - q * self.total - offset for m, q in zip(integers, quotas[first].tolist(), strict=True)
-        ]
-        distinct = sorted(set(exact))
-        zero = bisect_left(distinct, 0)
-        above = 0 if 0 in distinct[zero : zero + 1] else 1
-        rank = {value: k - zero + (above if k >= zero else 0) for k, value in enumerate(distinct)}
-        return np.array([rank[value] for value in exact], dtype=np.int64)[inverse.reshape(-1)]
+def _ranks(doubles: Doubles, budget: int, total: int, quotas: Integers, offset: int) -> Integers:
+    """Ranks in place of differences, by arbitrary-precision integers over the distinct utilities."""
+    _, first, inverse = np.unique(doubles.values, return_index=True, return_inverse=True)
+    pairs = zip(doubles.only(first).integers(), quotas[first].tolist(), strict=True)
+    exact = [budget * m - q * total - offset for m, q in pairs]
+    distinct = sorted(set(exact))
+    zero = bisect_left(distinct, 0)
+    above = 0 if 0 in distinct[zero : zero + 1] else 1
+    rank = {value: k - zero + (above if k >= zero else 0) for k, value in enumerate(distinct)}
+    return np.array([rank[value] for value in exact], dtype=np.int64)[inverse.reshape(-1)]

@@ -77,7 +77,9 @@ def spread_arrays(
     if not 0 < len(utilities) < _MANY or budget > LARGEST_BUDGET:
         return None
     idle = utilities == 0
-    if idle.any() and budget - exact_sum(lower[idle]) > exact_sum(upper[~idle]):
+    if idle.all():
+        utilities = np.ones(len(utilities))
+    elif idle.any() and budget - exact_sum(lower[idle]) > exact_sum(upper[~idle]):
         # Sources with utility are full: what is left goes to the others at equal weight.
         lower = np.where(idle, lower, upper)
         utilities = idle.astype(np.float64)

@@ -1,0 +1,56 @@
+"""Rules from evidence to utilities, by themselves."""
+
+import math
+
+import pytest
+
+from calibudget.allocation import worth
+from calibudget.errors import AllocationError
+from calibudget.records import Exponents, SourceStatistics
+
+
+def row(sd):
+    return SourceStatistics(
+        pool_size=1, calibration_size=2, mean_nll=1.0, error_rate=0.5, mean_error=9.0, bootstrap_sd=sd, slope=0.1
+    )
+
+
+EVIDENCE = worth.Evidence(
+    labels=["a", "b"],
+    pool_sizes=[30, 40],
+    capacities=[16, 81],
+    statistics=[row(1.0), row(0.25)],
+    mean_errors=[1.0, 3.0],
+    exponents=Exponents(need=2.0, availability=1.0, reliability=0.5),
+)
+
+
+def test_products_take_their_factors_in_the_papers_order():
+    made = worth.product_of("reliability", "need", "availability")(EVIDENCE)
+    assert list(made.factors) == ["need", "availability", "reliability"]
+    assert made.factors == {"need": [0.5, 1.5], "availability": [4.0, 9.0], "reliability": [0.5, 0.8]}
+    assert made.utilities == [0.25 * 4.0 * math.sqrt(0.5), 2.25 * 9.0 * math.sqrt(0.8)]
+    assert made.from_means is True
+
+
+def test_each_factor_stands_alone():
+    assert worth.product_of("need")(EVIDENCE).utilities == [0.25, 2.25]
+    made = worth.product_of("availability", "reliability")(EVIDENCE)
+    assert made.utilities == [4.0 * math.sqrt(0.5), 9.0 * math.sqrt(0.8)]
+    assert list(made.factors) == ["availability", "reliability"]
+    assert made.from_means is False
+
+
+def test_bad_exponents_are_named():
+    for name in worth.FACTORS:
+        evidence = worth.Evidence(labels=[], pool_sizes=[], capacities=[], exponents=Exponents(**{name: math.nan}))
+        with pytest.raises(AllocationError, match=f"^the exponent of {name} must be finite, but is nan$"):
+            worth.product_of(name)(evidence)
+
+
+def test_plain_rules_have_no_means():
+    assert worth.pool_size(EVIDENCE) == worth.Worth(utilities=[30.0, 40.0])
+    assert worth.equal_worth(EVIDENCE) == worth.Worth(utilities=[1.0, 1.0])
+    assert worth.root_of_capacity(EVIDENCE) == worth.Worth(utilities=[4.0, 9.0], factors={"availability": [4.0, 9.0]})
+    assert worth.calibration_error(EVIDENCE) == worth.Worth(utilities=[0.5, 0.5])
+    assert worth.learning_slope(EVIDENCE) == worth.Worth(utilities=[0.1, 0.1])

@@ -1,0 +1,101 @@
+"""Mutation score of `calibudget.allocation`: how many small faults do its tests notice?
+
+    python tests/mutants.py [--children N] [MODULE ...]
+
+Copies source and tests to a temporary directory, lets mutmut (dependency group `mutants`) put faults into the package
+or the named modules of it, runs the fast tests on each, and prints the score and every survivor's change as Markdown.
+What survives and why is in docs/mutation.md.
+
+Left out of the score are faults that nothing can notice: `strict=` of a zip over sequences of equal length.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ["tests/allocation", "tests/golden/test_allocation.py", "tests/property/test_apportion_arrays.py"]
+CONFIG = """
+[tool.pytest.ini_options]
+addopts = "-p no:cacheprovider --import-mode=importlib"
+filterwarnings = ["error"]
+markers = ["slow: slow", "full: full"]
+
+[tool.mutmut]
+source_paths = ["src"]
+only_mutate = ["src/calibudget/allocation/*"]
+pytest_add_cli_args_test_selection = {tests}
+pytest_add_cli_args = ["-m", "not slow and not full"]
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--children", default="2")
+    parser.add_argument("modules", nargs="*", help="modules of calibudget.allocation; all without")
+    arguments = parser.parse_args()
+    mutmut = [str(Path(sys.executable).with_name("mutmut"))]
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        copy_sources(place)
+        patterns = [f"calibudget.allocation.{module}.*" for module in arguments.modules]
+        subprocess.run([*mutmut, "run", "--max-children", arguments.children, *patterns], cwd=place, check=False)
+        listing = subprocess.run(
+            [*mutmut, "results", "--all", "true"], cwd=place, check=True, capture_output=True, text=True
+        )
+        results = dict(re.findall(r"(calibudget\S+): (.+)", listing.stdout))
+        chosen = {m: r for m, r in results.items() if r != "not checked"}
+        changes = {m: change_of(mutmut, place, m) for m, r in chosen.items() if r not in ("killed", "timeout")}
+    report(chosen, changes)
+    return 0
+
+
+def copy_sources(place: Path) -> None:
+    shutil.copytree(ROOT / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for test in TESTS:
+        source, target = ROOT / test, place / test
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
+    (place / "pyproject.toml").write_text(CONFIG.format(tests=TESTS))
+
+
+def change_of(mutmut: list[str], place: Path, mutant: str) -> list[str]:
+    shown = subprocess.run([*mutmut, "show", mutant], cwd=place, check=True, capture_output=True, text=True).stdout
+    return [line for line in shown.splitlines() if re.match(r"[-+](?![-+])", line)]
+
+
+def cannot_be_noticed(change: list[str]) -> bool:
+    before, after = change[0][1:], change[-1][1:]
+    return "strict=True" in before and re.sub(r",? ?strict=\w+", "", before) == re.sub(
+        r",? ?strict=\w+|, (?=\))", "", after
+    )
+
+
+def report(results: dict[str, str], changes: dict[str, list[str]]) -> None:
+    beyond = {m for m, change in changes.items() if change and cannot_be_noticed(change)}
+    per_module: dict[str, Counter[str]] = {}
+    for mutant, result in results.items():
+        module = mutant.split(".")[2]
+        kind = "beyond notice" if mutant in beyond else "noticed" if result in ("killed", "timeout") else "survived"
+        per_module.setdefault(module, Counter())[kind] += 1
+    print("| module | faults | noticed | survived | beyond notice | score |\n|---|---:|---:|---:|---:|---:|")
+    per_module["all"] = sum(per_module.values(), Counter())
+    for module, counts in per_module.items():
+        counted = counts["noticed"] + counts["survived"]
+        score = f"{counts['noticed'] / counted:.1%}" if counted else ""
+        columns = [counts.total(), counts["noticed"], counts["survived"], counts["beyond notice"], score]
+        print("| " + " | ".join([module, *map(str, columns)]) + " |")
+    for mutant, change in changes.items():
+        if mutant not in beyond:
+            print(f"\n{mutant} ({results[mutant]})\n" + "\n".join(f"    {line}" for line in change))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
