@@ -74,6 +74,24 @@ def test_another_output_directory_leaves_the_run_alone(run_dir, tmp_path):
     assert (tmp_path / "elsewhere" / "adapter" / "adapter_config.json").is_file()
 
 
+def test_a_training_killed_before_its_sums_is_bound_by_resuming(run_dir, monkeypatch):
+    def die(*_):
+        raise SystemExit
+
+    monkeypatch.setattr("calibudget.pipeline.train.extend_sums", die)
+    with pytest.raises(SystemExit):
+        train(run_dir, OPTIONS)
+    monkeypatch.undo()
+    train(run_dir, OPTIONS, resume=True)
+    assert not verify(run_dir).differences
+
+
+def test_an_earlier_round_is_trained_on_too(run_dir, tmp_path, finished):
+    """Its own rows but not its companion set: here all are the same, so the run names the first row twice."""
+    with pytest.raises(TrainingError, match="stands twice"):
+        train(run_dir, OPTIONS, also=[finished])
+
+
 def test_a_train_set_that_isnt_the_manifests_is_refused(run_dir):
     file = run_dir / "train.jsonl"
     file.write_bytes(file.read_bytes().replace(b"answer1", b"answer0", 1))

@@ -66,8 +66,14 @@ def encoder(tokenizer_with):
 
 
 @pytest.fixture(scope="session")
-def examples(encoder):
+def all_examples(encoder):
     return encode_examples(make_rows(22, companion=5), encoder, max_length=256, too_long="refuse")
+
+
+@pytest.fixture(scope="session")
+def examples(all_examples):
+    """Nine of them, five of the companion's."""
+    return all_examples[18:]
 
 
 @pytest.fixture

@@ -134,9 +134,8 @@ def test_checkpointing_and_compiling_change_nothing(learner_of, examples, monkey
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="a fourth graph is compiled; an open fault of the compiled layers", strict=False)
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own doings
-def test_layers_compile_once_for_all_lengths(learner_of, examples, monkeypatch):
+def test_layers_compile_once_for_all_lengths(learner_of, all_examples, monkeypatch):
     """One graph for the first layer, whose input needs no gradient, one for all others, one for the loss."""
     from torch._dynamo.testing import CompileCounterWithBackend
     from torch._dynamo.utils import counters
@@ -147,8 +146,9 @@ def test_layers_compile_once_for_all_lengths(learner_of, examples, monkeypatch):
     counters.clear()
     learner = learner_of(execution=Execution(device="cpu", pack=True, compile=True, fuse=True))
     for count in (3, 7, 12, 5):
-        gradients_of(learner, examples, range(count))
-    assert backend.frame_count == 3
+        gradients_of(learner, all_examples, range(count))
+    # dynamo hands over an empty graph too
+    assert len([graph for graph in backend.graphs if len(graph.graph.nodes)]) == 3
     assert not counters["graph_break"]
 
 

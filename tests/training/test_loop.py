@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from calibudget.errors import ArtefactError, InterruptedRunError, TrainingError
 from calibudget.lm import load_model
-from calibudget.training import Execution, TrainingConfig, TrainingJob, train
+from calibudget.training import Execution, TrainingConfig, TrainingJob, loop, train
 from calibudget.training import checkpoint as checkpoint_module
 from calibudget.training.learner import Learner
 
@@ -22,7 +22,7 @@ def job_of(tiny_directory, examples, tmp_path):
     def make(name="out", *, execution=None, few=None, **settings):
         return TrainingJob(
             language_model=load_model(str(tiny_directory), device="cpu"),
-            examples=examples[18:][:few],
+            examples=examples[:few],
             config=TrainingConfig(**(SMALL | settings)),
             execution=Execution(device="cpu", **({"checkpoint_every": 2, "deterministic": True} | (execution or {}))),
             output_dir=tmp_path / name,
@@ -252,6 +252,18 @@ def test_a_run_killed_between_adapter_and_clean_up_is_finished_by_resume(job_of,
     assert bytes_of(job)["adapter/adapter_model.safetensors"] == before
     assert result.final_loss == lines_of(job)[-1]["loss"]
     assert not job.checkpoints.exists()
+
+
+def test_checkpoints_are_written_by_the_clock_unless_told(job_of, monkeypatch):
+    saved = []
+    save = loop.save_checkpoint
+    monkeypatch.setattr(loop, "save_checkpoint", lambda root, **rest: saved.append(rest["step"]) or save(root, **rest))
+    train(job_of("hour", execution={"checkpoint_every": None}))
+    assert saved == [6]
+    saved.clear()
+    monkeypatch.setattr(loop, "_SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    train(job_of("now", execution={"checkpoint_every": None}))
+    assert saved == [2, 4, 6, 6]
 
 
 def test_a_directory_in_use_is_refused(job_of):

@@ -26,6 +26,9 @@ def command(
     options: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Training options, e.g. rank=64 epochs=1.")
     ] = None,
+    also: Annotated[
+        list[Path] | None, typer.Option(help="An earlier round whose examples are trained on too; may repeat.")
+    ] = None,
     output_dir: Annotated[
         Path | None, typer.Option(help="Where adapter/ and training.jsonl go; the run directory.")
     ] = None,
@@ -47,6 +50,7 @@ def command(
         result = train(
             run_dir,
             options or (),
+            also=also or (),
             output_dir=output_dir,
             model=model,
             allow_other_model=allow_other_model,

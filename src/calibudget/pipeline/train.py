@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -69,6 +69,7 @@ def train(
     run_dir: str | Path,
     overrides: Sequence[str] = (),
     *,
+    also: Sequence[str | Path] = (),
     output_dir: str | Path | None = None,
     model: str | None = None,
     allow_other_model: bool = False,
@@ -81,6 +82,8 @@ def train(
     Args:
         run_dir: the run directory.
         overrides: see `training_options`.
+        also: directories of earlier rounds, whose selected examples are trained on too; the companion set is this
+            run's.
         output_dir: where `adapter/` and `training.jsonl` go; the run directory itself by default, whose sums then
             bind them too.
         model: another name for the model, such as a directory that holds it; the recipe's by default.
@@ -99,8 +102,7 @@ def train(
         DependencyError: torch, transformers, peft or accelerate isn't installed.
     """
     directory = Path(run_dir)
-    manifest = _read_finished(directory)
-    train_file = _check_train_file(directory, manifest)
+    runs = [_finished(Path(path)) for path in (directory, *also)]
     recipe = load_recipe(directory / RECIPE_NAME)
     options = training_options(recipe, overrides)
     loop = _import_loop()
@@ -108,31 +110,70 @@ def train(
     devices = loop.Devices(options.execution.device)
     if devices.is_main:
         loop.check_usable(output, resume=resume)
-    language_model = _load(recipe, manifest, options, model, str(devices.device), allow_other_model=allow_other_model)
+    name = model or recipe.model
+    if name is None:
+        raise RecipeError("the run's recipe names no model; name one with --model")
+    language_model = _load(name, str(devices.device), options.execution)
+    if not allow_other_model:
+        _check_same_model(runs[0].manifest, language_model.identity)
     job = loop.TrainingJob(
         language_model=language_model,
-        examples=_encode(train_file, recipe, options, language_model, progress),
+        examples=_encode(_rows(runs), recipe, options.config, language_model, progress),
         config=options.config,
         execution=options.execution,
         output_dir=output,
-        evidence={
-            "manifest_sha256": read_object(directory / MANIFEST_NAME)["manifest_sha256"],
-            "selected_sha256": manifest.selection.selected_sha256,
-            "train_sha256": manifest.artefacts[train_file.name].sha256,
-            "policy": manifest.allocation.policy,
-        },
+        evidence=_evidence(runs),
     )
-    result: TrainingResult = loop.train(job, devices=devices, resume=resume, listener=listener)
-    if devices.is_main and output == directory:
-        made = [result.log, *sorted(result.adapter.iterdir())]
-        extend_sums(directory, [path.relative_to(directory).as_posix() for path in made])
+
+    def bind() -> None:
+        made = [output / loop.LOG_NAME, *sorted((output / loop.ADAPTER_NAME).iterdir())]
+        extend_sums(output, [path.relative_to(output).as_posix() for path in made])
+
+    result: TrainingResult = loop.train(
+        job, devices=devices, resume=resume, listener=listener, conclude=bind if output == directory else None
+    )
     return result
 
 
-def _read_finished(directory: Path) -> Manifest:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FinishedRun:
+    """A finished run whose train set is the one that its manifest binds."""
+
+    manifest: Manifest
+    manifest_sha256: str
+    train_file: Path
+
+
+def _finished(directory: Path) -> _FinishedRun:
     if not (directory / SUMS_NAME).is_file():
         raise ArtefactError(f"{directory}: holds no finished run ({SUMS_NAME} is missing); run the recipe to its end")
-    return read_manifest(directory / MANIFEST_NAME)
+    manifest = read_manifest(directory / MANIFEST_NAME)
+    return _FinishedRun(
+        manifest=manifest,
+        manifest_sha256=str(read_object(directory / MANIFEST_NAME)["manifest_sha256"]),
+        train_file=_check_train_file(directory, manifest),
+    )
+
+
+def _rows(runs: Sequence[_FinishedRun]) -> Iterator[dict[str, object]]:
+    """The rows of the first run, then the other runs' without their companion sets."""
+    yield from read_train(runs[0].train_file)
+    for run in runs[1:]:
+        yield from (row for row in read_train(run.train_file) if row["role"] == "source")
+
+
+def _evidence(runs: Sequence[_FinishedRun]) -> dict[str, object]:
+    """What the adapter's card says of where its train set comes from."""
+    first = runs[0].manifest
+    evidence: dict[str, object] = {
+        "manifest_sha256": runs[0].manifest_sha256,
+        "selected_sha256": first.selection.selected_sha256,
+        "train_sha256": first.artefacts[runs[0].train_file.name].sha256,
+        "policy": first.allocation.policy,
+    }
+    if len(runs) > 1:
+        evidence["earlier_manifests_sha256"] = [run.manifest_sha256 for run in runs[1:]]
+    return evidence
 
 
 def _check_train_file(directory: Path, manifest: Manifest) -> Path:
@@ -148,30 +189,17 @@ def _check_train_file(directory: Path, manifest: Manifest) -> Path:
     return path
 
 
-def _load(
-    recipe: Recipe,
-    manifest: Manifest,
-    options: TrainingOptions,
-    model: str | None,
-    device: str,
-    *,
-    allow_other_model: bool,
-) -> Any:
+def _load(name: str, device: str, execution: Execution) -> Any:
     from calibudget.lm import load_model
 
-    name = model or recipe.model
-    if name is None:
-        raise RecipeError("the run's recipe names no model; name one with --model")
-    where = "cpu" if device == "cpu" else "cuda"
-    loaded = load_model(name, device=where, dtype=options.execution.dtype)  # type: ignore[arg-type]
+    return load_model(name, device="cpu" if device == "cpu" else "cuda", dtype=execution.dtype)
+
+
+def _check_same_model(manifest: Manifest, loaded: Mapping[str, object]) -> None:
+    """Refuse a model other than the calibrated one: quotas don't carry over between models (paper 5)."""
     calibrated = None if manifest.scorer is None else manifest.scorer.get("model")
-    if isinstance(calibrated, Mapping) and not allow_other_model:
-        _check_same_model(calibrated, loaded.identity)
-    return loaded
-
-
-def _check_same_model(calibrated: Mapping[str, object], loaded: Mapping[str, object]) -> None:
-    """Refuse a model other than the calibrated one: quotas don't transfer between models (paper 5)."""
+    if not isinstance(calibrated, Mapping):
+        return
     key = "sha256" if calibrated.get("sha256") else "name"
     if calibrated.get(key) != loaded.get(key):
         raise TrainingError(
@@ -182,17 +210,20 @@ def _check_same_model(calibrated: Mapping[str, object], loaded: Mapping[str, obj
 
 
 def _encode(
-    train_file: Path, recipe: Recipe, options: TrainingOptions, language_model: Any, progress: Progress
+    rows: Iterator[dict[str, object]],
+    recipe: Recipe,
+    config: TrainingConfig,
+    language_model: Any,
+    progress: Progress,
 ) -> Sequence[Any]:
     from calibudget.lm import Encoder
     from calibudget.training import encode_examples
 
-    config, context = options.config, language_model.context_length
+    context = language_model.context_length
     if context is not None and config.max_length > context:
         raise TrainingError(f"max_length: {config.max_length} is more than the model's context of {context}")
     progress("encoding", 0, None)
     encoder = Encoder(recipe.template, language_model.tokenizer)
-    rows = read_train(train_file)
     examples = encode_examples(rows, encoder, max_length=config.max_length, too_long=config.too_long)
     progress("encoding", len(examples), len(examples))
     return examples

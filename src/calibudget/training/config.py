@@ -119,7 +119,7 @@ class Execution:
         graphs: replay captured CUDA graphs; None does so for small models, which launches would hold up.
         gradient_checkpointing: recompute activations in the backward pass, for small cards.
         deterministic: same bits on every run of the same device, and on resuming; slower.
-        checkpoint_every: optimizer steps between checkpoints.
+        checkpoint_every: optimizer steps between checkpoints; None writes one every ten minutes.
         report_to: trackers to report to beside `training.jsonl`.
     """
 
@@ -132,7 +132,7 @@ class Execution:
     graphs: bool | None = None
     gradient_checkpointing: bool = False
     deterministic: bool = False
-    checkpoint_every: int = 500
+    checkpoint_every: int | None = None
     report_to: tuple[str, ...] = ()
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
@@ -140,7 +140,8 @@ class Execution:
     def __post_init__(self) -> None:
         """Refuse values out of range."""
         _check_integer("batch_tokens", self.batch_tokens, minimum=1)
-        _check_integer("checkpoint_every", self.checkpoint_every, minimum=1)
+        if self.checkpoint_every is not None:
+            _check_integer("checkpoint_every", self.checkpoint_every, minimum=1)
         _check_choice("device", self.device, "auto", "cpu", "cuda")
         _check_choice("dtype", self.dtype, "auto", "float32", "bfloat16")
         for name in self.report_to:

@@ -19,7 +19,7 @@ from calibudget.training.examples import TrainingExample
 from calibudget.training.factors import flatten_factors, make_optimizer
 from calibudget.training.graphs import GraphedPass, Pass
 from calibudget.training.layers import use_factor_layers
-from calibudget.training.loss import find_head, response_loss, softmax_gradient
+from calibudget.training.loss import chunk_gradient, find_head, response_loss
 from calibudget.training.order import packs, rows
 
 #: Parameters up to which a model's kernels are so short that launching them is what takes the time.
@@ -64,9 +64,9 @@ class Learner:
         self._decoder = model.get_decoder()
         if self.packs_sequences:
             model.set_attn_implementation(attention.register(kernel=self._kernel_fits(model)))
-        self._softmax = softmax_gradient
+        self._chunk_gradient = chunk_gradient
         if self._compiles:
-            self._softmax = torch.compile(softmax_gradient, dynamic=True)
+            self._chunk_gradient = torch.compile(chunk_gradient, dynamic=True)
         self._prepare_layers(model)
         self._pass: Pass = self._direct_pass
         self._sequences: int | None = None
@@ -160,7 +160,7 @@ class Learner:
 
     def _resident_pass(self, batch: Batch, scale: Tensor) -> Tensor:
         hidden = self._hidden(batch).flatten(0, 1)
-        loss = response_loss(hidden, batch.label_rows, self._head, batch.labels, scale, self._softmax)
+        loss = response_loss(hidden, batch.label_rows, self._head, batch.labels, scale, self._chunk_gradient)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 

@@ -6,7 +6,8 @@ import hashlib
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from importlib.metadata import distributions
@@ -38,6 +39,7 @@ from calibudget.training.trackers import Trackers
 ADAPTER_NAME: Final = "adapter"
 #: Checkpoints of an unfinished training; gone when the adapter is whole.
 CHECKPOINTS_NAME: Final = ".training"
+_SECONDS_BETWEEN_CHECKPOINTS: Final = 600.0
 _LIBRARIES: Final = ("calibudget", "torch", "transformers", "peft", "safetensors")
 #: Parts of a model's identity that results don't depend on but by rounding.
 _CIRCUMSTANCES: Final = frozenset({"dtype", "device"})
@@ -90,7 +92,12 @@ class TrainingJob:
 
 
 def train(
-    job: TrainingJob, *, devices: Devices | None = None, resume: bool = False, listener: Listener | None = None
+    job: TrainingJob,
+    *,
+    devices: Devices | None = None,
+    resume: bool = False,
+    listener: Listener | None = None,
+    conclude: Callable[[], None] | None = None,
 ) -> TrainingResult:
     """Train an adapter and write it to `adapter/` of the output directory, with `training.jsonl` beside it.
 
@@ -99,6 +106,8 @@ def train(
         devices: this process among those that train together.
         resume: go on with an unfinished training of the same job, or start it where there is none.
         listener: told after each step.
+        conclude: called in the main process once adapter and log are whole, before the checkpoints go; if it is
+            killed, resuming calls it again.
 
     Raises:
         TrainingError: something that can't be trained on; or a loss that isn't finite, its records named.
@@ -114,7 +123,7 @@ def train(
             check_usable(job.output_dir, resume=resume)
         run = _Run(job, devices, stop, listener)
         try:
-            return run.finish()
+            return run.finish(conclude)
         except torch.OutOfMemoryError as error:
             raise TrainingError(
                 f"out of GPU memory with batch_tokens {job.execution.batch_tokens}; make it smaller, or say "
@@ -134,7 +143,8 @@ def check_usable(output_dir: Path, *, resume: bool) -> None:
     if checkpoints.exists():
         if not resume:
             raise ArtefactError(
-                f"{output_dir}: holds an unfinished training; go on with --resume, or name another directory"
+                f"{output_dir}: holds an unfinished training; go on with --resume, name another directory, "
+                f"or remove {checkpoints} and {log.name} in it"
             )
         return
     for path in (adapter, log):
@@ -152,7 +162,8 @@ class _Taken:
         rate: geometric mean of the factors' rates.
         tokens: tokens of prompts and responses.
         response_tokens: tokens that it teaches.
-        numbers: loss, processes asked to stop, gradient norm; on the CPU once `ready` has happened.
+        numbers: loss, processes asked to stop, processes that want a checkpoint, gradient norm; on the CPU once
+            `ready` has happened.
         ready: event on the device, None on a CPU.
     """
 
@@ -163,6 +174,17 @@ class _Taken:
     response_tokens: int
     numbers: Tensor
     ready: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What any of the processes asked for."""
+
+    stop: bool = False
+    save: bool = False
+
+    def __or__(self, other: _Asked) -> _Asked:
+        return _Asked(stop=self.stop or other.stop, save=self.save or other.save)
 
 
 class _Run:
@@ -184,35 +206,48 @@ class _Run:
             self._log = TrainingLog.open(job.output_dir / LOG_NAME, steps=self._done)
         self._last_loss = math.nan if self._log is None else self._log.last_loss
         self._pace = Pace()
+        self._saved = time.monotonic()
         peak = measure_device(devices.device, model.dtype)
         self._token_share = None if peak is None else flops_per_token(self._learner.model) / (peak * devices.count)
 
-    def finish(self) -> TrainingResult:
+    def finish(self, conclude: Callable[[], None] | None) -> TrainingResult:
         """Take the steps that are left and write the adapter."""
         pending: _Taken | None = None
         while self._done < len(self._steps):
             taken = self._take(self._steps[self._done])
             # the step before is looked at only now, so that the device always has work
-            wants_stop = (pending is not None and self._settle(pending)) or self._stops_alone
+            asked = _Asked() if pending is None else self._settle(pending)
             pending = taken
             self._done += 1
-            if wants_stop or self._done % self._job.execution.checkpoint_every == 0:
-                wants_stop |= self._settle(pending)
+            if asked.stop or asked.save or self._stops_alone or self._is_due:
+                asked = asked | self._settle(pending)
                 pending = None
                 self._save()
-            if wants_stop and self._done < len(self._steps):
+            if (asked.stop or self._stops_alone) and self._done < len(self._steps):
                 raise InterruptedRunError(
                     f"stopped after step {self._done} of {len(self._steps)}; --resume goes on from there"
                 )
         if pending is not None:
             self._settle(pending)
         self._save()
-        return self._conclude()
+        return self._conclude(conclude)
 
     @property
     def _stops_alone(self) -> bool:
         """Whether to stop at once, without asking the other processes."""
         return self._stop.is_made and self._devices.count == 1
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether a checkpoint is due by the count of steps, which is the same in all processes."""
+        every = self._job.execution.checkpoint_every
+        return every is not None and self._done % every == 0
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether a checkpoint is due by this process's clock."""
+        every = self._job.execution.checkpoint_every
+        return every is None and time.monotonic() - self._saved >= _SECONDS_BETWEEN_CHECKPOINTS
 
     def close(self) -> None:
         """Close what is open, whatever happened."""
@@ -242,7 +277,8 @@ class _Run:
         if self._job.config.dropout:
             torch.manual_seed(torch_seed("dropout", self._job.config.seed, f"{self._done}:{devices.rank}"))
         loss = self._learner.gradients(self._learner.batches(examples, own), response_tokens)
-        counts = torch.stack([loss, torch.full_like(loss, float(self._stop.is_made))])
+        wishes = [torch.full_like(loss, float(wish)) for wish in (self._stop.is_made, self._is_late)]
+        counts = torch.stack([loss, *wishes])
         devices.add_up([*(factor.gradient for factor in self._learner.factors), counts])
         rate = self._rate(step)
         norm = self._learner.update(self._job.config.factor_rates(rate))
@@ -268,11 +304,11 @@ class _Run:
         warmup = warmup_steps(step.total, config.warmup_fraction)
         return (peak or 0.0) * rate_factor(step.index, step.total, warmup, config.schedule)
 
-    def _settle(self, taken: _Taken) -> bool:
-        """Wait for a step's numbers, check and log them; whether any process was asked to stop."""
+    def _settle(self, taken: _Taken) -> _Asked:
+        """Wait for a step's numbers, check and log them; what any process asked for."""
         if taken.ready is not None:
             taken.ready.synchronize()
-        loss, stops, norm = taken.numbers.tolist()
+        loss, stops, saves, norm = taken.numbers.tolist()
         if not (math.isfinite(loss) and math.isfinite(norm)):
             names = ", ".join(self._job.examples[index].name for index in taken.step.members)
             raise TrainingError(
@@ -295,7 +331,7 @@ class _Run:
             }
             self._log.write(entry)
             self._report(taken, loss, norm)
-        return bool(stops)
+        return _Asked(stop=stops > 0, save=saves > 0)
 
     def _report(self, taken: _Taken, loss: float, norm: float) -> None:
         speed = self._pace.tokens_per_second
@@ -322,8 +358,9 @@ class _Run:
             tensors = self._learner.tensors()
             save_checkpoint(self._job.checkpoints, step=self._done, tensors=tensors, identity=self._identity)
         self._devices.wait()
+        self._saved = time.monotonic()
 
-    def _conclude(self) -> TrainingResult:
+    def _conclude(self, conclude: Callable[[], None] | None) -> TrainingResult:
         """Write the adapter from the last step's factors; checkpoints are removed when it is whole."""
         job = self._job
         if self._devices.is_main:
@@ -331,6 +368,8 @@ class _Run:
                 with atomic_directory(job.adapter) as directory:
                     save_adapter(self._learner.model, directory)
                     (directory / CARD_NAME).write_text(self._card(), encoding="utf-8")
+            if conclude is not None:
+                conclude()
             shutil.rmtree(job.checkpoints)
         self._devices.wait()
         return TrainingResult(

@@ -44,8 +44,8 @@ class Head:
         return self.factor == 1.0 and self.softcap is None
 
 
-#: `softmax_gradient` or a compiled form of it.
-Softmax = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+#: `chunk_gradient` or a compiled form of it.
+ChunkGradient = Callable[[Tensor, Tensor, "Tensor | None", Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def find_head(model: Any) -> Head:
@@ -81,7 +81,12 @@ def _check_head(model: Any, head: Head) -> None:
 
 
 def response_loss(
-    hidden: Tensor, rows: Tensor, head: Head, labels: Tensor, scale: Tensor, softmax: Softmax | None = None
+    hidden: Tensor,
+    rows: Tensor,
+    head: Head,
+    labels: Tensor,
+    scale: Tensor,
+    plain: ChunkGradient | None = None,
 ) -> Tensor:
     """Sum of the labels' cross-entropies times `scale`, differentiable in `hidden`.
 
@@ -92,45 +97,54 @@ def response_loss(
         labels: ids, or `NO_LABEL` for one that doesn't count, shape (L,), int64.
         scale: one over the labels of the whole effective batch, a scalar: then the sum over all batches of a step
             is the mean over its tokens, however they are parted (paper 2.4).
-        softmax: a compiled form of `softmax_gradient`.
+        plain: a compiled form of `chunk_gradient`.
 
     Returns:
         A scalar, float32.
     """
     loss: Tensor = _ResponseLoss.apply(  # type: ignore[no-untyped-call]
-        hidden, rows, head, labels, scale, softmax or softmax_gradient
+        hidden, rows, head, labels, scale, plain or chunk_gradient
     )
     return loss
 
 
-def softmax_gradient(scores: Tensor, labels: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy and its gradient, in float32 whatever the scores' precision.
+def chunk_gradient(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, scale: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Loss and gradient of some labelled positions under a plain head.
 
     Args:
-        scores: shape (n, V).
+        hidden: shape (n, H).
+        weight: the head's, shape (V, H).
+        bias: the head's, shape (V,), or None.
         labels: ids, or `NO_LABEL`, shape (n,), int64.
         scale: what the losses are multiplied by, a scalar.
 
     Returns:
-        The sum of the scaled losses, a scalar in float32, and its gradient, of the scores' shape and precision.
+        The sum of the scaled losses, a scalar in float32, and its gradient, of the shape and precision of `hidden`.
     """
-    exact = scores.float()
-    counted = (labels != NO_LABEL)[:, None]
-    wanted = labels.clamp(min=0)[:, None]
-    normaliser = exact.logsumexp(dim=-1, keepdim=True)
-    losses = (normaliser - exact.gather(1, wanted)) * counted
-    places = torch.arange(exact.shape[1], device=exact.device)
-    gradient = ((exact - normaliser).exp() - (places == wanted).float()) * (counted * scale)
-    return losses.sum() * scale, gradient.to(scores.dtype)
+    loss, gradient = _cross_entropy(F.linear(hidden, weight, bias).float(), labels, scale)
+    return loss, gradient.to(hidden.dtype) @ weight
 
 
-def _shaped_gradient(logits: Tensor, labels: Tensor, scale: Tensor, head: Head) -> tuple[Tensor, Tensor]:
-    """`softmax_gradient` of logits that the head's factor and soft cap still have to shape."""
-    scores = _shaped(logits.float(), head)
-    loss, gradient = softmax_gradient(scores, labels, scale)
+def _shaped_chunk_gradient(hidden: Tensor, head: Head, labels: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """`chunk_gradient` under a head that shapes its logits."""
+    scores = _shaped(F.linear(hidden, head.weight, head.bias).float(), head)
+    loss, gradient = _cross_entropy(scores, labels, scale)
     if head.softcap is not None:
         gradient = gradient * (1.0 - (scores / head.softcap) ** 2)
-    return loss, (gradient * head.factor).to(logits.dtype)
+    return loss, (gradient * head.factor).to(hidden.dtype) @ head.weight
+
+
+def _cross_entropy(scores: Tensor, labels: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum of the scaled losses of scores (n, V), float32, and their gradient."""
+    counted = (labels != NO_LABEL)[:, None]
+    wanted = labels.clamp(min=0)[:, None]
+    normaliser = scores.logsumexp(dim=-1, keepdim=True)
+    losses = (normaliser - scores.gather(1, wanted)) * counted
+    places = torch.arange(scores.shape[1], device=scores.device)
+    gradient = ((scores - normaliser).exp() - (places == wanted).float()) * (counted * scale)
+    return losses.sum() * scale, gradient
 
 
 def _shaped(logits: Tensor, head: Head) -> Tensor:
@@ -143,21 +157,21 @@ class _ResponseLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, rows: Tensor, head: Head, labels: Tensor, scale: Tensor, softmax: Softmax
+        ctx: Any, hidden: Tensor, rows: Tensor, head: Head, labels: Tensor, scale: Tensor, plain: ChunkGradient
     ) -> Tensor:
         size = _chunk(head.weight.shape[0])
-        gradient = torch.empty((len(rows), hidden.shape[1]), dtype=hidden.dtype, device=hidden.device)
+        gradients = [torch.zeros((0, hidden.shape[1]), dtype=hidden.dtype, device=hidden.device)]
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         for start in range(0, len(rows), size):
             part = slice(start, start + size)
-            logits = F.linear(hidden[rows[part]], head.weight, head.bias)
+            chunk = hidden[rows[part]]
             if head.is_plain:
-                loss, raw_gradient = softmax(logits, labels[part], scale)
+                loss, gradient = plain(chunk, head.weight, head.bias, labels[part], scale)
             else:
-                loss, raw_gradient = _shaped_gradient(logits, labels[part], scale, head)
+                loss, gradient = _shaped_chunk_gradient(chunk, head, labels[part], scale)
             total += loss
-            torch.mm(raw_gradient, head.weight, out=gradient[part])
-        ctx.save_for_backward(gradient, rows)
+            gradients.append(gradient)
+        ctx.save_for_backward(torch.cat(gradients), rows)
         ctx.shape = hidden.shape
         return total
 
