@@ -48,7 +48,7 @@ def decoded(model, examples, limits):
             start=(*example.response_ids[: result.agreed], result.next_id),
             limit=limit,
         )
-        for part, (example, result, limit) in enumerate(zip(examples, results, limits, strict=True), start=1)
+        for part, example, result, limit in zip(layout.ends, examples, results, limits, strict=True)
     ]
     return continue_greedily(model, layout, continuations, frozenset({2}))
 
@@ -90,8 +90,8 @@ def test_an_early_end_stops_only_its_row(model_of):
     examples = [Encoded(prompt_ids=p, response_ids=(t[0] ^ 1, 2)) for p, t in zip(prompts(), expected, strict=True)]
     results, layout = teacher_forced(model, examples)
     base = [
-        Continuation(example=e, part=i + 1, start=(r.next_id,), limit=32)
-        for i, (e, r) in enumerate(zip(examples, results, strict=True))
+        Continuation(example=e, part=part, start=(r.next_id,), limit=32)
+        for part, e, r in zip(layout.ends, examples, results, strict=True)
     ]
     early = [replace(one, is_final=lambda ids: len(ids) >= 4) if i % 2 else one for i, one in enumerate(base)]
     texts = continue_greedily(model, layout, early, frozenset({2}))

@@ -90,7 +90,7 @@ def test_the_probe_sees_contamination(model_of, monkeypatch):
     model = model_of()
     assert can_pack(model)
     seen = attention.Packed._seen
-    monkeypatch.setattr(attention.Packed, "_seen", lambda self, states, part: seen(self, states.roll(1, -2), part))
+    monkeypatch.setattr(attention.Packed, "_seen", lambda self, states, number: seen(self, states.roll(1, -2), number))
     assert not can_pack(model)
 
 

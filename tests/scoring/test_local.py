@@ -37,9 +37,10 @@ def plain(language_model, item, limit, template="alpaca"):
 
 @pytest.mark.parametrize("template", ["alpaca", "chat"])
 def test_scores_are_those_of_one_by_one(language_model, items_of, template):
-    items = items_of(6)
-    for item, found in zip(items, measure_all(LocalScorer(language_model, template=template), items), strict=True):
-        nll, text = plain(language_model, item, 32, template)
+    items = items_of(4)
+    scorer = LocalScorer(language_model, template=template, max_new_tokens=16)
+    for item, found in zip(items, measure_all(scorer, items), strict=True):
+        nll, text = plain(language_model, item, 16, template)
         assert found.nll == pytest.approx(nll, abs=2e-5)
         assert parse_answer(item.answer, found.text) == parse_answer(item.answer, text)
         assert text.startswith(found.text)
@@ -91,7 +92,7 @@ def test_an_agreeing_end_token_settles_the_answer(spelling_model, items_of, monk
     assert [one.text for one in found] == [text for _, text in ended]
 
 
-@pytest.mark.parametrize("agreed", [0, 1, 7, 20])
+@pytest.mark.parametrize("agreed", [0, 7, 20])
 def test_decoding_goes_on_from_the_first_disagreement(spelling_model, items_of, agreed):
     items = items_of(4)
     texts = [plain(spelling_model, item, 32)[1] for item in items]
@@ -110,17 +111,17 @@ def test_nothing_is_decoded_where_nothing_is_checked(language_model, items_of, m
 
 @pytest.mark.parametrize("batch_tokens", [1, 200, 700])
 def test_results_hardly_move_with_the_batch_size(language_model, items_of, batch_tokens):
-    items = items_of()
-    whole = measure_all(LocalScorer(language_model), items)
-    small = measure_all(LocalScorer(language_model, batch_tokens=batch_tokens), items)
+    items = items_of(6)
+    whole = measure_all(LocalScorer(language_model, max_new_tokens=6), items)
+    small = measure_all(LocalScorer(language_model, max_new_tokens=6, batch_tokens=batch_tokens), items)
     assert [one.nll for one in small] == pytest.approx([one.nll for one in whole], abs=1e-5)
     assert [one.text for one in small] == [one.text for one in whole]
 
 
 def test_results_are_the_same_bits_in_any_order_of_items(language_model, items_of):
-    items = items_of()
-    one = {m.record_id: m for m in measure_all(LocalScorer(language_model, batch_tokens=500), items)}
-    other = {m.record_id: m for m in measure_all(LocalScorer(language_model, batch_tokens=500), items[::-1])}
+    items, scorer = items_of(8), LocalScorer(language_model, batch_tokens=500, max_new_tokens=6)
+    one = {m.record_id: m for m in measure_all(scorer, items)}
+    other = {m.record_id: m for m in measure_all(scorer, items[::-1])}
     assert one == other
 
 
@@ -243,6 +244,6 @@ def test_lengths_are_those_of_the_encoding(language_model, items_of):
 
 
 def test_scores_follow(language_model, items_of):
-    items = items_of()
-    scores = to_scores(items, measure_all(LocalScorer(language_model), items), "nll+wrong")
+    items = items_of(3)
+    scores = to_scores(items, measure_all(LocalScorer(language_model, max_new_tokens=6), items), "nll+wrong")
     assert all(score.error == score.nll + (not score.correct) for score in scores)

@@ -9,16 +9,18 @@ Shapes: B sequences, T tokens laid end to end, H query heads, G key/value heads,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name that every torch program uses
 
+from calibudget.lm.tree import Part
 from calibudget.lm.varlen import Spans, has_kernel, varlen_attention
 
 #: Name under which the function stands in transformers' registry.
@@ -87,28 +89,24 @@ def _attention(
 
 
 class Packed:
-    """Sequences end to end in one row, the first of them a prefix that every other one continues.
+    """The parts of a tree of sequences end to end in one row; each sees itself and the parts that it continues.
 
     Attributes:
         device: where it all is.
-        starts: first token of each part; part 0 is the shared prefix (which may be empty).
-        lengths: tokens of each part.
+        starts: first token of each part.
+        ends: for each example the part that ends it.
         keys: per layer the keys of all tokens, shape (G, T, D); `values` likewise.
     """
 
-    def __init__(self, lengths: list[int], device: torch.device, *, keep: bool = True) -> None:
-        self.lengths = lengths
-        self.starts = [sum(lengths[:i]) for i in range(len(lengths))]
+    def __init__(self, parts: Sequence[Part], ends: Sequence[int], device: torch.device, *, keep: bool = True) -> None:
+        self.parts = parts
+        self.ends = ends
+        self.starts = [0, *accumulate(len(part.ids) for part in parts)][:-1]
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
         self.device = device
         self._keep = keep
         self._masks: dict[tuple[int, int, int | None], Tensor] = {}
-
-    @property
-    def prefix(self) -> int:
-        """Tokens of the shared prefix."""
-        return self.lengths[0]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
         """See `Layout`; B is 1."""
@@ -117,16 +115,15 @@ class Packed:
         if bounds.softcap is None and has_kernel(query):
             return self._attend_at_once(query, key, value, bounds)
         output = torch.empty_like(query)
-        for part, (start, length) in enumerate(zip(self.starts, self.lengths, strict=True)):
-            if length:
-                own = slice(start, start + length)
-                output[:, :, own] = _attend(
-                    query[:, :, own],
-                    self._seen(key, part),
-                    self._seen(value, part),
-                    self._mask(length, self.prefix if part else 0, bounds.window),
-                    bounds,
-                )
+        for number, part in enumerate(self.parts):
+            own = slice(self.starts[number], self.starts[number] + len(part.ids))
+            output[:, :, own] = _attend(
+                query[:, :, own],
+                self._seen(key, number),
+                self._seen(value, number),
+                self._mask(len(part.ids), part.depth, bounds.window),
+                bounds,
+            )
         return output.transpose(1, 2)
 
     def _attend_at_once(self, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
@@ -142,22 +139,25 @@ class Packed:
     @cached_property
     def _spans(self) -> tuple[Spans, Spans, Tensor | None]:
         """Where queries and keys lie for the kernel, and the tokens whose keys they are (None: just as they lie)."""
-        if not self.prefix:
-            spans = Spans(self.lengths[1:], self.device)
-            return spans, spans, None
-        tokens = [self.tokens(part) for part in range(len(self.lengths))]
+        queries = Spans([len(part.ids) for part in self.parts], self.device)
+        if all(part.parent is None for part in self.parts):
+            return queries, queries, None
+        tokens = [self.tokens(number) for number in range(len(self.parts))]
         gather = torch.tensor([i for part in tokens for i in part], device=self.device)
-        return Spans(self.lengths, self.device), Spans([len(part) for part in tokens], self.device), gather
+        return queries, Spans([len(part) for part in tokens], self.device), gather
 
-    def tokens(self, part: int) -> list[int]:
-        """Where the tokens of a whole sequence lie in the row, the prefix first."""
-        start = self.starts[part]
-        own = range(start, start + self.lengths[part])
-        return [*own] if part == 0 else [*range(self.prefix), *own]
+    def tokens(self, number: int) -> list[int]:
+        """Where the tokens lie in the row that a part continues and its own, in their order."""
+        return [i for piece in self._pieces(number) for i in range(piece.start, piece.stop)]
 
-    def _seen(self, states: Tensor, part: int) -> Tensor:
-        own = states[..., self.starts[part] : self.starts[part] + self.lengths[part], :]
-        return own if part == 0 or not self.prefix else torch.cat([states[..., : self.prefix, :], own], dim=-2)
+    def _pieces(self, number: int) -> list[slice]:
+        part, start = self.parts[number], self.starts[number]
+        before = [] if part.parent is None else self._pieces(part.parent)
+        return [*before, slice(start, start + len(part.ids))]
+
+    def _seen(self, states: Tensor, number: int) -> Tensor:
+        pieces = [states[..., piece, :] for piece in self._pieces(number)]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-2)
 
     def _mask(self, length: int, before: int, window: int | None) -> Tensor | None:
         """What each of `length` tokens sees of itself and `before` earlier ones; None is plain causal."""

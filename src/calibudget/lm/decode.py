@@ -30,7 +30,7 @@ class Continuation:
 
     Attributes:
         example: its ids.
-        part: its part of the packed layout.
+        part: the part of the packed layout that ends it.
         start: ids generated already: the agreed part of the reference and the model's own next choice.
         limit: most ids to generate, those of `start` included.
         is_final: early end, or None for none.

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from calibudget.lm.attention import Packed, attending
 from calibudget.lm.encoding import Encoded
+from calibudget.lm.tree import grow
 
 #: Rows of logits that are turned to float32 at once.
 _CHUNK: Final = 256
@@ -52,37 +53,26 @@ def teacher_forced(model: Any, examples: Sequence[Encoded], *, keep: bool = True
         keep: whether the layout keeps keys and values, which only decoding needs.
 
     Returns:
-        One result an example, and the layout that holds keys and values; example i is its part i + 1.
+        One result an example, and the layout that holds keys and values.
     """
     device = model.device
-    prefix = _shared_prefix(examples)
-    inputs = [(example.prompt_ids + example.response_ids[:-1])[prefix:] for example in examples]
-    layout = Packed([prefix, *(len(ids) for ids in inputs)], device, keep=keep)
-    ids = torch.tensor([[*examples[0].prompt_ids[:prefix], *(i for part in inputs for i in part)]], device=device)
-    places = [*range(prefix), *(prefix + i for part in inputs for i in range(len(part)))]
+    parts, ends = grow(examples)
+    layout = Packed(parts, ends, device, keep=keep)
+    places = [part.depth + i for part in parts for i in range(len(part.ids))]
     rows = [
-        start + len(example.prompt_ids) - prefix - 1 + i
-        for example, start in zip(examples, layout.starts[1:], strict=True)
+        layout.starts[end] + len(example.prompt_ids) - parts[end].depth - 1 + i
+        for example, end in zip(examples, ends, strict=True)
         for i in range(len(example.response_ids))
     ]
     with attending(model, layout):
         logits = model(
-            input_ids=ids,
+            input_ids=torch.tensor([[i for part in parts for i in part.ids]], device=device),
             position_ids=torch.tensor([places], device=device),
             use_cache=False,
             logits_to_keep=torch.tensor(rows, device=device),
         ).logits[0]
     targets = torch.tensor([i for example in examples for i in example.response_ids], device=device)
     return _read_off(logits, targets, [len(example.response_ids) for example in examples]), layout
-
-
-def _shared_prefix(examples: Sequence[Encoded]) -> int:
-    """Tokens that all prompts begin with; every prompt keeps at least one token of its own."""
-    if len(examples) < 2:
-        return 0
-    shortest = min(len(example.prompt_ids) for example in examples) - 1
-    first, last = (pick(example.prompt_ids[:shortest] for example in examples) for pick in (min, max))
-    return next((i for i in range(shortest) if first[i] != last[i]), shortest)
 
 
 def _read_off(logits: Tensor, targets: Tensor, lengths: list[int]) -> list[TeacherForced]:

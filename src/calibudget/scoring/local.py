@@ -165,12 +165,13 @@ class LocalScorer:
         undecided = [i for i, work in enumerate(works) if work.limit and not self._is_settled(work, starts[i])]
         for run in cut([len(works[i].example.prompt_ids) + works[i].limit for i in undecided], 2 * self._batch_tokens):
             chosen = [undecided[i] for i in run]
-            continuations = [self._continuation(works[i], i + 1, starts[i]) for i in chosen]
+            ends = layout.ends if layout is not None else range(len(works))
+            continuations = [self._continuation(works[i], ends[i], starts[i]) for i in chosen]
             if layout is None:
-                ends = [self._generate(continuation) for continuation in continuations]
+                texts = [self._generate(continuation) for continuation in continuations]
             else:
-                ends = continue_greedily(self._model, layout, continuations, self._stop_ids)
-            for i, ids in zip(chosen, ends, strict=True):
+                texts = continue_greedily(self._model, layout, continuations, self._stop_ids)
+            for i, ids in zip(chosen, texts, strict=True):
                 starts[i] = ids
         return [self._text(ids) if work.limit else None for work, ids in zip(works, starts, strict=True)]
 

@@ -1,0 +1,222 @@
+"""Scoring on the CPU in float32: mean response NLL (and greedy answers) of real calibration records, beside peers.
+
+    python benchmarks/scoring.py [--records 8] [--runs 5] [--answers]
+
+Needs CALIBUDGET_DATA and the embedded model; the peer lm-eval (0.4.13) is left out where it isn't installed. Every
+side is a process of its own that loads the same model and gets the same ids; they are asked in turn, in alternating
+order, and report CPU seconds of all their threads, wall time and peak memory. The limit is the time that the
+multiply-adds of all tokens take at the matrix rate measured in the same run, the head counted at response positions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ("arc_challenge", "arc_easy", "boolq", "hellaswag", "openbookqa", "piqa", "social_i_qa", "winogrande")
+LIKELIHOOD = ("ours", "lm-eval 16", "lm-eval 4", "lm-eval 1")
+ANSWERS = ("ours, with answers", "padded 16, with answers")
+NEW_TOKENS = 32
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--records", type=int, default=8, help="records a source")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--answers", action="store_true", help="measure greedy answers too (minutes)")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        serve(arguments.child, arguments.records)
+        return
+    table = compare(LIKELIHOOD, arguments.records, arguments.runs, "ours")
+    if arguments.answers:
+        table += "\n" + compare(ANSWERS, arguments.records, arguments.runs, "ours, with answers")
+    print(table)
+    if (ROOT / "benchmarks" / "results").is_dir():
+        (ROOT / "benchmarks" / "results" / "scoring.md").write_text(table)
+
+
+def compare(names: tuple[str, ...], records: int, runs: int, own: str) -> str:
+    names = tuple(name for name in names if not name.startswith("lm-eval") or find_spec("lm_eval"))
+    children = {name: Child(name, records) for name in names}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for number in range(runs):
+        for name in names if number % 2 == 0 else names[::-1]:
+            found[name].append(children[name].ask())
+            print(number, name, {k: found[name][-1][k] for k in ("cpu", "wall")}, file=sys.stderr, flush=True)
+    for child in children.values():
+        child.end()
+    medians = {n: {k: statistics.median(r[k] for r in rows) for k in ("cpu", "wall")} for n, rows in found.items()}
+    ours, first = medians[own], found[own][0]
+    lines = [
+        f"{records * len(SOURCES)} records, {first['tokens']:,} tokens, SmolLM2-135M-Instruct in float32, "
+        f"{os.cpu_count()} cores ({platform.processor() or platform.machine()}), {runs} runs, medians; "
+        f"limit {first['limit']:.2f} CPU seconds at {first['rate'] / 1e9:.0f} GFLOP/s a thread.",
+        "",
+        "| side | CPU s | wall s | CPU s / ours | CPU s / limit | peak MB | NLL differs by at most |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name in names:
+        differs = max(abs(a - b) for a, b in zip(found[name][0]["nll"], first["nll"], strict=True))
+        lines.append(
+            f"| {name} | {medians[name]['cpu']:.2f} | {medians[name]['wall']:.2f} | "
+            f"{medians[name]['cpu'] / ours['cpu']:.2f} | {medians[name]['cpu'] / first['limit']:.2f} | "
+            f"{max(row['peak'] for row in found[name]):,.0f} | {differs:.1e} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+class Child:
+    """One side, loaded and waiting to be asked."""
+
+    def __init__(self, name: str, records: int) -> None:
+        command = [sys.executable, "-W", "ignore", __file__, "--child", name, "--records", str(records)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self) -> dict[str, Any]:
+        self._process.stdin.write("run\n")
+        self._process.stdin.flush()
+        found: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return found
+
+    def end(self) -> None:
+        self._process.communicate()
+
+
+def serve(name: str, records: int) -> None:
+    from calibudget.lm import load_model
+
+    language_model = load_model("embedded", device="cpu")
+    items = load_items(records)
+    examples = language_model.encoder("alpaca").encode_all([item.record for item in items])
+    work = side(name, language_model, items, examples)
+    work(4)
+    rate = matrix_rate()
+    for _ in sys.stdin:
+        cpu, wall = time.process_time(), time.perf_counter()
+        nll = work(len(items))
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        found = {"cpu": cpu, "wall": wall, "peak": peak, "nll": nll, "rate": rate}
+        found |= {"tokens": sum(one.total_length for one in examples)}
+        print(json.dumps(found | {"limit": operations(language_model.model, examples) / rate}), flush=True)
+
+
+def side(name: str, language_model: Any, items: list[Any], examples: list[Any]) -> Callable[[int], list[float]]:
+    """What scores the first so many items and returns their NLLs."""
+    if name.startswith("ours"):
+        return ours(language_model, items, answers="answers" in name)
+    size = int(name.split(",")[0].split()[-1])
+    if name.startswith("padded"):
+        return lambda count: padded(language_model, examples[:count], size)
+    return lm_eval(language_model, examples, size)
+
+
+def ours(language_model: Any, items: list[Any], *, answers: bool) -> Callable[[int], list[float]]:
+    from dataclasses import replace
+
+    from calibudget.scoring import LocalScorer, measure_all
+    from calibudget.tasks import AnswerSpec
+
+    scorer = LocalScorer(language_model, max_new_tokens=NEW_TOKENS)
+    asked = items if answers else [replace(item, answer=AnswerSpec(kind="none")) for item in items]
+    return lambda count: [one.nll for one in measure_all(scorer, asked[:count])]
+
+
+def lm_eval(language_model: Any, examples: list[Any], size: int) -> Callable[[int], list[float]]:
+    """lm-eval's own model class, given the ids so that both sides read the same."""
+    import logging
+
+    logging.disable(logging.WARNING)
+    from lm_eval.models.huggingface import HFLM
+
+    peer = HFLM(pretrained=language_model.model, tokenizer=language_model.tokenizer, batch_size=size, device="cpu")
+    requests = [(("", ""), list(one.prompt_ids), list(one.response_ids)) for one in examples]
+
+    def work(count: int) -> list[float]:
+        found = peer._loglikelihood_tokens(requests[:count], disable_tqdm=True)
+        return [-one[0] / len(example.response_ids) for one, example in zip(found, examples, strict=False)]
+
+    return work
+
+
+def padded(language_model: Any, examples: list[Any], size: int) -> list[float]:
+    """Two padded passes in transformers as people write them: likelihood, then `generate`."""
+    import torch
+
+    model, nlls = language_model.model, []
+    for at in range(0, len(examples), size):
+        chunk = examples[at : at + size]
+        longest = max(one.total_length for one in chunk)
+        ids, mask = (torch.zeros(len(chunk), longest, dtype=torch.long) for _ in range(2))
+        for row, one in enumerate(chunk):
+            ids[row, : one.total_length] = torch.tensor(one.prompt_ids + one.response_ids)
+            mask[row, : one.total_length] = 1
+        with torch.inference_mode():
+            logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+            scores = logits[:, :-1].float().log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0]
+        for row, one in enumerate(chunk):
+            nlls.append(-scores[row, len(one.prompt_ids) - 1 : one.total_length - 1].mean().item())
+        longest = max(len(one.prompt_ids) for one in chunk)
+        ids, mask = (torch.zeros(len(chunk), longest, dtype=torch.long) for _ in range(2))
+        for row, one in enumerate(chunk):
+            ids[row, longest - len(one.prompt_ids) :] = torch.tensor(one.prompt_ids)
+            mask[row, longest - len(one.prompt_ids) :] = 1
+        with torch.inference_mode():
+            model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=NEW_TOKENS, pad_token_id=2)
+    return nlls
+
+
+def load_items(count: int) -> list[Any]:
+    from calibudget.scoring import CalibrationItem
+    from calibudget.sources import SourceSpec, read_source, split_source
+
+    items = []
+    for label in SOURCES:
+        name = "hellaswag_valsplit" if label == "hellaswag" else label
+        spec = SourceSpec(label=label, path=f"commonsense/{name}.train.jsonl.gz", preset=label)
+        read = read_source(spec, Path(os.environ["CALIBUDGET_DATA"]))
+        split = split_source(read, split_seed=42, selection_seed=42, calibration_size=count)
+        items += [CalibrationItem(record=record, answer=spec.answers) for record in split.calibration]
+    return items
+
+
+def operations(model: Any, examples: list[Any]) -> int:
+    head = model.get_output_embeddings().weight.numel()
+    body = sum(parameter.numel() for parameter in model.parameters()) - head
+    tokens = sum(one.total_length for one in examples)
+    return 2 * (body * tokens + head * sum(len(one.response_ids) for one in examples))
+
+
+def matrix_rate() -> float:
+    """Operations per CPU second of one thread on large square products: the best of five."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    left, right = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    best = float("inf")
+    for _ in range(6):
+        start = time.process_time()
+        for _ in range(4):
+            left @ right
+        best = min(best, time.process_time() - start)
+    torch.set_num_threads(threads)
+    return 4 * 2 * 1024**3 / best
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibudget.lm import Encoded
+from calibudget.lm.tree import grow
+
+
+def example(prompt, response=(7, 8, 2)):
+    return Encoded(prompt_ids=tuple(prompt), response_ids=tuple(response))
+
+
+def spelled(parts, number):
+    part = parts[number]
+    before = () if part.parent is None else spelled(parts, part.parent)
+    assert part.depth == len(before)
+    return before + part.ids
+
+
+def test_a_shared_beginning_is_a_part_of_its_own():
+    start = list(range(100, 120))
+    parts, ends = grow([example([*start, 1, 5]), example([*start, 2]), example([*start, 3])])
+    assert parts[0].ids == tuple(start)
+    assert [part.parent for part in parts] == [None, 0, 0, 0]
+    assert [parts[end].ids for end in ends] == [(1, 5, 7, 8), (2, 7, 8), (3, 7, 8)]
+
+
+def test_groups_within_a_batch_share_further():
+    start, first, second = list(range(100, 120)), list(range(200, 220)), list(range(300, 320))
+    examples = [example([*start, *middle, i]) for middle in (first, second) for i in (1, 2)]
+    parts, ends = grow(examples)
+    assert sum(len(part.ids) for part in parts) == 20 + 2 * 20 + 4 * 3
+    assert {parts[end].depth for end in ends} == {40}
+
+
+def test_what_saves_too_little_is_not_shared():
+    parts, _ = grow([example([1, 2, 3]), example([1, 2, 4])])
+    assert len(parts) == 2
+
+
+def test_twins_keep_the_last_token_of_their_prompt():
+    parts, ends = grow([example(range(30)), example(range(30), (9, 2))])
+    assert [parts[end].ids for end in ends] == [(29, 7, 8), (29, 9)]
+
+
+prompts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=40), min_size=1, max_size=30)
+
+
+@given(prompts, st.booleans())
+def test_every_example_is_spelled_by_its_parts(prompts, long):
+    examples = [example([5] * 20 * long + prompt) for prompt in prompts]
+    parts, ends = grow(examples)
+    assert all(part.parent is None or part.parent < number for number, part in enumerate(parts))
+    for one, end in zip(examples, ends, strict=True):
+        assert spelled(parts, end) == one.prompt_ids + one.response_ids[:-1]
+        assert parts[end].depth < len(one.prompt_ids)
+    assert sum(len(part.ids) for part in parts) <= sum(one.total_length - 1 for one in examples)
