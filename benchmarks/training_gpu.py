@@ -510,7 +510,8 @@ def seven(arguments: argparse.Namespace, report: Report, devices: Devices) -> No
             start = time.perf_counter()
             speed, losses = time_ours(learner, examples, config, devices, arguments.timed)
             seconds = time.perf_counter() - start
-            report.row("seven", name, speed, limit_of(report, learner.model, examples), seconds_in_all=seconds)
+            limit = limit_of(report, learner.model, examples)
+            report.row("seven", name, speed, limit, seconds_in_all=seconds, packed=learner.packs_sequences)
             report.curves[f"seven {name}"] = losses
             if arguments.profile and name == "ours":
                 profile(report, arguments.output, learner, examples, config, devices)
@@ -591,7 +592,8 @@ def small(arguments: argparse.Namespace, report: Report, devices: Devices) -> No
             start = time.perf_counter()
             speed, losses = time_ours(learner, examples, config, devices, count)
             seconds = time.perf_counter() - start
-            report.row("small", name, speed, limit_of(report, learner.model, examples), seconds_in_all=seconds)
+            limit = limit_of(report, learner.model, examples)
+            report.row("small", name, speed, limit, seconds_in_all=seconds, packed=learner.packs_sequences)
             del learner
         free()
     if report.has_time("small, train()"):
@@ -634,9 +636,10 @@ def through_the_product(
         result = train(job, devices=devices, listener=lambda _report, stamps=stamps: stamps.append(time.perf_counter()))
         seconds = time.perf_counter() - start
         lines = [json.loads(line) for line in result.log.read_text().splitlines()]
-        rates = [line["tokens"] / (b - a) for line, a, b in zip(lines[1:], stamps, stamps[1:], strict=False)]
+        # the last two steps are looked at together, so the last one's stamp says nothing
+        counted = sum(line["tokens"] for line in lines[WARM_STEPS:-1])
+        speed = counted / (stamps[-2] - stamps[WARM_STEPS - 1])
         name = "ours, train()" + (", deterministic" if deterministic else "")
-        speed = statistics.median(rates[WARM_STEPS:])
         limit = report.matmul / flops_per_token_of(fresh, examples)
         report.row("small", name, speed, limit, seconds_in_all=seconds, steps=result.steps)
         if not deterministic:

@@ -26,7 +26,8 @@ from calibudget.training.order import packs, rows
 _SMALL_MODEL: Final = 1_500_000_000
 #: Kinds of rotary position that look at the numbers of a batch, which a captured graph can't.
 _LOOKS_AT_POSITIONS: Final = frozenset({"dynamic", "longrope"})
-_PROBE_TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.01}
+#: Relative error of hidden states that rounding explains; sequences that see each other are far above.
+_PROBE_TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.1}
 
 
 class Learner:
@@ -251,4 +252,4 @@ def agrees_packed(model: Any, *, kernel: bool) -> bool:
         model.set_attn_implementation(before)
     expected = torch.cat(alone, dim=1).float()
     error = (together.float() - expected).norm() / expected.norm()
-    return bool(error <= _PROBE_TOLERANCE.get(model.dtype, 0.05))
+    return bool(error <= _PROBE_TOLERANCE.get(model.dtype, 0.1))
