@@ -1,0 +1,217 @@
+"""The frozen records of a study: a cell of its grid, and what was measured in it; `cell.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final, Literal, Protocol, cast
+
+from calibudget.errors import ArtefactError
+from calibudget.pipeline.progress import Progress
+from calibudget.records import Unit
+from calibudget.store import canonical_json, read_object, write_atomic
+from calibudget.store.artefacts.fields import Fields, open_artefact
+
+CELL_NAME: Final = "cell.json"
+ITEMS_NAME: Final = "items.parquet"
+SCHEMA: Final = "calibudget.cell/1"
+
+#: Whether a cell calibrates for itself, or takes quotas that were made for another seed or backbone (paper 3.4).
+CellKind = Literal["adaptive", "transferred"]
+#: Digests that every result is bound to.
+REQUIRED_DIGESTS: Final = ("code", "data", "protocol")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One point of the grid: one policy, trained and evaluated once.
+
+    Attributes:
+        point: name of the point of the protocol that it belongs to, such as "main"; cells of one point are compared.
+        policy: name of the policy in the protocol.
+        backbone: name of the model in the protocol.
+        seed: the training seed; cells of one point, backbone and seed are paired.
+        budget: B, in `unit`.
+        floor: f, in `unit`, as the protocol gives it, whatever the policy makes of it.
+        unit: what budget and floor count.
+        kind: `adaptive` cells calibrate with their own seed on their own backbone; `transferred` cells don't.
+        split_seed: seed of the calibration split and of the bootstrap.
+        selection_seed: seed of the draw within a source.
+        calibrated_on: name of the backbone whose need gave the quotas.
+    """
+
+    point: str
+    policy: str
+    backbone: str
+    seed: int
+    budget: int
+    floor: int
+    unit: Unit = "examples"
+    kind: CellKind = "adaptive"
+    split_seed: int
+    selection_seed: int
+    calibrated_on: str
+
+    @property
+    def name(self) -> str:
+        """Its folder below the study's `cells/`; unique within a study, whose points have different names."""
+        return f"{self.point}/{self.backbone}/{self.policy}/{self.seed}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskMetrics:
+    """One task's metrics in one cell.
+
+    Attributes:
+        items: items that the task was asked, may be 0.
+        metrics: mean over the items by name of the metric ("accuracy" 0 to 1, "nll" nats a token, …); None where it
+            is undefined.
+    """
+
+    items: int
+    metrics: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellOutcome:
+    """What a runner measured in one cell.
+
+    Attributes:
+        quotas: q_k by source label.
+        tasks: by name of the task.
+        seconds: time by stage ("select", "train", "evaluate", …).
+        counts: what was processed ("train_tokens", "train_examples", "steps", "peak_memory_bytes", …).
+        environment: what it ran on ("device", "torch", …).
+    """
+
+    quotas: Mapping[str, int]
+    tasks: Mapping[str, TaskMetrics]
+    seconds: Mapping[str, float]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellResult:
+    """A finished cell: `cell.json`.
+
+    Attributes:
+        cell: which one.
+        outcome: what was measured.
+        digests: SHA-256 of everything that the outcome depends on, by name; "code", "data" and "protocol" always,
+            "items" where there is an `items.parquet`.
+    """
+
+    cell: Cell
+    outcome: CellOutcome
+    digests: Mapping[str, str]
+
+
+class CellRunner(Protocol):
+    """Makes cells; holds what cells share, such as a loaded base model."""
+
+    def run(self, cell: Cell, directory: Path, progress: Progress) -> CellOutcome:
+        """Select, train and evaluate one cell.
+
+        Args:
+            cell: which one.
+            directory: its own folder, there already. What it holds of an interrupted attempt may be gone on with;
+                an `items.parquet` (see `study.items`) may be left in it.
+            progress: told how far the cell is.
+
+        Raises:
+            CalibudgetError: the cell can't be made; other cells go on.
+            InterruptedRunError: stopped on request; everything stops.
+        """
+        ...
+
+
+def cell_to_json(result: CellResult) -> dict[str, object]:
+    """The `cell.json` object of a result."""
+    return {
+        "schema": SCHEMA,
+        "cell": asdict(result.cell),
+        **asdict(result.outcome),
+        "digests": dict(result.digests),
+    }
+
+
+def write_cell(path: Path, result: CellResult) -> None:
+    """Write `cell.json`, atomically.
+
+    Raises:
+        InputError: a metric isn't finite (an undefined one is None).
+        ArtefactError: the file can't be written.
+    """
+    write_atomic(path, canonical_json(cell_to_json(result)))
+
+
+def read_cell(path: Path) -> CellResult:
+    """Read `cell.json`.
+
+    Raises:
+        ArtefactError: the file is missing or torn, or a field isn't what it should be; both are named.
+    """
+    root = open_artefact(read_object(path), path.name, SCHEMA)
+    result = CellResult(
+        cell=parse_cell(root.child("cell")),
+        outcome=CellOutcome(
+            quotas=root.integers_by_label("quotas"),
+            tasks={name: _parse_task(row) for name, row in root.by_label("tasks").items()},
+            seconds=_numbers(root, "seconds"),
+            counts=_integers(root, "counts"),
+            environment=root.texts_by_name("environment"),
+        ),
+        digests=_digests(root, path.name),
+    )
+    root.finish()
+    return result
+
+
+def parse_cell(row: Fields) -> Cell:
+    """The cell that an object of `cell.json` or a protocol's grid names."""
+    cell = Cell(
+        point=row.text("point"),
+        policy=row.text("policy"),
+        backbone=row.text("backbone"),
+        seed=row.integer("seed"),
+        budget=row.integer("budget"),
+        floor=row.integer("floor"),
+        unit=cast("Unit", row.one_of("unit", "examples", "tokens")),
+        kind=cast("CellKind", row.one_of("kind", "adaptive", "transferred")),
+        split_seed=row.integer("split_seed"),
+        selection_seed=row.integer("selection_seed"),
+        calibrated_on=row.text("calibrated_on"),
+    )
+    row.finish()
+    return cell
+
+
+def _parse_task(row: Fields) -> TaskMetrics:
+    metrics = row.child("metrics")
+    task = TaskMetrics(
+        items=row.integer("items"),
+        metrics={name: metrics.nullable(name, metrics.number) for name in sorted(row.mapping("metrics"))},
+    )
+    row.finish()
+    return task
+
+
+def _numbers(root: Fields, name: str) -> dict[str, float]:
+    inner = root.child(name)
+    return {key: inner.number(key, minimum=0) for key in sorted(root.mapping(name))}
+
+
+def _integers(root: Fields, name: str) -> dict[str, int]:
+    inner = root.child(name)
+    return {key: inner.integer(key) for key in sorted(root.mapping(name))}
+
+
+def _digests(root: Fields, file: str) -> dict[str, str]:
+    inner = root.child("digests")
+    digests = {key: inner.digest(key) for key in sorted(root.mapping("digests"))}
+    for name in REQUIRED_DIGESTS:
+        if name not in digests:
+            raise ArtefactError(f"{file}: digests.{name}: is missing")
+    return digests

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from calibudget.errors import ArtefactError, InputError
+from calibudget.study.records import Cell, CellOutcome, CellResult, TaskMetrics, cell_to_json, read_cell, write_cell
+
+CELL = Cell(
+    point="main",
+    policy="calibudget",
+    backbone="tiny",
+    seed=43,
+    budget=10,
+    floor=2,
+    split_seed=43,
+    selection_seed=43,
+    calibrated_on="tiny",
+)
+RESULT = CellResult(
+    cell=CELL,
+    outcome=CellOutcome(
+        quotas={"a": 4, "b": 6},
+        tasks={"a": TaskMetrics(items=3, metrics={"accuracy": 1 / 3, "nll": None})},
+        seconds={"train": 1.25},
+        counts={"train_tokens": 900},
+        environment={"device": "cpu"},
+    ),
+    digests=dict.fromkeys(("code", "data", "protocol"), "0" * 64),
+)
+
+
+def test_a_result_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    write_cell(tmp_path / "cell.json", RESULT)
+    assert read_cell(tmp_path / "cell.json") == RESULT
+
+
+def test_a_cell_is_named_by_what_tells_it_from_others() -> None:
+    assert CELL.name == "main/tiny/calibudget/43"
+
+
+def test_a_metric_that_isnt_finite_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    task = TaskMetrics(items=1, metrics={"nll": float("nan")})
+    with pytest.raises(InputError):
+        write_cell(tmp_path / "cell.json", replace(RESULT, outcome=replace(RESULT.outcome, tasks={"a": task})))
+    assert not (tmp_path / "cell.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "named"),
+    [
+        ("cell", {**cell_to_json(RESULT)["cell"], "kind": "borrowed"}, "cell.kind"),  # type: ignore[dict-item]
+        ("cell", {"point": "main"}, "cell.policy"),
+        ("quotas", {"a": 1.5}, "quotas.a"),
+        ("tasks", {"a": {"items": -1, "metrics": {}}}, "tasks.a.items"),
+        ("tasks", {"a": {"items": 1, "metrics": {"accuracy": "high"}}}, "tasks.a.metrics.accuracy"),
+        ("seconds", {"train": -1}, "seconds.train"),
+        ("digests", {"code": "0" * 64, "data": "0" * 64}, "digests.protocol"),
+        ("verdict", True, "verdict"),
+    ],
+)
+def test_a_field_that_isnt_what_it_should_be_is_named(tmp_path: Path, field: str, value: object, named: str) -> None:
+    path = tmp_path / "cell.json"
+    path.write_text(json.dumps({**cell_to_json(RESULT), field: value}))
+    with pytest.raises(ArtefactError, match=named):
+        read_cell(path)
