@@ -7,6 +7,7 @@ CalibudgetError (4)
 │   ├── AllocationError      a budget, floor, capacity or utility that can't be met
 │   ├── ScoringError         a model, an encoding or a score that can't be used
 │   ├── TrainingError        a training set, a setting or a step that can't be trained on
+│   ├── StudyError           a protocol, a grid or cells that can't be studied
 │   ├── ArtefactError        a file of a run directory that isn't what it should be
 │   └── DependencyError      an optional package that is missing, with the line that installs it
 ├── InputTypeError, also a TypeError (2)
@@ -55,6 +56,10 @@ class ScoringError(InputError):
 
 class TrainingError(InputError):
     """A training set, a setting or a step that can't be trained on."""
+
+
+class StudyError(InputError):
+    """A protocol that can't be run, or cells that can't be compared."""
 
 
 class ArtefactError(InputError):

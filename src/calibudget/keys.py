@@ -80,6 +80,12 @@ def bootstrap_stream(bootstrap_seed: int, label: str) -> np.random.Philox:
     return np.random.Philox(counter=0, key=int.from_bytes(digest[:16], "little"))
 
 
+def study_stream(seed: int, name: str) -> np.random.Philox:
+    """The random stream of one resampling of a study: `bootstrap_stream`'s, keyed by ["study", seed, name]."""
+    digest = hashlib.blake2b(canonical_array(["study", seed, name]), digest_size=32).digest()
+    return np.random.Philox(counter=0, key=int.from_bytes(digest[:16], "little"))
+
+
 def sketch_words(seed: int, start: int, stop: int) -> NDArray[np.uint32]:
     """The 32-bit words from which a CountSketch takes the bucket and the sign of positions start to stop - 1.
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import combinations
 from statistics import fmean, stdev
+from typing import TypeVar
 
 from calibudget.allocation.apportionment import require_same_labels
 from calibudget.errors import AllocationError
+
+Exact = TypeVar("Exact", int, Fraction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +58,8 @@ def stability(allocations: Sequence[Mapping[str, int]]) -> Stability:
         splits=len(rows),
         mean_quota_sd=fmean(stdev(column) for column in columns),
         largest_range=max(max(column) - min(column) for column in columns),
-        smallest_spearman=_smallest_correlation([_doubled_ranks(row) for row in rows]),
-        smallest_pearson=_smallest_correlation(rows),
+        smallest_spearman=_smallest(spearman(*pair) for pair in combinations(rows, 2)),
+        smallest_pearson=_smallest(pearson(*pair) for pair in combinations(rows, 2)),
     )
 
 
@@ -89,19 +93,13 @@ def order_probabilities(
     return {pair: keeps(*pair) for pair in combinations(ordered, 2)}
 
 
-def _doubled_ranks(values: Sequence[int]) -> list[int]:
-    """Twice the ranks, equal values sharing the mean of theirs, so that all are integers."""
-    ordered = sorted(values)
-    return [2 * ordered.index(value) + ordered.count(value) + 1 for value in values]
+def spearman(first: Sequence[Exact], second: Sequence[Exact]) -> float | None:
+    """Rank correlation, equal values sharing a rank; None where one side doesn't vary."""
+    return pearson(_doubled_ranks(first), _doubled_ranks(second))
 
 
-def _smallest_correlation(rows: Sequence[Sequence[int]]) -> float | None:
-    correlations = [_correlation(first, second) for first, second in combinations(rows, 2)]
-    return None if None in correlations else min(c for c in correlations if c is not None)
-
-
-def _correlation(first: Sequence[int], second: Sequence[int]) -> float | None:
-    """Pearson's correlation from exact integer sums; None where one side doesn't vary."""
+def pearson(first: Sequence[Exact], second: Sequence[Exact]) -> float | None:
+    """Linear correlation of as many integers or fractions, from exact sums; None where one side doesn't vary."""
     count = len(first)
     mixed = count * sum(x * y for x, y in zip(first, second, strict=True)) - sum(first) * sum(second)
     spreads = [count * sum(x * x for x in values) - sum(values) ** 2 for values in (first, second)]
@@ -110,4 +108,15 @@ def _correlation(first: Sequence[int], second: Sequence[int]) -> float | None:
     # Exactly 1 or -1 where the exact value is.
     if mixed * mixed == spreads[0] * spreads[1]:
         return math.copysign(1.0, mixed)
-    return mixed / (math.sqrt(spreads[0]) * math.sqrt(spreads[1]))
+    return float(mixed) / (math.sqrt(spreads[0]) * math.sqrt(spreads[1]))
+
+
+def _smallest(correlations: Iterable[float | None]) -> float | None:
+    found = list(correlations)
+    return None if None in found else min(one for one in found if one is not None)
+
+
+def _doubled_ranks(values: Sequence[Exact]) -> list[int]:
+    """Twice the ranks, equal values sharing the mean of theirs, so that all are integers."""
+    ordered = sorted(values)
+    return [2 * ordered.index(value) + ordered.count(value) + 1 for value in values]

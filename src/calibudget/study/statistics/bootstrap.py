@@ -1,0 +1,215 @@
+"""Intervals by resampling what a comparison was drawn from: tasks, seeds, and the items within tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibudget.errors import StudyError
+from calibudget.keys import study_stream
+from calibudget.study.statistics.panels import Stratum
+
+Floats = NDArray[np.float64]
+
+RESAMPLES: Final = 10_000
+#: Products of replicates and items that are held at a time.
+_HELD: Final = 2**23
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A percentile interval.
+
+    Attributes:
+        low: its lower end, one of the replicates.
+        high: its upper end.
+        level: its nominal level, such as 0.95.
+        resamples: number of replicates.
+    """
+
+    low: float
+    high: float
+    level: float
+    resamples: int
+
+    @property
+    def crosses_zero(self) -> bool:
+        """Whether it holds 0."""
+        return self.low <= 0 <= self.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TaskItems:
+    """Paired differences of one task, item by item.
+
+    Attributes:
+        differences: one array a seed, in the order of the seeds; shape (number of items,), never empty.
+        shared: whether all seeds were asked the same items, in the same order.
+    """
+
+    differences: Sequence[Floats]
+    shared: bool
+
+
+def bootstrap_tasks(
+    differences: Mapping[str, Sequence[float]],
+    strata: Sequence[Stratum],
+    *,
+    over: Literal["tasks", "tasks and seeds"] = "tasks",
+    name: str,
+    seed: int,
+    resamples: int = RESAMPLES,
+    level: float = 0.95,
+) -> Interval:
+    """Interval of a panel's mean difference when its tasks are drawn again (paper 3.4, Qwen2.5 audit).
+
+    A replicate draws within each stratum as many tasks as it has, with replacement, and under "tasks and seeds" as
+    many seeds for all tasks together. With few tasks in a stratum the interval is coarse: two tasks have three means.
+
+    Args:
+        differences: by task, one difference a seed, the seeds in the same order in each.
+        strata: the panel's; see `strata_of`.
+        over: what is drawn.
+        name: what is compared; with the seed it names the random stream.
+        seed: the analysis seed.
+        resamples: number of replicates.
+        level: between 0 and 1.
+
+    Raises:
+        StudyError: a task of the panel is missing, or tasks have differences of unlike numbers of seeds.
+    """
+    arrays = [_matrix(differences, stratum) for stratum in strata]
+    seeds = {array.shape[1] for array in arrays}
+    if len(seeds) != 1 or 0 in seeds:
+        raise StudyError("every task needs a difference for the same seeds")
+    draws = _Draws(name, seed, resamples)
+    drawn_seeds = draws.indices(seeds.pop()) if over == "tasks and seeds" else None
+    total = np.zeros(resamples)
+    for stratum, array in zip(strata, arrays, strict=True):
+        tasks = draws.indices(len(stratum.tasks))
+        if drawn_seeds is None:
+            means = array.mean(axis=1)[tasks].mean(axis=1)
+        else:
+            means = array[tasks[:, :, None], drawn_seeds[:, None, :]].mean(axis=(1, 2))
+        total += float(stratum.weight) * means
+    return _interval(total, level)
+
+
+def bootstrap_examples(
+    tasks: Mapping[str, TaskItems],
+    weights: Mapping[str, float],
+    *,
+    name: str,
+    seed: int,
+    resamples: int = RESAMPLES,
+    level: float = 0.95,
+) -> Interval:
+    """Interval of a weighted mean of tasks when seeds and items are drawn again, tasks staying as they are.
+
+    A replicate draws the seeds with replacement, the same for all tasks, then the items of each task: once for all
+    seeds where they share the items (crossed, since one item's difficulty is in every seed's score), else anew within
+    each drawn seed (nested).
+
+    Args:
+        tasks: the paired differences by task, all over the same seeds.
+        weights: what each task's mean weighs, by task.
+        name: what is compared; with the seed it names the random stream.
+        seed: the analysis seed.
+        resamples: number of replicates.
+        level: between 0 and 1.
+
+    Raises:
+        StudyError: a task is missing, has no items, or other seeds than others.
+    """
+    counts = {len(_task(tasks, task).differences) for task in weights}
+    if len(counts) != 1 or 0 in counts:
+        raise StudyError("every task needs its items for the same seeds")
+    draws = _Draws(name, seed, resamples)
+    seeds = draws.indices(counts.pop())
+    total = np.zeros(resamples)
+    for task, weight in weights.items():
+        total += weight * _replicates(tasks[task], seeds, draws, task)
+    return _interval(total, level)
+
+
+def _task(tasks: Mapping[str, TaskItems], task: str) -> TaskItems:
+    if task not in tasks:
+        raise StudyError(f"the task {task!r} has no items to draw from")
+    items = tasks[task]
+    if any(values.ndim != 1 or not len(values) for values in items.differences):
+        raise StudyError(f"the task {task!r} has a seed without items")
+    return items
+
+
+def _replicates(items: TaskItems, seeds: NDArray[np.int64], draws: _Draws, task: str) -> Floats:
+    """The task's mean difference in each replicate, shape (R,)."""
+    if not items.shared:
+        return _nested(items.differences, seeds, draws)
+    if len({len(values) for values in items.differences}) != 1:
+        raise StudyError(f"the task {task!r} is said to have the same items in all seeds, but their numbers differ")
+    matrix = np.stack(items.differences)  # (seeds, items)
+    counts = np.apply_along_axis(np.bincount, 1, seeds, minlength=len(matrix)) / seeds.shape[1]  # (R, seeds)
+    found = np.empty(len(seeds))
+    size = matrix.shape[1]
+    for start in range(0, len(seeds), step := max(1, _HELD // size)):
+        stop = min(start + step, len(seeds))
+        drawn = draws.counts(stop - start, size)  # (r, items)
+        by_seed = drawn @ matrix.T / size  # (r, seeds)
+        found[start:stop] = (by_seed * counts[start:stop]).sum(axis=1)
+    return found
+
+
+def _nested(differences: Sequence[Floats], seeds: NDArray[np.int64], draws: _Draws) -> Floats:
+    """As `_replicates`, with items drawn anew for every drawn seed."""
+    total = np.zeros(len(seeds))
+    for column in seeds.T:
+        for number, values in enumerate(differences):
+            rows = np.flatnonzero(column == number)
+            for start in range(0, len(rows), step := max(1, _HELD // len(values))):
+                part = rows[start : start + step]
+                total[part] += draws.counts(len(part), len(values)) @ values / len(values)
+    means: Floats = total / seeds.shape[1]
+    return means
+
+
+def _matrix(differences: Mapping[str, Sequence[float]], stratum: Stratum) -> Floats:
+    for task in stratum.tasks:
+        if task not in differences:
+            raise StudyError(f"the task {task!r} has no differences to draw from")
+    rows = [np.asarray(differences[task], dtype=np.float64) for task in stratum.tasks]
+    if len({len(row) for row in rows}) != 1:
+        raise StudyError("every task needs a difference for the same seeds")
+    return np.stack(rows)
+
+
+class _Draws:
+    """One stream of uniform indices, each ((raw >> 32) * n) >> 32 of a 64-bit output, as in calibration."""
+
+    def __init__(self, name: str, seed: int, resamples: int) -> None:
+        if resamples < 1:
+            raise StudyError(f"a bootstrap needs at least one replicate, not {resamples}")
+        self._stream, self._resamples = study_stream(seed, name), resamples
+
+    def indices(self, size: int) -> NDArray[np.int64]:
+        """Indices below `size`, shape (R, size)."""
+        return self._draw(self._resamples, size)
+
+    def counts(self, rows: int, size: int) -> Floats:
+        """How often each of `size` items is drawn in as many draws, shape (rows, size)."""
+        drawn = self._draw(rows, size) + np.arange(rows)[:, None] * size
+        return np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size).astype(np.float64)
+
+    def _draw(self, rows: int, size: int) -> NDArray[np.int64]:
+        raw = self._stream.random_raw(rows * size) >> np.uint64(32)
+        return ((raw * np.uint64(size)) >> np.uint64(32)).astype(np.int64).reshape(rows, size)
+
+
+def _interval(replicates: Floats, level: float) -> Interval:
+    if not 0 < level < 1:
+        raise StudyError(f"an interval's level lies between 0 and 1, not at {level}")
+    low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
+    return Interval(low=float(low), high=float(high), level=level, resamples=len(replicates))

@@ -1,0 +1,184 @@
+"""How sure a claim over seeds is, several claims together, and how many seeds one needs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from calibudget.errors import DependencyError, StudyError
+from calibudget.study.statistics.paired import Direction, Effects
+
+#: Seeds up to which all sign patterns are gone through.
+_MOST_FLIPPED: Final = 20
+_MOST_SEEDS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Whether seeds support that a policy is better on one metric.
+
+    Attributes:
+        effects: the paired differences.
+        p: two-sided p of the paired t test; None where there is one seed or no spread.
+        adjusted_p: the same after Holm's adjustment over all claims judged together.
+        supported: whether the difference goes the right way with adjusted p below alpha.
+        consistent: whether every seed's difference goes the right way, which is a description and no test.
+    """
+
+    effects: Effects
+    p: float | None
+    adjusted_p: float | None
+    supported: bool
+    consistent: bool
+
+
+def judge_claims(claims: Mapping[str, tuple[Effects, Direction]], *, alpha: float = 0.05) -> dict[str, Claim]:
+    """Judge a family of claims together; the probability of one false claim among them is at most alpha.
+
+    A claim without a p value (one seed, no spread) is never supported, and counts in the adjustment as one of p = 1.
+    """
+    p_values = {name: t_test_p(one) for name, (one, _) in claims.items()}
+    adjusted = holm({name: 1.0 if p is None else p for name, p in p_values.items()})
+    judged = {}
+    for name, (one, direction) in claims.items():
+        sign = 1 if direction == "higher" else -1
+        p = p_values[name]
+        judged[name] = Claim(
+            effects=one,
+            p=p,
+            adjusted_p=None if p is None else adjusted[name],
+            supported=p is not None and sign * one.mean > 0 and adjusted[name] < alpha,
+            consistent=all(sign * difference > 0 for difference in one.by_seed.values()),
+        )
+    return judged
+
+
+def t_test_p(found: Effects) -> float | None:
+    """Two-sided p that the mean difference is 0, by Student's paired t test over seeds.
+
+    None for one seed, and where the differences don't vary at all, which no test can judge.
+    """
+    if found.sd is None or found.sd == 0:
+        return None
+    t = found.mean / (found.sd / math.sqrt(found.seeds))
+    return float(2 * _stats().t.sf(abs(t), found.seeds - 1))
+
+
+def sign_flip_p(found: Effects) -> float | None:
+    """Two-sided p by going through all signs of the differences: exact, without any assumption but symmetry.
+
+    It can't be below 2 / 2**seeds, so fewer than six seeds never reach 0.05. None above 20 seeds, where going through
+    them takes too long and the t test is close.
+    """
+    values = list(found.by_seed.values())
+    if len(values) > _MOST_FLIPPED:
+        return None
+    observed = abs(math.fsum(values))
+    rounding = 1e-12 * math.fsum(map(abs, values))
+    # the first sign may stay: a pattern and its mirror image are equally far from 0
+    patterns = itertools.product((1, -1), repeat=len(values) - 1)
+    sums = (abs(math.fsum([values[0], *(s * v for s, v in zip(signs, values[1:], strict=True))])) for signs in patterns)
+    as_far = sum(one >= observed - rounding for one in sums)
+    return as_far / float(2 ** (len(values) - 1))
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Holm's step-down adjustment: the smallest p times the number of claims, the next times one fewer, and so on.
+
+    Raises:
+        StudyError: a p value outside 0 to 1.
+    """
+    for name, p in p_values.items():
+        if not 0 <= p <= 1:
+            raise StudyError(f"{name!r}: a p value lies between 0 and 1, not at {p}")
+    adjusted: dict[str, float] = {}
+    reached = 0.0
+    ordered = sorted(p_values.items(), key=lambda item: (item[1], item[0]))
+    for place, (name, p) in enumerate(ordered):
+        reached = max(reached, min(1.0, (len(ordered) - place) * p))
+        adjusted[name] = reached
+    return {name: adjusted[name] for name in p_values}
+
+
+def detectable_effect(sd: float, seeds: int, *, alpha: float = 0.05, power: float = 0.8) -> float | None:
+    """The smallest true mean difference that a two-sided paired t test over so many seeds finds with this power.
+
+    Args:
+        sd: standard deviation of the paired differences, of which the result is a multiple.
+        seeds: number of seeds.
+        alpha: level of the test.
+        power: probability of finding it.
+
+    Returns:
+        In the unit of `sd`; None for fewer than two seeds.
+
+    Raises:
+        StudyError: a standard deviation, level or power that is none.
+    """
+    _check(sd, alpha, power)
+    if seeds < 2:
+        return None
+    low, high = 0.0, 1.0
+    while _power(high, seeds, alpha) < power:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _power(middle, seeds, alpha) < power else (low, middle)
+    return sd * high
+
+
+def seeds_needed(effect: float, sd: float, *, alpha: float = 0.05, power: float = 0.8) -> int | None:
+    """The fewest seeds with which a two-sided paired t test finds a true mean difference with this power.
+
+    `sd` measured over few seeds is itself unsure, and the number with it: three seeds leave it a factor of 0.5 to 6.
+
+    Returns:
+        At least 2; None where the effect is 0, or more than 100,000 would be needed.
+
+    Raises:
+        StudyError: a standard deviation, level or power that is none.
+    """
+    _check(sd, alpha, power)
+    if effect == 0:
+        return None
+    if sd == 0:
+        return 2
+    ratio = abs(effect) / sd
+    fewest, most = 2, 2
+    while _power(ratio, most, alpha) < power:
+        if most >= _MOST_SEEDS:
+            return None
+        fewest, most = most + 1, most * 2
+    while fewest < most:
+        middle = (fewest + most) // 2
+        fewest, most = (middle + 1, most) if _power(ratio, middle, alpha) < power else (fewest, middle)
+    return most if most <= _MOST_SEEDS else None
+
+
+def _power(ratio: float, seeds: int, alpha: float) -> float:
+    """Of the two-sided paired t test when the true mean is `ratio` standard deviations."""
+    stats = _stats()
+    critical = stats.t.isf(alpha / 2, seeds - 1)
+    shift = ratio * math.sqrt(seeds)
+    upper = float(stats.nct.sf(critical, seeds - 1, shift))
+    lower = float(stats.nct.cdf(-critical, seeds - 1, shift))
+    # far out in the tail the library gives NaN for the side that can't matter
+    return upper + (0.0 if math.isnan(lower) else lower)
+
+
+def _check(sd: float, alpha: float, power: float) -> None:
+    if not (math.isfinite(sd) and sd >= 0):
+        raise StudyError(f"a standard deviation is finite and not negative, not {sd}")
+    if not (0 < alpha < 1 and alpha < power < 1):
+        raise StudyError(f"level and power lie between 0 and 1, the level below the power, not {alpha} and {power}")
+
+
+def _stats() -> Any:
+    try:
+        from scipy import stats
+    except ImportError as error:
+        raise DependencyError("a study's tests need scipy; install: pip install 'calibudget[study]'") from error
+    return stats

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from calibudget.errors import StudyError
+from calibudget.study.statistics import Stratum, TaskItems, bootstrap_examples, bootstrap_tasks
+
+R = 20_000
+
+
+def quantiles(values: list[float], level: float) -> tuple[float, float]:
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
+    return float(low), float(high)
+
+
+def test_tasks_agree_with_every_possible_resample() -> None:
+    differences = {"a": [0.3], "b": [-0.1], "c": [0.7], "d": [1.1]}
+    strata = [Stratum(tasks=("a", "b", "c"), weight=Fraction(2, 3)), Stratum(tasks=("d",), weight=Fraction(1, 3))]
+    every = [
+        2 / 3 * np.mean([differences[task][0] for task in drawn]) + 1.1 / 3
+        for drawn in itertools.product("abc", repeat=3)
+    ]
+    # a level whose quantiles lie within a step of the exact distribution, not at its edge
+    found = bootstrap_tasks(differences, strata, name="x", seed=1, resamples=R, level=0.83)
+    assert (found.low, found.high) == pytest.approx(quantiles(every, 0.83))
+    assert found.level == 0.83
+    assert found.resamples == R
+
+
+def test_tasks_and_seeds_agree_with_every_possible_resample() -> None:
+    table = np.array([[0.3, -0.2, 0.5], [-0.1, 0.4, 0.9]])
+    strata = [Stratum(tasks=("a", "b"), weight=Fraction(1))]
+    every = [
+        table[list(tasks)][:, list(seeds)].mean()
+        for tasks in itertools.product(range(2), repeat=2)
+        for seeds in itertools.product(range(3), repeat=3)
+    ]
+    differences = dict(zip("ab", table.tolist(), strict=True))
+    found = bootstrap_tasks(differences, strata, over="tasks and seeds", name="x", seed=1, resamples=R, level=0.9)
+    assert (found.low, found.high) == pytest.approx(quantiles(every, 0.9))
+    assert found.crosses_zero == (found.low <= 0 <= found.high)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_examples_agree_with_every_possible_resample(shared: bool) -> None:
+    values = np.array([[0.0, 1.0, 5.0], [2.0, -3.0, 0.5]])
+    drawn_items = list(itertools.product(range(3), repeat=3))
+    every = []
+    for seeds in itertools.product(range(2), repeat=2):
+        if shared:
+            every += [values[list(seeds)][:, list(items)].mean() for items in drawn_items]
+        else:
+            every += [
+                (values[seeds[0], list(first)].mean() + values[seeds[1], list(second)].mean()) / 2
+                for first in drawn_items
+                for second in drawn_items
+            ]
+    tasks = {"t": TaskItems(differences=list(values), shared=shared)}
+    found = bootstrap_examples(tasks, {"t": 0.5}, name="x", seed=3, resamples=R, level=0.86)
+    low, high = quantiles(every, 0.86)
+    assert (found.low, found.high) == pytest.approx((low / 2, high / 2), abs=0.035)
+
+
+def test_items_that_seeds_share_widen_the_interval() -> None:
+    one = np.sin(np.arange(200.0))  # the same differences in all seeds: only items vary
+    crossed = bootstrap_examples(
+        {"t": TaskItems(differences=[one] * 4, shared=True)}, {"t": 1.0}, name="x", seed=1, resamples=2000
+    )
+    nested = bootstrap_examples(
+        {"t": TaskItems(differences=[one] * 4, shared=False)}, {"t": 1.0}, name="x", seed=1, resamples=2000
+    )
+    standard_error = one.std() / np.sqrt(200)
+    assert crossed.high - crossed.low == pytest.approx(2 * 1.96 * standard_error, rel=0.08)
+    assert nested.high - nested.low < 0.75 * (crossed.high - crossed.low)
+
+
+def test_several_tasks_share_the_drawn_seeds() -> None:
+    # two tasks whose differences cancel in each seed: only if the seeds are drawn together the mean is always 0
+    up, down = np.array([1.0]), np.array([-1.0])
+    tasks = {
+        "a": TaskItems(differences=[up, down], shared=True),
+        "b": TaskItems(differences=[down, up], shared=True),
+    }
+    found = bootstrap_examples(tasks, {"a": 0.5, "b": 0.5}, name="x", seed=1, resamples=500)
+    assert (found.low, found.high) == (0.0, 0.0)
+
+
+def test_a_stream_belongs_to_its_name_and_seed() -> None:
+    differences = {name: [float(number % 7)] for number, name in enumerate("abcdefgh")}
+    strata = [Stratum(tasks=tuple("abcdefgh"), weight=Fraction(1))]
+
+    def ask(name: str, seed: int) -> tuple[float, float]:
+        found = bootstrap_tasks(differences, strata, name=name, seed=seed, resamples=97)
+        return found.low, found.high
+
+    assert ask("x", 1) == ask("x", 1)
+    assert len({ask(name, seed) for name in "xyz" for seed in range(4)}) > 1
+
+
+def test_what_cant_be_resampled_is_named() -> None:
+    strata = [Stratum(tasks=("a",), weight=Fraction(1))]
+    with pytest.raises(StudyError, match="'a' has no differences"):
+        bootstrap_tasks({}, strata, name="x", seed=1)
+    with pytest.raises(StudyError, match="same seeds"):
+        bootstrap_tasks({"a": []}, strata, name="x", seed=1)
+    with pytest.raises(StudyError, match="level"):
+        bootstrap_tasks({"a": [1.0]}, strata, name="x", seed=1, level=1.0)
+    with pytest.raises(StudyError, match="replicate"):
+        bootstrap_tasks({"a": [1.0]}, strata, name="x", seed=1, resamples=0)
+    empty = TaskItems(differences=[np.array([])], shared=True)
+    with pytest.raises(StudyError, match="'a' has a seed without items"):
+        bootstrap_examples({"a": empty}, {"a": 1.0}, name="x", seed=1)
+    with pytest.raises(StudyError, match="'b' has no items"):
+        bootstrap_examples({"a": empty}, {"b": 1.0}, name="x", seed=1)
+    uneven = TaskItems(differences=[np.zeros(2), np.zeros(3)], shared=True)
+    with pytest.raises(StudyError, match="numbers differ"):
+        bootstrap_examples({"a": uneven}, {"a": 1.0}, name="x", seed=1)

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from calibudget.errors import StudyError
+from calibudget.study.statistics import (
+    Effects,
+    detectable_effect,
+    effects,
+    holm,
+    judge_claims,
+    seeds_needed,
+    sign_flip_p,
+    t_test_p,
+)
+
+DIFFERENCES = st.lists(st.integers(-1000, 1000).map(lambda n: n / 64), min_size=2, max_size=9)
+
+
+def made(differences: list[float]) -> Effects:
+    seeds = dict(enumerate(differences))
+    return effects(seeds, dict.fromkeys(seeds, 0.0))
+
+
+@given(DIFFERENCES)
+def test_t_test_agrees_with_scipy(differences: list[float]) -> None:
+    p = t_test_p(made(differences))
+    if len(set(differences)) == 1:
+        assert p is None
+    else:
+        assert p == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, rel=1e-9)
+
+
+@given(DIFFERENCES)
+def test_sign_flips_agree_with_going_through_them_all(differences: list[float]) -> None:
+    exact = [round(64 * value) for value in differences]
+    signs = itertools.product((1, -1), repeat=len(exact))
+    totals = [abs(sum(s * v for s, v in zip(row, exact, strict=True))) for row in signs]
+    assert sign_flip_p(made(differences)) == sum(total >= abs(sum(exact)) for total in totals) / len(totals)
+
+
+def test_few_seeds_cant_reach_a_small_p_by_sign_flips() -> None:
+    assert sign_flip_p(made([1.0, 2.0, 3.0])) == 0.25
+    assert sign_flip_p(made([1.0] * 6)) == 2 / 64
+    assert sign_flip_p(made([1.0] * 21)) is None
+    assert t_test_p(made([1.0])) is None
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 1), min_size=1))
+def test_holm_is_the_closure_of_bonferroni(p_values: dict[str, float]) -> None:
+    found = holm(p_values)
+    for name in p_values:
+        families = [
+            family
+            for size in range(1, len(p_values) + 1)
+            for family in itertools.combinations(p_values, size)
+            if name in family
+        ]
+        closed = max(min(1.0, len(family) * min(p_values[one] for one in family)) for family in families)
+        assert found[name] == pytest.approx(closed)
+
+
+def test_claims_are_judged_together() -> None:
+    strong, weak = [0.9, 1.0, 1.1, 1.0], [0.4, -0.1, 0.5, 0.3]
+    both = judge_claims({"strong": (made(strong), "higher"), "weak": (made(weak), "higher")})
+    assert both["strong"].supported
+    assert not both["weak"].supported
+    assert both["weak"].adjusted_p == both["weak"].p
+    assert both["strong"].adjusted_p == pytest.approx(2 * stats.ttest_1samp(strong, 0).pvalue)
+    assert both["strong"].consistent
+    assert not both["weak"].consistent
+    # the same numbers of a metric that is better when lower speak against it
+    assert not judge_claims({"strong": (made(strong), "lower")})["strong"].supported
+
+
+def test_one_seed_supports_nothing() -> None:
+    judged = judge_claims({"only": (made([5.0]), "higher"), "other": (made([1.0, 1.01, 0.99]), "higher")})
+    assert judged["only"].p is None
+    assert not judged["only"].supported
+    assert judged["only"].consistent
+    assert judged["other"].adjusted_p == pytest.approx(2 * stats.ttest_1samp([1.0, 1.01, 0.99], 0).pvalue)
+
+
+@pytest.mark.parametrize(("seeds", "power"), [(3, 0.8), (10, 0.8), (30, 0.9)])
+def test_detectable_effects_are_found_as_often_as_said(seeds: int, power: float) -> None:
+    effect = detectable_effect(2.0, seeds, power=power)
+    assert effect is not None
+    draws = np.random.default_rng(seeds).normal(effect, 2.0, size=(20_000, seeds))
+    found = stats.ttest_1samp(draws, 0, axis=1).pvalue < 0.05
+    assert found.mean() == pytest.approx(power, abs=0.012)
+
+
+@settings(max_examples=8)
+@given(st.floats(0.05, 4), st.floats(0.1, 3))
+def test_seeds_needed_is_the_fewest_that_detect_the_effect(effect: float, sd: float) -> None:
+    needed = seeds_needed(effect, sd)
+    assert needed is not None
+    found = detectable_effect(sd, needed)
+    assert found is not None
+    assert found <= effect * (1 + 1e-9)
+    if needed > 2:
+        before = detectable_effect(sd, needed - 1)
+        assert before is not None
+        assert before > effect * (1 - 1e-9)
+
+
+def test_seeds_needed_at_the_edges() -> None:
+    assert seeds_needed(0.0, 1.0) is None
+    assert seeds_needed(1e-9, 1.0) is None
+    assert seeds_needed(1.0, 0.0) == 2
+    assert detectable_effect(1.0, 1) is None
+    for call in (
+        lambda: seeds_needed(1.0, -1.0),
+        lambda: seeds_needed(1.0, 1.0, power=0.01),
+        lambda: detectable_effect(1.0, 3, alpha=0.0),
+        lambda: holm({"a": 1.5}),
+    ):
+        with pytest.raises(StudyError):
+            call()

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from calibudget.errors import StudyError
+from calibudget.study.statistics import correlations, quota_shift
+
+VALUES = st.integers(-50, 50).map(lambda n: n / 7)
+
+
+def test_a_shift_counts_what_changed_its_source() -> None:
+    found = quota_shift({"b": 7, "a": 10, "c": 3}, {"a": 4, "b": 9, "c": 7})
+    assert found.by_source == {"a": 6, "b": -2, "c": -4}
+    assert (found.moved, found.share, found.largest) == (6, 0.3, 6)
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1, max_size=8))
+def test_moved_is_what_one_side_gains(pairs: list[tuple[int, int]]) -> None:
+    first = {str(i): a for i, (a, _) in enumerate(pairs)}
+    second = {str(i): b for i, (_, b) in enumerate(pairs)}
+    gap = sum(first.values()) - sum(second.values())
+    (second if gap > 0 else first)["rest"] = abs(gap)
+    (first if gap > 0 else second)["rest"] = 0
+    if not sum(first.values()):
+        return
+    found = quota_shift(first, second)
+    assert found.moved == sum(max(0, change) for change in found.by_source.values())
+    assert found.moved <= sum(first.values())
+    assert quota_shift(second, first).moved == found.moved
+
+
+def test_unlike_allocations_are_refused() -> None:
+    with pytest.raises(StudyError, match="'b'"):
+        quota_shift({"a": 1, "b": 0}, {"a": 1})
+    with pytest.raises(StudyError, match=r"\[1, 2\]"):
+        quota_shift({"a": 1}, {"a": 2})
+    with pytest.raises(StudyError):
+        quota_shift({"a": 0}, {"a": 0})
+
+
+@given(st.lists(st.tuples(VALUES, VALUES), min_size=2, max_size=24))
+def test_correlations_agree_with_scipy(pairs: list[tuple[float, float]]) -> None:
+    first, second = map(list, zip(*pairs, strict=True))
+    found = correlations(first, second)
+    if len(set(first)) == 1 or len(set(second)) == 1:
+        assert found.pearson is None
+        assert found.spearman is None
+    else:
+        assert found.pearson == pytest.approx(stats.pearsonr(first, second).statistic, abs=1e-9)
+        assert found.spearman == pytest.approx(stats.spearmanr(first, second).statistic, abs=1e-9)
+    assert found.pairs == len(pairs)
+
+
+def test_correlations_of_what_isnt_paired_or_finite_are_refused() -> None:
+    with pytest.raises(StudyError, match="1 and 2"):
+        correlations([1.0], [1.0, 2.0])
+    with pytest.raises(StudyError, match="finite"):
+        correlations([1.0, float("nan")], [1.0, 2.0])
+    assert correlations([], []).pearson is None

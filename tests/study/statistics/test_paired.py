@@ -1,0 +1,92 @@
+"""The paper's Tables 1 and 2, recomputed from their own columns and rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from calibudget.errors import InputError, StudyError
+from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, PANELS
+from calibudget.study.statistics import effects, panel_score, strata_of, wins
+
+# Paper, Table 1: Math, Common, Macro, Overall (%).
+TABLE_1 = {
+    "Pooled uniform": (30.43, 69.98, 62.07, 50.21),
+    "Proportional": (30.72, 69.48, 61.72, 50.10),
+    "Equal": (30.51, 71.09, 62.97, 50.80),
+    "Floor-Sqrt": (30.47, 71.03, 62.92, 50.75),
+    "Val-error+floor": (30.91, 71.31, 63.23, 51.11),
+    "CALIBUDGET": (30.72, 71.87, 63.64, 51.29),
+}
+# Paper, Table 2: seeds 42 to 44, mean, SD (pp).
+TABLE_2 = {
+    "Math": ((-1.12, 0.27, 0.26), -0.20, 0.80),
+    "Common": ((0.49, 0.38, 0.81), 0.56, 0.22),
+    "Fragile": ((0.59, 0.32, 0.48), 0.46, 0.14),
+    "Macro": ((0.16, 0.36, 0.70), 0.41, 0.27),
+    "Overall": ((-0.32, 0.33, 0.53), 0.18, 0.44),
+}
+
+
+@pytest.mark.parametrize("method", TABLE_1)
+def test_macro_and_overall_of_table_1_follow_from_its_math_and_common(method: str) -> None:
+    mathematics, common, macro, overall = TABLE_1[method]
+    tasks = dict.fromkeys(MATH_TASKS, mathematics) | dict.fromkeys(COMMON_TASKS, common)
+    # printed columns are rounded, so what is computed from them is within 0.01
+    assert panel_score("MacroAvg", PANELS, tasks) == pytest.approx(macro, abs=0.0101)
+    assert panel_score("Overall", PANELS, tasks) == pytest.approx(overall, abs=0.0101)
+    assert panel_score("MathAvg", PANELS, tasks) == pytest.approx(mathematics)
+
+
+@pytest.mark.parametrize("metric", TABLE_2)
+def test_mean_and_sd_of_table_2_come_out_of_its_rows(metric: str) -> None:
+    rows, mean, sd = TABLE_2[metric]
+    found = effects(dict(zip((42, 43, 44), rows, strict=True)), dict.fromkeys((42, 43, 44), 0.0))
+    assert round(found.mean, 2) == mean
+    assert found.sd is not None
+    assert round(found.sd, 2) == sd
+
+
+def test_table_3_and_table_2_tell_the_same_of_seed_42() -> None:
+    policy = {"Math": 30.20, "Common": 71.29, "Fragile": 71.79, "Macro": 63.07, "Overall": 50.74}
+    comparator = {"Math": 31.32, "Common": 70.80, "Fragile": 71.20, "Macro": 62.91, "Overall": 51.06}
+    for metric, ((first, *_), _, _) in TABLE_2.items():
+        found = effects({42: policy[metric]}, {42: comparator[metric]})
+        assert found.by_seed[42] == pytest.approx(first, abs=0.0101)
+        assert found.sd is None
+
+
+def test_an_undefined_task_leaves_its_panels_undefined() -> None:
+    tasks = dict.fromkeys((*MATH_TASKS, *COMMON_TASKS), 0.5) | {"piqa": None}
+    assert panel_score("CommonAvg", PANELS, tasks) is None
+    assert panel_score("FragileAvg", PANELS, tasks) == 0.5
+    del tasks["gsm8k"]
+    assert panel_score("MathAvg", PANELS, tasks) is None
+
+
+def test_strata_are_the_groups_that_a_panel_averages() -> None:
+    assert [(one.tasks, one.weight) for one in strata_of("MacroAvg", PANELS)] == [((*MATH_TASKS, *COMMON_TASKS), 1)]
+    assert [(one.tasks, float(one.weight)) for one in strata_of("Overall", PANELS)] == [
+        (MATH_TASKS, 0.5),
+        (COMMON_TASKS, 0.5),
+    ]
+    mixed = {"A": ("x", "y", "B"), "B": ("u", "v")}
+    assert [(one.tasks, one.weight * 3) for one in strata_of("A", mixed)] == [(("x", "y"), 2), (("u", "v"), 1)]
+    with pytest.raises(InputError):
+        strata_of("A", {"A": ("A",)})
+
+
+def test_wins_are_counted_in_the_direction_of_the_metric() -> None:
+    first = {("a", 1): 0.5, ("a", 2): 0.5, ("b", 1): 0.25, ("b", 2): 0.75}
+    second = {("a", 1): 0.25, ("a", 2): 0.5, ("b", 1): 0.5, ("b", 2): 0.5}
+    higher, lower = wins(first, second, "higher"), wins(first, second, "lower")
+    assert (higher.won, higher.tied, higher.lost, higher.total) == (2, 1, 1, 4)
+    assert (lower.won, lower.tied, lower.lost) == (1, 1, 2)
+
+
+def test_what_has_no_pair_is_named() -> None:
+    with pytest.raises(StudyError, match="the comparator lacks the seed 44"):
+        effects({43: 0.0, 44: 1.0}, {43: 0.0})
+    with pytest.raises(StudyError, match="no seed"):
+        effects({}, {})
+    with pytest.raises(StudyError, match=r"the policy lacks the task and seed \('a', 2\)"):
+        wins({("a", 1): 0.0}, {("a", 1): 0.0, ("a", 2): 0.0}, "higher")
