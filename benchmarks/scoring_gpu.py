@@ -1,18 +1,22 @@
 """Scoring on GPUs: the NLL and the greedy answer of 800 real calibration records, beside two padded passes.
 
-    python benchmarks/scoring_gpu.py --make-data build/scoring-gpu      (here; needs CALIBUDGET_DATA, no GPU)
-    python benchmarks/scoring_gpu.py --data build/scoring-gpu [--parts check,seven,small,scaling] [--model DIR_OR_GGUF]
+    python benchmarks/scoring_gpu.py --prepare build/scoring-gpu      (once, anywhere; needs CALIBUDGET_DATA, no GPU)
+    python benchmarks/scoring_gpu.py --data build/scoring-gpu [--parts check,seven,small] [--model DIR_OR_GGUF]
+    python benchmarks/scoring_gpu.py --data build/scoring-gpu --parts scaling       (with two GPUs or more)
+    python benchmarks/scoring_gpu.py --data build/scoring-gpu --device cpu --records 2 --runs 1    (a rehearsal)
 
 Parts: `check` holds packed readings and captured decoding against plain transformers on small random models of several
 families; `seven` times the LLaMA-2-7B shape with random weights where 0, 35 and 90 % of the records agree with their
 reference (an agreeing one needs no decoding; no answer ends early here, so it is the worst case), and the peer: one
-padded pass for the likelihood and one for `generate`, in transformers as people write it; `small` is SmolLM2 with its
-own weights (`--model`): time, and how many parsed answers differ in bfloat16, beside the padded baseline's own
-differences between two batch sizes; `scaling` times one and two worker processes on one and two GPUs.
+padded pass for the likelihood and one for `generate`, in transformers as people write it, on a share of the records;
+`small` is SmolLM2 with its own weights (`--model`): time, answers in float32 against one-by-one `generate`, and how
+many parsed answers differ in bfloat16, beside the padded baseline's own differences from run to run and between two
+batch sizes; `scaling` times one and two worker processes, one a GPU, on 3,200 records.
 
 The limit is the time that the multiply-adds of all tokens of prompts and responses take at the matmul rate measured in
 the same run, with logits at response positions only and no decoding. Prints one Markdown table and writes it with all
-numbers to the output directory ($OUT, or benchmarks/results).
+numbers to the output directory. A GPU machine needs torch and transformers, and of this package's own dependencies
+pyarrow, filelock and rfc8785 (and gguf for a .gguf file). `--device cpu` shrinks every model to a tiny one.
 """
 
 from __future__ import annotations
@@ -28,26 +32,26 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "build" / "site")]
-# Scoring reads no Parquet, and its bytes matter to no one here: GPU machines often lack these two.
-for missing in ("pyarrow", "rfc8785"):
-    if find_spec(missing) is None:
-        sys.modules[missing] = MagicMock()
-        sys.modules[missing].dumps = lambda value: json.dumps(value, sort_keys=True).encode()
-        sys.modules[f"{missing}.parquet"] = MagicMock()
+sys.path.insert(0, str(ROOT / "src"))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
 
 SOURCES = ("arc_challenge", "arc_easy", "boolq", "hellaswag", "openbookqa", "piqa", "social_i_qa", "winogrande")
+#: LLaMA-2-7B but for its vocabulary, which is that of the tokenizer at hand (49,152 for 32,000).
 SEVEN = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
 SEVEN |= {"num_key_value_heads": 32, "max_position_embeddings": 4096}
+#: Llama-3.2-3B but for its vocabulary: each worker process reads it from disk.
+THREE = {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28, "num_attention_heads": 24}
+THREE |= {"num_key_value_heads": 8, "max_position_embeddings": 4096}
 TINY = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4}
+TINY |= {"max_position_embeddings": 4096}
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {"num_key_value_heads": 2},
     "qwen3": {"num_key_value_heads": 2, "head_dim": 64},
@@ -58,24 +62,27 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 NEW_TOKENS = 32
 PEER_BATCH = 16
+LARGE_BATCHES = (100, 200)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--make-data", type=Path)
-    parser.add_argument("--data", type=Path, default=ROOT / "build" / "scoring-gpu")
-    parser.add_argument("--parts", default="check,seven")
+    parser.add_argument("--prepare", type=Path, metavar="OUT", help="write the records and the tokenizer, and stop")
+    parser.add_argument("--data", type=Path, default=ROOT / "build" / "scoring-gpu", help="what --prepare wrote")
+    parser.add_argument("--parts", default="check,seven,small")
     parser.add_argument("--model", help="SmolLM2: a directory or a .gguf file")
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--peer-share", type=float, default=1.0, help="share of the records that the peer is timed on")
-    parser.add_argument("--batch-tokens", type=int, default=32768)
-    parser.add_argument("--profile", action="store_true", help="print where the device's time goes at the 7B shape")
+    parser.add_argument("--records", type=int, help="records a source, for a rehearsal")
+    parser.add_argument("--runs", type=int, default=3, help="timed runs of ours, of which the median counts")
+    parser.add_argument("--peer-share", type=float, default=0.2, help="share of the records that the peer is timed on")
+    parser.add_argument("--batch-tokens", type=int, default=16384)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--profile", action="store_true", help="write where the device's time goes at the 7B shape")
     parser.add_argument("--output", type=Path, default=Path(os.environ.get("OUT", ROOT / "benchmarks" / "results")))
     arguments = parser.parse_args()
-    if arguments.make_data:
-        make_data(arguments.make_data)
+    if arguments.prepare:
+        prepare(arguments.prepare)
         return
-    report = Report(arguments.output)
+    report = Report(arguments)
     parts = {"check": check, "seven": seven, "small": small, "scaling": scaling}
     for name in arguments.parts.split(","):
         start = time.perf_counter()
@@ -92,23 +99,17 @@ def main() -> None:
 class Report:
     """Collects rows and notes, and writes them after each."""
 
-    def __init__(self, directory: Path) -> None:
-        import torch
-
+    def __init__(self, arguments: argparse.Namespace) -> None:
         self.rows: list[dict[str, Any]] = []
         self.notes: list[str] = []
-        self._directory = directory
-        self.matmul = matmul_rate()
+        self._directory = arguments.output
+        self.matmul = matmul_rate(arguments.device)
         libraries = ", ".join(f"{name} {found(name)}" for name in ("torch", "transformers"))
-        self.machine = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}, Python "
-        self.machine += f"{platform.python_version()}, {libraries}"
-        self.note("machine", f"{self.machine}; matmul {self.matmul / 1e12:.0f} TFLOP/s (8192 cubed, bfloat16)")
+        self.machine = f"{machine_of(arguments.device)}, Python {platform.python_version()}, {libraries}"
+        self.note("machine", f"{self.machine}; matmul {self.matmul / 1e12:.3g} TFLOP/s")
 
     def row(self, part: str, what: str, seconds: float, limit: float, **more: Any) -> None:
-        import torch
-
-        peak = torch.cuda.max_memory_allocated() / 2**30
-        row = {"part": part, "what": what, "seconds": seconds, "limit": limit, "peak_gib": peak} | more
+        row = {"part": part, "what": what, "seconds": seconds, "limit": limit, "peak_gib": peak_gib()} | more
         self.rows.append(row)
         print(row, flush=True)
         self._write()
@@ -120,14 +121,15 @@ class Report:
 
     def table(self) -> str:
         lines = [
-            "| part | what | seconds | peer / ours | ours / limit | decoded | GiB |",
-            "|---|---|---:|---:|---:|---:|---:|",
+            "| part | what | runs | seconds | peer / this | this / limit | decoded | GiB |",
+            "|---|---|---:|---:|---:|---:|---:|---:|",
         ]
         for row in self.rows:
             peers = [other["seconds"] for other in self.rows if other["part"] == row["part"] and other.get("peer")]
             cells = (
                 row["part"],
                 row["what"],
+                str(len(row.get("runs", "1"))),
                 f"{row['seconds']:.2f}",
                 f"{peers[0] / row['seconds']:.1f}" if peers else "",
                 f"{row['seconds'] / row['limit']:.2f}",
@@ -151,94 +153,122 @@ def found(name: str) -> str:
         return "?"
 
 
-def matmul_rate() -> float:
-    """Operations a second of 8192-cubed bfloat16 products: the median of ten runs of five."""
+def machine_of(device: str) -> str:
     import torch
 
-    left, right = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    if device == "cpu":
+        return f"CPU rehearsal, {os.cpu_count()} cores"
+    return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}, {os.cpu_count()} cores"
+
+
+def matmul_rate(device: str) -> float:
+    """Operations a second of square products (8192 in bfloat16 on a GPU): the median of ten runs of five."""
+    import torch
+
+    size, dtype = (8192, torch.bfloat16) if device == "cuda" else (512, torch.float32)
+    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     product = left @ right
-    seconds = []
-    for _ in range(12):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(5):
-            torch.mm(left, right, out=product)
-        end.record()
-        end.synchronize()
-        seconds.append(start.elapsed_time(end) / 1e3 / 5)
-    return 2 * 8192**3 / statistics.median(seconds[2:])
+    seconds = [timed(lambda: [torch.mm(left, right, out=product) for _ in range(5)])[0] / 5 for _ in range(12)]
+    return 2 * size**3 / statistics.median(seconds[2:])
+
+
+def on_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available() and torch.cuda.is_initialized()
+
+
+def peak_gib() -> float:
+    import torch
+
+    return torch.cuda.max_memory_allocated() / 2**30 if on_gpu() else 0.0
 
 
 def free() -> None:
     import torch
 
     gc.collect()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
+    if on_gpu():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
 
 
-def timed(work: Any) -> tuple[float, Any]:
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     import torch
 
-    torch.cuda.synchronize()
+    wait = torch.cuda.synchronize if on_gpu() else int
+    wait()
     start = time.perf_counter()
     result = work()
-    torch.cuda.synchronize()
+    wait()
     return time.perf_counter() - start, result
+
+
+def repeated(runs: int, work: Callable[[], Any]) -> tuple[list[float], Any]:
+    """The seconds of each run and the last result."""
+    results = [timed(work) for _ in range(runs)]
+    return [seconds for seconds, _ in results], results[-1][1]
 
 
 # --- data and models
 
 
-def make_data(directory: Path) -> None:
-    """The calibration records of the eight commonsense sources (100 each, seed 42) and SmolLM2's tokenizer."""
+def prepare(directory: Path) -> None:
+    """The calibration records of the eight commonsense sources (100 and 400 each, seed 42) and SmolLM2's tokenizer."""
     from calibudget.lm import load_tokenizer
     from calibudget.scoring import CalibrationItem
     from calibudget.scoring.wire import item_to_json
     from calibudget.sources import SourceSpec, read_source, split_source
 
-    rows = []
+    directory.mkdir(parents=True, exist_ok=True)
+    files = {size: (directory / f"items-{size}.jsonl").open("w") for size in (100, 400)}
     for label in SOURCES:
         name = "hellaswag_valsplit" if label == "hellaswag" else label
         spec = SourceSpec(label=label, path=f"commonsense/{name}.train.jsonl.gz", preset=label, duplicates="keep")
         read = read_source(spec, Path(os.environ["CALIBUDGET_DATA"]))
-        split = split_source(read, split_seed=42, selection_seed=42, calibration_size=100)
-        rows += [item_to_json(CalibrationItem(record=record, answer=spec.answers)) for record in split.calibration]
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "items.json").write_text(json.dumps(rows))
+        for size, file in files.items():
+            split = split_source(read, split_seed=42, selection_seed=42, calibration_size=size)
+            for record in split.calibration:
+                file.write(json.dumps(item_to_json(CalibrationItem(record=record, answer=spec.answers))) + "\n")
+    for file in files.values():
+        file.close()
     load_tokenizer("embedded").save_pretrained(directory / "tokenizer")
-    print(f"{len(rows)} records: {directory}")
+    print(f"records and tokenizer: {directory}")
 
 
-def load_items(directory: Path) -> list[Any]:
+def load_items(arguments: argparse.Namespace, size: int = 100) -> list[Any]:
     from calibudget.scoring.wire import item_from_json
 
-    return [item_from_json(row) for row in json.loads((directory / "items.json").read_text())]
+    lines = (arguments.data / f"items-{size}.jsonl").read_text().splitlines()
+    items = [item_from_json(json.loads(line)) for line in lines]
+    if arguments.records is None:
+        return items
+    return [one for n in range(len(SOURCES)) for one in items[n * size : n * size + arguments.records]]
 
 
-def tokenizer_of(directory: Path) -> Any:
+def tokenizer_of(arguments: argparse.Namespace) -> Any:
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(directory / "tokenizer")
+    return AutoTokenizer.from_pretrained(arguments.data / "tokenizer")
 
 
-def random_model(family: str, shape: dict[str, Any], dtype: Any, **more: Any) -> Any:
+def random_model(device: str, family: str, shape: dict[str, Any], dtype: Any, **more: Any) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
     settings = {"vocab_size": 49152, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2} | shape | more
     config = AutoConfig.for_model(family, **settings)
-    with torch.device("cuda"):
+    with torch.device(device):
         return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
 
 
-def scorer_of(model: Any, tokenizer: Any, batch_tokens: int, **settings: Any) -> Any:
+def scorer_of(model: Any, tokenizer: Any, batch_tokens: int, *, kind: Any = None, **settings: Any) -> Any:
     from calibudget.lm import LanguageModel
     from calibudget.scoring import LocalScorer
 
     loaded = LanguageModel(model=model, tokenizer=tokenizer, identity={}, context_length=4096)
-    return LocalScorer(loaded, batch_tokens=batch_tokens, **settings)
+    return (kind or LocalScorer)(loaded, batch_tokens=batch_tokens, **settings)
 
 
 def limit_of(report: Report, model: Any, works: list[Any]) -> float:
@@ -268,9 +298,10 @@ def padded_nlls(model: Any, works: list[Any], batch_size: int) -> list[float]:
         for row, example in enumerate(chunk):
             ids[row, : example.total_length] = torch.tensor(example.prompt_ids + example.response_ids)
             mask[row, : example.total_length] = 1
+        ids, mask = ids.to(model.device), mask.to(model.device)
         with torch.inference_mode():
-            logits = model(input_ids=ids.cuda(), attention_mask=mask.cuda(), use_cache=False).logits
-            scores = logits[:, :-1].float().log_softmax(-1).gather(2, ids[:, 1:, None].cuda())[..., 0]
+            logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+            scores = logits[:, :-1].float().log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0]
         for row, example in enumerate(chunk):
             own = scores[row, len(example.prompt_ids) - 1 : example.total_length - 1]
             nlls.append(-own.mean().item())
@@ -292,10 +323,27 @@ def padded_texts(model: Any, works: list[Any], batch_size: int, *, ends: bool) -
             mask[row, longest - len(prompt) :] = 1
         settings: dict[str, Any] = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "pad_token_id": 2}
         settings |= {"eos_token_id": 2} if ends else {"eos_token_id": 2, "min_new_tokens": NEW_TOKENS}
+        ids, mask = ids.to(model.device), mask.to(model.device)
         with torch.inference_mode():
-            made = model.generate(ids.cuda(), attention_mask=mask.cuda(), **settings)[:, longest:].tolist()
+            made = model.generate(ids, attention_mask=mask, **settings)[:, longest:].tolist()
         texts += [tuple(row[: row.index(2)]) if ends and 2 in row else tuple(row) for row in made]
     return texts
+
+
+def both_passes(
+    report: Report, part: str, name: str, model: Any, works: list[Any], size: int, share: float, **more: Any
+) -> None:
+    """Time both padded passes once over a share of the records, in their given order, and scale to all."""
+    some = works[: max(size, round(share * len(works)))]
+    padded_nlls(model, some[:size], size)
+    padded_texts(model, some[:2], size, ends=part == "small")
+    free()
+    first, _ = timed(lambda: padded_nlls(model, some, size))
+    second, _ = timed(lambda: padded_texts(model, some, size, ends=part == "small"))
+    scale = len(works) / len(some)
+    limit = limit_of(report, model, works)
+    report.note(part, f"{name}: likelihood {first * scale:.2f} s, generate {second * scale:.2f} s, over {len(some)}")
+    report.row(part, name, (first + second) * scale, limit, **more)
 
 
 # --- parts
@@ -307,26 +355,26 @@ def check(arguments: argparse.Namespace, report: Report) -> None:
 
     from calibudget.lm.forward import plain_forward, teacher_forced
 
-    torch.backends.cuda.matmul.allow_tf32 = False
-    tokenizer, items = tokenizer_of(arguments.data), load_items(arguments.data)[::20]
+    items = load_items(arguments)
+    items = items[:: max(1, len(items) // 8)]
+    tokenizer = tokenizer_of(arguments)
     for family, more in FAMILIES.items():
         for dtype in (torch.float32, torch.bfloat16):
             try:
-                model = random_model(family, TINY, dtype, max_position_embeddings=4096, **more)
+                model = random_model(arguments.device, family, TINY, dtype, **more)
                 with torch.no_grad():
                     for parameter in model.parameters():
                         if parameter.dim() > 1:
                             parameter.mul_(3)
                 scorer = scorer_of(model, tokenizer, 2048, max_new_tokens=NEW_TOKENS, early_end=False)
                 works = scorer._encode(items)
-                plain = [plain_forward(model, work.example).nll for work in works]
-                exact = [plain_forward(model.float(), work.example).nll for work in works]
-                model.to(dtype)
                 packed = [one.nll for one in teacher_forced(model, [work.example for work in works])[0]]
                 texts = [one.text for one in scorer.measure(items)]
                 peer = [
                     tokenizer.decode(ids, skip_special_tokens=True) for ids in padded_texts(model, works, 1, ends=True)
                 ]
+                plain = [plain_forward(model, work.example).nll for work in works]
+                exact = [plain_forward(model.float(), work.example).nll for work in works]
                 same = sum(one == other for one, other in zip(texts, peer, strict=True))
                 report.note(
                     "check",
@@ -338,7 +386,6 @@ def check(arguments: argparse.Namespace, report: Report) -> None:
                 report.note("check", f"{family} {dtype}: FAILED: {type(error).__name__}: {error}")
                 traceback.print_exc()
             free()
-    torch.backends.cuda.matmul.allow_tf32 = True
 
 
 def largest(ones: list[float], others: list[float]) -> float:
@@ -357,42 +404,47 @@ def seven(arguments: argparse.Namespace, report: Report) -> None:
         def _is_settled(self, work: Any, start: tuple[int, ...]) -> bool:
             return start == work.example.response_ids or super()._is_settled(work, start)
 
-    model = random_model("llama", SEVEN, torch.bfloat16)
-    tokenizer, items = tokenizer_of(arguments.data), load_items(arguments.data)
-    scorer = scorer_of(model, tokenizer, arguments.batch_tokens, max_new_tokens=NEW_TOKENS)
-    scorer.__class__ = Agreeing
+    shape, dtype = (SEVEN, torch.bfloat16) if arguments.device == "cuda" else (TINY, torch.float32)
+    model = random_model(arguments.device, "llama", shape, dtype)
+    tokenizer, items = tokenizer_of(arguments), load_items(arguments)
+    scorer = scorer_of(model, tokenizer, arguments.batch_tokens, kind=Agreeing, max_new_tokens=NEW_TOKENS)
     works = scorer._encode(items)
     limit = limit_of(report, model, works)
     tokens = sum(work.example.total_length for work in works)
-    report.note("seven", f"{len(works)} records, {tokens:,} tokens, limit {limit:.2f} s, packed {scorer._packs}")
     batches = scorer.batches(items)
+    report.note(
+        "seven",
+        f"{len(works)} records, {tokens:,} tokens, limit {limit:.2f} s, packed {scorer._packs}, {len(batches)} batches "
+        f"of at most {arguments.batch_tokens:,} tokens",
+    )
     spoken = greedy(scorer, works, batches)
     for share in (0.0, 0.35, 0.9):
         some = agreeing(works, spoken, share)
-        run_batches(scorer, some, batches[:1])
-        seconds, decoded = [], 0
-        for _ in range(arguments.runs):
-            one, decoded = timed(lambda some=some: run_batches(scorer, some, batches))
-            seconds.append(one)
-        report.row(
-            "seven", f"ours, {share:.0%} agree", statistics.median(seconds), limit, runs=seconds, decoded=decoded
-        )
-    forward, _ = timed(lambda: [read_only(scorer, works, batch) for batch in batches])
-    report.row("seven", "ours, likelihood alone", forward, limit)
+        free()
+        seconds, decoded = repeated(arguments.runs, lambda some=some: run_batches(scorer, some, batches))
+        name = f"ours, {share:.0%} agree"
+        report.row("seven", name, statistics.median(seconds), limit, runs=seconds, decoded=decoded)
+    seconds, _ = repeated(arguments.runs, lambda: [read_only(scorer, works, batch) for batch in batches])
+    report.row("seven", "ours, likelihood alone", statistics.median(seconds), limit, runs=seconds)
     if arguments.profile:
         profile(lambda: run_batches(scorer, agreeing(works, spoken, 0.35), batches[:1]), arguments.output)
     shuffled = works[:]
     random.Random(0).shuffle(shuffled)
-    part = shuffled[: int(len(shuffled) * arguments.peer_share)]
-    padded_nlls(model, part[:PEER_BATCH], PEER_BATCH)
-    padded_texts(model, part[:PEER_BATCH], PEER_BATCH, ends=False)
-    free()
-    first, _ = timed(lambda: padded_nlls(model, part, PEER_BATCH))
-    second, _ = timed(lambda: padded_texts(model, part, PEER_BATCH, ends=False))
-    scale = len(works) / len(part)
-    report.row("seven", "peer, likelihood pass", first * scale, limit)
-    report.row("seven", "peer, generate pass", second * scale, limit)
-    report.row("seven", "peer, both passes", (first + second) * scale, limit, peer=True)
+    share, sizes = arguments.peer_share, (PEER_BATCH, 4 * PEER_BATCH)
+    both_passes(report, "seven", f"peer, batches of {sizes[0]}", model, shuffled, sizes[0], share, peer=True)
+    both_passes(report, "seven", f"peer, batches of {sizes[1]}", model, shuffled, sizes[1], share)
+    if arguments.device == "cuda":
+        whole = scorer_of(model, tokenizer, 32768, max_new_tokens=NEW_TOKENS)
+        free()
+        seconds, splits = repeated(2, lambda: largest_splits(whole, items))
+        report.row("seven", "ours, 0% agree, batch_tokens 32,768", min(seconds), limit, runs=seconds)
+        report.note("seven", f"batches of 32,768 tokens were halved {splits} times for want of memory")
+
+
+def largest_splits(scorer: Any, items: list[Any]) -> int:
+    from calibudget.scoring import measure_all
+
+    return max(one.batch_splits for one in measure_all(scorer, items))
 
 
 def greedy(scorer: Any, works: list[Any], batches: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -461,71 +513,107 @@ def small(arguments: argparse.Namespace, report: Report) -> None:
     from calibudget.scoring import LocalScorer, measure_all
     from calibudget.tasks import parse_answer
 
-    items = load_items(arguments.data)
+    items = load_items(arguments)
     answers: dict[str, list[Any]] = {}
+
+    def parsed(texts: list[Any]) -> list[Any]:
+        return [parse_answer(item.answer, text) for item, text in zip(items, texts, strict=True)]
+
     for dtype in ("float32", "bfloat16"):
-        loaded = load_model(arguments.model, device="cuda", dtype=dtype)
-        scorer = LocalScorer(loaded, batch_tokens=arguments.batch_tokens)
+        loaded = load_model(arguments.model, device=arguments.device, dtype=dtype)
+        scorer = LocalScorer(loaded)
         works = scorer._encode(items)
-        limit = limit_of(report, loaded.model, works)
         measure_all(scorer, items[:64])
-        seconds = []
-        for _ in range(arguments.runs):
-            one, measured = timed(lambda scorer=scorer: measure_all(scorer, items))
-            seconds.append(one)
+        free()
+        seconds, measured = repeated(arguments.runs, lambda scorer=scorer: measure_all(scorer, items))
+        limit = limit_of(report, loaded.model, works)
         report.row("small", f"ours, {dtype}", statistics.median(seconds), limit, runs=seconds)
-        answers[dtype] = [parse_answer(i.answer, m.text) for i, m in zip(items, measured, strict=True)]
-        for size in (16, 8) if dtype == "bfloat16" else (16,):
+        answers[f"ours {dtype}"] = parsed([one.text for one in measured])
+        if dtype == "float32":
+            one_by_one(report, loaded, works, measured)
+        else:
+            both_passes(
+                report, "small", f"peer, batches of {PEER_BATCH}, {dtype}", loaded.model, works, PEER_BATCH, 0.1
+            )
+        for size, run in ((LARGE_BATCHES[1], 1),) if dtype == "float32" else ((100, 1), (100, 2), (200, 1)):
             first, nlls = timed(lambda m=loaded.model, w=works, size=size: padded_nlls(m, w, size))
             second, texts = timed(lambda m=loaded.model, w=works, size=size: padded_texts(m, w, size, ends=True))
-            is_peer = dtype == "bfloat16" and size == 16
-            report.row("small", f"two padded passes of {size}, {dtype}", first + second, limit, peer=is_peer)
-            decoded = [loaded.tokenizer.decode(ids, skip_special_tokens=True) for ids in texts]
-            name = f"padded {size} {dtype}"
-            answers[name] = [parse_answer(i.answer, text) for i, text in zip(items, decoded, strict=True)]
+            name = f"padded {dtype}, batches of {size}, run {run}"
+            is_peer = dtype == "bfloat16" and (size, run) == (LARGE_BATCHES[0], 2)
+            report.row("small", name, first + second, limit, peer=is_peer)
+            answers[name] = parsed([loaded.tokenizer.decode(ids, skip_special_tokens=True) for ids in texts])
             report.note("small", f"NLL, ours against {name}: {largest([m.nll for m in measured], nlls):.1e} at most")
         del loaded, scorer, works
         free()
-    for one, other in (
-        ("float32", "padded 16 float32"),
-        ("bfloat16", "padded 16 bfloat16"),
-        ("bfloat16", "padded 8 bfloat16"),
-        ("padded 16 bfloat16", "padded 8 bfloat16"),
-        ("bfloat16", "float32"),
-        ("padded 16 bfloat16", "float32"),
-    ):
-        differing = sum(a != b for a, b in zip(answers[one], answers[other], strict=True))
-        report.note("small", f"parsed answers that differ, {one} against {other}: {differing} of {len(items)}")
+    names = list(answers)
+    for n, one in enumerate(names):
+        for other in names[n + 1 :]:
+            differing = sum(a != b for a, b in zip(answers[one], answers[other], strict=True))
+            report.note("small", f"parsed answers that differ, {one} against {other}: {differing} of {len(items)}")
+
+
+def one_by_one(report: Report, loaded: Any, works: list[Any], measured: list[Any]) -> None:
+    """Every fiftieth record in float32: plain forward and `generate` of one example at a time."""
+    from calibudget.lm.forward import plain_forward
+    from calibudget.tasks import parse_answer
+
+    chosen = range(0, len(works), max(1, len(works) // 16))
+    some = [works[i] for i in chosen]
+    nlls = [plain_forward(loaded.model, work.example).nll for work in some]
+    texts = [
+        loaded.tokenizer.decode(ids, skip_special_tokens=True) for ids in padded_texts(loaded.model, some, 1, ends=True)
+    ]
+    same = sum(
+        parse_answer(work.item.answer, text) == parse_answer(work.item.answer, measured[i].text)
+        for i, work, text in zip(chosen, some, texts, strict=True)
+    )
+    report.note(
+        "small",
+        f"float32 against one-by-one forward and generate: {same} of {len(some)} parsed answers equal, NLL differs by "
+        f"{largest([measured[i].nll for i in chosen], nlls):.1e} at most",
+    )
 
 
 def scaling(arguments: argparse.Namespace, report: Report) -> None:
-    """One and two worker processes at the 7B shape, the model loaded beforehand."""
+    """One worker process a GPU, over more records; all workers are started, and their models loaded, beforehand."""
     import torch
 
     from calibudget.scoring import LocalPool, ScorerSettings
 
-    items = load_items(arguments.data)
-    with tempfile.TemporaryDirectory() as folder:
-        model = random_model("llama", SEVEN, torch.bfloat16)
+    on_cpu = arguments.device == "cpu"
+    shape, dtype = (TINY, torch.float32) if on_cpu else (THREE, torch.bfloat16)
+    items = load_items(arguments, 400)
+    sizes = range(1, (2 if on_cpu else torch.cuda.device_count()) + 1)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        model = random_model(arguments.device, "llama", shape, dtype)
         model.save_pretrained(folder)
-        tokenizer_of(arguments.data).save_pretrained(folder)
-        limit = limit_of(report, model, scorer_of(model, tokenizer_of(arguments.data), 8192)._encode(items))
+        tokenizer_of(arguments).save_pretrained(folder)
+        limit = limit_of(report, model, scorer_of(model, tokenizer_of(arguments), 8192)._encode(items))
         del model
         free()
-        settings = ScorerSettings(model=folder, device="cuda", batch_tokens=arguments.batch_tokens // 4)
-        results = {}
-        for workers in range(1, torch.cuda.device_count() + 1):
-            with LocalPool(settings, workers=workers) as pool:
-                batches = {n: [items[i] for i in batch] for n, batch in enumerate(pool.batches(items))}
-                dict(pool.measure_batches({n: batches[n] for n in range(workers)}))
-                seconds = []
-                for _ in range(arguments.runs):
-                    one, found = timed(lambda pool=pool, batches=batches: dict(pool.measure_batches(batches)))
-                    seconds.append(one)
-                results[workers] = found
-                report.row("scaling", f"{workers} GPUs", statistics.median(seconds), limit, runs=seconds)
-        equal = len({json.dumps([[m.nll, m.text] for n in sorted(r) for m in r[n]]) for r in results.values()}) == 1
-        report.note("scaling", f"same bits with any number of workers: {equal}")
+        settings = ScorerSettings(
+            model=folder, device=arguments.device, batch_tokens=arguments.batch_tokens // 2, max_new_tokens=NEW_TOKENS
+        )
+        pools = {size: stack.enter_context(LocalPool(settings, workers=size)) for size in sizes}
+        for size, pool in pools.items():  # all begin to load before any is waited for
+            for place in range(size):
+                pool._worker(place)
+        batches = {n: [items[i] for i in batch] for n, batch in enumerate(pools[1].batches(items))}
+        report.note("scaling", f"{len(items)} records in {len(batches)} batches, {shape['hidden_size']} wide")
+        for size, pool in pools.items():
+            dict(pool.measure_batches({n: batches[n] for n in range(min(size, len(batches)))}))
+        seconds: dict[int, list[float]] = {size: [] for size in sizes}
+        results: dict[int, set[str]] = {size: set() for size in sizes}
+        for _ in range(arguments.runs):
+            for size, pool in pools.items():
+                one, found = timed(lambda pool=pool: dict(pool.measure_batches(batches)))
+                seconds[size].append(one)
+                results[size].add(json.dumps([[m.nll.hex(), m.text] for n in sorted(found) for m in found[n]]))
+        medians = {size: statistics.median(seconds[size]) for size in sizes}
+        for size in sizes:
+            report.row("scaling", f"{size} workers", medians[size], limit / size, runs=seconds[size])
+            report.note("scaling", f"{size} workers: {medians[1] / medians[size]:.2f} times the speed of one")
+        report.note("scaling", f"same bits with any number of workers: {len(set().union(*results.values())) == 1}")
 
 
 if __name__ == "__main__":
