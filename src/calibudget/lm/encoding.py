@@ -109,12 +109,15 @@ class Encoder:
         return str(text)
 
     def _ids(self, texts: list[str], *, as_data: bool) -> list[tuple[int, ...]]:
-        if not texts:
+        """Each text's ids; what stands several times (a prompt before each of its choices) is tokenised once."""
+        distinct = list(dict.fromkeys(texts))
+        if not distinct:
             return []
         batch = self._tokenizer(
-            texts, add_special_tokens=False, split_special_tokens=as_data, return_attention_mask=False, verbose=False
+            distinct, add_special_tokens=False, split_special_tokens=as_data, return_attention_mask=False, verbose=False
         )
-        return [tuple(ids) for ids in batch["input_ids"]]
+        ids = {text: tuple(own) for text, own in zip(distinct, batch["input_ids"], strict=True)}
+        return [ids[text] for text in texts]
 
     def _join(self, record: Record, prompt: tuple[int, ...], response: tuple[int, ...]) -> Encoded:
         taught = (*response, self.end_id)
