@@ -1,4 +1,4 @@
-"""LoRA+ training on a GPU: ours beside transformers' Trainer with peft as people run it, and the matmul rate.
+"""LoRA+ training on a GPU: ours beside transformers' Trainer and TRL's SFTTrainer, and the matmul rate.
 
     python benchmarks/training_gpu.py --make-data build/training-data.jsonl      (here; needs reasoning-gym, no GPU)
     python benchmarks/training_gpu.py [--parts check,seven,small] [--model DIR] [--data FILE] [--output DIR]
@@ -9,7 +9,10 @@ runs give equal bits; `seven` times the 7B shape with random weights; `small` tr
 of its shape without) on real text (`--data`; random ids without) to the same steps as the Trainer, and compares the
 losses; `scaling` times the 7B shape on every GPU that torchrun started it on.
 
-All sides see the same examples in the same order, start from the same factors and use LoRA+. Tokens are those of
+TRL's SFTTrainer runs where it can be imported, with packing as it chooses it (plain LoRA: it takes no LoRA+ rates by
+its configuration); its steps hold as many tokens as ours on average, not the same examples.
+
+All other sides see the same examples in the same order, start from the same factors and use LoRA+. Tokens are those of
 prompts and responses, padding never counted. Times are medians over steps, after warm-up. Prints one Markdown table
 and writes it with all numbers to the output directory ($OUT, or benchmarks/results).
 """
@@ -18,6 +21,8 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib.metadata
+import importlib.util
 import json
 import math
 import os
@@ -28,6 +33,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import distributions
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -364,6 +370,85 @@ def run_trainer(
     return statistics.median(rates[WARM_STEPS - 1 :] or rates), losses, adapted
 
 
+def run_sft(
+    model: Any, examples: Sequence[TrainingExample], config: TrainingConfig, *, steps: int
+) -> tuple[float, Any]:
+    """TRL's SFTTrainer, packed, bf16, the same adapter shape; tokens a second over the median step, and the trainer."""
+    from datasets import Dataset
+    from peft import LoraConfig
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast, TrainerCallback
+    from trl import SFTConfig, SFTTrainer
+
+    rows = [
+        {
+            "input_ids": e.ids.tolist(),
+            "completion_mask": [0] * e.prompt_length + [1] * e.response_length,
+        }
+        for e in examples
+    ]
+    # ids come ready; the trainer wants a tokenizer for its padding token alone
+    words = {f"<{i}>": i for i in range(8)}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="<0>")), pad_token="<2>", eos_token="<2>"
+    )
+    mean = sum(e.length for e in examples) / len(examples)
+    arguments = SFTConfig(
+        output_dir="/tmp/sft",
+        packing=True,
+        max_length=config.max_length,
+        completion_only_loss=True,
+        per_device_train_batch_size=max(1, round(config.batch_size * mean / config.max_length)),
+        learning_rate=config.learning_rate,
+        bf16=True,
+        gradient_checkpointing=False,
+        max_steps=steps,
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+    stamps: list[float] = []
+
+    class Stamps(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, *_args: Any, **_kwargs: Any) -> None:
+            torch.cuda.synchronize()
+            stamps.append(time.perf_counter())
+
+    trainer = SFTTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        peft_config=LoraConfig(
+            r=config.rank,
+            lora_alpha=int(config.scaling),
+            lora_dropout=config.dropout,
+            target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+        ),
+        callbacks=[Stamps()],
+    )
+    trainer.train()
+    seen = [entry["num_tokens"] for entry in trainer.state.log_history if "num_tokens" in entry]
+    tokens = [after - before for before, after in pairwise(seen)]
+    rates = [count / (b - a) for count, a, b in zip(tokens, stamps, stamps[1:], strict=False)]
+    return statistics.median(rates[WARM_STEPS - 1 :] or rates), trainer
+
+
+def measure_sft(
+    report: Report, part: str, model: Any, examples: Sequence[TrainingExample], config: TrainingConfig, steps: int
+) -> None:
+    if importlib.util.find_spec("trl") is None:
+        report.note(part, "TRL isn't installed: SFTTrainer left out")
+        return
+    with part_of(report, f"{part}, SFTTrainer"):
+        speed, trainer = run_sft(model, examples, config, steps=steps)
+        limit = report.matmul / flops_per_token_of(trainer.model.get_base_model(), examples)
+        way = trainer.model.get_base_model().config._attn_implementation
+        report.row(part, f"TRL SFTTrainer, packing, {way}", speed, limit)
+        report.note(part, f"SFTTrainer: TRL {importlib.metadata.version('trl')}, attention {way}")
+
+
 # --- parts
 
 
@@ -495,6 +580,10 @@ def seven(arguments: argparse.Namespace, report: Report, devices: Devices) -> No
         del adapted
     model = stripped(model)
     free()
+    if report.has_time("seven, SFTTrainer"):
+        measure_sft(report, "seven", model, examples, config, min(steps, 7))
+        model = stripped(model)
+        free()
     ways = {
         "ours": Execution(),
         "ours, projections apart": Execution(fuse=False),
@@ -574,6 +663,8 @@ def small(arguments: argparse.Namespace, report: Report, devices: Devices) -> No
                 report.note("small", f"held-out loss after the Trainer: {held_out_loss(adapted, held_out):.4f}")
             del adapted
         free()
+    measure_sft(report, "small", load(), examples, config, min(steps, 20))
+    free()
     report.note("small", f"held-out loss before: {held_out_loss(load(), held_out):.4f}")
     ways = {
         "ours": Execution(),
