@@ -34,7 +34,7 @@ check: venv
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/pytest -q -m 'not slow and not model and not data and not full'
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal -m 'not slow and not model and not data and not full'
 
 test: venv
 	$(BIN)/pytest -m 'not full'

@@ -105,3 +105,10 @@ def model_of() -> Callable[..., object]:
 @pytest.fixture(scope="session")
 def record_of() -> Callable[..., Record]:
     return make_record
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What kills and resumes whole processes takes seconds a case."""
+    for item in items:
+        if "crash" in item.path.parts:
+            item.add_marker(pytest.mark.slow)

@@ -64,7 +64,9 @@ def test_wheel_runs_alone(version, wheel, tmp_path):
         )
 
     assert calibudget("--help").returncode == 0
-    quotas = calibudget("allocate", "--sizes", "a=30", "--sizes", "b=5", "--budget", "10", "--policy", "equal", "--json")
+    quotas = calibudget(
+        "allocate", "--sizes", "a=30", "--sizes", "b=5", "--budget", "10", "--policy", "equal", "--json"
+    )
     assert {label: row["quota"] for label, row in json.loads(quotas.stdout)["sources"].items()} == {"a": 5, "b": 5}
 
     for label, count in (("left", 9), ("right", 16)):

@@ -23,6 +23,7 @@ def test_missing_packages_are_named_with_the_lines_that_install_them(monkeypatch
     assert not (tmp_path / "demo").exists()
 
 
+@pytest.mark.slow
 def test_sources_are_generated_alike_each_time_and_share_no_prompt(tmp_path) -> None:
     pytest.importorskip("reasoning_gym")
     for name in ("first", "second"):

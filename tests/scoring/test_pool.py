@@ -33,6 +33,7 @@ def test_any_number_of_workers_gives_the_same(items_of, workers):
         assert len(pids(pool)) == workers
 
 
+@pytest.mark.slow
 def test_a_real_scorer_gives_the_same_bits_and_errors(items_of, tiny_directory):
     settings = ScorerSettings(model=str(tiny_directory), device="cpu", batch_tokens=400)
     items = items_of(6)

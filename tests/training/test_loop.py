@@ -78,6 +78,7 @@ def test_many_passes_over_two_examples_teach_them(job_of):
     assert train(job).final_loss < 2.0 < lines_of(job)[0]["loss"]
 
 
+@pytest.mark.slow
 def test_equal_runs_write_equal_bytes(job_of):
     one, other = job_of("one"), job_of("other")
     train(one)
@@ -86,6 +87,7 @@ def test_equal_runs_write_equal_bytes(job_of):
     assert bytes_of(one) == bytes_of(other)
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_adapter(job_of):
     one, other = job_of("one"), job_of("other", seed=43)
     train(one)
@@ -106,6 +108,7 @@ def test_padded_packed_and_accumulated_runs_agree(job_of):
             assert (other[name] - value).norm() <= 2e-3 * value.norm(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 4])
 def test_a_stopped_run_resumes_to_the_same_bytes(job_of, step):
     whole, stopped = job_of("whole"), job_of("stopped")
@@ -120,6 +123,7 @@ def test_a_stopped_run_resumes_to_the_same_bytes(job_of, step):
     assert bytes_of(stopped) == bytes_of(whole)
 
 
+@pytest.mark.slow
 def test_resuming_goes_through_the_same_remaining_examples(job_of, monkeypatch):
     """Stop in epoch 2, resume: the same remaining ids (huggingface/accelerate #2016)."""
     seen = []
