@@ -2,7 +2,8 @@
 
     python benchmarks/evaluation_full.py MODEL --data-dir DATA --output OUT [--device cuda] [--batch-tokens 262144]
 
-Interrupted, it goes on where it stopped when given again. Where bubblewrap is missing, code is generated now and
+Interrupted, it goes on where it stopped when given again (the seconds of a task are then those of the last call, batches
+that were found finished not counted). Where bubblewrap is missing, code is generated now and
 judged later: `calibudget evaluate OUT --rejudge --data-dir DATA` on a machine that has it. Prints a Markdown table.
 """
 
@@ -82,7 +83,7 @@ def main() -> None:
     print("| task | items | score % | ± se | unparsable | NLL | s |\n|---|---:|---:|---:|---:|---:|---:|")
     for name, one in found.tasks.items():
         score = f"{100 * one.score.score:.2f} | {100 * one.score.standard_error:.2f}" if one.score else "later |"
-        begun, ended = clock.spans[name]
+        begun, ended = clock.spans.get(name, (0.0, 0.0))
         nll = "" if one.mean_nll is None else f"{one.mean_nll:.3f}"
         items, lost = sum(one.verdicts.values()), one.verdicts.get("unparsable", 0)
         print(f"| {name} | {items:,} | {score} | {lost:,} | {nll} | {ended - begun:,.1f} |")
@@ -92,4 +93,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("interrupted; given again, it goes on from here", file=sys.stderr)
+        sys.exit(3)

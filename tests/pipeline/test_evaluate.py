@@ -12,7 +12,8 @@ from calibudget.evaluation import judging
 from calibudget.evaluation.predictions import read_predictions
 from calibudget.evaluation.results import read_evaluation
 from calibudget.pipeline import evaluate as module
-from calibudget.pipeline.evaluate import Asking, evaluate, rejudge
+from calibudget.pipeline.evaluate import Asking, evaluate
+from calibudget.pipeline.rejudge import rejudge
 from calibudget.pipeline.subjects import Engine
 from calibudget.pipeline.verify import verify
 from calibudget.scoring import FakeScorer, LocalScorer
@@ -194,6 +195,7 @@ def test_own_panels_and_a_limit(run_dir: Path, data: Path, tmp_path: Path) -> No
     assert found.tasks["piqa"].evidence["subset"] == "first 3 in keyed order"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
 def test_several_adapters_of_one_base_without_loading_it_again(
     tiny_directory: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -225,6 +227,23 @@ def test_several_adapters_of_one_base_without_loading_it_again(
         engine=Engine(device="cpu"),
     )[""]  # fmt: skip
     assert alone.to_json() == found["two"].to_json()
+    check_that_a_finished_adapter_stays(tiny_directory, data, tmp_path, adapters)
+
+
+def check_that_a_finished_adapter_stays(model: Path, data: Path, tmp_path: Path, adapters: list[Path]) -> None:
+    """Interrupted between two adapters, an evaluation goes on with the second, and only if it is the same work."""
+    output, engine = tmp_path / "out", Engine(device="cpu")
+    before = {path: path.stat().st_mtime_ns for path in (output / "one").iterdir()}
+    second = {path: path.read_bytes() for path in (output / "two").iterdir()}
+    for path in second:
+        path.unlink()
+    wanted = asking(data, "piqa", limit=2)
+    evaluate(str(model), wanted, adapters=adapters, output_dir=output, engine=engine, resume=True)
+    assert {path: path.stat().st_mtime_ns for path in (output / "one").iterdir()} == before
+    assert {path: path.read_bytes() for path in (output / "two").iterdir()} == second
+    for other in (asking(data, "piqa", limit=3), asking(data, "piqa", "gsm8k", limit=2)):
+        with pytest.raises(ArtefactError, match="other work"):
+            evaluate(str(model), other, adapters=adapters, output_dir=output, engine=engine, resume=True)
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def command(
     """
     from calibudget.cli.progress import progress_bar
     from calibudget.pipeline.evaluate import Asking, evaluate
-    from calibudget.pipeline.evaluate import rejudge as judge_texts_again
+    from calibudget.pipeline.rejudge import rejudge as judge_texts_again
     from calibudget.pipeline.subjects import Engine
 
     asking = Asking(

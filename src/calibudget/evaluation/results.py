@@ -97,24 +97,40 @@ class Evaluation:
         }
 
 
-def task_result(
+def task_evidence(
     benchmark: Benchmark,
-    predictions: Sequence[Prediction],
     *,
-    shared: Iterable[str] = (),
-    subset: str | None = None,
+    subset: str | None,
     checked_by: Mapping[str, object],
     scored_by: Mapping[str, object] | None,
+) -> dict[str, object]:
+    """What a task's score depends on, known before anything is generated.
+
+    Args:
+        benchmark: the items.
+        subset: which of the task's items are asked, None for all.
+        checked_by: what judges, as `Judge.describe` says.
+        scored_by: what writes the texts, as the scorer describes itself, model left out; None if not known.
+    """
+    return {
+        "subset": subset,
+        "items_sha256": benchmark.items_sha256,
+        "left_out": benchmark.left_out,
+        "files": [{"name": file.name, "bytes": file.bytes, "sha256": file.sha256} for file in benchmark.files],
+        "checker": dict(checked_by),
+        "scorer": None if scored_by is None else {k: v for k, v in scored_by.items() if k != "model"},
+    }
+
+
+def task_result(
+    predictions: Sequence[Prediction], *, evidence: Mapping[str, object], shared: Iterable[str] = ()
 ) -> TaskResult:
     """Sum up one task.
 
     Args:
-        benchmark: the items.
         predictions: one an item.
+        evidence: what `task_evidence` says.
         shared: ids of items whose prompt the training set holds.
-        subset: which of the task's items were asked, None for all.
-        checked_by: what judged, as `Judge.describe` says.
-        scored_by: what wrote the texts, as the scorer describes itself, model left out; None if not known.
     """
     verdicts = Counter(one.verdict for one in predictions)
     right = verdicts["right"]
@@ -124,14 +140,7 @@ def task_result(
         verdicts={verdict: verdicts[verdict] for verdict in sorted(verdicts)},
         mean_nll=math.fsum(nlls) / len(nlls) if nlls else None,
         shared=tuple(shared),
-        evidence={
-            "subset": subset,
-            "items_sha256": benchmark.items_sha256,
-            "left_out": benchmark.left_out,
-            "files": [{"name": file.name, "bytes": file.bytes, "sha256": file.sha256} for file in benchmark.files],
-            "checker": dict(checked_by),
-            "scorer": None if scored_by is None else {k: v for k, v in scored_by.items() if k != "model"},
-        },
+        evidence=evidence,
     )
 
 

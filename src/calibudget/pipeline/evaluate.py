@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,15 +16,15 @@ from calibudget.errors import ArtefactError, DataError, InputError
 from calibudget.evaluation import Benchmark, Evaluation, Judge, Prediction
 from calibudget.evaluation.aggregates import MODERN_TASKS
 from calibudget.evaluation.benchmarks import expand_tasks, load_benchmark
-from calibudget.evaluation.engine import MakeScorer, judge_again, predict, predict_by_likelihood, scorer_of
+from calibudget.evaluation.engine import MakeScorer, predict, predict_by_likelihood, scorer_of
 from calibudget.evaluation.judging import open_judge
 from calibudget.evaluation.likelihood import SUFFIX
 from calibudget.evaluation.overlap import shared_items, training_prompts
 from calibudget.evaluation.panel import PANEL, on_panel
-from calibudget.evaluation.predictions import PREDICTIONS_NAME, read_predictions, write_predictions
-from calibudget.evaluation.results import EVALUATION_NAME, TaskResult, declared_panels, read_evaluation, task_result
+from calibudget.evaluation.predictions import PREDICTIONS_NAME, write_predictions
+from calibudget.evaluation.results import EVALUATION_NAME, declared_panels, read_evaluation, task_evidence, task_result
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.subjects import Engine, find_subject, scorers_of
+from calibudget.pipeline.subjects import Engine, Scored, Subject, find_subject, scorers_of
 from calibudget.store import (
     SUMS_NAME,
     canonical_json,
@@ -35,7 +36,9 @@ from calibudget.store import (
 
 #: Folder of an unfinished evaluation's journals, below its output; gone when it is whole.
 _WORK: Final = ".evaluation"
-_LIBRARIES: Final = ("torch", "transformers", "peft", "math-verify", "if-verifiable", "langdetect")
+#: Packages that verdicts depend on, beside this one's own parsers.
+CHECKERS: Final = ("math-verify", "if-verifiable", "langdetect")
+_LIBRARIES: Final = ("torch", "transformers", "peft", *CHECKERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +85,7 @@ def evaluate(
             folder of the output, by its name.
         output_dir: where the results go; a run directory's own by default.
         engine: how texts are generated.
-        resume: go on with an unfinished evaluation.
+        resume: go on with an unfinished evaluation; what is finished of it stays as it is.
         progress: told how far each task is.
 
     Returns:
@@ -92,13 +95,38 @@ def evaluate(
         InputError: an unknown task or panel, no output directory for a model.
         DataError: data can't be read, or `strict` and a training set that holds prompts of a task.
         DependencyError: a package or bubblewrap is missing; nothing has been generated then.
-        ArtefactError: the output holds an evaluation, or an unfinished one of other work.
+        ArtefactError: the output holds an evaluation, or (with `resume`) one of other work, finished or not.
         ScoringError: the model or an adapter can't be used.
     """
-    panels = declared_panels(asking.panels)
     subject = find_subject(target, adapters, output_dir)
     for name in subject.adapters:
         _check_output(subject.output / name, resume=resume)
+    plan = _plan(asking, subject, progress)
+    scored = scorers_of(subject, engine or Engine())
+    return {one.name: _evaluate_one(plan, one, subject.output / one.name, progress) for one in scored}
+
+
+class _Way(NamedTuple):
+    """A benchmark under one protocol."""
+
+    name: str
+    benchmark: Benchmark
+    ask: Callable[..., list[Prediction]]
+    checked_by: Mapping[str, object]
+
+
+class _Plan(NamedTuple):
+    """What is the same for every adapter; the frame lacks model and tasks."""
+
+    ways: tuple[_Way, ...]
+    subset: str | None
+    shared: Mapping[str, tuple[str, ...]]
+    frame: Evaluation
+
+
+def _plan(asking: Asking, subject: Subject, progress: Progress) -> _Plan:
+    """Read everything and refuse what can't be done, before a model is loaded."""
+    panels = declared_panels(asking.panels)
     benchmarks, subset = _benchmarks(asking, progress)
     train = asking.train or subject.train
     shared = _overlap(benchmarks, train, strict=asking.strict)
@@ -108,70 +136,51 @@ def evaluate(
         tasks={},
         panels=panels,
         training_set=None if train is None else {"file": train.name, "sha256": file_digest(train.resolve()).sha256},
-        versions={} if subject.is_fake else _versions(),
+        versions={} if subject.is_fake else versions_of(_LIBRARIES),
     )
-    evaluations = {}
-    for name, make_scorer, model in scorers_of(subject, engine or Engine()):
-        output = subject.output / name
-        output.mkdir(parents=True, exist_ok=True)
-        with directory_lock(output):
-            tasks: dict[str, TaskResult] = {}
-            predictions: list[Prediction] = []
-            for way in _ways(benchmarks, judge, likelihood=asking.likelihood):
-                found = _ask(way, make_scorer, output / _WORK, progress)
-                tasks[way.name] = task_result(
-                    way.benchmark,
-                    found,
-                    shared=shared[way.benchmark.name],
-                    subset=subset,
-                    checked_by=way.checked_by,
-                    scored_by=scorer_of(make_scorer, way.benchmark).describe(),
+    return _Plan(tuple(_ways(benchmarks, judge, likelihood=asking.likelihood)), subset, shared, frame)
+
+
+def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress) -> Evaluation:
+    """One adapter's evaluation, generated and written, or the one that stands there finished."""
+    evidence = {way.name: _evidence(way, plan.subset, scored.make_scorer) for way in plan.ways}
+    output.mkdir(parents=True, exist_ok=True)
+    with directory_lock(output):
+        if (output / EVALUATION_NAME).exists():
+            found = _finished(output, replace(plan.frame, model=scored.model), evidence)
+        else:
+            asked = {way.name: _ask(way, scored.make_scorer, output / _WORK, progress) for way in plan.ways}
+            tasks = {
+                way.name: task_result(
+                    asked[way.name], evidence=evidence[way.name], shared=plan.shared[way.benchmark.name]
                 )
-                predictions += found
-            evaluations[name] = replace(frame, model=model, tasks=tasks)
-            _write(output, evaluations[name], predictions)
-            shutil.rmtree(output / _WORK)
-    return evaluations
+                for way in plan.ways
+            }
+            found = replace(plan.frame, model=scored.model, tasks=tasks)
+            write_evaluation(output, found, chain.from_iterable(asked.values()))
+        shutil.rmtree(output / _WORK, ignore_errors=True)
+    return found
 
 
-def rejudge(directory: Path, asking: Asking, *, progress: Progress = silent) -> Evaluation:
-    """Judge an evaluation's texts anew, no model needed: code that was deferred, or by this version's parsers.
-
-    Args:
-        directory: where `evaluation.json` and `predictions.parquet` lie; both are written again.
-        asking: only `data_dir`, `defer_code` and files named in `tasks` are used.
-        progress: told of each task.
-
-    Raises:
-        ArtefactError, DataError, DependencyError: a file, an item or a checker is missing.
-    """
-    with directory_lock(directory):
-        old = read_evaluation(directory / EVALUATION_NAME)
-        by_task: dict[str, dict[str, Prediction]] = {}
-        for one in read_predictions(directory / PREDICTIONS_NAME):
-            by_task.setdefault(one.task, {})[one.item_id] = one
-        kept = [one for name, own in by_task.items() if name.endswith(SUFFIX) for one in own.values()]
-        names = [name for name in by_task if not name.endswith(SUFFIX)]
-        files = (
-            expand_tasks(text for text in asking.tasks if "=" in text) if any("=" in t for t in asking.tasks) else {}
-        )
-        benchmarks = [load_benchmark(name, asking.data_dir, path=files.get(name)).only(by_task[name]) for name in names]
-        judge = open_judge(benchmarks, defer_code=asking.defer_code)
-        tasks = dict(old.tasks)
-        for done, benchmark in enumerate(benchmarks):
-            progress("judging", done, len(benchmarks))
-            judged = judge_again(benchmark, judge, by_task[benchmark.name])
-            tasks[benchmark.name] = _rejudged(tasks[benchmark.name], benchmark, judged, judge)
-            kept += judged
-        renewed = replace(old, tasks=tasks)
-        _write(directory, renewed, kept)
-    return renewed
+def _evidence(way: _Way, subset: str | None, make_scorer: MakeScorer) -> dict[str, object]:
+    scored_by = scorer_of(make_scorer, way.benchmark).describe()
+    return task_evidence(way.benchmark, subset=subset, checked_by=way.checked_by, scored_by=scored_by)
 
 
-def _rejudged(old: TaskResult, benchmark: Benchmark, judged: Sequence[Prediction], judge: Judge) -> TaskResult:
-    new = task_result(benchmark, judged, shared=old.shared, checked_by=judge.describe(benchmark), scored_by=None)
-    kept = {name: old.evidence[name] for name in ("scorer", "subset")}
-    return replace(new, evidence={**new.evidence, **kept})
+def _finished(output: Path, wanted: Evaluation, evidence: Mapping[str, Mapping[str, object]]) -> Evaluation:
+    """The evaluation that was finished before the others of its adapters were, if it is of the same work."""
+    found = read_evaluation(output / EVALUATION_NAME)
+    own = {name: one.evidence for name, one in found.tasks.items()}
+    if _work(found, own) != _work(wanted, evidence):
+        raise ArtefactError(f"{output}: holds an evaluation of other work; name another --output-dir, or move it away")
+    _bind(output)
+    return found
+
+
+def _work(evaluation: Evaluation, evidence: Mapping[str, Mapping[str, object]]) -> bytes:
+    """What was asked of what, as bytes that can be compared."""
+    frame = replace(evaluation, tasks={}, versions={}).to_json()
+    return canonical_json({"frame": frame, "tasks": {name: dict(own) for name, own in evidence.items()}})
 
 
 def _benchmarks(asking: Asking, progress: Progress) -> tuple[list[Benchmark], str | None]:
@@ -193,7 +202,7 @@ def _benchmarks(asking: Asking, progress: Progress) -> tuple[list[Benchmark], st
 
 
 def _check_output(output: Path, *, resume: bool) -> None:
-    if (output / EVALUATION_NAME).exists():
+    if (output / EVALUATION_NAME).exists() and not resume:
         raise ArtefactError(f"{output}: holds an evaluation already; name another --output-dir, or move it away")
     if (output / _WORK).exists() and not resume:
         raise ArtefactError(f"{output}: holds an unfinished evaluation; go on with --resume, or delete {_WORK} in it")
@@ -211,15 +220,6 @@ def _overlap(benchmarks: Sequence[Benchmark], train: Path | None, *, strict: boo
     return shared
 
 
-class _Way(NamedTuple):
-    """A benchmark under one protocol."""
-
-    name: str
-    benchmark: Benchmark
-    ask: Callable[..., list[Prediction]]
-    checked_by: Mapping[str, object]
-
-
 def _ways(benchmarks: Sequence[Benchmark], judge: Judge, *, likelihood: bool) -> Iterator[_Way]:
     """Every task's own protocol, and for multiple choice the other one behind it if it is wanted."""
     for benchmark in benchmarks:
@@ -234,16 +234,22 @@ def _ask(way: _Way, make_scorer: MakeScorer, work: Path, progress: Progress) -> 
     return way.ask(way.benchmark, make_scorer, journal_path=journal, progress=partial(progress, way.name))
 
 
-def _write(output: Path, evaluation: Evaluation, predictions: Sequence[Prediction]) -> None:
+def write_evaluation(output: Path, evaluation: Evaluation, predictions: Iterable[Prediction]) -> None:
+    """Write both files, the evaluation last, and bind them in the directory's sums if it has any."""
     write_predictions(output / PREDICTIONS_NAME, predictions)
     write_atomic(output / EVALUATION_NAME, canonical_json(evaluation.to_json()))
+    _bind(output)
+
+
+def _bind(output: Path) -> None:
     if (output / SUMS_NAME).exists():
         extend_sums(output, [EVALUATION_NAME, PREDICTIONS_NAME])
 
 
-def _versions() -> dict[str, str]:
+def versions_of(packages: Iterable[str]) -> dict[str, str]:
+    """The versions of those that are installed."""
     found = {}
-    for name in _LIBRARIES:
+    for name in packages:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
