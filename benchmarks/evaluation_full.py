@@ -2,9 +2,9 @@
 
     python benchmarks/evaluation_full.py MODEL --data-dir DATA --output OUT [--device cuda] [--batch-tokens 262144]
 
-Interrupted, it goes on where it stopped when given again (the seconds of a task are then those of the last call, batches
-that were found finished not counted). Where bubblewrap is missing, code is generated now and
-judged later: `calibudget evaluate OUT --rejudge --data-dir DATA` on a machine that has it. Prints a Markdown table.
+Interrupted, it goes on where it stopped when given again; a task's seconds are then those of the last call. Where
+bubblewrap is missing, code is generated now and judged later, by `calibudget evaluate OUT --rejudge --data-dir DATA` on
+a machine that has it. Prints a Markdown table; seconds are of generating, the whole time in the first line of all.
 """
 
 from __future__ import annotations
