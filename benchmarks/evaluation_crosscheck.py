@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from calibudget.evaluation.aggregates import COMMON_TASKS
 from calibudget.evaluation.benchmarks import Benchmark, load_benchmark
 from calibudget.evaluation.likelihood import choice_items, choices_of, likeliest
 from calibudget.lm import load_model
@@ -58,20 +59,23 @@ def compare(benchmark: Benchmark, model: Any) -> None:
     leads = [leading(benchmark, measured) for measured in (ours, other)]
     apart = max(abs(a - b) for a, b in zip(*leads, strict=True))
     picks = [[one.prediction for one in likeliest(benchmark, measured)] for measured in (ours, other)]
-    same = sum(a == b for a, b in zip(*picks, strict=True))
+    unlike = [(item, a, b) for item, a, b in zip(benchmark.items, *picks, strict=True) if a != b]
+    same = len(benchmark.items) - len(unlike)
     right = [sum(one.verdict == "right" for one in likeliest(benchmark, measured)) for measured in (ours, other)]
     print(
         f"| {benchmark.name} | {len(benchmark.items)} | {len(items)} | {apart:.1e} | {same} | {right[0]} / {right[1]} "
         f"| {half - begun:.1f} / {ended - half:.1f} |",
         flush=True,
     )
+    for item, own, other_pick in unlike:
+        print(f"    {item.name}: ours {own}, lm-eval {other_pick}, gold {item.record.answer}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--limit", type=int, default=25)
-    parser.add_argument("--tasks", nargs="+", default=["boolq", "piqa", "arc_easy", "openbookqa"])
+    parser.add_argument("--tasks", nargs="+", default=COMMON_TASKS)
     given = parser.parse_args()
     model = load_model(given.model, device="cpu", dtype="float32")
     print(
