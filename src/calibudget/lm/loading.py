@@ -71,8 +71,7 @@ def load_model(
     """
     torch, transformers = _libraries()
     source = resolve_model(model) if isinstance(model, str) else model
-    where = _device(torch, device)
-    kind = ("float32" if where == "cpu" else "bfloat16") if dtype == "auto" else dtype
+    where, kind = placement(device, dtype)
     directory, identity = _materialise(source)
     with quiet(), _named(source):
         loaded = transformers.AutoModelForCausalLM.from_pretrained(
@@ -111,10 +110,18 @@ def _libraries() -> tuple[Any, Any]:
     return torch, transformers
 
 
-def _device(torch: Any, device: Device) -> str:
+def placement(device: Device, dtype: Dtype) -> tuple[str, str]:
+    """The device and the precision that `load_model` gives a model here.
+
+    Raises:
+        DependencyError: torch or transformers is missing.
+        ScoringError: a GPU was asked for and there is none.
+    """
+    torch, _ = _libraries()
     if device == "cuda" and not torch.cuda.is_available():
         raise ScoringError("device: cuda was asked for and torch sees no GPU; say cpu or auto")
-    return "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+    where = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+    return where, ("float32" if where == "cpu" else "bfloat16") if dtype == "auto" else dtype
 
 
 def _materialise(source: ModelSource) -> tuple[Path, dict[str, object]]:

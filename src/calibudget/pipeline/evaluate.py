@@ -24,6 +24,7 @@ from calibudget.evaluation.panel import PANEL, on_panel
 from calibudget.evaluation.predictions import PREDICTIONS_NAME, write_predictions
 from calibudget.evaluation.results import EVALUATION_NAME, declared_panels, read_evaluation, task_evidence, task_result
 from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.shared import Shared
 from calibudget.pipeline.subjects import Engine, Scored, Subject, find_subject, scorers_of
 from calibudget.store import (
     SUMS_NAME,
@@ -74,6 +75,7 @@ def evaluate(
     output_dir: Path | None = None,
     engine: Engine | None = None,
     resume: bool = False,
+    shared: Shared | None = None,
     progress: Progress = silent,
 ) -> dict[str, Evaluation]:
     """Evaluate a model or a run, and write `evaluation.json` and `predictions.parquet`.
@@ -86,6 +88,7 @@ def evaluate(
         output_dir: where the results go; a run directory's own by default.
         engine: how texts are generated.
         resume: go on with an unfinished evaluation; what is finished of it stays as it is.
+        shared: what this evaluation has in common with runs in this process.
         progress: told how far each task is.
 
     Returns:
@@ -101,8 +104,8 @@ def evaluate(
     subject = find_subject(target, adapters, output_dir)
     for name in subject.adapters:
         _check_output(subject.output / name, resume=resume)
-    plan = _plan(asking, subject, progress)
-    scored = scorers_of(subject, engine or Engine())
+    plan = _plan(asking, subject, shared, progress)
+    scored = scorers_of(subject, engine or Engine(), shared)
     return {one.name: _evaluate_one(plan, one, subject.output / one.name, progress) for one in scored}
 
 
@@ -120,16 +123,16 @@ class _Plan(NamedTuple):
 
     ways: tuple[_Way, ...]
     subset: str | None
-    shared: Mapping[str, tuple[str, ...]]
+    overlap: Mapping[str, tuple[str, ...]]
     frame: Evaluation
 
 
-def _plan(asking: Asking, subject: Subject, progress: Progress) -> _Plan:
+def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Progress) -> _Plan:
     """Read everything and refuse what can't be done, before a model is loaded."""
     panels = declared_panels(asking.panels)
-    benchmarks, subset = _benchmarks(asking, progress)
+    benchmarks, subset = _benchmarks(asking, shared, progress)
     train = asking.train or subject.train
-    shared = _overlap(benchmarks, train, strict=asking.strict)
+    overlap = _overlap(benchmarks, train, strict=asking.strict)
     judge = open_judge(benchmarks, defer_code=asking.defer_code)
     frame = Evaluation(
         model={},
@@ -138,7 +141,7 @@ def _plan(asking: Asking, subject: Subject, progress: Progress) -> _Plan:
         training_set=None if train is None else {"file": train.name, "sha256": file_digest(train.resolve()).sha256},
         versions={} if subject.is_fake else versions_of(_LIBRARIES),
     )
-    return _Plan(tuple(_ways(benchmarks, judge, likelihood=asking.likelihood)), subset, shared, frame)
+    return _Plan(tuple(_ways(benchmarks, judge, likelihood=asking.likelihood)), subset, overlap, frame)
 
 
 def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress) -> Evaluation:
@@ -152,7 +155,7 @@ def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress)
             asked = {way.name: _ask(way, scored.make_scorer, output / _WORK, progress) for way in plan.ways}
             tasks = {
                 way.name: task_result(
-                    asked[way.name], evidence=evidence[way.name], shared=plan.shared[way.benchmark.name]
+                    asked[way.name], evidence=evidence[way.name], shared=plan.overlap[way.benchmark.name]
                 )
                 for way in plan.ways
             }
@@ -183,16 +186,17 @@ def _work(evaluation: Evaluation, evidence: Mapping[str, Mapping[str, object]]) 
     return canonical_json({"frame": frame, "tasks": {name: dict(own) for name, own in evidence.items()}})
 
 
-def _benchmarks(asking: Asking, progress: Progress) -> tuple[list[Benchmark], str | None]:
+def _benchmarks(asking: Asking, shared: Shared | None, progress: Progress) -> tuple[list[Benchmark], str | None]:
     """The tasks' items, and which part of each task they are."""
     if asking.limit is not None and asking.limit < 1:
         raise InputError(f"limit: at least one item a task, not {asking.limit}")
     is_panel = list(asking.tasks) == [PANEL]
     wanted = expand_tasks(MODERN_TASKS if is_panel else asking.tasks)
+    load = load_benchmark if shared is None else shared.benchmark
     benchmarks = []
     for done, (name, path) in enumerate(wanted.items()):
         progress("reading tasks", done, len(wanted))
-        benchmark = load_benchmark(name, asking.data_dir, path=path)
+        benchmark = load(name, asking.data_dir, path=path)
         benchmark = on_panel(benchmark) if is_panel else benchmark
         benchmarks.append(benchmark if asking.limit is None else benchmark.limited(asking.limit))
     progress("reading tasks", len(wanted), len(wanted))

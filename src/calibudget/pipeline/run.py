@@ -14,11 +14,11 @@ from calibudget.pipeline.allocating import feasible_floors, plan_recipe
 from calibudget.pipeline.evidence import make_manifest
 from calibudget.pipeline.notes import run_notes
 from calibudget.pipeline.pools import pools_of_run
-from calibudget.pipeline.preparing import Prepared, prepare
+from calibudget.pipeline.preparing import Prepared
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.rundir import JOURNAL_NAME, check_usable, is_finished, open_run
 from calibudget.pipeline.scoring import make_scorer, score_splits, scores_made_elsewhere
+from calibudget.pipeline.shared import Shared, read_sources
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, resolved_yaml
@@ -98,6 +98,7 @@ def run(
     *,
     resume: bool = False,
     scores: str | Path | None = None,
+    shared: Shared | None = None,
     progress: Progress = silent,
 ) -> RunResult:
     """Turn a recipe into exactly its budget of training examples, with the evidence.
@@ -107,6 +108,7 @@ def run(
         output_dir: the run directory; new, empty, or an unfinished run of this recipe.
         resume: go on with an unfinished run; scores that it finished are not made again.
         scores: scores made elsewhere for the same calibration splits, instead of a model.
+        shared: what this run has in common with others in this process; None reads and loads for itself.
         progress: told how far the stages are.
 
     Raises:
@@ -118,11 +120,11 @@ def run(
     check_usable(directory, resolved, resume=resume)
     if resume and is_finished(directory):
         return _verified(directory)
-    prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
+    prepared = with_tokens(recipe, read_sources(recipe, shared, progress=progress), progress=progress)
     pools = pools_of_run(recipe, prepared)
     feasible_floors(recipe, pools)
     made = None if scores is None else scores_made_elsewhere(Path(scores), recipe, prepared.splits)
-    scorer = make_scorer(recipe) if made is None and recipe.calibration != "none" else None
+    scorer = make_scorer(recipe, shared) if made is None and recipe.calibration != "none" else None
     with open_run(directory, resolved, resume=resume):
         write_inputs(recipe, prepared, directory)
         journal = directory / JOURNAL_NAME

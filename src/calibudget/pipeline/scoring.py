@@ -7,22 +7,28 @@ from importlib.metadata import version
 from pathlib import Path
 
 from calibudget.errors import ArtefactError, RecipeError
-from calibudget.pipeline.preparing import prepare
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.rounds import earlier_rounds
+from calibudget.pipeline.shared import Shared, read_sources
 from calibudget.recipe import Recipe
 from calibudget.records import Score, Split
 from calibudget.scoring import CalibrationItem, FakeScorer, Scorer, measure_all, to_scores
 from calibudget.store import ScoreFile, directory_lock, read_scores_file, write_scores
 
 
-def score(recipe: Recipe, *, output: str | Path | None = None, progress: Progress = silent) -> tuple[Score, ...]:
+def score(
+    recipe: Recipe,
+    *,
+    output: str | Path | None = None,
+    shared: Shared | None = None,
+    progress: Progress = silent,
+) -> tuple[Score, ...]:
     """Score the calibration split of every source (paper 2.2).
 
     Args:
         recipe: its sources, model and calibration are used, nothing else.
         output: a `scores.parquet` to write, which `run --scores` takes on any machine; finished batches are kept
             in a folder beside it until it is whole, and are not scored again.
+        shared: what this has in common with runs in this process.
         progress: told how far reading and scoring are.
 
     Returns:
@@ -34,14 +40,13 @@ def score(recipe: Recipe, *, output: str | Path | None = None, progress: Progres
         DataError, ScoringError, DependencyError: data or model can't be used.
     """
     if output is None:
-        return score_splits(
-            recipe, prepare(recipe, earlier_rounds(recipe), progress=progress).splits, progress=progress
-        ).scores
+        splits = read_sources(recipe, shared, progress=progress).splits
+        return score_splits(recipe, splits, scorer=make_scorer(recipe, shared), progress=progress).scores
     path = Path(output)
     if path.exists():
         raise ArtefactError(f"{path}: exists already; name another output, or move it away")
-    splits = prepare(recipe, earlier_rounds(recipe), progress=progress).splits
-    scorer = make_scorer(recipe)
+    splits = read_sources(recipe, shared, progress=progress).splits
+    scorer = make_scorer(recipe, shared)
     work = path.with_name(path.name + ".work")
     work.mkdir(parents=True, exist_ok=True)
     with directory_lock(work):
@@ -86,8 +91,8 @@ def calibration_items(recipe: Recipe, splits: Iterable[Split]) -> list[Calibrati
     ]
 
 
-def make_scorer(recipe: Recipe) -> Scorer:
-    """The scorer that a recipe asks for; a model is loaded here.
+def make_scorer(recipe: Recipe, shared: Shared | None = None) -> Scorer:
+    """The scorer that a recipe asks for; a model is loaded here, unless it is shared and has no adapter on it.
 
     Raises:
         RecipeError: the recipe says `calibration: none`.
@@ -101,8 +106,13 @@ def make_scorer(recipe: Recipe) -> Scorer:
     from calibudget.lm import load_model
     from calibudget.scoring import LocalScorer
 
+    name, device, dtype = recipe.model or "", calibration.device, calibration.dtype
+    if shared is not None and recipe.adapter is None:
+        model = shared.model(name, device=device, dtype=dtype)
+    else:
+        model = load_model(name, device=device, dtype=dtype, adapter=recipe.adapter)
     return LocalScorer(
-        load_model(recipe.model or "", device=calibration.device, dtype=calibration.dtype, adapter=recipe.adapter),
+        model,
         template=recipe.template,
         batch_tokens=calibration.batch_tokens,
         max_length=calibration.max_length,

@@ -12,6 +12,7 @@ from calibudget.errors import InputError
 from calibudget.evaluation.adapters import adapted
 from calibudget.evaluation.engine import MakeScorer
 from calibudget.pipeline.rundir import RECIPE_NAME
+from calibudget.pipeline.shared import Shared
 from calibudget.recipe import load_recipe
 from calibudget.scoring import FakeScorer, Scorer
 from calibudget.store import TRAIN_JSONL_NAME, TRAIN_PARQUET_NAME, check_labels
@@ -99,8 +100,8 @@ def _named(adapters: Sequence[Path]) -> dict[str, Path | None]:
     return dict(zip(names, adapters, strict=True))
 
 
-def scorers_of(subject: Subject, engine: Engine) -> Iterator[Scored]:
-    """The scorers of each adapter in turn, the base model loaded once.
+def scorers_of(subject: Subject, engine: Engine, shared: Shared | None = None) -> Iterator[Scored]:
+    """The scorers of each adapter in turn, the base model loaded once, or shared.
 
     Raises:
         ScoringError, DependencyError: the model or an adapter can't be loaded.
@@ -111,7 +112,8 @@ def scorers_of(subject: Subject, engine: Engine) -> Iterator[Scored]:
         return
     from calibudget.lm import load_model
 
-    base = load_model(subject.model, device=engine.device, dtype=engine.dtype)
+    load = load_model if shared is None else shared.model
+    base = load(subject.model, device=engine.device, dtype=engine.dtype)
     for name, adapter in subject.adapters.items():
         with adapted(base, adapter) as model:
             yield Scored(

@@ -10,6 +10,7 @@ from typing import Any, Final
 from calibudget.errors import ArtefactError, DependencyError, RecipeError, TrainingError
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rundir import RECIPE_NAME
+from calibudget.pipeline.shared import Shared
 from calibudget.recipe import Recipe, load_recipe
 from calibudget.recipe.strict_yaml import parse_value
 from calibudget.store import (
@@ -25,6 +26,7 @@ from calibudget.store import (
     read_train,
 )
 from calibudget.training import Execution, Listener, TrainingConfig, TrainingResult, parse_options
+from calibudget.training.config import Device
 
 _INSTALL: Final = "pip install 'calibudget[train]'"
 
@@ -74,6 +76,7 @@ def train(
     model: str | None = None,
     allow_other_model: bool = False,
     resume: bool = False,
+    shared: Shared | None = None,
     progress: Progress = silent,
     listener: Listener | None = None,
 ) -> TrainingResult:
@@ -89,6 +92,7 @@ def train(
         model: another name for the model, such as a directory that holds it; the recipe's by default.
         allow_other_model: train a model other than the one that the run was calibrated on.
         resume: go on with an unfinished training.
+        shared: what this training has in common with runs in this process; its model isn't changed.
         progress: told of the stages before training.
         listener: told after each step.
 
@@ -113,7 +117,7 @@ def train(
     name = model or recipe.model
     if name is None:
         raise RecipeError("the run's recipe names no model; name one with --model")
-    language_model = _load(name, str(devices.device), options.execution)
+    language_model = _load(name, str(devices.device), options.execution, shared)
     if not allow_other_model:
         _check_same_model(runs[0].manifest, language_model.identity)
     job = loop.TrainingJob(
@@ -189,10 +193,15 @@ def _check_train_file(directory: Path, manifest: Manifest) -> Path:
     return path
 
 
-def _load(name: str, device: str, execution: Execution) -> Any:
+def _load(name: str, device: str, execution: Execution, shared: Shared | None) -> Any:
+    """A model to put factors on: loaded for that, or a twin of the shared one."""
     from calibudget.lm import load_model
+    from calibudget.lm.twin import twin
 
-    return load_model(name, device="cpu" if device == "cpu" else "cuda", dtype=execution.dtype)
+    where: Device = "cpu" if device == "cpu" else "cuda"
+    if shared is None:
+        return load_model(name, device=where, dtype=execution.dtype)
+    return twin(shared.model(name, device=where, dtype=execution.dtype))
 
 
 def _check_same_model(manifest: Manifest, loaded: Mapping[str, object]) -> None:

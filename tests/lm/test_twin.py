@@ -1,0 +1,65 @@
+"""A twin can be trained on and thrown away, and the first model says what it said before."""
+
+import pytest
+import torch
+
+from calibudget.evaluation import adapted
+from calibudget.lm import load_model
+from calibudget.lm.twin import twin
+
+pytestmark = pytest.mark.slow
+IDS = torch.tensor([[5, 17, 40, 8, 99]])
+
+
+def said(language_model):
+    with torch.no_grad():
+        return language_model.model(IDS).logits
+
+
+def test_a_twin_shares_weights_and_nothing_else(tiny_directory):
+    first = load_model(str(tiny_directory), device="cpu")
+    second = twin(first)
+    for own, shared in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert own is not shared
+        assert own.data_ptr() == shared.data_ptr()
+    second.model.config.vocab_size = 7
+    second.model.set_attn_implementation("eager")
+    assert first.model.config.vocab_size == 320
+    assert first.model.config._attn_implementation != "eager"
+
+
+def test_factors_put_on_a_twin_leave_the_first_model_as_it_was(tiny_directory):
+    from calibudget.training import Execution, TrainingConfig
+    from calibudget.training.learner import Learner
+
+    first = load_model(str(tiny_directory), device="cpu")
+    before, modules = said(first), [type(module) for module in first.model.modules()]
+    config = TrainingConfig(rank=2, scaling=64.0, max_length=256)
+    for fuse in (True, False):
+        learner = Learner(twin(first).model, "tiny", config, Execution(device="cpu", fuse=fuse))
+        for factor in learner.factors:
+            factor.values.data.add_(1.0)
+        with torch.no_grad():
+            assert not torch.equal(learner.model(IDS).logits, before)
+        assert torch.equal(said(first), before)
+        assert [type(module) for module in first.model.modules()] == modules
+
+
+def test_a_twin_of_a_model_that_bore_an_adapter_is_clean(tiny_directory, tmp_path):
+    from calibudget.training import Execution, TrainingConfig
+    from calibudget.training.adapter import save_adapter
+    from calibudget.training.learner import Learner
+
+    first = load_model(str(tiny_directory), device="cpu")
+    before = said(first)
+    config, execution = TrainingConfig(rank=2, scaling=64.0, max_length=256), Execution(device="cpu")
+    learner = Learner(twin(first).model, "tiny", config, execution)
+    for factor in learner.factors:
+        factor.values.data.add_(0.5)
+    save_adapter(learner.model, tmp_path)
+    with adapted(first, tmp_path) as model:
+        assert not torch.equal(said(model), before)
+    again = Learner(twin(first).model, "tiny", config, execution)
+    with torch.no_grad():
+        assert torch.equal(again.model(IDS).logits, before)
+    assert torch.equal(said(first), before)
