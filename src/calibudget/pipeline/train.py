@@ -25,7 +25,17 @@ from calibudget.store import (
     read_object,
     read_train,
 )
-from calibudget.training import Execution, Listener, TrainingConfig, TrainingResult, parse_options
+from calibudget.training import (
+    ADAPTER_NAME,
+    LOG_NAME,
+    Execution,
+    Listener,
+    TrainingConfig,
+    TrainingJob,
+    TrainingResult,
+    check_usable,
+    parse_options,
+)
 from calibudget.training.config import Device
 
 _INSTALL: Final = "pip install 'calibudget[train]'"
@@ -113,14 +123,14 @@ def train(
     output = Path(output_dir) if output_dir is not None else directory
     devices = loop.Devices(options.execution.device)
     if devices.is_main:
-        loop.check_usable(output, resume=resume)
+        check_usable(output, resume=resume)
     name = model or recipe.model
     if name is None:
         raise RecipeError("the run's recipe names no model; name one with --model")
     language_model = _load(name, str(devices.device), options.execution, shared)
     if not allow_other_model:
         _check_same_model(runs[0].manifest, language_model.identity)
-    job = loop.TrainingJob(
+    job = TrainingJob(
         language_model=language_model,
         examples=_encode(_rows(runs), recipe, options.config, language_model, progress),
         config=options.config,
@@ -130,7 +140,7 @@ def train(
     )
 
     def bind() -> None:
-        made = [output / loop.LOG_NAME, *sorted((output / loop.ADAPTER_NAME).iterdir())]
+        made = [output / LOG_NAME, *sorted((output / ADAPTER_NAME).iterdir())]
         extend_sums(output, [path.relative_to(output).as_posix() for path in made])
 
     result: TrainingResult = loop.train(

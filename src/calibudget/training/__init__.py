@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from calibudget.training.config import TRACKERS, Execution, TrainingConfig, parse_options
     from calibudget.training.devices import Devices
     from calibudget.training.examples import TrainingExample, encode_examples
-    from calibudget.training.loop import ADAPTER_NAME, CHECKPOINTS_NAME, TrainingJob, check_usable, train
+    from calibudget.training.job import ADAPTER_NAME, CHECKPOINTS_NAME, TrainingJob, check_usable
+    from calibudget.training.log import LOG_NAME
+    from calibudget.training.loop import train
     from calibudget.training.reports import Listener, StepReport, TrainingResult
 
 _HOMES = {
@@ -23,10 +25,11 @@ _HOMES = {
     "Devices": "devices",
     "TrainingExample": "examples",
     "encode_examples": "examples",
-    "ADAPTER_NAME": "loop",
-    "CHECKPOINTS_NAME": "loop",
-    "TrainingJob": "loop",
-    "check_usable": "loop",
+    "ADAPTER_NAME": "job",
+    "LOG_NAME": "log",
+    "CHECKPOINTS_NAME": "job",
+    "TrainingJob": "job",
+    "check_usable": "job",
     "train": "loop",
     "Listener": "reports",
     "StepReport": "reports",
@@ -36,6 +39,7 @@ _HOMES = {
 __all__ = [
     "ADAPTER_NAME",
     "CHECKPOINTS_NAME",
+    "LOG_NAME",
     "TRACKERS",
     "Devices",
     "Execution",
