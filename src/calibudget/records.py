@@ -61,6 +61,7 @@ class Split:
         read: records read before anything was removed.
         duplicates: records removed because an equal one stays (or kept and renamed, under `keep`).
         skipped: records that `on_error: skip` left out.
+        filtered: records that the recipe's `where` left out; `read` doesn't count them.
         shared_prompts: candidates that left the pool because a calibration record has the same prompt hash.
         spent: records that earlier rounds used up, as picks or (where this round calibrates anew) for calibration.
     """
@@ -73,6 +74,7 @@ class Split:
     skipped: int
     shared_prompts: int
     spent: int = 0
+    filtered: int = 0
 
     @property
     def pool_size(self) -> int:

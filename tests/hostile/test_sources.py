@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.sources import SourceRead, SourceSpec, read_source
-from calibudget.sources import rows as rows_module
+from calibudget.sources import Limits, SourceRead, SourceSpec, lines, read_source
 
 GOOD = b'{"prompt": "p", "completion": "c"}\n'
 OTHER = b'{"prompt": "q", "completion": "c"}\n'
@@ -112,11 +111,14 @@ def test_what_is_no_gzip_file_is_refused(tmp_path: Path) -> None:
         read(tmp_path, "r.json.gz")
 
 
-def test_an_overlong_line_is_refused_before_it_fills_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "LINE_LIMIT", 1000)
-    (tmp_path / "r.jsonl").write_bytes(GOOD + b'{"prompt": "' + b"p" * 1000 + b'", "completion": "c"}\n')
-    with pytest.raises(DataError, match=r"r\.jsonl:2: the line is longer than 1000 bytes"):
-        read(tmp_path, "r.jsonl")
+def test_an_overlong_line_is_refused_before_it_fills_memory_or_skipped(tmp_path: Path) -> None:
+    limits = Limits(line_bytes=1000)
+    for length in (1000, 3 * 2**20):
+        (tmp_path / "r.jsonl").write_bytes(GOOD + b'{"prompt": "' + b"p" * length + b'", "completion": "c"}\n' + OTHER)
+        with pytest.raises(DataError, match=r"r\.jsonl:2: the line is longer than 1,000 bytes"):
+            read(tmp_path, "r.jsonl", limits=limits)
+        result = read(tmp_path, "r.jsonl", limits=limits, on_error="skip")
+        assert (len(result.records), result.skipped) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +190,9 @@ def test_a_column_that_changes_type_between_files_is_read_row_by_row(tmp_path: P
 def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "r.jsonl").write_bytes(GOOD)
 
-    def deny(path: Path) -> object:
+    def deny(path: Path, limits: object) -> object:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(rows_module, "_open", deny)
+    monkeypatch.setattr(lines, "open_plain", deny)
     with pytest.raises(DataError, match=r"r\.jsonl:1: can't be read: Permission denied"):
         read(tmp_path, "r.jsonl")

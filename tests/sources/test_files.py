@@ -116,7 +116,7 @@ def test_the_same_split_of_a_hub_data_set_is_refused(tmp_path: Path) -> None:
         ({"hub": "/etc/passwd"}, "hub must be a name like owner/name, not '/etc/passwd'"),
         ({"hub": "../x"}, "hub must be a name like owner/name"),
         ({"hub": "a/b/c"}, "hub must be a name like owner/name"),
-        ({"path": "a", "subset": "x"}, "subset and revision belong to a hub data set"),
+        ({"path": "a", "subset": "x"}, "subset, revision and streaming belong to a hub data set"),
         ({"path": "a", "preset": "piqa", "format": "alpaca"}, "format has no place"),
         ({"path": "a", "preset": "nope"}, "preset: 'nope' is unknown"),
         ({"path": "a", "format": "xml"}, "format must be one of alpaca"),

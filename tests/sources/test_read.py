@@ -151,7 +151,7 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(
     path = write("rows.jsonl", ROWS)
     from calibudget.sources import read as module
 
-    def growing(path: Path, name: str) -> object:
+    def growing(path: Path, name: str, limits: object) -> object:
         rows = list(module_rows(path, name))
         with path.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(ROWS[0]) + "\n")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
@@ -18,7 +19,7 @@ from calibudget.scoring import CalibrationItem
 from calibudget.sources import SourceSpec, identify, read_source
 from calibudget.sources.files import find_files
 from calibudget.sources.hub import RowDigest, hub_name, hub_rows
-from calibudget.sources.rows import Row, read_rows
+from calibudget.sources.rows import Fields, place, read_rows
 from calibudget.store import SourceFile, canonical_json, file_digest, sha256_hex
 
 #: Who judges a text: the answer parser, the code sandbox, or the instruction checkers.
@@ -204,13 +205,13 @@ def _rendered(task: Task, source: SourceSpec, data_dir: Path) -> Benchmark:
     items: list[CalibrationItem] = []
     seen: Counter[str] = Counter()
     left_out = 0
-    for place, fields in _rows(source, data_dir, files):
+    for tell_place, fields in _rows(source, data_dir, files):
         try:
             if isinstance(fields, DataError):
                 raise fields
             item = RENDERINGS[task.name](fields)
         except DataError as error:
-            raise DataError(f"task {task.name!r}: {place}: {error}") from error
+            raise DataError(f"task {task.name!r}: {tell_place()}: {error}") from error
         if item is None:
             left_out += 1
             continue
@@ -224,16 +225,18 @@ def _rendered(task: Task, source: SourceSpec, data_dir: Path) -> Benchmark:
     return Benchmark(task=task, items=tuple(items), files=tuple(files), left_out=left_out)
 
 
-def _rows(source: SourceSpec, data_dir: Path, files: list[SourceFile]) -> Iterator[Row]:
-    """All rows; the files are bound as they are read."""
+def _rows(source: SourceSpec, data_dir: Path, files: list[SourceFile]) -> Iterator[tuple[Callable[[], str], Fields]]:
+    """All rows with where they stand, in words; the files are bound as they are read."""
     for file in find_files(source, data_dir) if source.paths else ():
         digest = file_digest(file.path.resolve())
         files.append(SourceFile(name=file.name, bytes=digest.bytes, sha256=digest.sha256))
-        yield from read_rows(file.path, file.name)
+        for at, fields in read_rows(file.path, file.name):
+            yield partial(place, file.path, file.name, at), fields
     for part in _hub_parts(source) if source.hub else ():
         rows = RowDigest()
-        for place, fields in rows.of(hub_rows(part)):
-            yield Row(place, fields if isinstance(fields, DataError) else {"task": part.subset, **fields})
+        for at, fields in rows.of(hub_rows(part)):
+            row = fields if isinstance(fields, DataError) else {"task": part.subset, **fields}
+            yield partial("{}, row {}".format, hub_name(part), at), row
         files.append(rows.file(hub_name(part)))
 
 

@@ -148,6 +148,7 @@ def _source(
         quota=row.quota,
         record_ids_sha256=digest.record_ids_sha256,
         spent=None if prepared.ledger is None else split.spent,
+        filtered=split.filtered,
     )
 
 
@@ -162,6 +163,7 @@ def _companion(prepared: Prepared) -> CompanionEvidence | None:
         skipped=read.skipped,
         count=len(read.records),
         record_ids_sha256=ids_sha256(sorted(record.record_id for record in read.records)),
+        filtered=read.filtered,
     )
 
 

@@ -46,6 +46,7 @@ class Prepared:
             counts = {
                 "duplicates": split.duplicates,
                 "rows skipped": split.skipped,
+                "rows left out by `where`": split.filtered,
                 "candidates with a calibration record's prompt left out": split.shared_prompts,
                 "records used by earlier rounds": split.spent,
             }

@@ -11,7 +11,7 @@ from calibudget.allocation import POLICIES, parse_amount, parse_groups
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.records import ErrorRule, Exponents, Unit
-from calibudget.sources import SourceSpec
+from calibudget.sources import LIMITS, Limits, SourceSpec
 from calibudget.store import check_labels
 from calibudget.tasks import PRESETS, AnswerSpec
 
@@ -112,6 +112,17 @@ class Output(_Part):
     order: Literal["shuffled", "source"] = "shuffled"
 
 
+class LimitsPart(_Part):
+    """What one data file may ask of the machine; see `sources.Limits`."""
+
+    line_bytes: Annotated[int, Field(ge=1, le=2**31 - 2)] = LIMITS.line_bytes
+    array_bytes: Annotated[int, Field(ge=1, le=MAX_SAFE_INTEGER)] = LIMITS.array_bytes
+    nesting: Annotated[int, Field(ge=1, le=200)] = LIMITS.nesting
+    expansion: Annotated[int, Field(ge=1, le=MAX_SAFE_INTEGER)] = LIMITS.expansion
+    free_bytes: Count = LIMITS.free_bytes
+    expanded_bytes: Count = LIMITS.expanded_bytes
+
+
 class Answer(_Part):
     """How a source's answers are parsed and compared."""
 
@@ -138,6 +149,7 @@ class Source(_Part):
     subset: str | None = None
     split: str = "train"
     revision: str | None = None
+    streaming: bool = False
     format: Literal["alpaca", "prompt-completion", "messages", "sharegpt"] | None = None
     columns: dict[str, str] = {}
     where: dict[str, Scalar | Annotated[tuple[Scalar, ...], BeforeValidator(_to_tuple)]] = {}
@@ -151,8 +163,8 @@ class Source(_Part):
     def _comes_from_somewhere(self) -> Self:
         if (self.path is None) == (self.hub is None):
             raise ValueError("name either `path` (files) or `hub` (a data set id), and not both")
-        if self.hub is None and (self.subset or self.revision):
-            raise ValueError("`subset` and `revision` belong to a `hub` source")
+        if self.hub is None and (self.subset or self.revision or self.streaming):
+            raise ValueError("`subset`, `revision` and `streaming` belong to a `hub` source")
         if self.preset is not None and self.format is not None:
             raise ValueError("a `preset` says how rows are read, so `format` has no place beside it")
         if self.preset is not None and self.preset not in PRESETS:
@@ -193,6 +205,7 @@ class Recipe(_Part):
     sources: Annotated[dict[str, Source], Field(min_length=1)]
     companion: Source | None = None
     output: Output = Output()
+    limits: LimitsPart = LimitsPart()
 
     _base_dir: Path = PrivateAttr(default_factory=Path)
 
@@ -325,4 +338,4 @@ class Recipe(_Part):
         fields["answer"] = None if source.answer is None else source.answer.spec()
         fields["duplicates"] = source.duplicates or ("keep" if label == COMPANION else self.duplicates)
         fields["on_error"] = source.on_error or self.on_error
-        return SourceSpec(label=label, **fields)
+        return SourceSpec(label=label, limits=Limits(**self.limits.model_dump()), **fields)

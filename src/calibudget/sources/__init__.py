@@ -4,17 +4,20 @@ from calibudget.sources.files import DataFile, check_distinct_files, find_files
 from calibudget.sources.formats import Example, detect_format, read_example
 from calibudget.sources.hygiene import Hygiene, SourceHygiene, inspect_sources
 from calibudget.sources.identity import Identity, NormalisedRecord, identify, normalise_record
+from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.read import SourceRead, read_source, record_maker
 from calibudget.sources.spec import Duplicates, Format, OnError, SourceSpec
 from calibudget.sources.split import check_roles, split_source
 
 __all__ = [
+    "LIMITS",
     "DataFile",
     "Duplicates",
     "Example",
     "Format",
     "Hygiene",
     "Identity",
+    "Limits",
     "NormalisedRecord",
     "OnError",
     "SourceHygiene",

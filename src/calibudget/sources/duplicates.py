@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -32,7 +32,7 @@ class Resolved:
     duplicates: int
 
 
-def resolve_duplicates(records: Sequence[Record], places: Sequence[str], *, policy: Duplicates) -> Resolved:
+def resolve_duplicates(records: Sequence[Record], place: Callable[[int], str], *, policy: Duplicates) -> Resolved:
     """Make the ids of a source unique.
 
     Of records with one id, `drop` keeps the one whose original fields have the smallest canonical bytes; `keep`
@@ -40,7 +40,7 @@ def resolve_duplicates(records: Sequence[Record], places: Sequence[str], *, poli
 
     Args:
         records: one source's records.
-        places: where each was read, for messages; the same length.
+        place: where each was read, by its position among them, for messages.
         policy: drop, keep or refuse.
 
     Raises:
@@ -48,7 +48,7 @@ def resolve_duplicates(records: Sequence[Record], places: Sequence[str], *, poli
             and an id of its own ends like a numbered one.
     """
     if policy == "keep":
-        _check_unnumbered(records, places)
+        _check_unnumbered(records, place)
     groups: dict[str, list[int]] = {}
     for index, record in enumerate(records):
         groups.setdefault(record.record_id, []).append(index)
@@ -59,7 +59,7 @@ def resolve_duplicates(records: Sequence[Record], places: Sequence[str], *, poli
     for name, indexes in groups.items():
         if len(indexes) == 1:
             continue
-        _check_group(records, places, indexes, policy)
+        _check_group(records, place, indexes, policy)
         ordered = sorted(indexes, key=lambda index: _order_bytes(records[index]))
         if policy == "drop":
             removed.update(ordered[1:])
@@ -70,17 +70,19 @@ def resolve_duplicates(records: Sequence[Record], places: Sequence[str], *, poli
     return Resolved(records=tuple(kept), copies=copies, duplicates=len(records) - len(groups))
 
 
-def _check_group(records: Sequence[Record], places: Sequence[str], indexes: list[int], policy: Duplicates) -> None:
+def _check_group(
+    records: Sequence[Record], place: Callable[[int], str], indexes: list[int], policy: Duplicates
+) -> None:
     first, *others = indexes
     for other in others:
         if not _same_text(records[first], records[other]):
             raise DataError(
-                f"source {records[first].source!r}: {places[first]} and {places[other]} have the id"
+                f"source {records[first].source!r}: {place(first)} and {place(other)} have the id"
                 f" {records[first].record_id!r} but different text"
             )
     if policy == "refuse":
         raise DataError(
-            f"source {records[first].source!r}: {places[others[0]]} repeats {places[first]}; remove one, or say"
+            f"source {records[first].source!r}: {place(others[0])} repeats {place(first)}; remove one, or say"
             " `duplicates: drop` or `keep`"
         )
 
@@ -91,10 +93,12 @@ def _same_text(one: Record, two: Record) -> bool:
     return identify(one.prompt, one.completion) == identify(two.prompt, two.completion)
 
 
-def _check_unnumbered(records: Sequence[Record], places: Sequence[str]) -> None:
-    for record, place in zip(records, places, strict=True):
+def _check_unnumbered(records: Sequence[Record], place: Callable[[int], str]) -> None:
+    for index, record in enumerate(records):
         if _NUMBERED.search(record.record_id):
-            raise DataError(f"{place}: the id {record.record_id!r} looks like a copy's; drop `keep` or `id_field`")
+            raise DataError(
+                f"{place(index)}: the id {record.record_id!r} looks like a copy's; drop `keep` or `id_field`"
+            )
 
 
 def _named(record: Record, name: str | None) -> Record:

@@ -9,15 +9,18 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from calibudget.errors import DataError, DependencyError
-from calibudget.sources.rows import Row, arrow_rows
+from calibudget.sources.columns import batch_rows
+from calibudget.sources.rows import Row
 from calibudget.sources.spec import SourceSpec
 from calibudget.store import SourceFile
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    import pyarrow as pa
+
+_BATCH_ROWS: Final = 4096
 
 
 def hub_name(spec: SourceSpec) -> str:
@@ -27,16 +30,23 @@ def hub_name(spec: SourceSpec) -> str:
 
 
 def hub_rows(spec: SourceSpec) -> Iterator[Row]:
-    """The rows of a hub data set's split.
+    """The rows of a hub data set's split, numbered from 1.
+
+    With `streaming` they come as the hub sends them and nothing is kept on disk; else the data set is downloaded first,
+    and found again without a network.
 
     Raises:
         DependencyError: `datasets` isn't installed.
-        DataError: the data set, subset, split or revision can't be had; offline is named where that is why.
+        DataError: the data set, subset, split or revision can't be had, or the hub stops answering; offline is named
+            where that is why.
     """
-    dataset = _load(spec)
-    table = dataset.with_format("arrow")
-    batches = (table[start : start + 4096] for start in range(0, len(dataset), 4096))
-    return arrow_rows((batch for part in batches for batch in part.to_batches()), hub_name(spec))
+    fields = (
+        fields
+        for table in _tables(spec)
+        for batch in table.to_batches()
+        for fields in batch_rows(batch, spec.limits.nesting)
+    )
+    return enumerate(fields, start=1)
 
 
 class RowDigest:
@@ -48,26 +58,29 @@ class RowDigest:
 
     def of(self, rows: Iterable[Row]) -> Iterator[Row]:
         """The same rows, each counted as it passes."""
-        for row in rows:
-            fields = {} if isinstance(row.fields, DataError) else row.fields
+        for at, found in rows:
+            fields = {} if isinstance(found, DataError) else found
             text = json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":")) if fields else ""
             line = text.encode("utf-8", "surrogatepass") + b"\n"
             self._sha256.update(line)
             self._bytes += len(line)
-            yield row
+            yield at, found
 
     def file(self, name: str) -> SourceFile:
         """What passed so far, under a name."""
         return SourceFile(name=name, bytes=self._bytes, sha256=self._sha256.hexdigest())
 
 
-def _load(spec: SourceSpec) -> Dataset:
+def _tables(spec: SourceSpec) -> Iterator[pa.Table]:
     if importlib.util.find_spec("datasets") is None:
         raise DependencyError(f"source {spec.label!r} is a hub data set: pip install 'calibudget[lm]'")
     import datasets
 
     try:
-        return datasets.load_dataset(spec.hub, spec.subset, split=spec.split, revision=spec.revision)
+        found = datasets.load_dataset(
+            spec.hub, spec.subset, split=spec.split, revision=spec.revision, streaming=spec.streaming
+        )
+        yield from found.with_format("arrow").iter(_BATCH_ROWS)
     except Exception as error:  # datasets and its clients raise dozens of types, none of them in common
         offline = " (HF_HUB_OFFLINE is set)" if datasets.config.HF_HUB_OFFLINE else ""
         reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no reason'}"

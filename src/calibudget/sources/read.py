@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,13 +15,15 @@ from calibudget.sources.files import DataFile, find_files, wanted_values
 from calibudget.sources.formats import Example, detect_format, read_example
 from calibudget.sources.hub import RowDigest, hub_name, hub_rows
 from calibudget.sources.identity import checked_text, identify, own_id
-from calibudget.sources.rows import Row, read_rows
+from calibudget.sources.rows import Row, place, read_rows
 from calibudget.sources.spec import SourceSpec
 from calibudget.store import SourceFile, file_digest
 from calibudget.tasks import AnswerSpec, gold_answer, preset
 
 #: How many of the skipped rows are kept as messages.
 _EXAMPLES: Final = 5
+#: From a row's place in a file to words.
+_Place = Callable[[int], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +59,45 @@ class SourceRead:
 class _Reading:
     """The counts and results of a source while it is read."""
 
+    spec: SourceSpec
     records: list[Record] = field(default_factory=list)
-    places: list[str] = field(default_factory=list)
+    places: list[tuple[_Place, int]] = field(default_factory=list)
     read: int = 0
     filtered: int = 0
     skipped: int = 0
     examples: list[str] = field(default_factory=list)
+
+    def take(self, rows: Iterable[Row], place: _Place) -> None:
+        """Turn the rows of one file into records."""
+        to_record = record_maker(self.spec)
+        for at, fields in rows:
+            self.read += 1
+            try:
+                if isinstance(fields, DataError):
+                    raise fields
+                record = to_record(fields)
+            except DataError as error:
+                self._skip(f"{place(at)}: {error}" if self._tells() else "", error)
+                continue
+            if record is None:
+                self.filtered += 1
+            else:
+                self.records.append(record)
+                self.places.append((place, at))
+
+    def place(self, index: int) -> str:
+        """Where a record was read."""
+        place, at = self.places[index]
+        return place(at)
+
+    def _tells(self) -> bool:
+        return self.spec.on_error == "refuse" or len(self.examples) < _EXAMPLES
+
+    def _skip(self, message: str, error: DataError) -> None:
+        if self.spec.on_error == "refuse":
+            raise DataError(f"source {self.spec.label!r}: {message}") from error
+        self.skipped += 1
+        self.examples.extend([message] if message else [])
 
 
 def read_source(spec: SourceSpec, data_dir: Path) -> SourceRead:
@@ -75,21 +111,21 @@ def read_source(spec: SourceSpec, data_dir: Path) -> SourceRead:
         DataError: a file is missing, torn or of an unknown kind; a row can't be used and isn't to be skipped (its
             file and line are named); ids clash; or no record is left.
     """
-    reading = _Reading()
+    reading = _Reading(spec=spec)
     files: list[SourceFile] = []
     if spec.hub is not None:
-        digest = RowDigest()
-        _read_all(spec, digest.of(hub_rows(spec)), reading)
-        files.append(digest.file(hub_name(spec)))
+        digest, name = RowDigest(), hub_name(spec)
+        reading.take(digest.of(hub_rows(spec)), lambda at: f"{name}, row {at}")
+        files.append(digest.file(name))
     for file in find_files(spec, data_dir) if spec.paths else ():
-        _read_all(spec, read_rows(file.path, file.name), reading)
+        reading.take(read_rows(file.path, file.name, spec.limits), partial(place, file.path, file.name))
         files.append(_bound(file))
     if not reading.records:
         raise DataError(
             f"source {spec.label!r}: no records in {spec.hub or ', '.join(spec.paths)}"
             f" ({reading.read} rows read, {reading.filtered} filtered out, {reading.skipped} skipped)"
         )
-    resolved = resolve_duplicates(reading.records, reading.places, policy=spec.duplicates)
+    resolved = resolve_duplicates(reading.records, reading.place, policy=spec.duplicates)
     return SourceRead(
         label=spec.label,
         answer=spec.answers,
@@ -113,29 +149,6 @@ def _bound(file: DataFile) -> SourceFile:
     if (status.st_size, status.st_mtime_ns) != file.version:
         raise DataError(f"{file.name}: changed while it was read; run again when it is complete")
     return SourceFile(name=file.name, bytes=digest.bytes, sha256=digest.sha256)
-
-
-def _read_all(spec: SourceSpec, rows: Iterable[Row], reading: _Reading) -> None:
-    """Turn the rows of one file into records."""
-    to_record = record_maker(spec)
-    for place, fields in rows:
-        reading.read += 1
-        try:
-            if isinstance(fields, DataError):
-                raise fields
-            record = to_record(fields)
-        except DataError as error:
-            message = str(error) if error is fields else f"{place}: {error}"
-            if spec.on_error == "refuse":
-                raise DataError(f"source {spec.label!r}: {message}") from error
-            reading.skipped += 1
-            reading.examples.extend([message] if len(reading.examples) < _EXAMPLES else [])
-            continue
-        if record is None:
-            reading.filtered += 1
-        else:
-            reading.records.append(record)
-            reading.places.append(place)
 
 
 def record_maker(spec: SourceSpec) -> Callable[[Mapping[str, object]], Record | None]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from calibudget.errors import RecipeError
+from calibudget.sources.limits import LIMITS, Limits
 from calibudget.tasks import AnswerSpec, preset
 
 #: How a row's fields hold a prompt and a response; see `calibudget.sources.formats`.
@@ -38,6 +39,7 @@ class SourceSpec:
         subset: the hub data set's configuration.
         split: the split of a hub data set, or of a saved data set that has several.
         revision: the hub data set's branch, tag or commit.
+        streaming: whether the hub data set is read as the hub sends it, and nothing is kept on disk.
         format: how rows hold prompt and response; None to see it from the first row of each file.
         columns: our field name to the data's, applied before anything else reads the row.
         preset: name of a known data set (`calibudget.tasks.PRESETS`), which then renders the rows.
@@ -46,6 +48,7 @@ class SourceSpec:
         duplicates: what happens to equal ids.
         on_error: what happens to a row that can't be used.
         where: field to value or values; other rows are left out (and counted).
+        limits: what its files may ask of the machine.
 
     Raises:
         RecipeError: a field that names neither or both of path and hub, a hub name that is none, an unknown
@@ -58,6 +61,7 @@ class SourceSpec:
     subset: str | None = None
     split: str = "train"
     revision: str | None = None
+    streaming: bool = False
     format: Format | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     preset: str | None = None
@@ -66,14 +70,15 @@ class SourceSpec:
     duplicates: Duplicates = "drop"
     on_error: OnError = "refuse"
     where: Mapping[str, Scalar | tuple[Scalar, ...]] = field(default_factory=dict)
+    limits: Limits = LIMITS
 
     def __post_init__(self) -> None:
         if bool(self.path) == (self.hub is not None):
             raise RecipeError(f"source {self.label!r}: give either path or hub")
         if self.hub is not None and not _HUB_NAME.fullmatch(self.hub):
             raise RecipeError(f"source {self.label!r}: hub must be a name like owner/name, not {self.hub!r}")
-        if self.hub is None and (self.subset or self.revision):
-            raise RecipeError(f"source {self.label!r}: subset and revision belong to a hub data set")
+        if self.hub is None and (self.subset or self.revision or self.streaming):
+            raise RecipeError(f"source {self.label!r}: subset, revision and streaming belong to a hub data set")
         if self.preset is not None and self.format is not None:
             raise RecipeError(f"source {self.label!r}: a preset says how rows are read, so format has no place")
         if self.preset is not None:

@@ -63,6 +63,7 @@ def split_source(
         duplicates=read.duplicates,
         skipped=read.skipped,
         shared_prompts=len(read.records) - len(pool) - len(calibration),
+        filtered=read.filtered,
     )
 
 

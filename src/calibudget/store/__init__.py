@@ -76,7 +76,15 @@ from calibudget.store.artefacts.train import (
     write_train,
 )
 from calibudget.store.atomic import atomic_file, clean_stale, write_atomic
-from calibudget.store.canonical import canonical_json, loads_json, loads_object, read_bytes, read_object, sha256_hex
+from calibudget.store.canonical import (
+    canonical_json,
+    loads_json,
+    loads_object,
+    read_bytes,
+    read_object,
+    sha256_hex,
+    strict_json,
+)
 from calibudget.store.journal import Journal
 from calibudget.store.lock import LOCK_NAME, directory_lock
 from calibudget.store.paths import check_labels, confined
@@ -163,6 +171,7 @@ __all__ = [
     "statistics_bytes",
     "statistics_sha256",
     "statistics_to_json",
+    "strict_json",
     "write_allocation",
     "write_atomic",
     "write_manifest",

@@ -68,15 +68,27 @@ def loads_object(data: bytes, name: str) -> dict[str, object]:
 
 
 def loads_json(data: bytes, name: str) -> object:
-    """Read one JSON value, refusing what readers disagree about.
+    """`strict_json` with errors that name what was read.
 
     Args:
         data: UTF-8 bytes, without a byte order mark.
         name: what to call the bytes in an error, a file name or a file name and line.
 
     Raises:
-        ArtefactError: invalid UTF-8 or JSON, a key given twice, NaN, an infinity or a number that overflows to
-            one, a lone surrogate, or nesting too deep to follow.
+        ArtefactError: as `strict_json`.
+    """
+    try:
+        return strict_json(data)
+    except InputError as error:
+        raise ArtefactError(f"{name}: {error}") from error
+
+
+def strict_json(data: bytes) -> object:
+    """Read one JSON value, refusing what readers disagree about.
+
+    Raises:
+        InputError: invalid UTF-8 or JSON, a byte order mark, a key given twice, NaN, an infinity or a number that
+            overflows to one, a lone surrogate, or nesting too deep to follow.
     """
     try:
         text = data.decode("utf-8")
@@ -86,11 +98,11 @@ def loads_json(data: bytes, name: str) -> object:
         if b"\\u" in data:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError as error:
-        raise ArtefactError(f"{name}: nested too deeply") from error
+        raise InputError("nested too deeply") from error
     except UnicodeEncodeError as error:
-        raise ArtefactError(f"{name}: a string holds a lone surrogate") from error
+        raise InputError("a string holds a lone surrogate") from error
     except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, the hooks' refusals, overlong integers
-        raise ArtefactError(f"{name}: not valid JSON: {error}") from error
+        raise InputError(f"not valid JSON: {error}") from error
     return value
 
 

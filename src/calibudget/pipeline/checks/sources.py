@@ -53,10 +53,13 @@ def _check_evidence(findings: Findings, prepared: Prepared, manifest: Manifest) 
         found = {name: getattr(row, name) for name in counts} | {"files": [asdict(file) for file in row.files]}
         if prepared.ledger is not None:
             expected, found = expected | {"spent": split.spent}, found | {"spent": row.spent}
+        if row.filtered is not None:
+            expected, found = expected | {"filtered": split.filtered}, found | {"filtered": row.filtered}
         findings.compare(MANIFEST_NAME, expected, found, field=f"sources.{label}")
     read, companion = prepared.companion, manifest.companion
     if read is not None and companion is not None:
-        counts = {name: getattr(read, name) for name in ("read", "duplicates", "skipped")}
+        names = ("read", "duplicates", "skipped", *(() if companion.filtered is None else ("filtered",)))
+        counts = {name: getattr(read, name) for name in names}
         ids = sorted(record.record_id for record in read.records)
         expected = counts | {"count": len(ids), "record_ids_sha256": ids_sha256(ids)}
         expected["files"] = [asdict(file) for file in read.files]

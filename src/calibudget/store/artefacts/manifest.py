@@ -56,7 +56,8 @@ class TokenEvidence:
 class SourceEvidence:
     """What the manifest keeps of one source; counts as in `records.Split`, digests as in docs/formats.md.
 
-    `share` and `quota` are in the budget's unit; `tokens` is None where that is examples, `spent` in a first round.
+    `share` and `quota` are in the budget's unit; `tokens` is None where that is examples, `spent` in a first round,
+    `filtered` in manifests from before it was counted.
     """
 
     files: tuple[SourceFile, ...]
@@ -76,11 +77,15 @@ class SourceEvidence:
     record_ids_sha256: str
     tokens: TokenEvidence | None = None
     spent: int | None = None
+    filtered: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanionEvidence:
-    """What the manifest keeps of the companion set; `record_ids_sha256` is over the ids in code-point order."""
+    """What the manifest keeps of the companion set; `record_ids_sha256` is over the ids in code-point order.
+
+    `filtered` is None in manifests from before it was counted.
+    """
 
     files: tuple[SourceFile, ...]
     read: int
@@ -88,6 +93,7 @@ class CompanionEvidence:
     skipped: int
     count: int
     record_ids_sha256: str
+    filtered: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +174,7 @@ def manifest_to_json(manifest: Manifest) -> dict[str, object]:
         "parser": manifest.parser,
         "scorer": None if manifest.scorer is None else dict(manifest.scorer),
         "sources": {label: _source_to_json(row) for label, row in sorted(manifest.sources.items())},
-        "companion": None if manifest.companion is None else asdict(manifest.companion),
+        "companion": None if manifest.companion is None else _known(asdict(manifest.companion), "filtered"),
         "allocation": asdict(manifest.allocation),
         "selection": asdict(manifest.selection),
         "artefacts": {name: asdict(digest) for name, digest in sorted(manifest.artefacts.items())},
@@ -239,8 +245,11 @@ def parse_manifest(value: object, name: str) -> Manifest:
 
 def _source_to_json(row: SourceEvidence) -> dict[str, object]:
     """The fields of one source; those of token budgets and later rounds only where they are."""
-    fields = asdict(row)
-    return {name: value for name, value in fields.items() if name not in ("tokens", "spent") or value is not None}
+    return _known(asdict(row), "tokens", "spent", "filtered")
+
+
+def _known(fields: dict[str, object], *optional: str) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if name not in optional or value is not None}
 
 
 def _parse_seeds(row: Fields) -> Seeds:
@@ -280,6 +289,7 @@ def _parse_source(row: Fields) -> SourceEvidence:
         record_ids_sha256=row.digest("record_ids_sha256"),
         tokens=row.nullable("tokens", lambda name: _parse_tokens(row.child(name)), may_be_absent=True),
         spent=row.nullable("spent", row.integer, may_be_absent=True),
+        filtered=row.nullable("filtered", row.integer, may_be_absent=True),
     )
     row.finish()
     return source
@@ -304,6 +314,7 @@ def _parse_companion(row: Fields) -> CompanionEvidence:
         skipped=row.integer("skipped"),
         count=row.integer("count"),
         record_ids_sha256=row.digest("record_ids_sha256"),
+        filtered=row.nullable("filtered", row.integer, may_be_absent=True),
     )
     row.finish()
     return companion

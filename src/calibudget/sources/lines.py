@@ -1,0 +1,162 @@
+"""Rows of text files: JSON lines, JSON arrays, CSV and TSV, plain or compressed."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Final
+
+from calibudget.errors import DataError, InputError
+from calibudget.sources.limits import LIMITS, Limits
+from calibudget.sources.opening import BROKEN, COMPRESSED, open_plain, why_broken
+from calibudget.sources.parsing import as_row, parse_row
+from calibudget.store import strict_json
+
+_BOM: Final = b"\xef\xbb\xbf"
+_BLOCK: Final = 2**20
+
+
+def read_json_lines(
+    path: Path, name: str, limits: Limits, wanted: Sequence[int] | None = None
+) -> Iterator[tuple[int, dict[str, object] | DataError]]:
+    """One object a line; blank lines are no rows, and a line that is too long is a bad one."""
+    longest, nesting = limits.line_bytes, limits.nesting
+    at = -1
+    try:
+        with open_plain(path, limits) as handle:
+            for at, line in _wanted_lines(handle, path, longest, wanted):
+                if len(line) > longest:
+                    yield at, DataError(f"the line is longer than {longest:,} bytes")
+                    continue
+                fields = parse_row(line, nesting)
+                if isinstance(fields, DataError):
+                    bare = line.removeprefix(_BOM) if at == 0 else line
+                    if not bare or bare.isspace():
+                        continue
+                    fields = parse_row(bare, nesting)
+                yield at, fields
+    except (*BROKEN, DataError) as error:
+        number = 1 if at < 0 else line_number(path, at) + 1
+        raise DataError(f"{name}:{number}: {why_broken(error)}") from error
+
+
+def line_number(path: Path, at: int) -> int:
+    """The number from 1 of the line that begins at an offset; of a torn file the last one that can be read."""
+    number, left = 1, at
+    try:
+        with open_plain(path, LIMITS) as handle:
+            while left > 0 and (block := handle.read(min(_BLOCK, left))):
+                number += block.count(b"\n")
+                left -= len(block)
+    except (*BROKEN, DataError):
+        pass
+    return number
+
+
+def _wanted_lines(
+    handle: IO[bytes], path: Path, longest: int, wanted: Sequence[int] | None
+) -> Iterator[tuple[int, bytes]]:
+    if wanted is None:
+        yield from _lines(handle, longest)
+    elif path.suffix.lower() not in COMPRESSED:
+        for at in wanted:
+            handle.seek(at)
+            yield at, handle.readline(longest + 1)
+    else:
+        places = iter(wanted)
+        following = next(places, None)
+        for at, line in _lines(handle, longest) if following is not None else ():
+            if at == following:
+                yield at, line
+                following = next(places, None)
+                if following is None:
+                    return
+
+
+def _lines(handle: IO[bytes], longest: int) -> Iterator[tuple[int, bytes]]:
+    """Every line with its offset; of one that is too long as much as shows it."""
+    at = 0
+    for line in iter(partial(handle.readline, longest + 1), b""):
+        yield at, line
+        at += len(line)
+        if len(line) > longest:
+            for rest in iter(partial(handle.readline, _BLOCK), b""):
+                at += len(rest)
+                if rest.endswith(b"\n"):
+                    break
+
+
+def read_json(
+    path: Path, name: str, limits: Limits, wanted: Sequence[int] | None = None
+) -> Iterator[tuple[int, dict[str, object] | DataError]]:
+    """A JSON array of objects, held in memory; a file that doesn't begin like one is read as JSON lines."""
+    try:
+        items = _array(path, limits) if is_array(path) else None
+    except (*BROKEN, DataError) as error:
+        raise DataError(f"{name}: {why_broken(error)}") from error
+    if items is None:
+        yield from read_json_lines(path, name, limits, wanted)
+        return
+    chosen = None if wanted is None else frozenset(wanted)
+    for number, item in enumerate(items, start=1):
+        if chosen is None or number in chosen:
+            yield number, as_row(item, limits.nesting)
+
+
+def _array(path: Path, limits: Limits) -> list[object]:
+    with open_plain(path, limits) as handle:
+        data = handle.read(limits.array_bytes + 1)
+    if len(data) > limits.array_bytes:
+        raise DataError(f"a JSON array of more than {limits.array_bytes:,} bytes; give it as JSON lines (.jsonl)")
+    try:
+        value = strict_json(data.removeprefix(_BOM))
+    except InputError as error:
+        raise DataError(str(error)) from error
+    return value if isinstance(value, list) else []
+
+
+def is_array(path: Path) -> bool:
+    """Whether a file's first character that isn't white space opens a JSON array."""
+    with open_plain(path, LIMITS) as handle:
+        return handle.read(1024).removeprefix(_BOM).lstrip().startswith(b"[")
+
+
+def read_csv(
+    path: Path, name: str, limits: Limits, wanted: Sequence[int] | None = None
+) -> Iterator[tuple[int, dict[str, object] | DataError]]:
+    """Every cell is text; a cell may hold line ends."""
+    csv.field_size_limit(limits.line_bytes)  # the module's only setting, and a global one; its default is 128 KiB
+    delimiter = "\t" if ".tsv" in path.suffixes else ","
+    chosen = None if wanted is None else frozenset(wanted)
+    line = 1
+    try:
+        with open_plain(path, limits) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", newline="") as text:
+            reader = csv.reader(text, delimiter=delimiter, strict=True)
+            header = check_header(next(reader, []))
+            line = reader.line_num + 1
+            for cells in reader:
+                at, line = line, reader.line_num + 1
+                if cells and (chosen is None or at in chosen):
+                    yield at, _cells(header, cells)
+    except (*BROKEN, csv.Error, UnicodeDecodeError, DataError) as error:
+        raise DataError(f"{name}:{line}: {why_broken(error)}") from error
+
+
+def check_header(names: list[str]) -> list[str]:
+    """The names of a table's columns.
+
+    Raises:
+        DataError: there are none, one is empty, or two are equal.
+    """
+    if not names or "" in names or len(set(names)) != len(names):
+        raise DataError(f"the header must name every column, each once, not {names!r:.200}")
+    return names
+
+
+def _cells(header: list[str], cells: list[str]) -> dict[str, object] | DataError:
+    if len(cells) != len(header):
+        return DataError(f"{len(cells)} cells under {len(header)} columns")
+    return dict(zip(header, cells, strict=True))

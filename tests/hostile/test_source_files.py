@@ -1,0 +1,222 @@
+"""Files that are torn, blown up, changed or out of bounds: named with their place, or one bad row skipped."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calibudget.errors import DataError
+from calibudget.sources import Limits, SourceRead, SourceSpec, lines, read_source
+from calibudget.sources.rows import read_rows
+
+GOOD = b'{"prompt": "p", "completion": "c"}\n'
+MANY = b"".join(b'{"prompt": "p%d", "completion": "c%d"}\n' % (number, number**3) for number in range(2000))
+
+
+def read(data_dir: Path, name: str, **fields: object) -> SourceRead:
+    return read_source(SourceSpec(label="s", path=name, **fields), data_dir)  # type: ignore[arg-type]
+
+
+def zstd(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+COMPRESS = {"gz": gzip.compress, "zst": zstd}
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv"])
+def test_compressed_files_read_like_plain_ones(tmp_path: Path, kind: str, ending: str) -> None:
+    text = {
+        "jsonl": MANY,
+        "json": json.dumps([json.loads(line) for line in MANY.splitlines()]).encode(),
+        "csv": b"prompt,completion\n" + b"".join(b"p%d,c%d\n" % (number, number**3) for number in range(2000)),
+    }[kind]
+    (tmp_path / f"r.{kind}").write_bytes(text)
+    (tmp_path / f"r.{kind}.{ending}").write_bytes(COMPRESS[ending](text))
+    assert read(tmp_path, f"r.{kind}.{ending}").records == read(tmp_path, f"r.{kind}").records
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_compressed_files_may_follow_one_another_in_one(tmp_path: Path, ending: str) -> None:
+    half = MANY.index(b"\n", len(MANY) // 2) + 1
+    (tmp_path / f"r.jsonl.{ending}").write_bytes(COMPRESS[ending](MANY[:half]) + COMPRESS[ending](MANY[half:]))
+    assert len(read(tmp_path, f"r.jsonl.{ending}").records) == 2000
+
+
+@pytest.mark.parametrize("on_error", ["refuse", "skip"])
+@pytest.mark.parametrize("cut", [-1, -9, -200, 20])
+def test_a_truncated_zstd_file_is_refused_with_the_line_it_broke_at(tmp_path: Path, cut: int, on_error: str) -> None:
+    (tmp_path / "r.jsonl.zst").write_bytes(zstd(MANY)[:cut])
+    with pytest.raises(DataError, match=r"r\.jsonl\.zst:\d+: the compressed file is cut short"):
+        read(tmp_path, "r.jsonl.zst", on_error=on_error)
+
+
+def test_what_is_no_zstd_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl.zst").write_bytes(GOOD * 100)
+    with pytest.raises(DataError, match=r"r\.jsonl\.zst:1: can't be read: ZSTD"):
+        read(tmp_path, "r.jsonl.zst")
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (Limits(free_bytes=2**16, expansion=20), "decompresses to more than 20 times its size"),
+        (Limits(expanded_bytes=2**16), "decompresses to more than 65,536 bytes"),
+    ],
+)
+def test_a_decompression_bomb_is_refused_while_it_unfolds(
+    tmp_path: Path, ending: str, limits: Limits, message: str
+) -> None:
+    (tmp_path / f"r.jsonl.{ending}").write_bytes(COMPRESS[ending](b" " * 2**22 + GOOD))
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, f"r.jsonl.{ending}", limits=limits)
+    assert len(read(tmp_path, f"r.jsonl.{ending}").records) == 1
+
+
+@pytest.mark.slow
+def test_a_line_of_200_megabytes_is_refused_in_bounded_memory(tmp_path: Path) -> None:
+    with (tmp_path / "r.jsonl").open("wb") as handle:
+        handle.write(GOOD + b'{"prompt": "')
+        for _ in range(200):
+            handle.write(b"p" * 2**20)
+        handle.write(b'", "completion": "c"}\n' + GOOD.replace(b'"p"', b'"q"'))
+    with pytest.raises(DataError, match=r"r\.jsonl:2: the line is longer than 67,108,864 bytes"):
+        read(tmp_path, "r.jsonl")
+    result = read(tmp_path, "r.jsonl", on_error="skip")
+    assert (len(result.records), result.skipped) == (2, 1)
+
+
+def test_a_json_array_is_bounded_and_json_lines_are_named_as_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_bytes(b"[" + GOOD.strip() + b"]")
+    assert len(read(tmp_path, "r.json").records) == 1
+    with pytest.raises(DataError, match=r"r\.json: a JSON array of more than 10 bytes; give it as JSON lines"):
+        read(tmp_path, "r.json", limits=Limits(array_bytes=10))
+
+
+def test_nesting_is_bounded_in_every_kind_of_file(tmp_path: Path) -> None:
+    deep: object = "x"
+    for _ in range(30):
+        deep = [deep]
+    rows = [{"prompt": "p", "completion": "c", "x": deep}]
+    (tmp_path / "r.jsonl").write_text(json.dumps(rows[0]))
+    (tmp_path / "r.json").write_text(json.dumps(rows))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "r.parquet")
+    for name in ("r.jsonl", "r.json", "r.parquet"):
+        assert len(read(tmp_path, name, limits=Limits(nesting=31)).records) == 1
+        with pytest.raises(DataError, match=rf"{name}.*nested"):
+            read(tmp_path, name, limits=Limits(nesting=30))
+
+
+def test_a_flipped_byte_in_parquet_names_the_row_group(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist([json.loads(line) for line in MANY.splitlines()])
+    pq.write_table(
+        table, tmp_path / "r.parquet", write_page_checksum=True, compression="zstd", row_group_size=500,
+        use_dictionary=False,
+    )  # fmt: skip
+    column = pq.ParquetFile(tmp_path / "r.parquet").metadata.row_group(2).column(0)
+    data = bytearray((tmp_path / "r.parquet").read_bytes())
+    data[column.data_page_offset + column.total_compressed_size - 5] ^= 0x10
+    (tmp_path / "r.parquet").write_bytes(data)
+    with pytest.raises(DataError, match=r"r\.parquet, row group 3: can't be read: .*CRC"):
+        read(tmp_path, "r.parquet", on_error="skip")
+
+
+def test_text_that_is_not_utf8_is_one_bad_row_of_parquet(tmp_path: Path) -> None:
+    good = pa.array([b"p0", b"p\xff", b"p2"], pa.binary())
+    texts = pa.StringArray.from_buffers(3, good.buffers()[1], good.buffers()[2])
+    table = pa.table({"prompt": texts, "completion": ["a", "b", "c"]})
+    pq.write_table(table, tmp_path / "r.parquet")
+    with pytest.raises(DataError, match=r"r\.parquet, row 2: column 'prompt': invalid UTF-8"):
+        read(tmp_path, "r.parquet")
+    result = read(tmp_path, "r.parquet", on_error="skip")
+    assert [record.completion for record in result.records] == ["a", "c"]
+    assert result.skipped == 1
+
+
+def test_arrow_whose_offsets_lead_out_of_its_buffers_is_refused(tmp_path: Path) -> None:
+    batch = pa.record_batch({"prompt": ["p", "q"], "completion": ["a", "b"]})
+    with pa.OSFile(str(tmp_path / "r.arrow"), "wb") as sink, pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    offsets, wild = (b"".join(n.to_bytes(4, "little") for n in numbers) for numbers in ((0, 1, 2), (0, 1, 2**30)))
+    data = (tmp_path / "r.arrow").read_bytes()
+    assert offsets in data
+    (tmp_path / "r.arrow").write_bytes(data.replace(offsets, wild, 1))
+    with pytest.raises(DataError, match=r"r\.arrow: can't be read: "):
+        read(tmp_path, "r.arrow")
+
+
+def test_csv_cells_with_line_ends_keep_the_lines_of_later_errors_right(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_bytes(b'prompt,completion\n"one\ntwo\nthree",c\np,\n')
+    with pytest.raises(DataError, match=r"r\.csv:5: the response .* is empty"):
+        read(tmp_path, "r.csv")
+
+
+def test_a_file_that_vanishes_or_shrinks_while_it_is_read_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from calibudget.sources import read as module
+
+    path = tmp_path / "r.jsonl"
+
+    def meddling(change: object) -> object:
+        def rows(*arguments: object, **options: object) -> Iterator[object]:
+            found = list(read_rows(*arguments, **options))  # type: ignore[arg-type]
+            change()  # type: ignore[operator]
+            return iter(found)
+
+        return rows
+
+    for change, message in (
+        (path.unlink, r"r\.jsonl: can't be read again"),
+        (lambda: os.truncate(path, 40), r"r\.jsonl: changed while it was read"),
+        (lambda: path.write_bytes(MANY.replace(b"p1", b"p2")), r"r\.jsonl: changed while it was read"),
+    ):
+        path.write_bytes(MANY)
+        monkeypatch.setattr(module, "read_rows", meddling(change))
+        with pytest.raises(DataError, match=message):
+            read(tmp_path, "r.jsonl")
+
+
+def test_lines_are_counted_only_when_an_error_needs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "r.jsonl").write_bytes(GOOD + b"broken\n" * 50 + GOOD.replace(b'"p"', b'"q"'))
+    counted = []
+    honest = lines.line_number
+    monkeypatch.setattr(lines, "line_number", lambda path, at: counted.append(at) or honest(path, at))
+    result = read(tmp_path, "r.jsonl", on_error="skip")
+    assert result.skipped == 50
+    assert [message.partition(": ")[0] for message in result.skipped_examples] == [f"r.jsonl:{n}" for n in range(2, 7)]
+    assert len(counted) == 5
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz", "r.jsonl.zst", "r.json", "r.csv", "r.parquet", "r.arrow"])
+def test_wanted_rows_are_found_again_by_their_place(tmp_path: Path, name: str) -> None:
+    table = pa.Table.from_pylist([json.loads(line) for line in MANY.splitlines()])
+    path = tmp_path / name
+    if name == "r.parquet":
+        pq.write_table(table, path, row_group_size=300)
+    elif name == "r.arrow":
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table, max_chunksize=300)
+    elif name == "r.csv":
+        path.write_text(
+            "prompt,completion\n" + "".join(f'"{r["prompt"]}",{r["completion"]}\n' for r in table.to_pylist())
+        )
+    else:
+        text = json.dumps(table.to_pylist()).encode() if name == "r.json" else MANY
+        path.write_bytes(COMPRESS.get(name.rpartition(".")[2], bytes)(text))
+    rows = list(read_rows(path, name))
+    chosen = [rows[i] for i in (0, 1, 299, 300, 1234, 1999)]
+    assert list(read_rows(path, name, wanted=[at for at, _ in chosen])) == chosen
+    assert list(read_rows(path, name, wanted=[])) == []
