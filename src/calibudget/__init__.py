@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from calibudget.allocation import allocate, apportion, plan, utilities
+    from calibudget.allocation import Stability, WhatIf, allocate, apportion, plan, stability, utilities, what_if
     from calibudget.errors import CalibudgetError
     from calibudget.pipeline import RunResult, Verification, run, score, verify
     from calibudget.recipe import Recipe, load_recipe
@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     from calibudget.selection import canonical_selected_indices_sha256
 
 _HOMES = {
+    "Stability": "allocation",
+    "WhatIf": "allocation",
     "allocate": "allocation",
     "apportion": "allocation",
     "plan": "allocation",
+    "stability": "allocation",
     "utilities": "allocation",
+    "what_if": "allocation",
     "CalibudgetError": "errors",
     "RunResult": "pipeline",
     "Verification": "pipeline",
@@ -49,8 +53,10 @@ __all__ = [
     "Recipe",
     "RunResult",
     "Score",
+    "Stability",
     "Statistics",
     "Verification",
+    "WhatIf",
     "allocate",
     "apportion",
     "canonical_selected_indices_sha256",
@@ -58,8 +64,10 @@ __all__ = [
     "plan",
     "run",
     "score",
+    "stability",
     "utilities",
     "verify",
+    "what_if",
 ]
 
 

@@ -5,6 +5,7 @@ CalibudgetError (4)
 │   ├── RecipeError          a recipe's field, line or value
 │   ├── DataError            a source's file, line or record
 │   ├── AllocationError      a budget, floor, capacity or utility that can't be met
+│   │   └── UnfedPolicyError a policy without the input that it allocates by
 │   ├── ScoringError         a model, an encoding or a score that can't be used
 │   ├── TrainingError        a training set, a setting or a step that can't be trained on
 │   ├── StudyError           a protocol, a grid or cells that can't be studied
@@ -48,6 +49,10 @@ class DataError(InputError):
 
 class AllocationError(InputError):
     """Numbers that no quota vector satisfies, or that aren't counts, floors or utilities."""
+
+
+class UnfedPolicyError(AllocationError):
+    """A policy lacks the input that it allocates by, or is given constraints that it doesn't know."""
 
 
 class ScoringError(InputError):

@@ -99,7 +99,7 @@ def test_no_sources():
         ({"lower": [0, 6]}, "the lower bounds come to 6, 1 above the budget 5"),
         ({"lower": [1, 3], "upper": [9, 2]}, "the lower bound of source 1 is 3 and its upper bound only 2"),
         ({"upper": [1, 3]}, "the upper bounds come to 4, 1 short of the budget 5"),
-        ({"labels": ["a"]}, "there are 1 labels for 2 utilities"),
+        ({"labels": ["a"]}, "labels must be as many as utilities (2), not 1"),
         ({"budget": -5}, "the budget must not be negative, but is -5"),
         ({"budget": 2**63}, "the budget 9,223,372,036,854,775,808 doesn't fit 64-bit integers: use apportion"),
     ],

@@ -18,7 +18,7 @@ from calibudget.allocation import (
     replicate_quotas,
     utilities,
 )
-from calibudget.errors import AllocationError, InputTypeError
+from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
 from calibudget.records import Exponents, SourceStatistics, Statistics
 
 POOLS = {"b": 2_000, "a": 500, "c": 50}
@@ -73,12 +73,12 @@ def test_every_plan_is_consistent(policy):
     result = made(policy)
     assert check_plan(result) == []
     assert list(result.sources) == ["a", "b", "c"]
-    assert sum(result.quotas.values()) == 1_000
     assert result.policy == policy
-    assert result.budget == 1_000
     keeps = POLICIES[policy].floor_use != "none"
+    spends = POLICIES[policy].floor_use != "only"
+    assert sum(result.quotas.values()) == result.budget == (1_000 if spends else 250)
     assert result.floor == (100 if keeps else 0)
-    assert result.residual_budget == (750 if keeps else 1_000)
+    assert result.residual_budget == (0 if not spends else 750 if keeps else 1_000)
     assert result.epsilon == 1e-12
     assert (result.floors, result.caps, result.groups, result.unit) == (None, None, None, "examples")
     for row in result.sources.values():
@@ -107,6 +107,7 @@ def test_factors_that_a_policy_does_not_use_are_none():
     assert factors("proportional", "a") == (None, None, None, 500.0)
     assert factors("pooled", "a") == (None, None, None, 200.0)
     assert factors("weights", "b") == (None, None, None, 3.0)
+    assert factors("floor", "a") == (None, None, None, 0.0)
     assert factors("learning-curve", "a") == (None, None, None, 0.3)
     assert factors("learning-curve", "b") == (None, None, None, 0.0)
 
@@ -165,6 +166,19 @@ def test_a_learning_curve_bounds_whole_quotas_by_the_floor():
     assert made("learning-curve", budget=600, floor=100).quotas == {"a": 450, "b": 100, "c": 50}
     source = made("learning-curve", budget=600, floor=100).sources["a"]
     assert (source.floor_quota, source.share, source.residual_quota) == (100, 350.0, 350)
+
+
+def test_the_floors_alone_leave_the_rest_of_the_budget():
+    groups = {"x": {"sources": ["a", "b"], "floor": 700}, "y": {"sources": ["c"]}}
+    result = made("floor", floor="12% of budget", floors={"b": 7}, groups=groups)
+    assert result.quotas == {"a": 120, "b": 7, "c": 50}
+    assert (result.budget, result.residual_budget, result.groups) == (177, 0, None)
+    assert check_plan(result) == []
+    assert check_plan(replace(result, budget=200, residual_budget=23)) != []
+    with pytest.raises(AllocationError, match="the groups miss 'c'"):
+        made("floor", groups={"x": {"sources": ["a", "b"]}})
+    with pytest.raises(AllocationError, match="above the budget 1,000"):
+        made("floor", floor=600)
 
 
 def test_floors_and_caps_may_be_portions():
@@ -260,6 +274,23 @@ def test_refusals(policy, changes, message):
         made(policy, **changes)
 
 
+@pytest.mark.parametrize(
+    ("policy", "changes"),
+    [
+        ("need", {"statistics": None}),
+        ("weights", {"weights": None}),
+        ("pooled", {"pooled": None}),
+        ("pooled", {"caps": {"a": 1}}),
+    ],
+)
+def test_a_policy_without_its_input_is_told_from_a_budget_that_cant_be_met(policy, changes):
+    with pytest.raises(UnfedPolicyError):
+        made(policy, **changes)
+    with pytest.raises(AllocationError, match="above all pools") as caught:
+        made("equal", budget=3_000)
+    assert not isinstance(caught.value, UnfedPolicyError)
+
+
 def test_types_are_checked():
     with pytest.raises(InputTypeError, match="the budget must be an integer"):
         made("need", budget=1e3)
@@ -278,7 +309,7 @@ def test_types_are_checked():
 )
 def test_a_signal_that_a_source_lacks_is_named(policy, field, message):
     sources = STATISTICS.sources | {"b": replace(STATISTICS.sources["b"], **{field: None})}
-    with pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(UnfedPolicyError, match=f"^{re.escape(message)}$"):
         made(policy, statistics=replace(STATISTICS, sources=sources))
 
 
@@ -294,6 +325,10 @@ def test_policies_describe_themselves():
     assert {name for name, policy in POLICIES.items() if policy.wants == "statistics"} == {
         "calibudget", "need", "need-availability", "need-reliability", "val-error-floor", "learning-curve",
     }  # fmt: skip
+    assert {name for name, policy in POLICIES.items() if policy.needs_scores} == {
+        name for name, policy in POLICIES.items() if policy.wants == "statistics"
+    }
+    assert [name for name, policy in POLICIES.items() if policy.floor_use == "only"] == ["floor"]
     assert {name for name, policy in POLICIES.items() if policy.floor_use == "none"} == {
         "equal",
         "proportional",

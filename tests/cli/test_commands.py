@@ -108,7 +108,7 @@ def test_run_verify_select_and_score_belong_together(calibudget, recipe, tmp_pat
 
 def test_two_rounds_with_a_trained_first_one(calibudget, recipe, tmp_path) -> None:
     first = calibudget("run", recipe, "policy=floor", "--output-dir", tmp_path / "first")
-    assert "6 of the budget of 12 are left for the next round" in first.out
+    assert "left for the next round: 6 of the budget of 12" in first.out
     (tmp_path / "first" / "adapter").mkdir()
     (tmp_path / "first" / "adapter" / "adapter_config.json").write_text("{}")
     extend_sums(tmp_path / "first", ["adapter/adapter_config.json"])

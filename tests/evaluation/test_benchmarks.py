@@ -168,7 +168,7 @@ def test_a_limit_takes_the_same_items_whatever_their_order(tmp_path: Path) -> No
     assert ids == [item.record.record_id for item in other.items]
     assert one.items_sha256 == other.items_sha256
     assert ids == [item.record.record_id for item in load(tmp_path, "piqa", *rows).limited(20).items][:7]
-    with pytest.raises(DataError, match="1 of 1 ids"):
+    with pytest.raises(DataError, match="ids that aren't there: 1 of 1"):
         one.only(["nowhere"])
 
 

@@ -28,7 +28,7 @@ def test_a_budget_above_the_pools_is_met_by_repeats_that_say_so(make_recipe, tmp
     assert piqa[35:] == [f"{one}#r2" for one in piqa[:15]]
     texts = {row["record_id"]: (row["prompt"], row["completion"]) for row in rows(tmp_path / "run")}
     assert all(texts[f"{one}#r2"] == texts[one] for one in ids[:25])
-    assert "boolq: 25 of its rows repeat an example" in result.notes
+    assert "boolq: 25 rows of repeated examples" in result.notes
     assert read_manifest(tmp_path / "run" / "manifest.json").sources["boolq"].pool_size == 25
     assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
 

@@ -126,7 +126,7 @@ def test_a_warm_up_spends_the_floors_and_the_next_round_the_rest(play, tmp_path)
     warm_up = play("warm-up", overrides=["budget=30", "floor=8", "policy=floor"])
     assert warm_up.plan.policy == "floor"
     assert warm_up.plan.quotas == {"boolq": 8, "piqa": 8}
-    assert "14 of the budget of 30 are left for the next round" in warm_up.notes
+    assert "left for the next round: 14 of the budget of 30" in warm_up.notes
     rest = play("rest", "warm-up", overrides=["budget=14", "floor=8"])
     assert rest.plan.residual_budget == 14
     assert {label: 8 + quota for label, quota in rest.plan.quotas.items()} == whole.plan.quotas

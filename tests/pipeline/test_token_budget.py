@@ -74,7 +74,7 @@ def test_records_longer_than_their_quota_leave_and_are_counted(make, tmp_path):
     # At first both get 500 tokens: the 700 leaves, and 800 in a and 1,000 in b stay.
     assert result.plan.sources["a"].pool_size == 800
     assert result.plan.quotas == {"a": 500, "b": 500}
-    assert result.notes == ("a: 1 candidates longer than its quota of 500 tokens left out",)
+    assert result.notes == ("a: 1 candidate longer than its quota of 500 tokens left out",)
     evidence = read_manifest(tmp_path / "run" / "manifest.json").sources["a"]
     assert (evidence.pool_size, evidence.tokens.too_long, evidence.tokens.pool) == (41, 1, 800)
     verification = verify(tmp_path / "run", data_dir=tmp_path)

@@ -141,7 +141,7 @@ def test_on_error_skip_counts_and_keeps_examples(tmp_path: Path, write: Write, r
 @pytest.mark.parametrize("text", ["", "\n\n", '{"prompt": ""}\n'])
 def test_an_empty_source_is_refused(tmp_path: Path, read: Read, text: str) -> None:
     (tmp_path / "rows.jsonl").write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match=r"source 's': no records in rows\.jsonl \(\d rows read"):
+    with pytest.raises(DataError, match=r"source 's': no records in rows\.jsonl \(\d rows? read"):
         read(on_error="skip")
 
 

@@ -89,9 +89,11 @@ def test_no_calibration_is_possible(write: Write, read: Read) -> None:
 def test_all_records_may_calibrate_and_one_more_is_refused_with_the_numbers(write: Write, read: Read) -> None:
     write("rows.jsonl", [*ROWS, ROWS[0]])
     assert split(read(), size=40).pool_size == 0
-    with pytest.raises(DataError, match=r"needs 41 records, but only 40 different ones are there \(41 read.* 1 dupl"):
+    with pytest.raises(
+        DataError, match=r"needs 41 records that differ, but there are only 40 \(41 read.* 1 duplicate\)"
+    ):
         split(read(), size=41)
-    with pytest.raises(DataError, match="only 40 different"):
+    with pytest.raises(DataError, match="there are only 40"):
         split(read(duplicates="keep"), size=41)
 
 

@@ -1,12 +1,12 @@
 """Pure numbers of the method: need, reliability, utility, apportionment, policies and their checks."""
 
-from calibudget.allocation.amounts import Amount, Portion, parse_amount
+from calibudget.allocation.amounts import Amount, Portion, least_units, most_units, parse_amount
 from calibudget.allocation.apportionment import apportion
 from calibudget.allocation.arrays import ArrayAllocation, apportion_arrays
 from calibudget.allocation.bootstrap import bootstrap, bootstrap_means, bootstrap_sd
 from calibudget.allocation.check import check_plan
 from calibudget.allocation.exact import Real
-from calibudget.allocation.groups import Group, parse_groups
+from calibudget.allocation.groups import Group, parse_groups, resolve_groups
 from calibudget.allocation.need import EPSILON, NEED_TRANSFORMS, availability, needs, reliability, utilities
 from calibudget.allocation.planning import plan, replicate_quotas
 from calibudget.allocation.policies import POLICIES, Policy, policy_named, pooled_quotas
@@ -38,6 +38,8 @@ __all__ = [
     "bootstrap_means",
     "bootstrap_sd",
     "check_plan",
+    "least_units",
+    "most_units",
     "needs",
     "order_probabilities",
     "parse_amount",
@@ -47,6 +49,7 @@ __all__ = [
     "pooled_quotas",
     "reliability",
     "replicate_quotas",
+    "resolve_groups",
     "stability",
     "summarise",
     "utilities",

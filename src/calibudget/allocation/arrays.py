@@ -69,7 +69,7 @@ def apportion_arrays(
     if values.ndim != 1:
         raise InputTypeError(f"utilities must have one dimension, not {values.ndim}")
     if labels is not None and len(labels) != len(values):
-        raise AllocationError(f"there are {len(labels):,} labels for {len(values):,} utilities")
+        raise AllocationError(f"labels must be as many as utilities ({len(values):,}), not {len(labels):,}")
     name = _Names(labels=labels)
     low = np.zeros(len(values), dtype=np.int64) if lower is None else _bounds(lower, "lower", len(values), name)
     high = np.full(len(values), budget) if upper is None else _bounds(upper, "upper", len(values), name)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from calibudget.errors import AllocationError
 from calibudget.keys import bootstrap_streams
+from calibudget.wording import counted
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -89,7 +90,9 @@ def bootstrap(
 def _sorted(errors: Sequence[float] | Floats, label: str) -> Floats:
     values = np.sort(np.asarray(errors, dtype=np.float64))
     if values.ndim != 1 or len(values) < 2:
-        raise AllocationError(f"{label!r} has {values.size} calibration errors; a bootstrap needs at least 2")
+        raise AllocationError(
+            f"{label!r} has {counted(values.size, 'calibration error')}; a bootstrap needs at least 2"
+        )
     # Sorting puts infinities at the ends and NaN last.
     if not (math.isfinite(values[0]) and math.isfinite(values[-1])):
         raise AllocationError(f"{label!r} has a calibration error that isn't finite")

@@ -16,7 +16,7 @@ from calibudget.allocation.policies import Policy, policy_named
 from calibudget.allocation.rule import Problem, pose
 from calibudget.allocation.spread import Spread
 from calibudget.allocation.worth import Evidence, Signal, Worth
-from calibudget.errors import AllocationError
+from calibudget.errors import AllocationError, UnfedPolicyError
 from calibudget.records import AllocationPlan, Exponents, SourceAllocation, Statistics, Unit
 
 _DEFAULT_EXPONENTS = Exponents()
@@ -47,7 +47,7 @@ def plan(
         policy: a name of `POLICIES`.
         pool_sizes: N_k, in the unit of the budget.
         statistics: calibration statistics of the same sources; policies that read none ignore them.
-        budget: B.
+        budget: B; `floor` spends less, and the plan's budget is what its floors come to.
         floor: f, a count or a portion of the budget or of each pool (see `parse_amount`); policies without a floor
             ignore it and record 0.
         floors: own floors of some sources, ignored with `floor`.
@@ -67,7 +67,8 @@ def plan(
         and residual quota count what it gets above its floor quota.
 
     Raises:
-        InputTypeError, AllocationError: numbers that no allocation satisfies, or that the policy lacks.
+        UnfedPolicyError: the policy lacks its input, or doesn't know a constraint.
+        InputTypeError, AllocationError: numbers that no allocation satisfies.
 
     Source: paper 2.2 and 2.3, table 1 and the reliability ablation; `weights` and `learning-curve` are ours.
     """
@@ -174,7 +175,7 @@ def _case(
     rows = None if statistics is None else statistics.sources
     _require_input(policy, rule, labels, {"statistics": rows, "weights": weights, "pooled": pooled})
     if rule.wants == "pooled" and (caps or groups):
-        raise AllocationError("pooled draws from all pools together and knows neither caps nor groups")
+        raise UnfedPolicyError("pooled draws from all pools together and knows neither caps nor groups")
     pools = {label: as_count(pool_sizes[label], "the pool size", label) for label in labels}
     budget = as_count(budget, "the budget")
     if rule.floor_use == "none":
@@ -186,6 +187,9 @@ def _case(
     if groups is not None:
         read = parse_groups(groups, labels)
         problem = replace(problem, groups=resolve_groups(read, budget=budget, pools=pools))
+    if rule.floor_use == "only":
+        # The bounds of groups are for whoever spends the rest.
+        problem = replace(problem, budget=sum(problem.floor_quotas), groups={})
     evidence = _evidence(rule, problem, statistics, weights, pooled)
     return _Case(
         rule=rule,
@@ -229,7 +233,7 @@ def _require_input(
         return
     given = inputs[rule.wants]
     if given is None:
-        raise AllocationError(f"the policy {name} needs {rule.wants}")
+        raise UnfedPolicyError(f"the policy {name} needs {rule.wants}")
     require_same_labels(labels, given, rule.wants)
 
 

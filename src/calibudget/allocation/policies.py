@@ -14,8 +14,9 @@ from calibudget.allocation.apportionment import sorted_labels
 from calibudget.allocation.exact import as_count
 from calibudget.errors import AllocationError
 
-#: What a policy does with the floor: give it before a share of the residual, bound whole quotas by it, or nothing.
-FloorUse = Literal["first", "bound", "none"]
+#: What a policy does with the floor: give it before a share of the residual, bound whole quotas by it, spend nothing
+#: else, or nothing.
+FloorUse = Literal["first", "bound", "only", "none"]
 #: What a policy must be given beside pool sizes.
 Wants = Literal["statistics", "weights", "pooled"]
 
@@ -36,6 +37,11 @@ class Policy:
     floor_use: FloorUse = "first"
     wants: Wants | None = None
 
+    @property
+    def needs_scores(self) -> bool:
+        """Whether its quotas depend on what a model scored."""
+        return self.wants == "statistics"
+
 
 def _factor_policy(summary: str, *factors: str) -> Policy:
     return Policy(summary=summary, rule=worth.product_of(*factors), wants="statistics")
@@ -55,6 +61,7 @@ POLICIES: Final[Mapping[str, Policy]] = {
         summary="one draw from all pools together", rule=worth.pooled_draw, floor_use="none", wants="pooled"
     ),
     "weights": Policy(summary="floor + weights of your own", rule=worth.own_weights, wants="weights"),
+    "floor": Policy(summary="the floors alone, for a warm-up round", rule=worth.nothing, floor_use="only"),
     "learning-curve": Policy(
         summary="fall of the calibration NLL per doubling of exposure, above the floor",
         rule=worth.learning_slope,

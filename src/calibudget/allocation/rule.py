@@ -11,6 +11,7 @@ from calibudget.allocation.groups import Group, spread_groups
 from calibudget.allocation.spread import Spread, spread
 from calibudget.errors import AllocationError
 from calibudget.records import Allocation
+from calibudget.wording import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +167,9 @@ def _require_feasible(problem: Problem, excluded: str) -> None:
         raise AllocationError(f"there are no sources to spend a budget of {budget:,} on")
     if floors > budget:
         raise AllocationError(
-            f"the floors of {len(problem.labels)} sources come to {floors:,}, {floors - budget:,} above the budget "
-            f"{budget:,}: raise the budget or lower the floors ({budget // len(problem.labels):,} each always fits)"
+            f"the floors of {counted(len(problem.labels), 'source')} come to {floors:,}, "
+            f"{floors - budget:,} above the budget {budget:,}: "
+            f"raise the budget or lower the floors ({budget // len(problem.labels):,} each always fits)"
         )
     if floors + room >= budget:
         return

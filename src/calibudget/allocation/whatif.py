@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -12,7 +12,7 @@ from calibudget.allocation.amounts import Amount
 from calibudget.allocation.planning import plan
 from calibudget.allocation.policies import policy_named
 from calibudget.errors import AllocationError
-from calibudget.records import Exponents
+from calibudget.records import AllocationPlan, Exponents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,7 @@ def what_if(
     budgets: Sequence[int],
     common_floors: Sequence[Amount | str],
     exponents: Sequence[Exponents] = (Exponents(),),
+    planned: Callable[..., AllocationPlan] = plan,
     **inputs: Any,
 ) -> tuple[WhatIf, ...]:
     """The policy's quotas at every combination of budget, common floor and exponents, budgets slowest.
@@ -53,6 +54,7 @@ def what_if(
         budgets: the budgets to try.
         common_floors: the floors to try, for every source that has none of its own.
         exponents: the exponents to try.
+        planned: makes the plan of a point, as `plan` does.
         inputs: the rest as `plan` takes it, own floors (`floors`) included.
 
     Raises:
@@ -65,7 +67,7 @@ def what_if(
     def point(budget: int, floor: Amount | str, powers: Exponents) -> WhatIf:
         place = partial(WhatIf, budget=budget, floor=floor, exponents=powers)
         try:
-            made = plan(policy, budget=budget, floor=floor, exponents=powers, intervals=False, **inputs)
+            made = planned(policy, budget=budget, floor=floor, exponents=powers, intervals=False, **inputs)
         except AllocationError as error:
             return place(residual_budget=None, quotas=None, refusal=str(error))
         return place(residual_budget=made.residual_budget, quotas=made.quotas, refusal=None)

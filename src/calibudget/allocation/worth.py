@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from calibudget.allocation.need import as_exponent, as_spread, availability, needs, products, reliability
-from calibudget.errors import AllocationError
+from calibudget.errors import AllocationError, UnfedPolicyError
 from calibudget.records import Exponents, SourceStatistics
 
 #: The measured quantity that `val-error-floor` allocates by: the rate of wrong answers, or the mean error m_k.
@@ -89,6 +89,11 @@ def pool_size(evidence: Evidence) -> Worth:
     return Worth(utilities=[float(size) for size in evidence.pool_sizes])
 
 
+def nothing(evidence: Evidence) -> Worth:
+    """Zero for all: nothing is spent beyond the floors."""
+    return Worth(utilities=[0.0] * len(evidence.labels))
+
+
 def equal_worth(evidence: Evidence) -> Worth:
     """One for all (table 1, Equal)."""
     return Worth(utilities=[1.0] * len(evidence.labels))
@@ -98,7 +103,8 @@ def calibration_error(evidence: Evidence) -> Worth:
     """The rate of wrong answers, or the mean error z (table 1, Val-error+floor, which says only "error").
 
     Raises:
-        AllocationError: an unknown signal, or a source without checked answers.
+        AllocationError: an unknown signal.
+        UnfedPolicyError: a source without checked answers.
     """
     if evidence.signal == "z":
         return Worth(utilities=[float(error) for error in evidence.mean_errors], from_means=True)
@@ -123,7 +129,7 @@ def learning_slope(evidence: Evidence) -> Worth:
     """max(0, fall of the calibration NLL per doubling of exposure); beyond the paper.
 
     Raises:
-        AllocationError: a source whose slope no warm-ups measured.
+        UnfedPolicyError: a source whose slope no warm-ups measured.
     """
     slopes = [
         _required(row.slope, f"{label!r} has no slope: learning-curve needs warm-ups at two or more quotas")
@@ -159,5 +165,5 @@ _FACTOR_RULES: Final[Mapping[str, Callable[[Evidence], list[float]]]] = {
 
 def _required(value: float | None, complaint: str) -> float:
     if value is None:
-        raise AllocationError(complaint)
+        raise UnfedPolicyError(complaint)
     return float(value)

@@ -10,13 +10,17 @@ import typer
 from calibudget.cli.options import (
     Caps,
     Floors,
+    Groups,
     Json,
     MaxRepeats,
     NeedTransform,
     Signal,
     Sizes,
+    Splits,
+    Unit,
     Weights,
     amount,
+    mapping,
     named_integers,
     named_numbers,
     whole_number,
@@ -25,12 +29,13 @@ from calibudget.cli.options import (
 
 def command(
     statistics: Annotated[Path | None, typer.Argument(metavar="[STATISTICS]", help="A statistics.json.")] = None,
-    budget: Annotated[str, typer.Option(help="Examples to allocate, an integer.")] = ...,  # type: ignore[assignment]
+    budget: Annotated[str, typer.Option(help="What to allocate, an integer.")] = ...,  # type: ignore[assignment]
     floor: Annotated[str, typer.Option(help="Minimum of every source: an integer, or '10% of budget'.")] = "0",
     policy: Annotated[str, typer.Option(help="How the budget above the floor is spent.")] = "calibudget",
     sizes: Sizes = None,
     floors: Floors = None,
     caps: Caps = None,
+    groups: Groups = None,
     weights: Weights = None,
     signal: Signal = "error_rate",
     need_exponent: Annotated[float, typer.Option()] = 1.0,
@@ -39,26 +44,26 @@ def command(
     need_transform: NeedTransform = None,
     max_repeats: MaxRepeats = 1,
     compare: Annotated[bool, typer.Option("--compare", help="Every policy side by side.")] = False,
-    splits: Annotated[Path | None, typer.Option(help="A splits.parquet, for the pooled policy.")] = None,
+    splits: Splits = None,
+    unit: Unit = "examples",
     as_json: Json = False,
 ) -> None:
     """Show exact integer quotas; with --json the allocation.json object."""
     from calibudget.cli.tables import print_comparison, print_plan
-    from calibudget.errors import InputError
     from calibudget.pipeline import compare_policies, inputs_from_files, plan_allocation
     from calibudget.records import Exponents
 
-    if (statistics is None) == (not sizes):
-        raise InputError("give a STATISTICS file or --sizes label=n, one of the two")
     inputs = inputs_from_files(
         statistics=statistics,
         sizes=named_integers(sizes, "--sizes"),
         splits=splits,
+        unit=unit,
         max_repeats=max_repeats,
         budget=whole_number(budget, "--budget"),
         floor=amount(floor),
         floors=named_integers(floors, "--floors"),
         caps=named_integers(caps, "--caps"),
+        groups=mapping(groups, "--groups"),
         weights=named_numbers(weights, "--weights"),
         signal=signal,
         exponents=Exponents(need=need_exponent, availability=availability_exponent, reliability=reliability_exponent),

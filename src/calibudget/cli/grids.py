@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from calibudget.cli.tables import console, new_table, print_json
-from calibudget.records import Exponents
+from calibudget.records import Exponents, Unit
+from calibudget.wording import counted
 
 if TYPE_CHECKING:
     from calibudget.allocation import WhatIf
@@ -16,14 +17,15 @@ if TYPE_CHECKING:
 _EXPONENTS = ("need", "availability", "reliability")
 
 
-def print_grid(policy: str, points: Sequence[WhatIf], *, as_json: bool) -> None:
+def print_grid(policy: str, unit: Unit, points: Sequence[WhatIf], *, as_json: bool) -> None:
     """The quotas at every point of a grid, one row a point."""
     if as_json:
-        print_json({"schema": "calibudget.whatif/1", "policy": policy, "points": [asdict(point) for point in points]})
+        grid = [asdict(point) for point in points]
+        print_json({"schema": "calibudget.whatif/1", "policy": policy, "unit": unit, "points": grid})
         return
     varied = [name for name in _EXPONENTS if len({getattr(point.exponents, name) for point in points}) > 1]
     labels = next(tuple(point.quotas) for point in points if point.quotas is not None)
-    table = new_table(f"{policy}: quotas over the grid{_fixed(points[0].exponents, varied)}")
+    table = new_table(f"{policy}: quotas in {unit} over the grid{_fixed(points[0].exponents, varied)}")
     for column in ("budget", "floor", *(f"{name}^" for name in varied), "residual", *labels):
         table.add_column(column, justify="right")
     for point in points:
@@ -43,7 +45,7 @@ def print_audit(found: StabilityAudit, *, as_json: bool) -> None:
         print_json(found.to_json())
         return
     if found.policies:
-        table = new_table(f"quotas over {found.splits} calibration splits")
+        table = new_table(f"quotas over {counted(found.splits, 'calibration split')}")
         table.add_column("policy", no_wrap=True)
         for column in ("mean quota sd", "largest range", "smallest Spearman", "smallest Pearson"):
             table.add_column(column, justify="right")

@@ -29,6 +29,14 @@ Caps = Annotated[list[str] | None, typer.Option(help="label=n caps of single sou
 Weights = Annotated[list[str] | None, typer.Option(help="label=x weights for --policy weights.")]
 Signal = Annotated[str, typer.Option(help="What val-error-floor takes: error_rate or z.")]
 NeedTransform = Annotated[str | None, typer.Option(help="rank or log1p.")]
+Groups = Annotated[
+    str | None, typer.Option(help="Groups as a recipe has them: a YAML or JSON file, or written out as '{...}'.")
+]
+Unit = Annotated[str, typer.Option(help="What budget, floors, caps and sizes count: examples or tokens.")]
+Splits = Annotated[
+    Path | None,
+    typer.Option(help="A splits.parquet: candidates for the pooled policy, and with counts pools in tokens."),
+]
 MaxRepeats = Annotated[int, typer.Option(min=1, help="How often an example may be drawn; multiplies pools.")]
 
 
@@ -39,13 +47,24 @@ def whole_number(text: str, option: str) -> int:
         InputError: anything else.
     """
     if not text.lstrip("-").isdigit() or not text.isascii():
-        raise InputError(f"{option} {text!r} isn't an integer; examples are counted whole")
+        raise InputError(f"{option} {text!r} isn't an integer; budgets are counted whole")
     return int(text)
 
 
 def amount(text: str) -> int | str:
     """A floor as people type it: an integer, or a text such as '10% of budget' that the allocator reads."""
     return int(text) if text.isascii() and text.lstrip("-").isdigit() else text
+
+
+def mapping(given: str | None, option: str) -> dict[str, object] | None:
+    """What an option says as a mapping, in a file or written out; None where it wasn't given.
+
+    Raises:
+        RecipeError: no such file, or no mapping.
+    """
+    from calibudget.recipe import read_mapping
+
+    return None if given is None else read_mapping(given, option)
 
 
 def listed(texts: Sequence[str]) -> list[str]:

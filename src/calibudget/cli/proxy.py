@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibudget.cli.options import Json
+from calibudget.wording import counted
 
 if TYPE_CHECKING:
     from calibudget.pipeline.proxies import ProxyReport
@@ -65,7 +66,8 @@ def _show(report: ProxyReport, *, as_json: bool) -> None:
     header = report.header
     part = "all" if header.shard is None else f"shard {header.shard} of {header.shards} of"
     typer.echo(
-        f"valid: {report.records:,} records, {part} {header.pool_size:,} candidates, {len(header.subgroups)} subgroups"
+        f"valid: {counted(report.records, 'record')}, {part} {counted(header.pool_size, 'candidate')}, "
+        f"{counted(len(header.subgroups), 'subgroup')}"
     )
     bound = "the pool of the run" if report.pool_checked else "not compared with a run, see --pool"
     typer.echo(f"pool    sha256 {header.pool_sha256} ({bound})")

@@ -10,12 +10,14 @@ import typer
 from calibudget.cli.options import (
     Caps,
     Floors,
+    Groups,
     Json,
     MaxRepeats,
     NeedTransform,
     PoolSizes,
     Signal,
     amount,
+    mapping,
     named_integers,
     whole_number,
 )
@@ -34,6 +36,7 @@ def command(
     pool_sizes: PoolSizes = None,
     floors: Floors = None,
     caps: Caps = None,
+    groups: Groups = None,
     signal: Signal = "error_rate",
     need_exponent: Annotated[float, typer.Option()] = 1.0,
     availability_exponent: Annotated[float, typer.Option()] = 0.5,
@@ -59,6 +62,7 @@ def command(
         floor=amount(floor),
         floors=named_integers(floors, "--floors"),
         caps=named_integers(caps, "--caps"),
+        groups=mapping(groups, "--groups"),
         signal=signal,  # type: ignore[arg-type]
         exponents=Exponents(need=need_exponent, availability=availability_exponent, reliability=reliability_exponent),
         need_transform=need_transform,

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from calibudget.records import AllocationPlan, Score, Selection
 from calibudget.store import allocation_to_json, canonical_json
+from calibudget.wording import counted
 
 if TYPE_CHECKING:
     from calibudget.pipeline import DryRun, RunResult, Verification
@@ -25,7 +26,9 @@ def print_run(result: RunResult, *, as_json: bool) -> None:
     print_plan(result.plan, as_json=False)
     out = console()
     companion = f" and {result.companion_count:,} of the companion set" if result.companion_count else ""
-    selected = f"{result.count:,} examples" + ("" if result.tokens is None else f" of {result.tokens:,} tokens")
+    selected = counted(result.count, "example") + (
+        "" if result.tokens is None else f" of {counted(result.tokens, 'token')}"
+    )
     out.print(f"{selected} selected{companion}; everything re-derived and verified.")
     for note in result.notes:
         out.print(f"note: {note}")
@@ -69,12 +72,12 @@ def print_comparison(plans: Mapping[str, AllocationPlan], *, as_json: bool) -> N
     if as_json:
         print_json(_comparison_json(plans))
         return
-    table = new_table("quotas under every policy")
+    unit = next(iter(plans.values())).unit
+    table = new_table(f"quotas in {unit} under every policy")
     table.add_column("source", no_wrap=True)
     for policy in plans:
         table.add_column(policy, justify="right")
-    labels = next(iter(plans.values())).sources if plans else ()
-    for label in labels:
+    for label in next(iter(plans.values())).sources:
         table.add_row(label, *(f"{plan.sources[label].quota:,}" for plan in plans.values()))
     console().print(table)
 
@@ -91,7 +94,7 @@ def print_scores(scores: Sequence[Score], output: Path, *, as_json: bool) -> Non
     if as_json:
         print_json({"schema": "calibudget.score/1", "output": str(output), "sources": rows})
         return
-    table = new_table(f"{len(scores):,} calibration records scored, in {output}")
+    table = new_table(f"{counted(len(scores), 'calibration record')} scored, in {output}")
     for column in ("source", "scored", "mean NLL", "wrong"):
         table.add_column(column, justify="left" if column == "source" else "right", no_wrap=True)
     for label, group in sorted(by_source.items()):
@@ -127,7 +130,7 @@ def print_verification(verification: Verification, run_dir: Path, *, as_json: bo
     for check in verification.checked if not verification.differences else ():
         out.print(f"ok  {check}", soft_wrap=True)
     count = len(verification.differences)
-    out.print(f"{run_dir}: {'nothing differs' if not count else f'{count} difference(s)'}")
+    out.print(f"{run_dir}: {'nothing differs' if not count else counted(count, 'difference')}")
 
 
 def print_dry_run(dry: DryRun, *, as_json: bool) -> None:
@@ -158,7 +161,7 @@ def print_dry_run(dry: DryRun, *, as_json: bool) -> None:
     if dry.seconds_expected is not None:
         console().print(f"scoring is expected to take {dry.seconds_expected:,.0f} s, by one batch of it")
     if dry.companion_count:
-        console().print(f"{dry.companion_count:,} companion records are joined unchanged")
+        console().print(f"joined unchanged: {counted(dry.companion_count, 'companion record')}")
 
 
 def _group_lines(groups: Mapping[str, Any], quotas: Mapping[str, int], depth: int = 0) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibudget.cli.options import Json
+from calibudget.wording import counted
 
 if TYPE_CHECKING:
     from calibudget.training import Listener, StepReport, TrainingResult
@@ -120,6 +121,6 @@ def _print(result: TrainingResult, *, as_json: bool) -> None:
         sys.stdout.write(canonical_json(body).decode("utf-8") + "\n")
         return
     speed = "" if result.tokens_per_second is None else f", {result.tokens_per_second:,.0f} tokens/s"
-    typer.echo(f"{result.steps:,} steps, last loss {result.final_loss:.4f}{speed}")
+    typer.echo(f"{counted(result.steps, 'step')}, last loss {result.final_loss:.4f}{speed}")
     typer.echo(f"adapter     {result.adapter}")
     typer.echo(f"log         {result.log}")

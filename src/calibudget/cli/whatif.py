@@ -10,14 +10,18 @@ import typer
 from calibudget.cli.options import (
     Caps,
     Floors,
+    Groups,
     Json,
     MaxRepeats,
     NeedTransform,
     Signal,
     Sizes,
+    Splits,
+    Unit,
     Weights,
     amount,
     listed,
+    mapping,
     named_integers,
     named_numbers,
     numbers,
@@ -36,28 +40,30 @@ def command(
     sizes: Sizes = None,
     floors: Floors = None,
     caps: Caps = None,
+    groups: Groups = None,
     weights: Weights = None,
     signal: Signal = "error_rate",
     need_transform: NeedTransform = None,
     max_repeats: MaxRepeats = 1,
+    splits: Splits = None,
+    unit: Unit = "examples",
     as_json: Json = False,
 ) -> None:
     """Show the quotas at every combination of these budgets, floors and exponents."""
     from calibudget.cli.grids import print_grid
-    from calibudget.errors import InputError
     from calibudget.pipeline import explore, exponent_grid, inputs_from_files
 
-    if (statistics is None) == (not sizes):
-        raise InputError("give a STATISTICS file or --sizes label=n, one of the two")
     budgets = [whole_number(text, "--budget") for text in listed(budget)]
     inputs = inputs_from_files(
         statistics=statistics,
         sizes=named_integers(sizes, "--sizes"),
-        splits=None,
+        splits=splits,
+        unit=unit,
         max_repeats=max_repeats,
         budget=budgets[0],
         floors=named_integers(floors, "--floors"),
         caps=named_integers(caps, "--caps"),
+        groups=mapping(groups, "--groups"),
         weights=named_numbers(weights, "--weights"),
         signal=signal,
         need_transform=need_transform,
@@ -73,4 +79,4 @@ def command(
             numbers(reliability_exponent, "--reliability-exponent"),
         ),
     )
-    print_grid(policy, points, as_json=as_json)
+    print_grid(policy, inputs.unit, points, as_json=as_json)

@@ -89,7 +89,8 @@ class Benchmark:
         missing = [one for one in wanted if one not in by_id]
         if missing:
             raise DataError(
-                f"task {self.name!r}: {len(missing)} of {len(wanted)} ids aren't there, the first {missing[0]!r}"
+                f"task {self.name!r}: ids that aren't there: {len(missing):,} of {len(wanted):,}, "
+                f"the first {missing[0]!r}"
             )
         return replace(self, items=tuple(by_id[one] for one in wanted))
 

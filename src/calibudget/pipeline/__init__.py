@@ -1,10 +1,11 @@
 """The only place that joins the stages: run, score, select, verify, and what the commands show of them."""
 
-from calibudget.pipeline.allocating import AllocationInputs, compare_policies, inputs_from_files, plan_allocation
+from calibudget.pipeline.allocating import compare_policies, plan_allocation
 from calibudget.pipeline.demo import demo
 from calibudget.pipeline.drafting import draft_recipe
 from calibudget.pipeline.dryrun import DryRun, dry_run
 from calibudget.pipeline.exploring import PairOrder, StabilityAudit, audit, explore, exponent_grid, read_measured
+from calibudget.pipeline.inputs import AllocationInputs, inputs_from_files
 from calibudget.pipeline.rounds import ledger_of
 from calibudget.pipeline.run import RunResult, run
 from calibudget.pipeline.scoring import score

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from calibudget.allocation import Amount, Group, parse_amount, parse_groups
-from calibudget.allocation.amounts import least_units, most_units
-from calibudget.allocation.groups import resolve_groups
+from calibudget.allocation import Amount, Group, least_units, most_units, parse_amount, parse_groups, resolve_groups
 from calibudget.pipeline.pools import Pools
 from calibudget.recipe import Recipe
 

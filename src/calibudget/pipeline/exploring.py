@@ -18,9 +18,10 @@ from calibudget.allocation import (
     what_if,
 )
 from calibudget.errors import AllocationError, InputError
-from calibudget.pipeline.allocating import AllocationInputs, can_feed, fields_of, plan_allocation
+from calibudget.pipeline.allocating import can_feed, plan_allocation
+from calibudget.pipeline.inputs import AllocationInputs, fields_of
 from calibudget.pipeline.statistics import statistics_of_file
-from calibudget.records import Exponents, Statistics
+from calibudget.records import AllocationPlan, Exponents, Statistics
 from calibudget.store import read_statistics
 
 
@@ -46,8 +47,11 @@ def explore(
     Raises:
         AllocationError: no point of the grid is feasible; the first refusal is told.
     """
-    fixed = {name: value for name, value in fields_of(inputs).items() if name not in ("budget", "floor", "exponents")}
-    points = what_if(policy, budgets=budgets, common_floors=floors, exponents=exponents, **fixed)
+
+    def planned(policy: str, *, intervals: bool, **place: Any) -> AllocationPlan:
+        return plan_allocation(policy, replace(inputs, **place), intervals=intervals)
+
+    points = what_if(policy, budgets=budgets, common_floors=floors, exponents=exponents, planned=planned)
     if points and all(point.quotas is None for point in points):
         raise AllocationError(f"no point of the grid can be met; the first: {points[0].refusal}")
     return points
@@ -112,7 +116,7 @@ def audit(
     if len(measured) < 2 and not pairs:
         raise InputError("stability compares at least two calibration splits; of one, --pairs tells the order of pairs")
     each = [_with_statistics(inputs, statistics, max_repeats) for statistics in measured]
-    scored = [name for name, rule in POLICIES.items() if rule.wants == "statistics"]
+    scored = [name for name, rule in POLICIES.items() if rule.needs_scores]
     chosen = list(policies) or [name for name in scored if all(can_feed(one, name) for one in each)]
     compared = chosen if len(measured) > 1 else []
     return StabilityAudit(

@@ -12,6 +12,7 @@ from calibudget.records import Split
 from calibudget.selection import marked
 from calibudget.sources import SourceRead, split_source
 from calibudget.store import Ledger
+from calibudget.wording import counted
 
 
 def part(recipe: Recipe, read: SourceRead, ledger: Ledger | None) -> Split:
@@ -32,8 +33,8 @@ def part(recipe: Recipe, read: SourceRead, ledger: Ledger | None) -> Split:
     spent, reused = ledger.spent(label), set(reused_calibration(recipe, ledger, label))
     if reused - ids:
         raise DataError(
-            f"source {label!r}: {len(reused - ids)} of the {len(reused)} calibration records of the earlier rounds "
-            f"aren't in its data (the first: {min(reused - ids)}); say `rounds.calibration: fresh` to draw others"
+            f"source {label!r}: its data lacks {len(reused - ids)} of the {counted(len(reused), 'calibration record')} "
+            f"of the earlier rounds (the first: {min(reused - ids)}); say `rounds.calibration: fresh` to draw others"
         )
     usable = _without(read, ledger.held_out(label) - reused)
     if reused:

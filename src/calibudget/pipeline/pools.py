@@ -129,35 +129,65 @@ class Pools:
 def pools_of_run(recipe: Recipe, prepared: Prepared) -> Pools:
     """The pools of sources that were just read."""
     candidates = {label: [one.record_id for one in split.candidates] for label, split in prepared.splits.items()}
-    return _pools(recipe, candidates, prepared.tokens or {}, prepared.ledger)
+    return _pools_of(recipe, candidates, prepared.tokens or {}, prepared.ledger)
 
 
 def pools_of_splits(recipe: Recipe, splits: SplitIds, ledger: Ledger | None) -> Pools:
     """The pools that a `splits.parquet` describes, after the rounds of a ledger."""
     candidates = {label: ids.candidates for label, ids in splits.sources.items()}
-    return _pools(recipe, candidates, {label: ids.tokens for label, ids in splits.sources.items()}, ledger)
+    return _pools_of(recipe, candidates, {label: ids.tokens for label, ids in splits.sources.items()}, ledger)
 
 
-def _pools(
+def listed_pools(splits: SplitIds, unit: str, max_repeats: int, name: str) -> Pools:
+    """The pools that a `splits.parquet` lists, without a recipe and in a first round.
+
+    Args:
+        splits: what the file holds.
+        unit: "examples" or "tokens".
+        max_repeats: how often each candidate may be drawn.
+        name: what the file is called in messages.
+
+    Raises:
+        ArtefactError: tokens are asked for, and the file has no counts.
+    """
+    counted = {label: ids.tokens for label, ids in splits.sources.items()}
+    if unit == "tokens" and not any(counted.values()):
+        raise ArtefactError(f"{name}: counts no tokens; the file of a run with a budget of tokens does")
+    candidates = {label: ids.candidates for label, ids in splits.sources.items()}
+    return _pools(candidates, counted if unit == "tokens" else None, splits.selection_seed, max_repeats)
+
+
+def _pools_of(
     recipe: Recipe,
     candidates: Mapping[str, Sequence[str]],
     counted: Mapping[str, Mapping[str, TokenCount]],
     ledger: Ledger | None,
 ) -> Pools:
-    """Candidates without a count can't be encoded, so that a token budget can't hold them."""
-    numbers = range(1, recipe.max_repeats + 1)
+    tokens = counted if recipe.unit == "tokens" else None
+    return _pools(candidates, tokens, recipe.selection_seed, recipe.max_repeats, ledger)
+
+
+def _pools(
+    candidates: Mapping[str, Sequence[str]],
+    counted: Mapping[str, Mapping[str, TokenCount]] | None,
+    selection_seed: int,
+    max_repeats: int,
+    ledger: Ledger | None = None,
+) -> Pools:
+    """Candidates without a count can't be encoded, so that a token budget (`counted` isn't None) can't hold them."""
+    numbers = range(1, max_repeats + 1)
     queues: dict[str, list[str]] = {}
     tokens: dict[str, dict[str, int]] = {}
     for label in sorted(candidates):
-        own = counted.get(label, {})
-        fit = [one for one in candidates[label] if one in own] if recipe.unit == "tokens" else candidates[label]
+        own = {} if counted is None else counted.get(label, {})
+        fit = candidates[label] if counted is None else [one for one in candidates[label] if one in own]
         spent = frozenset() if ledger is None else ledger.spent(label)
-        queues[label] = [one for one in exposures(label, fit, recipe.max_repeats) if one not in spent]
+        queues[label] = [one for one in exposures(label, fit, max_repeats) if one not in spent]
         tokens[label] = {marked(one, number): sum(count) for one, count in own.items() for number in numbers}
     return Pools(
         queues=queues,
-        tokens=tokens if recipe.unit == "tokens" else None,
-        selection_seed=recipe.selection_seed,
-        max_repeats=recipe.max_repeats,
+        tokens=None if counted is None else tokens,
+        selection_seed=selection_seed,
+        max_repeats=max_repeats,
         spent={} if ledger is None else {label: ledger.units(label) for label in queues},
     )

@@ -11,6 +11,7 @@ from calibudget.recipe import Recipe
 from calibudget.records import Split
 from calibudget.sources import SourceRead, check_distinct_files, read_source
 from calibudget.store import Ledger, SourceFile, TokenCount
+from calibudget.wording import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +45,13 @@ class Prepared:
         told = []
         for label, split in self.splits.items():
             counts = {
-                "duplicates": split.duplicates,
-                "rows skipped": split.skipped,
-                "rows left out by `where`": split.filtered,
-                "candidates with a calibration record's prompt left out": split.shared_prompts,
-                "records used by earlier rounds": split.spent,
+                ("duplicate", ""): split.duplicates,
+                ("row", " skipped"): split.skipped,
+                ("row", " left out by `where`"): split.filtered,
+                ("candidate", " with a calibration record's prompt left out"): split.shared_prompts,
+                ("record", " used by earlier rounds"): split.spent,
             }
-            words = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+            words = ", ".join(counted(count, noun) + rest for (noun, rest), count in counts.items() if count)
             told += [f"{label}: {words}"] if words else []
         return tuple(told)
 

@@ -13,6 +13,7 @@ from calibudget.recipe import Recipe
 from calibudget.records import Score, Split
 from calibudget.scoring import CalibrationItem, FakeScorer, Scorer, measure_all, to_scores
 from calibudget.store import ScoreFile, directory_lock, read_scores_file, write_scores
+from calibudget.wording import counted
 
 
 def score(
@@ -131,12 +132,12 @@ def scores_made_elsewhere(file: Path, recipe: Recipe, splits: Mapping[str, Split
     given = {(score.source, score.record_id) for score in found.scores}
     for missing in sorted(wanted - given)[:1]:
         raise ArtefactError(
-            f"{file}: lacks {len(wanted - given):,} of {len(wanted):,} calibration records (the first: source "
+            f"{file}: lacks {len(wanted - given):,} of {counted(len(wanted), 'calibration record')} (the first: source "
             f"{missing[0]}, record {missing[1]}); was it made with this recipe, its seeds and its data?"
         )
     for stray in sorted(given - wanted)[:1]:
         raise ArtefactError(
-            f"{file}: scores {len(given - wanted):,} records that aren't in this recipe's calibration splits "
+            f"{file}: scores {counted(len(given - wanted), 'record')} outside this recipe's calibration splits "
             f"(the first: source {stray[0]}, record {stray[1]})"
         )
     return ScoreFile(scores=found.scores, error=found.error, provenance=found.provenance or {"model": {}})

@@ -29,17 +29,22 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         RecipeError: the file can't be read, isn't a recipe, or a field of it isn't right.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise RecipeError(f"{path}: no such recipe; `calibudget init DATA_DIR` writes one") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path}: can't be read as UTF-8 text: {error}") from error
-    document = parse_document(text, str(path))
+    document = _read(path, "no such recipe; `calibudget init DATA_DIR` writes one")
     fields = document.value
     for override in overrides:
         fields = _overridden(fields, override)
     return recipe_from_fields(fields, document, base_dir=path.parent)
+
+
+def read_mapping(given: str, name: str) -> dict[str, object]:
+    """A mapping as people give it to an option: written out as `{...}`, or the name of a YAML or JSON file.
+
+    Raises:
+        RecipeError: the file can't be read, or there is no mapping.
+    """
+    if given.lstrip().startswith("{"):
+        return parse_document(given, name).value
+    return _read(Path(given), f"no such file; {name} takes a file, or a mapping written out as {{name: value}}").value
 
 
 def recipe_from_fields(fields: dict[str, Any], document: Document, *, base_dir: Path) -> Recipe:
@@ -50,6 +55,16 @@ def recipe_from_fields(fields: dict[str, Any], document: Document, *, base_dir: 
         raise RecipeError("\n".join(_explained(error, document))) from error
     recipe._base_dir = base_dir
     return recipe
+
+
+def _read(path: Path, otherwise: str) -> Document:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise RecipeError(f"{path}: {otherwise}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path}: can't be read as UTF-8 text: {error}") from error
+    return parse_document(text, str(path))
 
 
 def _overridden(fields: dict[str, Any], override: str) -> dict[str, Any]:

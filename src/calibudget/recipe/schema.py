@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
@@ -15,10 +15,8 @@ from calibudget.sources import LIMITS, Limits, SourceSpec
 from calibudget.store import check_labels
 from calibudget.tasks import PRESETS, AnswerSpec
 
-#: The policy of a warm-up round, which spends the floors and leaves the rest of the budget to the next round.
-FLOOR_POLICY = "floor"
 #: Policies whose quotas depend on no score; a recipe with one of them may say `calibration: none`.
-UNSCORED_POLICIES = frozenset({"pooled", "proportional", "equal", "floor-sqrt", "weights", FLOOR_POLICY})
+_UNSCORED: Final = tuple(sorted(name for name, policy in POLICIES.items() if not policy.needs_scores))
 #: Label of the companion set in files and messages; no source may bear it.
 COMPANION = "companion"
 
@@ -244,19 +242,19 @@ class Recipe(_Part):
                 raise ValueError(str(error)) from error
 
     def _check_policy(self) -> None:
-        if self.policy not in {*POLICIES, FLOOR_POLICY}:
-            raise ValueError(f"unknown policy {self.policy!r}; known are {', '.join((*POLICIES, FLOOR_POLICY))}")
+        if self.policy not in POLICIES:
+            raise ValueError(f"unknown policy {self.policy!r}; known are {', '.join(POLICIES)}")
         if (self.policy == "weights") != (self.weights is not None):
             raise ValueError("`weights` and `policy: weights` go together: give both or neither")
         if self.weights is not None and set(self.weights) != set(self.sources):
             missing = sorted(set(self.sources) - set(self.weights))
             raise ValueError(f"`weights` lacks the source {missing[0]!r}; 0 leaves a source out")
-        if self.calibration == "none" and self.policy not in UNSCORED_POLICIES:
+        if self.calibration == "none" and self.policy not in _UNSCORED:
             raise ValueError(f"policy {self.policy!r} needs scores, so `calibration: none` can't go with it")
         if self.calibration != "none" and self.model is None and self.engine != "fake":
             raise ValueError(
                 "`model` is missing: a hub id, a directory, a .gguf file, or `embedded` (or say `calibration: none` "
-                f"with one of the policies {', '.join(sorted(UNSCORED_POLICIES))})"
+                f"with one of the policies {', '.join(_UNSCORED)})"
             )
         if self.unit == "tokens" and self.model is None and self.engine != "fake":
             raise ValueError("a budget of tokens needs a `model`, whose tokenizer counts them")

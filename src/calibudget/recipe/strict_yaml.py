@@ -73,7 +73,7 @@ def parse_document(text: str, name: str) -> Document:
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
             raise RecipeError(
-                f"{name}: a recipe is a mapping of fields (`model: ...`, `budget: ...`), and this isn't one"
+                f"{name}: must be a mapping of names to values (`budget: 10000`, say), and this isn't one"
             )
         lines: dict[Location, int] = {}
         _note_lines(node, (), lines, name)

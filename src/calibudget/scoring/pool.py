@@ -21,6 +21,7 @@ from calibudget.errors import DependencyError, ScoringError
 from calibudget.scoring.items import CalibrationItem, Measurement
 from calibudget.scoring.settings import ScorerSettings
 from calibudget.scoring.wire import item_to_json, measurement_from_json
+from calibudget.wording import counted
 
 #: Workers that one batch may cost before it is given up.
 _ATTEMPTS: Final = 3
@@ -125,7 +126,7 @@ class LocalPool:
         code = self._workers.pop(place).end()
         if attempts == _ATTEMPTS:
             raise ScoringError(
-                f"{items[0].name}: scoring its batch of {len(items)} ended {attempts} workers "
+                f"{items[0].name}: scoring its batch of {len(items)} ended {counted(attempts, 'worker')} "
                 f"(the last with exit code {code})"
             )
 

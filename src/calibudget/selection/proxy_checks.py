@@ -21,6 +21,7 @@ from calibudget.selection.proxy import (
     pool_sha256,
     ranked,
 )
+from calibudget.wording import counted
 
 
 def check_shard(scores: ProxyScores, *, contract: ProxyContract = PAPER_CONTRACT, name: str = "") -> None:
@@ -74,8 +75,8 @@ def check_pool(scores: ProxyScores, pool: ProxyPool, name: str = "proxy scores")
     header = scores.header
     if (header.pool_size, header.pool_sha256) != (pool.size, pool.sha256):
         raise ArtefactError(
-            f"{name}: made for another pool ({header.pool_size} candidates, {header.pool_sha256[:12]}…) than "
-            f"this one ({pool.size} candidates, {pool.sha256[:12]}…); score this pool again"
+            f"{name}: made for another pool ({counted(header.pool_size, 'candidate')}, {header.pool_sha256[:12]}…) "
+            f"than this one ({counted(pool.size, 'candidate')}, {pool.sha256[:12]}…); score this pool again"
         )
     entries = list(pool.entries())
     for record in scores.records:
@@ -149,7 +150,8 @@ def _record_fault(record: ProxyRecord, header: ProxyHeader) -> str | None:
     if record.subgroups != header.subgroups:
         return f"has drifted: {_drift(record.subgroups, header.subgroups)}"
     if len(record.subgroup_means) != len(header.subgroups):
-        return f"has {len(record.subgroup_means)} subgroup means for {len(header.subgroups)} subgroups"
+        means = counted(len(record.subgroup_means), "subgroup mean")
+        return f"has {means} for {counted(len(header.subgroups), 'subgroup')}"
     for subgroup, mean in zip(header.subgroups, record.subgroup_means, strict=True):
         if not math.isfinite(mean):
             return f"has the mean {mean} for {subgroup}; every subgroup mean must be finite"

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from calibudget.allocation import apportion
 from calibudget.errors import InputError
 from calibudget.store import canonical_json, sha256_hex
+from calibudget.wording import counted
 
 
 class Selector(Protocol):
@@ -197,6 +198,6 @@ def finite_number(value: object) -> float | None:
 def _check_enough(name: str, source: str, eligible: int, candidates: int, quota: int) -> None:
     if quota > eligible:
         raise InputError(
-            f"{source}: the selector {name} has {eligible} of {candidates} candidates to take {quota} from; "
-            "lower the source's quota (a cap), widen the selector, or mix it with uniform"
+            f"{source}: the selector {name} has {eligible:,} of {counted(candidates, 'candidate')} to take "
+            f"{quota} from; lower the source's quota (a cap), widen the selector, or mix it with uniform"
         )

@@ -19,6 +19,7 @@ from calibudget.sources.rows import Row, place, read_rows
 from calibudget.sources.spec import SourceSpec
 from calibudget.store import SourceFile, file_digest
 from calibudget.tasks import AnswerSpec, gold_answer, preset
+from calibudget.wording import counted
 
 #: How many of the skipped rows are kept as messages.
 _EXAMPLES: Final = 5
@@ -123,7 +124,7 @@ def read_source(spec: SourceSpec, data_dir: Path) -> SourceRead:
     if not reading.records:
         raise DataError(
             f"source {spec.label!r}: no records in {spec.hub or ', '.join(spec.paths)}"
-            f" ({reading.read} rows read, {reading.filtered} filtered out, {reading.skipped} skipped)"
+            f" ({counted(reading.read, 'row')} read, {reading.filtered} filtered out, {reading.skipped} skipped)"
         )
     resolved = resolve_duplicates(reading.records, reading.place, policy=spec.duplicates)
     return SourceRead(

@@ -11,6 +11,7 @@ from calibudget.errors import DataError
 from calibudget.keys import order_keys
 from calibudget.records import Split
 from calibudget.sources.read import SourceRead
+from calibudget.wording import counted
 
 _ROLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -46,9 +47,9 @@ def split_source(
     distinct = [record for record in distinct if record.record_id not in barred]
     if len(distinct) < calibration_size:
         raise DataError(
-            f"source {read.label!r}: the calibration split needs {calibration_size} records, but only"
-            f" {len(distinct)} different ones are there ({read.read} read, {read.filtered} filtered out,"
-            f" {read.skipped} skipped, {read.duplicates} duplicates{f', {len(barred)} barred' if barred else ''})"
+            f"source {read.label!r}: the calibration split needs {counted(calibration_size, 'record')} that differ, but"
+            f" there are only {len(distinct)} ({read.read} read, {read.filtered} filtered out, {read.skipped} skipped,"
+            f" {counted(read.duplicates, 'duplicate')}{f', {len(barred)} barred' if barred else ''})"
         )
     draw = order_keys("calibration", split_seed, read.label)
     calibration = heapq.nsmallest(calibration_size, distinct, key=lambda record: draw(record.record_id))

@@ -9,6 +9,7 @@ from typing import Final
 
 from calibudget.training.config import TrainingConfig
 from calibudget.training.examples import TrainingExample
+from calibudget.wording import counted
 
 CARD_NAME: Final = "README.md"
 
@@ -39,7 +40,7 @@ def model_card(
     front += ["tags:", "- lora", "- calibudget", "---"]
     words = [
         f"# LoRA+ adapter for {model.get('name')}",
-        f"Trained on {len(examples):,} examples whose quotas were set by calibudget. "
+        f"Trained on {counted(len(examples), 'example')} whose quotas were set by calibudget. "
         f"The last optimizer step had a mean loss of {final_loss:.4f} nats a response token.",
     ]
     parts = [

@@ -16,6 +16,7 @@ from calibudget.pipeline.tokens import token_counter, with_tokens
 from calibudget.recipe import Recipe, load_recipe
 from calibudget.records import Record, Split
 from calibudget.store import MANIFEST_NAME, SPLITS_NAME, Ledger, Manifest, SplitIds, ids_sha256, plain_json, read_train
+from calibudget.wording import counted
 
 
 def check_sources(
@@ -81,7 +82,9 @@ def _check_ids(findings: Findings, prepared: Prepared, splits: SplitIds) -> None
             if expected != ids:
                 place = f"source {label}: {role}"
                 first = next((one for one, other in zip(expected, ids, strict=False) if one != other), "the count")
-                findings.add(SPLITS_NAME, place, f"{len(expected)} records, as the files give", f"{len(ids)}: {first}")
+                findings.add(
+                    SPLITS_NAME, place, f"{counted(len(expected), 'record')}, as the files give", f"{len(ids)}: {first}"
+                )
 
 
 def _check_tokens(findings: Findings, recipe: Recipe, prepared: Prepared, splits: SplitIds) -> None:

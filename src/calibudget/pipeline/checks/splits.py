@@ -10,6 +10,7 @@ from calibudget.pipeline.checks.findings import Findings
 from calibudget.recipe import Recipe
 from calibudget.sources import SourceSpec
 from calibudget.store import SCORES_NAME, SPLITS_NAME, ScoreFile, SourceIds, SplitIds
+from calibudget.wording import counted
 
 #: What `duplicates: keep` appends to the id of a record's copies.
 COPY_MARK: Final = re.compile(r"#[1-9][0-9]*$")
@@ -42,7 +43,7 @@ def check_scored_records(findings: Findings, recipe: Recipe, splits: SplitIds, s
         found = f"{len(wanted - given)} of them missing"
         findings.add(SCORES_NAME, f"source {label}: {record_id}", "a score of every calibration record", found)
     for label, record_id in sorted(given - wanted)[:1]:
-        found = f"{len(given - wanted)} others"
+        found = counted(len(given - wanted), "other")
         findings.add(SCORES_NAME, f"source {label}: {record_id}", "scores of calibration records only", found)
     findings.checked.append("scores: one for each calibration record, errors by the rule")
 

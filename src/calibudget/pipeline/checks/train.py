@@ -16,6 +16,7 @@ from calibudget.records import Record, Selection
 from calibudget.selection import RowRole, train_row, unmarked
 from calibudget.sources import record_maker
 from calibudget.store import TrainLayout, read_train
+from calibudget.wording import counted
 
 #: From a row's original fields to the record that the recipe makes of them.
 _Maker = Callable[[Mapping[str, object]], Record | None]
@@ -107,7 +108,7 @@ def _check_picks(findings: Findings, file: str, label: str, picks: Iterable[str]
     place = f"source {label}"
     findings.compare(file, len(picks), len(found), field=f"{place}: rows")
     for missing in sorted(set(picks) - set(found))[:1]:
-        findings.add(file, place, f"the pick {missing}", f"{len(set(picks) - set(found))} picks missing")
+        findings.add(file, place, f"the pick {missing}", f"{counted(len(set(picks) - set(found)), 'pick')} missing")
     for stray in sorted(set(found) - set(picks))[:1]:
         findings.add(file, place, "picks only", f"{stray} and {len(set(found) - set(picks)) - 1} more that aren't")
 

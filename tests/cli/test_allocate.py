@@ -1,0 +1,133 @@
+"""`calibudget allocate` and `whatif` with groups and in tokens: what a recipe's run gives, without the recipe."""
+
+import json
+
+import pytest
+
+from calibudget.pipeline import run
+from calibudget.recipe import load_recipe
+from calibudget.store import parse_allocation
+
+SIZES = ["--sizes", "a=1000 b=2000 c=500"]
+GROUPS = "{x: {sources: [a], cap: 45% of budget}, y: {sources: [b, c], floor: 100}}"
+RECIPE = f"""
+engine: fake
+calibration: {{per_source: 5, resamples: 4}}
+error: nll
+budget: {{tokens: 400}}
+floor: 60
+groups: {GROUPS}
+sources:
+  a: {{path: a.jsonl, answer: none}}
+  b: {{path: b.jsonl, answer: none}}
+  c: {{path: c.jsonl, answer: none}}
+"""
+LENGTHS = {"a": [150, *[9] * 60], "b": [4 + i % 7 for i in range(80)], "c": [300, *[7 + i % 3 for i in range(40)]]}
+
+
+@pytest.fixture(scope="module")
+def token_run(tmp_path_factory):
+    """A run with a budget of tokens, groups, and an example that is longer than its source's quota."""
+    root = tmp_path_factory.mktemp("tokens")
+    for label, counts in LENGTHS.items():
+        rows = [{"prompt": f"{label}{i}", "completion": " ".join([f"w{i}"] * (n - 2))} for i, n in enumerate(counts)]
+        (root / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (root / "recipe.yaml").write_text(RECIPE)
+    return run(load_recipe(root / "recipe.yaml"), root / "run")
+
+
+def plan_of(outcome):
+    assert outcome.code == 0, outcome.err
+    return parse_allocation(json.loads(outcome.out), "stdout")
+
+
+def test_the_files_of_a_run_in_tokens_give_its_allocation_again(calibudget, token_run):
+    directory = token_run.directory
+    arguments = [directory / "statistics.json", "--splits", directory / "splits.parquet", "--unit", "tokens"]
+    arguments += ["--budget", 400, "--floor", 60, "--groups", GROUPS]
+    told = json.loads(calibudget("allocate", *arguments, "--json").out)
+    assert told == json.loads((directory / "allocation.json").read_bytes())
+    assert told["sources"]["c"]["pool_size"] < 300  # the example of 300 tokens left
+    grid = json.loads(calibudget("whatif", *arguments, "--json").out)
+    assert grid["unit"] == "tokens"
+    assert grid["points"][0]["quotas"] == token_run.plan.quotas
+    compared = json.loads(calibudget("allocate", *arguments, "--compare", "--json").out)
+    assert compared["unit"] == "tokens"
+    assert "pooled" not in compared["quotas"]  # it knows no groups
+    assert all(sum(quotas.values()) == 400 for quotas in compared["quotas"].values())
+
+
+def test_the_pooled_draw_in_tokens_needs_no_statistics(calibudget, token_run):
+    arguments = ["allocate", "--splits", token_run.directory / "splits.parquet", "--unit", "tokens", "--budget", 400]
+    assert sum(plan_of(calibudget(*arguments, "--policy", "pooled", "--json")).quotas.values()) == 400
+    below = calibudget(*arguments[:-1], 3, "--policy", "pooled")
+    assert below.code == 2
+    assert "the budget of 3 tokens is below the shortest example" in below.err
+
+
+def test_sizes_may_be_tokens_beside_statistics(calibudget, token_run):
+    arguments = ["allocate", token_run.directory / "statistics.json", "--unit", "tokens", *SIZES, "--budget", 800]
+    plan = plan_of(calibudget(*arguments, "--json"))
+    assert plan.unit == "tokens"
+    assert {label: row.pool_size for label, row in plan.sources.items()} == {"a": 1000, "b": 2000, "c": 500}
+    assert "800 tokens" in calibudget(*arguments).out
+
+
+def test_groups_written_out_and_in_files_say_the_same(calibudget, tmp_path):
+    (tmp_path / "groups.yaml").write_text(
+        "x:\n  sources: [a]\n  cap: 10% of pool\ny: {sources: [b, c], floor: 30% of budget}\n"
+    )
+    (tmp_path / "groups.json").write_text(
+        json.dumps({"x": {"sources": ["a"], "cap": "10% of pool"}, "y": {"sources": ["b", "c"], "floor": 240}})
+    )
+    inline = "{x: {sources: [a], cap: 100}, y: {sources: [b, c], floor: 30% of budget}}"
+    arguments = ["allocate", *SIZES, "--budget", 800, "--policy", "equal", "--json"]
+    plans = [
+        plan_of(calibudget(*arguments, "--groups", given))
+        for given in (inline, tmp_path / "groups.yaml", tmp_path / "groups.json")
+    ]
+    assert plans[0] == plans[1] == plans[2]
+    assert plans[0].quotas == {"a": 100, "b": 350, "c": 350}
+    grid = json.loads(calibudget("whatif", *arguments[1:], "--groups", inline).out)
+    assert grid["points"][0]["quotas"] == plans[0].quotas
+    shown = calibudget(*arguments[:-1], "--groups", inline).out
+    assert "group x: 100 (floor 0, cap 100)" in shown
+
+
+def test_the_floors_alone(calibudget):
+    plan = plan_of(calibudget("allocate", *SIZES, "--budget", 1000, "--floor", 100, "--policy", "floor", "--json"))
+    assert (plan.budget, plan.residual_budget) == (300, 0)
+    assert plan.quotas == {"a": 100, "b": 100, "c": 100}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--unit", "words", *SIZES], "the unit 'words' is unknown; a budget counts examples or tokens"),
+        (["--unit", "tokens"], "with --unit tokens give --sizes label=tokens or --splits FILE, one of the two"),
+        (["--unit", "tokens", *SIZES, "--splits", "{run}/splits.parquet"], "one of the two"),
+        (["--unit", "tokens", "--splits", "{run}/scores.parquet"], "scores.parquet"),
+        ([*SIZES, "--splits", "{run}/splits.parquet"], "has other pools than the rest ('"),
+        ([*SIZES, "--groups", "{{x: {{sources: [a]}}}}"], "the groups miss 'b', 'c'"),
+        ([*SIZES, "--groups", "{{x: {{sources: [a, b, c, d]}}}}"], "the groups name unknown sources: 'd'"),
+        ([*SIZES, "--groups", "{{x: {{sources: [a]}}, x: {{sources: [b, c]}}}}"], "--groups:1: duplicate key 'x'"),
+        ([*SIZES, "--groups", "{{x: {{sources: [a]}}"], "--groups:1: not valid YAML"),
+        ([*SIZES, "--groups", "x.yaml"], "x.yaml: no such file; --groups takes a file, or a mapping written out"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told(calibudget, token_run, arguments, message):
+    given = [argument.format(run=token_run.directory) for argument in arguments]
+    outcome = calibudget("allocate", "--budget", 100, "--policy", "equal", *given)
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
+def test_splits_without_counts_tell_no_tokens(calibudget, tmp_path, token_run):
+    recipe = load_recipe(token_run.directory.parent / "recipe.yaml", ["budget=40", "floor=5", "groups=null"])
+    run(recipe, tmp_path / "run")
+    arguments = ["--splits", tmp_path / "run" / "splits.parquet", "--budget", 40, "--policy", "pooled"]
+    outcome = calibudget("allocate", *arguments, "--unit", "tokens")
+    assert outcome.code == 2
+    assert "splits.parquet: counts no tokens" in outcome.err
+    examples = plan_of(calibudget("allocate", tmp_path / "run" / "statistics.json", *arguments, "--json"))
+    assert sum(examples.quotas.values()) == 40
