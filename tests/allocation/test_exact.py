@@ -1,5 +1,6 @@
 """Counts and real numbers are taken exactly, or refused with their name."""
 
+import re
 from decimal import Decimal
 from fractions import Fraction
 
@@ -65,7 +66,8 @@ def test_real_numbers_are_exact_ratios(value, ratio):
 
 @pytest.mark.parametrize("value", [True, "1", None, 1j, [1]])
 def test_what_is_no_real_number_is_refused(value):
-    with pytest.raises(InputTypeError, match="the utility of 'a' must be a real number, not"):
+    message = f"the utility of 'a' must be a real number, not {value!r} ({type(value).__name__})"
+    with pytest.raises(InputTypeError, match=f"^{re.escape(message)}$"):
         as_ratio(value, "the utility", "a")
 
 

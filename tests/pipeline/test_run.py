@@ -115,7 +115,11 @@ def test_scores_of_other_records_are_refused(make_recipe, tmp_path) -> None:
         ("budget=1000", AllocationError, "above all pools together"),
         ("floor=20", AllocationError, "above the budget 24"),
         ("floor.piqa=30", InputError, "isn't a mapping"),
-        ("calibration.per_source=31", DataError, "the calibration split needs 31 records, but only 30"),
+        (
+            "calibration.per_source=31",
+            DataError,
+            "the calibration split needs 31 records that differ, but there are only 30",
+        ),
         ("sources.boolq.path=none.jsonl", DataError, "none.jsonl"),
         ("sources.boolq.path=piqa.jsonl", DataError, "piqa.jsonl"),
         ("budget={tokens: 8}", AllocationError, "8 tokens is below the shortest example of all sources, which has 9"),

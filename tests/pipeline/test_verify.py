@@ -311,7 +311,7 @@ def test_a_scored_record_that_doesnt_calibrate_is_found(run_dir):
     edit_table(run_dir / "scores.parquet", lambda rows: rows[0].update(record_id="0" * 64))
     forge(run_dir)
     files = [one for one in verify(run_dir).differences if one.file == "scores.parquet"]
-    assert {one.found for one in files} == {"1 of them missing", "1 others"}
+    assert {one.found for one in files} == {"1 of them missing", "1 other"}
 
 
 def test_a_candidate_that_should_have_calibrated_is_found(run_dir):
