@@ -1,6 +1,7 @@
 """The allocator beside its peers: few sources, a million sources, and bootstrap spreads.
 
-    python benchmarks/allocation.py [--rounds R] [--size K] [--sources S]
+    python benchmarks/allocation.py [--rounds R] [--size K] [--sources S] [--parts few,peers,many,spreads]
+                                    [--families PATTERN]
 
 Peers are pinned in the dependency group `bench`: apportionment 1.0 and apportionpy 0.3.1 (largest remainders), scipy
 (bootstrap), and what one would write instead: plain Python integers (exact) and numpy in doubles. All run side by side
@@ -15,6 +16,7 @@ import math
 import os
 import platform
 import random
+import re
 import statistics
 import time
 import tracemalloc
@@ -42,10 +44,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--size", type=int, default=1_000_000)
     parser.add_argument("--sources", type=int, default=2_000)
+    parser.add_argument("--parts", default="few,peers,many,spreads", help="which tables, with commas")
+    parser.add_argument("--families", default="", help="which utilities of the table of many sources, a pattern")
     arguments = parser.parse_args()
-    few_sources(arguments.rounds)
-    many_sources(arguments.rounds, arguments.size)
-    spreads(arguments.rounds, arguments.sources)
+    parts: dict[str, Run] = {
+        "few": lambda: few_sources(arguments.rounds),
+        "peers": lambda: peers_at_many(arguments.rounds),
+        "many": lambda: many_sources(arguments.rounds, arguments.size, arguments.families),
+        "spreads": lambda: spreads(arguments.rounds, arguments.sources),
+    }
+    for part in arguments.parts.split(","):
+        parts[part]()
     print(f"\nPython {platform.python_version()}, numpy {np.__version__}, scipy {scipy.__version__}, {processor()}")
 
 
@@ -68,9 +77,9 @@ def few_sources(rounds: int) -> None:
     }
     right = {name: sum(solves(peer, *problem) for problem in small_problems(2_000)) for name, peer in peers.items()}
     runs: dict[str, Run] = {name: (lambda peer=peer: peer(utilities, 931)) for name, peer in peers.items()}
-    runs["ours, allocate (floors, caps, pools)"] = lambda: allocate(pools, worth, 10_000, 1_150)
+    runs["ours, allocate (floors, pools)"] = lambda: allocate(pools, worth, 10_000, 1_150)
     figures = measure(runs, rounds, repeat=2_000)
-    ours = figures["ours, allocate (floors, caps, pools)"][1]
+    ours = figures["ours, allocate (floors, pools)"][1]
     print(f"\n## 8 sources\n\nmedians of {rounds} rounds of 2,000 calls\n")
     print("| what | wall us | CPU us | against ours | right of 2,000 |\n|---|---:|---:|---:|---:|")
     for name, (wall, cpu) in figures.items():
@@ -140,11 +149,38 @@ def families(size: int) -> Iterator[tuple[str, np.ndarray, np.ndarray | None, in
     yield "all-zero utilities, caps", np.zeros(size), caps + 10, 10 * size
 
 
-def many_sources(rounds: int, size: int) -> None:
+def peers_at_many(rounds: int) -> None:
+    """How the libraries fare as sources grow; at a million `apportionment` doesn't finish."""
+    print(f"\n## Libraries as sources grow\n\nmedians of {rounds} rounds; utilities are random doubles\n")
+    print(
+        "| sources | ours CPU ms | apportionment CPU ms (right) | apportionpy CPU ms (right) |\n|---:|---:|---:|---:|"
+    )
+    for size in (100, 1_000, 4_000):
+        utilities = np.random.default_rng(0).random(size)
+        plain, budget = utilities.tolist(), 10 * size + 3
+        answers: dict[str, object] = {}
+        runs: dict[str, Run] = {
+            "ours": lambda u=utilities, b=budget: apportion_arrays(u, b).quotas.tolist(),
+            "apportionment": lambda u=plain, b=budget: by_apportionment(u, b, fractions=False),
+            "apportionpy": lambda u=plain, b=budget: by_apportionpy(u, b),
+        }
+        figures = measure(runs, rounds, answers=answers)
+        exact = by_fractions(plain, budget)
+        cells = [f"{figures[name][1] * 1e3:,.1f}" + told(answers[name] == exact) for name in runs]
+        print(f"| {size:,} | " + " | ".join(cells) + " |", flush=True)
+
+
+def told(right: bool) -> str:
+    return " (yes)" if right else " (NO)"
+
+
+def many_sources(rounds: int, size: int, pattern: str) -> None:
     print(f"\n## {size:,} sources\n\nmedians of {rounds} rounds\n")
     print("| utilities | ours CPU ms (wall) | integers CPU ms | ratio | doubles CPU ms | ours right | doubles right |")
     print("|---|---:|---:|---:|---:|---|---|")
     for name, utilities, caps, budget in families(size):
+        if not re.search(pattern, name):
+            continue
         answers: dict[str, object] = {}
         runs: dict[str, Run] = {
             "ours": lambda u=utilities, c=caps, b=budget: apportion_arrays(u, b, upper=c).quotas,

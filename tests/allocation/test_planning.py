@@ -291,6 +291,38 @@ def test_a_policy_without_its_input_is_told_from_a_budget_that_cant_be_met(polic
     assert not isinstance(caught.value, UnfedPolicyError)
 
 
+@pytest.mark.parametrize("policy", ["equal", "proportional", "floor-sqrt", "floor"])
+def test_nothing_to_give_and_nobody_to_give_to(policy):
+    assert plan(policy, pool_sizes={}, budget=0).quotas == {}
+    assert plan(policy, pool_sizes={"a": 0, "b": 7}, budget=0).quotas == {"a": 0, "b": 0}
+    for result in (plan(policy, pool_sizes={}, budget=0), plan(policy, pool_sizes={"a": 3}, budget=0)):
+        assert check_plan(result) == []
+    with pytest.raises(AllocationError, match="there are no sources to spend a budget of 2 on"):
+        plan(policy, pool_sizes={}, budget=2)
+
+
+@pytest.mark.parametrize("policy", ["calibudget", "equal", "weights"])
+def test_one_source_takes_it_all(policy):
+    one = replace(STATISTICS, sources={"a": STATISTICS.sources["a"]})
+    result = plan(policy, pool_sizes={"a": 500}, statistics=one, weights={"a": 0.1}, budget=17, floor=3)
+    assert result.quotas == {"a": 17}
+    assert check_plan(result) == []
+
+
+def test_counts_of_any_size_are_exact():
+    result = plan("proportional", pool_sizes={"a": 10**30, "b": 10**30}, budget=10**30 + 1, caps={"b": "1% of pool"})
+    assert result.quotas == {"a": 99 * 10**28 + 1, "b": 10**28}
+    assert check_plan(result) == []
+    with pytest.raises(InputTypeError, match="the budget must be an integer"):
+        plan("proportional", pool_sizes={"a": 10**30}, budget=1e30)
+
+
+def test_all_pools_may_be_used_up_under_any_policy():
+    for policy in POLICIES:
+        if POLICIES[policy].floor_use != "only" and policy not in ("pooled", "weights"):
+            assert made(policy, budget=2_550).quotas == POOLS
+
+
 def test_types_are_checked():
     with pytest.raises(InputTypeError, match="the budget must be an integer"):
         made("need", budget=1e3)

@@ -65,6 +65,8 @@ def test_what_is_no_adapter_is_refused(tiny_directory: Path, tmp_path: Path) -> 
     save_file(weights, str(partial / "adapter_model.safetensors"))
     with pytest.raises(ScoringError, match="lack 1 of"), adapted(base, partial):
         pass
+    with pytest.raises(ScoringError, match="lack 1 of"):
+        load_model(str(tiny_directory), device="cpu", adapter=partial)
     adapter = make_adapter(base.model, tmp_path / "a", 0)
     (adapter / "adapter_model.safetensors").write_bytes(b"no safetensors")
     with pytest.raises(ScoringError, match="doesn't fit"), adapted(base, adapter):

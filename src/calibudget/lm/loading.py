@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from calibudget.errors import DependencyError, ScoringError
+from calibudget.lm.adapters import attach
 from calibudget.lm.encoding import Encoder, Template
 from calibudget.lm.gguf import CONVERTER_VERSION, converted, quiet
 from calibudget.lm.resolve import ModelSource, fetch_hub, resolve_model
@@ -78,7 +79,7 @@ def load_model(
             directory, dtype=getattr(torch, kind), use_safetensors=True, local_files_only=True, trust_remote_code=False
         )
     if adapter is not None:
-        loaded, identity["adapter"] = _with_adapter(loaded, adapter)
+        loaded, identity["adapter"] = attach(loaded, adapter).get_base_model(), directory_digest(adapter)
     loaded.to(where).eval()
     identity |= {"parameters": _parameters(loaded), "dtype": kind, "device": where}
     return LanguageModel(
@@ -145,22 +146,6 @@ def directory_digest(directory: Path) -> str:
 def _tokenizer(transformers: Any, source: ModelSource, directory: Path) -> Any:
     with quiet(), _named(source):
         return transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-
-
-def _with_adapter(model: Any, adapter: Path) -> tuple[Any, str]:
-    if not (adapter / "adapter_config.json").is_file() or not any(adapter.glob("*.safetensors")):
-        raise ScoringError(f"adapter {adapter}: needs adapter_config.json and safetensors weights")
-    from safetensors import SafetensorError
-
-    try:
-        from peft import PeftModel
-    except ImportError as error:
-        raise DependencyError("an adapter needs peft; install: pip install peft") from error
-    try:
-        wrapped = PeftModel.from_pretrained(model, str(adapter), use_safetensors=True)
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        raise ScoringError(f"adapter {adapter}: doesn't fit this model: {error}") from error
-    return wrapped.get_base_model(), directory_digest(adapter)
 
 
 def _parameters(model: Any) -> int:
