@@ -165,7 +165,7 @@ class Faulty(Uniform):
 @pytest.mark.parametrize("answer", [["r00"], ["r00", "r00"], ["r00", "r01", "r02"], ["r00", "elsewhere"], []])
 def test_a_selector_from_outside_is_held_to_its_quota(answer):
     assert take_quota(Faulty(["r01", "r00"]), "s", IN_KEY_ORDER, 2)
-    with pytest.raises(InputError, match="didn't take 2 different candidates"):
+    with pytest.raises(InputError, match="didn't take 2 candidates of the pool, all different"):
         take_quota(Faulty(answer), "s", IN_KEY_ORDER, 2)
 
 

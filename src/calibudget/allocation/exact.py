@@ -7,7 +7,7 @@ import operator
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from calibudget.errors import AllocationError, InputTypeError
 
 #: A number whose exact value counts: a float means the rational that it holds.
 Real: TypeAlias = int | float | Fraction | Decimal | np.integer | np.floating
+
+_PLAIN: Final = frozenset({int, float})
 
 
 def as_count(value: object, name: str, label: str | None = None) -> int:
@@ -88,9 +90,18 @@ def integer_weights(utilities: Sequence[object], labels: Sequence[str]) -> list[
     Raises:
         InputTypeError, AllocationError: as `as_ratio`, naming the source.
     """
-    ratios = [as_ratio(value, "the utility", label) for value, label in zip(utilities, labels, strict=True)]
+    ratios = _plain_ratios(utilities)
+    if ratios is None:
+        ratios = [as_ratio(value, "the utility", label) for value, label in zip(utilities, labels, strict=True)]
     common = math.lcm(*[denominator for _, denominator in ratios])
     return [numerator * (common // denominator) for numerator, denominator in ratios]
+
+
+def _plain_ratios(values: Sequence[object]) -> list[tuple[int, int]] | None:
+    """`as_ratio` of floats and ints without anything wrong, which is the usual case; None for all others."""
+    if set(map(type, values)) <= _PLAIN and all(0 <= value < math.inf for value in values):  # type: ignore[operator]
+        return [value.as_integer_ratio() for value in values]  # type: ignore[attr-defined]
+    return None
 
 
 def nearest_double(numerator: int, denominator: int) -> float:

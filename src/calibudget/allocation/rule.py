@@ -96,8 +96,11 @@ def pose(
     sizes = as_counts([pool_sizes[label] for label in labels], "the pool size", labels)
     own_floors = _own_counts(labels, floors, "floor")
     own_caps = _own_counts(labels, caps, "cap")
-    floor_quotas = [min(size, own_floors.get(label, floor)) for label, size in zip(labels, sizes, strict=True)]
-    most = [min(size, own_caps.get(label, size)) for label, size in zip(labels, sizes, strict=True)]
+    floors_in_order = [own_floors.get(label, floor) for label in labels] if own_floors else [floor] * len(labels)
+    floor_quotas = list(map(min, sizes, floors_in_order))
+    most = (
+        [min(size, own_caps.get(label, size)) for label, size in zip(labels, sizes, strict=True)] if own_caps else sizes
+    )
     for label, least, limit in zip(labels, floor_quotas, most, strict=True):
         if least > limit:
             raise AllocationError(

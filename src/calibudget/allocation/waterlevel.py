@@ -68,10 +68,16 @@ def _level(weights: Sequence[int], lower: Sequence[int], upper: Sequence[int], b
     left = budget - sum(settled.values())
     total = sum(weights)
     while free:
-        over = {k: upper[k] for k in free if left * weights[k] > upper[k] * total}
-        under = {k: lower[k] for k in free if left * weights[k] < lower[k] * total}
-        cut_off = sum(left * weights[k] - bound * total for k, bound in over.items())
-        added = sum(bound * total - left * weights[k] for k, bound in under.items())
+        over, under = {}, {}
+        cut_off = added = 0
+        for k in free:
+            share = left * weights[k]
+            if share > (limit := upper[k] * total):
+                over[k] = upper[k]
+                cut_off += share - limit
+            elif share < (limit := lower[k] * total):
+                under[k] = lower[k]
+                added += limit - share
         bounded = over | under if cut_off == added else over if cut_off > added else under
         if not bounded:
             break

@@ -115,7 +115,7 @@ def inputs_from_files(
     elif pools is not None and pools.sizes != pool_sizes:
         differ = min(pools.sizes.items() ^ pool_sizes.items())[0]
         raise InputError(
-            f"{splits}: has other pools than the rest ({differ!r}: {pools.sizes.get(differ)} candidates there, "
+            f"{splits}: has other pools than the rest ({differ!r}: {pools.sizes.get(differ)} there, "
             f"{pool_sizes.get(differ)} here)"
         )
     return AllocationInputs(

@@ -15,6 +15,7 @@ from typing import Final
 
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import canonical_array
+from calibudget.wording import counted
 
 #: The paper's subgroups in their frozen order.
 PAPER_SUBGROUPS: Final = (
@@ -158,7 +159,7 @@ def top(scores: ProxyScores, count: int) -> tuple[ProxyRecord, ...]:
     if isinstance(count, bool) or not isinstance(count, int):
         raise InputTypeError(f"a count of records is an integer, not {type(count).__name__}: {count!r}")
     if not 0 <= count <= len(scores.records):
-        raise InputError(f"the top {count} of {len(scores.records)} scored candidates can't be taken")
+        raise InputError(f"the top {count} of {counted(len(scores.records), 'scored candidate')} can't be taken")
     return tuple(ranked(scores.records)[:count])
 
 

@@ -180,7 +180,10 @@ def take_quota(selector: Selector, source: str, candidates: Sequence[str], quota
     taken = set(selector.take(source, candidates, quota))
     picks = tuple(islice((one for one in candidates if one in taken), quota + 1))
     if not len(picks) == len(taken) == quota:
-        raise InputError(f"{source}: the selector {selector.name} didn't take {quota} different candidates of the pool")
+        raise InputError(
+            f"{source}: the selector {selector.name} didn't take {counted(quota, 'candidate')} of the pool, "
+            "all different"
+        )
     return picks
 
 
