@@ -115,7 +115,7 @@ def by_fractions(utilities: Sequence[float], budget: int) -> list[int]:
 def by_apportionment(utilities: Sequence[float], budget: int, *, fractions: bool) -> list[int]:
     votes = integers_of(utilities) if fractions else list(utilities)
     names = [str(k) for k in range(len(votes))]
-    return list(apportionment.compute("largest_remainder", votes, budget, names, fractions=fractions, verbose=False))
+    return list(apportionment.compute("largest_remainder", votes, budget, fractions=fractions, parties=names))
 
 
 def integers_of(utilities: Sequence[float]) -> list[int]:
