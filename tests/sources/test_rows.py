@@ -98,7 +98,7 @@ def test_a_short_csv_row_is_a_bad_row_and_reading_goes_on(tmp_path: Path) -> Non
     bad, good = read_rows(tmp_path / "r.csv", "r.csv")
     assert bad[0] == 2
     assert isinstance(bad[1], DataError)
-    assert str(bad[1]) == "1 cells under 2 columns"
+    assert str(bad[1]) == "1 cell under 2 columns"
     assert good[1] == {"q": "y", "a": "1"}
 
 

@@ -14,6 +14,7 @@ from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.opening import BROKEN, COMPRESSED, open_plain, why_broken
 from calibudget.sources.parsing import as_row, parse_row
 from calibudget.store import strict_json
+from calibudget.wording import counted
 
 _BOM: Final = b"\xef\xbb\xbf"
 _BLOCK: Final = 2**20
@@ -158,5 +159,5 @@ def check_header(names: list[str]) -> list[str]:
 
 def _cells(header: list[str], cells: list[str]) -> dict[str, object] | DataError:
     if len(cells) != len(header):
-        return DataError(f"{len(cells)} cells under {len(header)} columns")
+        return DataError(f"{counted(len(cells), 'cell')} under {counted(len(header), 'column')}")
     return dict(zip(header, cells, strict=True))
