@@ -71,15 +71,35 @@ def limited(sandbox: Sandbox, kind: type[Sandbox] = Sandbox, **limits: float) ->
     return kind(sandbox.interpreter, version=sandbox.version, limits=dataclasses.replace(sandbox.limits, **limits))
 
 
+#: Those that `make test` runs, of every kind some; `make test-full` runs all.
+DOZEN = {
+    "exits with status 0 when called", "a number equal to everything", "patches all", "answers before it is asked",
+    "sleeps", "computes without end", "takes 1 GB", "forks without end", "prints 4 MB", "reads the home",
+    "rewrites the judge", "leaves its root through /proc", "opens an internet socket", "signals its parent", "mounts",
+}  # fmt: skip
+
+
+def some(values: list, chosen) -> list:
+    """All values as parameters, those that aren't chosen for `make test-full` alone."""
+    return [pytest.param(*one, marks=() if chosen(*one) else pytest.mark.full) for one in values]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("program", hostile.HOSTILE, ids=lambda program: program.name)
+@pytest.mark.parametrize(
+    "program",
+    some([(one,) for one in hostile.HOSTILE], lambda one: one.name in DOZEN),
+    ids=lambda program: program.name,
+)
 def test_hostile_program_is_held(sandbox: Sandbox, values: dict[str, object], program) -> None:
     result = limited(sandbox, **program.limits).run(program.case(**values))
     assert result.verdict in program.ends, result
 
 
 def test_there_are_many_hostile_programs() -> None:
-    assert len({program.name for program in hostile.HOSTILE}) >= 60
+    names = {program.name for program in hostile.HOSTILE}
+    assert len(names) >= 60
+    assert names >= DOZEN
+    assert len(DOZEN) >= 12
 
 
 @pytest.mark.slow
@@ -210,13 +230,15 @@ WEAKER = [
     (Proc, ["reads its own memory as a file", "reads the environment of process 1", "leaves its root through /proc"]),
     (Caller, ["is the caller"]),
 ]  # fmt: skip
+#: One program a defence for `make test`.
+FIRST = {names[0] for _, names in WEAKER}
 _BY_NAME = {program.name: program for program in hostile.HOSTILE}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(kind, name) for kind, names in WEAKER for name in names],
+    some([(kind, name) for kind, names in WEAKER for name in names], lambda _, name: name in FIRST),
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_without_its_defence_it_gets_through(sandbox: Sandbox, values, monkeypatch, kind, name) -> None:
@@ -255,6 +277,36 @@ def test_private_tmp(sandbox: Sandbox, tmp_path: Path) -> None:
     assert shared.run(look).passed
 
 
+@pytest.mark.slow
+def test_read_only_binds(sandbox: Sandbox, tmp_path: Path) -> None:
+    """A folder that everybody may write is bound as the interpreter's are; only the bind keeps a program out of it."""
+
+    class WithFolder(Sandbox):
+        def root(self) -> list[str]:
+            return [*super().root(), *binds]
+
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o777)
+    write = hostile.attack("writes", "read-only binds", f"open('{tmp_path}/left', 'w')").case()
+    binds = bind(str(tmp_path))
+    assert not limited(sandbox, WithFolder).run(write).passed
+    binds = [part.replace("--ro-bind", "--bind") for part in binds]
+    assert limited(sandbox, WithFolder).run(write).passed
+    assert (tmp_path / "left").exists()
+
+
+@pytest.mark.slow
+def test_input_reaches_a_program_that_is_given_some(sandbox: Sandbox) -> None:
+    class FedInput(Sandbox):
+        def _process(self, role: str, channel: int, *, stdin):
+            return super()._process(role, channel, stdin=fed if role == "program" else stdin)
+
+    with tempfile.TemporaryFile() as fed:
+        fed.write(b"words")
+        fed.seek(0)
+        assert limited(sandbox, FedInput).run(_BY_NAME["waits for input"].case()).passed
+
+
 #: The usual way: program and tests in one process, status 0 is a pass. Here it is itself a sandboxed program.
 USUAL = """
 import os, sys
@@ -283,7 +335,7 @@ FOOLS_THE_USUAL_WAY = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FOOLS_THE_USUAL_WAY)
+@pytest.mark.parametrize("name", some([(name,) for name in FOOLS_THE_USUAL_WAY], lambda name: name in DOZEN))
 def test_a_fake_passes_where_tests_and_program_share_a_process(sandbox: Sandbox, name: str) -> None:
     case = _BY_NAME[name].case()
     text = "\n".join([case.prelude, case.program, case.tests])
@@ -347,19 +399,21 @@ def test_a_daemon_lives_on_without_a_process_namespace(sandbox: Sandbox) -> None
     assert gone(5.0)
 
 
-_CALLER = """
+_CALLER = f"""
 import sys
-from calibudget.evaluation.interpreter import bind
-from calibudget.evaluation.sandbox import CodeCase, Limits, open_sandbox
-sandbox = open_sandbox(Limits(open_files=57))
+from calibudget.evaluation import sandbox as module
+dropped = [] if sys.argv[2] == "bound" else ["--die-with-parent"]
+whole = module.Sandbox.identity
+module.Sandbox.identity = lambda self: [part for part in whole(self) if part not in dropped]
+sandbox = module.open_sandbox(module.Limits(open_files={MARK}))
 print("running", flush=True)
-sandbox.run(CodeCase(program="import time\\ntime.sleep(30)", tests="", names=("x",)))
+sandbox.run(module.CodeCase(program="import time\\ntime.sleep(" + sys.argv[1] + ")", tests="", names=("x",)))
 """
 
 
-@pytest.mark.slow
-def test_a_program_dies_with_its_caller(sandbox: Sandbox) -> None:
-    caller = subprocess.Popen([sys.executable, "-c", _CALLER], stdout=subprocess.PIPE)
+def kill_a_caller(*arguments: str) -> None:
+    """Let a process run a program in the sandbox, and kill that process while the program sleeps."""
+    caller = subprocess.Popen([sys.executable, "-c", _CALLER, *arguments], stdout=subprocess.PIPE)
     assert caller.stdout is not None
     with caller:
         assert caller.stdout.readline() == b"running\n"
@@ -367,7 +421,19 @@ def test_a_program_dies_with_its_caller(sandbox: Sandbox) -> None:
         assert sleepers()
         caller.send_signal(signal.SIGKILL)
         caller.wait()
+
+
+@pytest.mark.slow
+def test_a_program_dies_with_its_caller(sandbox: Sandbox) -> None:
+    kill_a_caller("30", "bound")
     assert gone()
+
+
+@pytest.mark.slow
+def test_an_unbound_program_outlives_its_caller(sandbox: Sandbox) -> None:
+    kill_a_caller("3", "unbound")
+    assert not gone(1.0)
+    assert gone(8.0)
 
 
 # Refusals: without the sandbox nothing is run.

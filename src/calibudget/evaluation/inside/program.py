@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import os
 import resource
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -60,8 +59,6 @@ def serve(channel: Channel) -> None:
 
 def main(descriptor: int, limits: Mapping[str, int]) -> None:
     """Entry of the program's process."""
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
     limit(limits)
     with contextlib.suppress(ClosedError):
         serve(Channel(descriptor))
