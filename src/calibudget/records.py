@@ -220,8 +220,9 @@ class Selection:
 
     Attributes:
         seed: selection seed.
-        selector: name of the rule that ordered the candidates ("uniform").
+        selector: name of the rule that chose among the candidates ("uniform").
         picks: record ids per source, key order.
+        details: what the selector says of itself, a JSON object; None for the uniform draw.
         companion_count: companion records joined unchanged.
         tokens: by source, what the picks use of a token budget; None where the budget counts examples.
     """
@@ -231,3 +232,4 @@ class Selection:
     picks: Mapping[str, tuple[str, ...]]
     companion_count: int = 0
     tokens: Mapping[str, TokenUse] | None = None
+    details: Mapping[str, object] | None = None

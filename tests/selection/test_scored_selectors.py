@@ -44,7 +44,7 @@ RATED = [record("a", rating=3), record("b", rating=5.5), record("c", rating=-1),
 def test_a_column_orders_descending_or_ascending_and_gaps_have_no_score():
     assert take(column_selector({"s": RATED}, "rating"), RATED, 2) == {"a", "b"}
     assert take(column_selector({"s": RATED}, "rating", descending=False), RATED, 2) == {"a", "c"}
-    with pytest.raises(InputError, match="the selector score has 3 of 5 candidates to take 4 from"):
+    with pytest.raises(InputError, match="the selector scores has 3 of 5 candidates to take 4 from"):
         take(column_selector({"s": RATED}, "rating"), RATED, 4)
 
 

@@ -19,6 +19,7 @@ from calibudget.store import (
     ROUNDS_NAME,
     SCORES_NAME,
     SELECTION_NAME,
+    SELECTOR_NAME,
     SPLITS_NAME,
     STATISTICS_NAME,
     AllocationEvidence,
@@ -56,6 +57,7 @@ def make_manifest(
     names = [RECIPE_NAME, SPLITS_NAME, ALLOCATION_NAME, SELECTION_NAME, f"train.{recipe.output.format}"]
     names += [SCORES_NAME, STATISTICS_NAME] if made is not None else []
     names += [ROUNDS_NAME] if prepared.ledger is not None else []
+    names += [SELECTOR_NAME] if recipe.selector.given else []
     scores = _by_source(made.scores if made is not None else ())
     sources = {
         label: _source(label, split, prepared, plan, statistics, scores.get(label), digests.sources[label])
@@ -85,6 +87,7 @@ def make_manifest(
             count=digests.count,
             companion_count=digests.companion_count,
             selected_sha256=digests.selected_sha256,
+            details=digests.details,
         ),
         artefacts={name: file_digest(directory / name) for name in sorted(names)},
         token_counter=prepared.token_counter,

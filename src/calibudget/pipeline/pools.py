@@ -6,12 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from calibudget.errors import AllocationError, ArtefactError
+from calibudget.errors import AllocationError, ArtefactError, InputError
 from calibudget.keys import order_keys
 from calibudget.pipeline.preparing import Prepared
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Selection, Unit
-from calibudget.selection import draw_queues, draw_tokens, exposures, marked, unmarked
+from calibudget.selection import (
+    UNIFORM,
+    Mix,
+    Scored,
+    Uniform,
+    draw_queues,
+    draw_tokens,
+    exposures,
+    marked,
+    unmarked,
+)
 from calibudget.store import Ledger, SplitIds, TokenCount
 
 
@@ -89,12 +99,21 @@ class Pools:
                 )
         return fitting
 
-    def draw(self, plan: AllocationPlan) -> Selection:
-        """The picks of a plan's quotas; no companion yet."""
+    def draw(self, plan: AllocationPlan, selector: Uniform | Scored | Mix = UNIFORM) -> Selection:
+        """The picks of a plan's quotas; no companion yet.
+
+        Raises:
+            ArtefactError: the plan is of other pools.
+            InputError: the selector has less to take from than a quota, or parts numbers where tokens are counted.
+        """
         pools = self.of_plan(plan)
         if pools.tokens is None:
-            return draw_queues(pools.queues, plan.quotas, selection_seed=self.selection_seed)
-        return draw_tokens(pools.queues, plan.quotas, tokens=pools.tokens, selection_seed=self.selection_seed)
+            return draw_queues(pools.queues, plan.quotas, selection_seed=self.selection_seed, selector=selector)
+        if isinstance(selector, Mix):
+            raise InputError("a mix of selectors parts a number of examples; a budget of tokens takes one selector")
+        return draw_tokens(
+            pools.queues, plan.quotas, tokens=pools.tokens, selection_seed=self.selection_seed, selector=selector
+        )
 
     def require_room(self, budget: int) -> None:
         """Refuse a token budget that holds no example at all.

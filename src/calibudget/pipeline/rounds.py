@@ -8,6 +8,7 @@ from pathlib import Path
 from calibudget.errors import ArtefactError, RecipeError
 from calibudget.pipeline.pools import pools_of_splits
 from calibudget.pipeline.rundir import RECIPE_NAME
+from calibudget.pipeline.selectors import selector_of_run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, load_recipe
 from calibudget.store import (
@@ -71,7 +72,7 @@ def _rounds_of(directory: Path) -> tuple[Round, ...]:
     recipe = load_recipe(directory / RECIPE_NAME)
     splits, plan = read_splits(directory / SPLITS_NAME), read_allocation(directory / ALLOCATION_NAME)
     ledger = None if recipe.rounds is None else read_rounds(directory / ROUNDS_NAME)
-    selection = pools_of_splits(recipe, splits, ledger).draw(plan)
+    selection = pools_of_splits(recipe, splits, ledger).draw(plan, selector_of_run(recipe, directory))
     sources = {
         label: RoundSource(
             units=len(picks) if selection.tokens is None else selection.tokens[label].taken,

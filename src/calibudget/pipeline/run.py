@@ -19,6 +19,7 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rundir import JOURNAL_NAME, check_usable, is_finished, open_run
 from calibudget.pipeline.scoring import make_scorer, score_splits, scores_made_elsewhere
 from calibudget.pipeline.shared import Shared, read_sources
+from calibudget.pipeline.selectors import Parts, joined, selector_parts, write_parts
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, resolved_yaml
@@ -123,6 +124,7 @@ def run(
     prepared = with_tokens(recipe, read_sources(recipe, shared, progress=progress), progress=progress)
     pools = pools_of_run(recipe, prepared)
     feasible_floors(recipe, pools)
+    parts = selector_parts(recipe, prepared)
     made = None if scores is None else scores_made_elsewhere(Path(scores), recipe, prepared.splits)
     scorer = make_scorer(recipe, shared) if made is None and recipe.calibration != "none" else None
     with open_run(directory, resolved, resume=resume):
@@ -133,7 +135,7 @@ def run(
         statistics, warned = _write_statistics(recipe, prepared, made, directory)
         plan = plan_recipe(recipe, pools, statistics)
         write_allocation(directory / ALLOCATION_NAME, plan)
-        selection = write_selected(recipe, prepared, plan, directory)
+        selection = write_selected(recipe, prepared, plan, parts, directory)
         manifest = make_manifest(recipe, prepared, made, plan, selection, statistics, directory)
         write_manifest(directory / MANIFEST_NAME, manifest)
         journal.unlink(missing_ok=True)
@@ -166,10 +168,13 @@ def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
     )
 
 
-def write_selected(recipe: Recipe, prepared: Prepared, plan: AllocationPlan, directory: Path) -> Selection:
-    """Draw a plan's quotas and write `selection.json` and the train set."""
+def write_selected(
+    recipe: Recipe, prepared: Prepared, plan: AllocationPlan, parts: Parts, directory: Path
+) -> Selection:
+    """Draw a plan's quotas and write `selection.json`, what its selector knows, and the train set."""
     companion = () if prepared.companion is None else prepared.companion.records
-    drawn = pools_of_run(recipe, prepared).draw(plan)
+    drawn = pools_of_run(recipe, prepared).draw(plan, joined(recipe, parts))
+    write_parts(directory, parts)
     selection = replace(drawn, companion_count=len(companion))
     write_selection(directory / SELECTION_NAME, selection)
     candidates = {label: _exposed(split, recipe.max_repeats) for label, split in prepared.splits.items()}

@@ -11,6 +11,7 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.run import write_inputs, write_selected
 from calibudget.pipeline.rundir import check_usable, open_run
+from calibudget.pipeline.selectors import selector_parts
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import Selection
@@ -39,10 +40,11 @@ def select(
     plan = read_allocation(Path(allocation_file))
     prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
     pools_of_run(recipe, prepared).of_plan(plan)
+    parts = selector_parts(recipe, prepared)
     with open_run(directory, resolved, resume=False):
         write_inputs(recipe, prepared, directory)
         write_allocation(directory / ALLOCATION_NAME, plan)
-        selection = write_selected(recipe, prepared, plan, directory)
+        selection = write_selected(recipe, prepared, plan, parts, directory)
         manifest = make_manifest(recipe, prepared, None, plan, selection, None, directory, allocation_given=True)
         write_manifest(directory / MANIFEST_NAME, manifest)
         write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])

@@ -19,6 +19,7 @@ from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.manifest import Derived, check_bindings, check_manifest
 from calibudget.pipeline.checks.plan import derive_plan, given_plan
 from calibudget.pipeline.checks.rounds import check_ledger, check_previous
+from calibudget.pipeline.checks.selector import derive_selector
 from calibudget.pipeline.checks.sources import check_sources
 from calibudget.pipeline.checks.splits import check_scored_records, check_splits
 from calibudget.pipeline.checks.train import check_train
@@ -34,6 +35,7 @@ from calibudget.store import (
     ROUNDS_NAME,
     SCORES_NAME,
     SELECTION_NAME,
+    SELECTOR_NAME,
     SPLITS_NAME,
     STATISTICS_NAME,
     SUMS_NAME,
@@ -150,9 +152,9 @@ def _check_chain(
         plan = given_plan(findings, pools)
     elif pools is not None and (statistics is not None or not is_scored):
         plan = derive_plan(findings, recipe, pools, statistics)
-    if pools is not None and plan is not None:
+    if splits is not None and pools is not None and plan is not None:
         companion_count = manifest.companion.count if manifest is not None and manifest.companion is not None else 0
-        selection = _derive_selection(findings, pools, plan, companion_count)
+        selection = _derive_selection(findings, recipe, splits, pools, plan, companion_count)
     train = None if selection is None else check_train(findings, recipe, selection, train_name)
     if manifest is not None:
         derived = Derived(
@@ -207,7 +209,8 @@ def _artefact_names(recipe: Recipe, *, is_scored: bool) -> list[str]:
     scored = [SCORES_NAME, STATISTICS_NAME] if is_scored else []
     rounds = [ROUNDS_NAME] if recipe.rounds is not None else []
     train_name = f"train.{recipe.output.format}"
-    return [RECIPE_NAME, SPLITS_NAME, *rounds, *scored, ALLOCATION_NAME, SELECTION_NAME, train_name]
+    selector = [SELECTOR_NAME] if recipe.selector.given else []
+    return [RECIPE_NAME, SPLITS_NAME, *rounds, *scored, ALLOCATION_NAME, *selector, SELECTION_NAME, train_name]
 
 
 def _derive_statistics(findings: Findings, recipe: Recipe, splits: SplitIds, scored: ScoreFile) -> Statistics | None:
@@ -235,12 +238,17 @@ def _derive_statistics(findings: Findings, recipe: Recipe, splits: SplitIds, sco
     return statistics
 
 
-def _derive_selection(findings: Findings, pools: Pools, plan: AllocationPlan, companion_count: int) -> Selection | None:
-    """The picks as they follow from splits and quotas, compared with `selection.json`."""
+def _derive_selection(
+    findings: Findings, recipe: Recipe, splits: SplitIds, pools: Pools, plan: AllocationPlan, companion_count: int
+) -> Selection | None:
+    """The picks as they follow from splits, quotas and selector, compared with `selection.json`."""
+    selector = derive_selector(findings, recipe, splits)
+    if selector is None:
+        return None
     selection = findings.derive(
         SELECTION_NAME,
         "a selection that pools and quotas allow",
-        lambda: replace(pools.draw(plan), companion_count=companion_count),
+        lambda: replace(pools.draw(plan, selector), companion_count=companion_count),
     )
     stored = findings.read(SELECTION_NAME, read_selection)
     if selection is not None and stored is not None:

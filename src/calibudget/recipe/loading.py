@@ -13,7 +13,13 @@ from calibudget.recipe.schema import Recipe
 from calibudget.recipe.strict_yaml import Document, Location, parse_document, parse_value
 
 #: Fields whose paths start at the recipe in a recipe, and at the working directory on the command line.
-_PATHS = frozenset({"data_dir", "calibration.adapter", "rounds.previous"})
+_PATHS = frozenset(
+    {"data_dir", "calibration.adapter", "rounds.previous"}
+    | {
+        f"selector.{field}"
+        for field in ("scores", "scores.file", "influence", "influence.file", "quality.perplexities")
+    }
+)
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -22,8 +28,8 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     Args:
         path: the YAML file.
         overrides: `key=value` texts that replace or add fields; keys are dotted (`calibration.per_source=50`),
-            values are YAML. A `data_dir`, `calibration.adapter` or `rounds.previous` given here is relative to the
-            working directory.
+            values are YAML. A `data_dir`, `calibration.adapter`, `rounds.previous` or file of a `selector` given here
+            is relative to the working directory.
 
     Raises:
         RecipeError: the file can't be read, isn't a recipe, or a field of it isn't right.

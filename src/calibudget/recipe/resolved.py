@@ -17,7 +17,8 @@ def resolved_fields(recipe: Recipe) -> dict[str, Any]:
     """The recipe as plain JSON values, with the answers and rules that presets and defaults imply.
 
     An absolute `data_dir` is left out: it says where data lies on one machine, and evidence must be the same on all.
-    Of an absolute path to an adapter or an earlier round only the last name stays; their digests are in the evidence.
+    Of an absolute path to an adapter, an earlier round or a selector's file only the last name stays; their digests
+    are in the evidence.
     """
     fields = recipe.model_dump(mode="json")
     if Path(recipe.data_dir).is_absolute():
@@ -26,6 +27,10 @@ def resolved_fields(recipe: Recipe) -> dict[str, Any]:
         fields["calibration"]["adapter"] = _portable(recipe.calibration.adapter)
     if recipe.rounds is not None:
         fields["rounds"]["previous"] = [_portable(path) for path in recipe.rounds.previous]
+    for name, path in (("scores", "file"), ("influence", "file"), ("quality", "perplexities")):
+        part = fields["selector"].get(name) if isinstance(fields["selector"], dict) else None
+        if part is not None and part[path] is not None:
+            part[path] = _portable(part[path])
     specs = {spec.label: spec for spec in recipe.source_specs()}
     fields["sources"] = {label: _implied(fields["sources"][label], spec) for label, spec in specs.items()}
     companion = recipe.companion_spec()

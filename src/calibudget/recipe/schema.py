@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from calibudget.allocation import POLICIES, parse_amount, parse_groups
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import MAX_SAFE_INTEGER
+from calibudget.recipe.selector import Selector, SelectorPart
 from calibudget.records import ErrorRule, Exponents, Unit
 from calibudget.sources import LIMITS, Limits, SourceSpec
 from calibudget.store import check_labels
@@ -190,6 +191,7 @@ class Recipe(_Part):
     signal: Literal["error_rate", "z"] = "error_rate"
     exponents: ExponentsPart = ExponentsPart()
     need_transform: Literal["rank", "log1p"] | None = None
+    selector: Selector = SelectorPart()
     seed: Count = 42
     split_seed: Count = 42
     bootstrap_seed: Count = 42
@@ -221,6 +223,7 @@ class Recipe(_Part):
         self._check_labels()
         self._check_policy()
         self._check_answers()
+        self._check_selector()
         return self
 
     def _check_labels(self) -> None:
@@ -269,6 +272,19 @@ class Recipe(_Part):
                     "unit penalty that others get; say `error: nll` for all sources, or give it an `answer`"
                 )
 
+    def _check_selector(self) -> None:
+        if self.max_repeats > 1 and not self.selector.is_uniform:
+            raise ValueError("`max_repeats` repeats the uniform draw; a `selector` can't go with it")
+        if self.unit == "tokens" and self.selector.mix is not None:
+            raise ValueError("a `mix` of selectors parts a number of examples; a budget of tokens takes one selector")
+        counts_tokens = self.selector.quality is not None and self.selector.quality.unit == "tokens"
+        if counts_tokens and self.model is None and self.engine != "fake":
+            raise ValueError("`selector.quality.unit: tokens` needs a `model`, whose tokenizer counts them")
+
+    def beside(self, path: str) -> Path:
+        """A path of the recipe that starts where the recipe lies."""
+        return self._base_dir / path
+
     @property
     def data_root(self) -> Path:
         """Where relative paths of sources start."""
@@ -277,13 +293,13 @@ class Recipe(_Part):
     @property
     def previous_rounds(self) -> tuple[Path, ...]:
         """Run directories of the rounds before this one."""
-        return () if self.rounds is None else tuple(self._base_dir / path for path in self.rounds.previous)
+        return () if self.rounds is None else tuple(map(self.beside, self.rounds.previous))
 
     @property
     def adapter(self) -> Path | None:
         """Directory of the adapter that scoring puts on the model, or None."""
         adapter = None if self.calibration == "none" else self.calibration.adapter
-        return None if adapter is None else self._base_dir / adapter
+        return None if adapter is None else self.beside(adapter)
 
     @property
     def unit(self) -> Unit:

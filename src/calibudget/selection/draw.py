@@ -51,7 +51,12 @@ def draw_queues(
     """`draw` from pools that stand in key order already."""
     check_quotas(queues, quotas, {label: len(queue) for label, queue in queues.items()})
     picks = {label: take_quota(selector, label, queues[label], int(quotas[label])) for label in sorted(queues)}
-    return Selection(seed=selection_seed, selector=selector.name, picks=picks)
+    return Selection(seed=selection_seed, selector=selector.name, picks=picks, details=details(selector))
+
+
+def details(selector: Selector) -> dict[str, object] | None:
+    """What a selection records of its selector; None for the uniform draw, which knows nothing of the records."""
+    return None if selector == UNIFORM else selector.describe()
 
 
 def in_key_order(label: str, pool: Sequence[str], selection_seed: int) -> list[str]:

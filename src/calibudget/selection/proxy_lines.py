@@ -1,4 +1,4 @@
-"""Proxy scores as lines: a header object, then one object a record; `docs/formats-proxy.md` has every field.
+"""Proxy scores as lines: a header object, then one object a record; `docs/formats.md` has every field.
 
 Reading is strict about each line by itself; whether the records may be used is for `proxy_checks` to say.
 """

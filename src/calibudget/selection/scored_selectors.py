@@ -49,7 +49,7 @@ def column_selector(pools: Mapping[str, Sequence[Record]], column: str, *, desce
         }
         for source, records in pools.items()
     }
-    return Scored(name="score", scores=scores, parameters={"column": column, "descending": descending})
+    return Scored(name="scores", scores=scores, parameters={"column": column, "descending": descending})
 
 
 def quality_selector(

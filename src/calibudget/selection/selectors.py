@@ -56,6 +56,10 @@ class Uniform:
         """Always "uniform"."""
         return "uniform"
 
+    def order(self, source: str, candidates: Sequence[str]) -> Sequence[str]:  # noqa: ARG002
+        """The candidates of any source as they stand."""
+        return candidates
+
     def take(self, source: str, candidates: Sequence[str], quota: int) -> Sequence[str]:
         """The first `quota` candidates."""
         _check_enough(self.name, source, len(candidates), len(candidates), quota)
@@ -75,7 +79,7 @@ class Scored:
     """The candidates of the highest scores; those without a score are never taken.
 
     Attributes:
-        name: what the evidence calls it ("score", "quality", "influence").
+        name: what the evidence calls it ("scores", "quality", "influence").
         scores: by source label and record id; finite, higher is better, any unit.
         parameters: what the scores were made from, any JSON object.
     """
@@ -91,7 +95,7 @@ class Scored:
                     place = f"{source}: the {self.name} score of {record_id!r}"
                     raise InputError(f"{place} must be a finite number, not {score!r}")
 
-    def order(self, source: str, candidates: Sequence[str]) -> list[str]:
+    def order(self, source: str, candidates: Sequence[str]) -> Sequence[str]:
         """The candidates that have a score, best first, ties in the order given."""
         scores = self.scores.get(source, {})
         return sorted((one for one in candidates if one in scores), key=lambda one: -scores[one])

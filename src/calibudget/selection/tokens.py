@@ -19,8 +19,8 @@ from fractions import Fraction
 
 from calibudget.errors import InputError
 from calibudget.records import Selection, TokenUse
-from calibudget.selection.draw import check_quotas
-from calibudget.selection.selectors import UNIFORM
+from calibudget.selection.draw import check_quotas, details
+from calibudget.selection.selectors import UNIFORM, Scored, Uniform
 
 
 def draw_tokens(
@@ -29,18 +29,20 @@ def draw_tokens(
     *,
     tokens: Mapping[str, Mapping[str, int]],
     selection_seed: int,
+    selector: Uniform | Scored = UNIFORM,
 ) -> Selection:
     """Pick whole examples up to each source's quota of tokens.
 
-    First every source takes its records in key order until the next would pass its quota. Then, in the order of the
-    deficit's share of that next example, largest first and ties by label, each source with a deficit takes it if all
-    picks together stay within the budget, which is the sum of the quotas.
+    First every source takes its records in the selector's order (key order by default) until the next would pass its
+    quota. Then, in the order of the deficit's share of that next example, largest first and ties by label, each
+    source with a deficit takes it if all picks together stay within the budget, which is the sum of the quotas.
 
     Args:
         queues: ids of each source's candidates in key order, each once.
         quotas: tokens to pick of each source; integers from 0 to the tokens of its pool.
         tokens: tokens of each candidate by label and id, integers of at least 1.
         selection_seed: seed of the keys, for the record.
+        selector: what orders a source's candidates; those that it leaves out are never taken.
 
     Returns:
         The picks in key order, sources in code-point order, with the tokens that they use.
@@ -48,8 +50,9 @@ def draw_tokens(
     Raises:
         InputError, InputTypeError: as `draw`; or a candidate without a number of tokens.
     """
-    check_quotas(queues, quotas, {label: _total(label, queues[label], tokens) for label in queues}, " tokens")
-    ends = {label: _first_pass(queues[label], tokens[label], int(quotas[label])) for label in sorted(queues)}
+    orders = {label: selector.order(label, queues[label]) for label in sorted(queues)}
+    check_quotas(orders, quotas, {label: _total(label, order, tokens) for label, order in orders.items()}, " tokens")
+    ends = {label: _first_pass(order, tokens[label], int(quotas[label])) for label, order in orders.items()}
     left = sum(end.deficit for end in ends.values())
     for label in sorted((label for label in ends if ends[label].deficit), key=lambda name: (-ends[name].claim, name)):
         end = ends[label]
@@ -58,9 +61,10 @@ def draw_tokens(
             ends[label] = _End(count=end.count + 1, taken=end.taken + end.following, deficit=0, following=0)
     return Selection(
         seed=selection_seed,
-        selector=UNIFORM.name,
-        picks={label: tuple(queues[label][: end.count]) for label, end in ends.items()},
+        selector=selector.name,
+        picks={label: _in_key_order(queues[label], orders[label][: end.count]) for label, end in ends.items()},
         tokens={label: TokenUse(quota=int(quotas[label]), taken=end.taken) for label, end in ends.items()},
+        details=details(selector),
     )
 
 
@@ -77,6 +81,11 @@ class _End:
     def claim(self) -> Fraction:
         """How much of its next example the deficit would pay for."""
         return Fraction(self.deficit, self.following)
+
+
+def _in_key_order(queue: Sequence[str], taken: Sequence[str]) -> tuple[str, ...]:
+    chosen = set(taken)
+    return tuple(one for one in queue if one in chosen)
 
 
 def _first_pass(queue: Sequence[str], tokens: Mapping[str, int], quota: int) -> _End:

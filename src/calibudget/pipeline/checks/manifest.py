@@ -100,7 +100,8 @@ def _sections(derived: Derived, *, is_given: bool) -> dict[str, object]:
     if derived.selection is not None:
         digest = digest_selection(derived.selection)
         fields = ("selector", "count", "companion_count", "selected_sha256")
-        sections["selection"] = {name: getattr(digest, name) for name in fields}
+        own_details = {} if digest.details is None else {"details": dict(digest.details)}
+        sections["selection"] = {name: getattr(digest, name) for name in fields} | own_details
     return sections
 
 

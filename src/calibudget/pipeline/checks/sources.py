@@ -9,6 +9,7 @@ from pathlib import Path
 
 from calibudget.errors import InputError
 from calibudget.pipeline.checks.findings import Findings
+from calibudget.pipeline.checks.selector import check_selector_sources
 from calibudget.pipeline.checks.train import unrepeated_id
 from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.rundir import RECIPE_NAME
@@ -40,6 +41,7 @@ def check_sources(
     if splits is not None:
         _check_ids(findings, prepared, splits)
         _check_tokens(findings, recipe, prepared, splits)
+    check_selector_sources(findings, recipe, prepared)
     findings.read(train, lambda path: _check_originals(findings, recipe, prepared, path))
     findings.checked.append("sources: files, counts, splits and originals, read again")
 

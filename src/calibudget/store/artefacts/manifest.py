@@ -123,12 +123,13 @@ class AllocationEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionEvidence:
-    """The selection's own part of the checklist."""
+    """The selection's own part of the checklist; `details` is None for the uniform draw."""
 
     selector: str
     count: int
     companion_count: int
     selected_sha256: str
+    details: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +177,7 @@ def manifest_to_json(manifest: Manifest) -> dict[str, object]:
         "sources": {label: _source_to_json(row) for label, row in sorted(manifest.sources.items())},
         "companion": None if manifest.companion is None else _known(asdict(manifest.companion), "filtered"),
         "allocation": asdict(manifest.allocation),
-        "selection": asdict(manifest.selection),
+        "selection": _known(asdict(manifest.selection), "details"),
         "artefacts": {name: asdict(digest) for name, digest in sorted(manifest.artefacts.items())},
     }
     if manifest.token_counter is not None:
@@ -340,6 +341,7 @@ def _parse_selection(row: Fields) -> SelectionEvidence:
         count=row.integer("count"),
         companion_count=row.integer("companion_count"),
         selected_sha256=row.digest("selected_sha256"),
+        details=row.nullable("details", row.mapping, may_be_absent=True),
     )
     row.finish()
     return selection

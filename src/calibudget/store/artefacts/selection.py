@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -37,12 +37,13 @@ class SelectionDigest:
 
     Attributes:
         seed: selection seed.
-        selector: name of the rule that ordered the candidates ("uniform").
+        selector: name of the rule that chose among the candidates ("uniform").
         sources: quota and digest of each source, by label in code-point order.
         count: examples selected from all sources, the companion set apart.
         companion_count: companion records joined unchanged.
         selected_sha256: digest of all picks, sources in code-point order, each in key order.
         tokens: tokens of all picks; None where the budget counts examples.
+        details: what the selector says of itself; None for the uniform draw.
     """
 
     seed: int
@@ -52,6 +53,7 @@ class SelectionDigest:
     companion_count: int
     selected_sha256: str
     tokens: int | None = None
+    details: Mapping[str, object] | None = None
 
 
 def ids_sha256(ids: Iterable[str]) -> str:
@@ -75,12 +77,15 @@ def digest_selection(selection: Selection) -> SelectionDigest:
         companion_count=selection.companion_count,
         selected_sha256=ids_sha256(chain.from_iterable(picks.values())),
         tokens=None if selection.tokens is None else sum(use.taken for use in selection.tokens.values()),
+        details=selection.details,
     )
 
 
 def selection_to_json(selection: Selection) -> dict[str, object]:
     """The `selection.json` object of a selection."""
-    return {"schema": _SCHEMA, **_given(asdict(digest_selection(selection)))}
+    digest = digest_selection(selection)
+    fields = {"schema": _SCHEMA, **_given(asdict(replace(digest, details=None)))}
+    return fields if digest.details is None else fields | {"details": dict(digest.details)}
 
 
 def write_selection(path: Path, selection: Selection) -> None:
@@ -107,6 +112,7 @@ def read_selection(path: Path) -> SelectionDigest:
         companion_count=root.integer("companion_count"),
         selected_sha256=root.digest("selected_sha256"),
         tokens=root.nullable("tokens", root.integer, may_be_absent=True),
+        details=root.nullable("details", root.mapping, may_be_absent=True),
     )
     root.finish()
     return digest
