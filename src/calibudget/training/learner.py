@@ -37,6 +37,7 @@ class Learner:
         model: the model with its factors, a `PeftModel`.
         factors: the factors A and B of all layers, flat.
         packs_sequences: whether sequences are laid end to end; they are padded otherwise.
+        head: the output head.
     """
 
     def __init__(self, model: Any, name: str, config: TrainingConfig, execution: Execution) -> None:
@@ -56,7 +57,7 @@ class Learner:
             raise TrainingError(f"batch_tokens: {execution.batch_tokens} is less than max_length {config.max_length}")
         self._config, self._execution = config, execution
         self._device: torch.device = model.device
-        self._head = find_head(model.eval())
+        self.head = find_head(model.eval())
         self.packs_sequences = self._choose_packing(model)
         self.model = add_adapter(model, config, name)
         use_factor_layers(self.model, share=self._on_gpu if execution.fuse is None else execution.fuse)
@@ -126,6 +127,11 @@ class Learner:
         self._optimizer.step()
         return norm
 
+    @property
+    def longest(self) -> int:
+        """Most tokens of one sequence."""
+        return self._config.max_length
+
     def tensors(self) -> dict[str, Tensor]:
         """Everything that training goes on from, by name: the factors and the optimizer's moments."""
         found: dict[str, Tensor] = {}
@@ -160,12 +166,13 @@ class Learner:
         return self._resident_pass(batch.to(self._device), scale.to(self._device, non_blocking=True))
 
     def _resident_pass(self, batch: Batch, scale: Tensor) -> Tensor:
-        hidden = self._hidden(batch).flatten(0, 1)
-        loss = response_loss(hidden, batch.label_rows, self._head, batch.labels, scale, self._chunk_gradient)
+        hidden = self.hidden(batch).flatten(0, 1)
+        loss = response_loss(hidden, batch.label_rows, self.head, batch.labels, scale, self._chunk_gradient)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def _hidden(self, batch: Batch) -> Tensor:
+    def hidden(self, batch: Batch) -> Tensor:
+        """Last hidden states of a batch on the device, shape (R, T, H)."""
         layout: dict[str, Any] = {"attention_mask": batch.attention_mask}
         if batch.starts is not None:
             layout = attention.packed_layout(batch.starts, self._config.max_length)

@@ -1,0 +1,86 @@
+"""A tiny model with factors away from zero and moments of a few steps, and the plain reference beside it."""
+
+import numpy as np
+import pytest
+
+from calibudget.lm import load_model
+from calibudget.training import Execution, TrainingConfig, TrainingExample
+from calibudget.training.adapter import add_adapter
+from calibudget.training.learner import Learner
+
+CONFIG = TrainingConfig(rank=4, scaling=8.0, max_length=128, batch_size=4)
+
+
+def make_example(length, prompt_length, *, number=0):
+    ids = ((np.arange(length) * 7 + 3 + number * 11) ** 2 % 300 + 3).astype(np.int32)
+    return TrainingExample(
+        source="apples", record_id=f"{number:04d}", role="source", ids=ids, prompt_length=prompt_length
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread():
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def config():
+    return CONFIG
+
+
+@pytest.fixture(scope="session")
+def examples():
+    """Eight of unlike lengths."""
+    shapes = [(24, 11), (60, 40), (9, 3), (33, 32), (47, 12), (24, 20), (5, 4), (31, 8)]
+    return [make_example(length, prompt, number=number) for number, (length, prompt) in enumerate(shapes)]
+
+
+@pytest.fixture
+def learner_of(tiny_directory, examples):
+    """Learners over fresh copies of the tiny model, after a few steps of training."""
+
+    def make(*, pack, steps=3):
+        execution = Execution(device="cpu", batch_tokens=4096, pack=pack, fuse=False)
+        learner = Learner(load_model(str(tiny_directory), device="cpu").model, "tiny", CONFIG, execution)
+        for _ in range(steps):
+            tokens = sum(example.response_length for example in examples)
+            learner.gradients(learner.batches(examples, range(len(examples))), tokens)
+            learner.update((0.01, 0.08))
+        return learner
+
+    return make
+
+
+@pytest.fixture
+def one_by_one(tiny_directory):
+    """Gradients by one backward pass an example through peft's own model, flat as influence lays them out."""
+    import torch
+    from torch.nn import functional as F  # noqa: N812
+
+    def make(learner, examples):
+        reference = add_adapter(load_model(str(tiny_directory), device="cpu").model, CONFIG, "tiny")
+        own = dict(learner.model.named_parameters())
+        for name, parameter in reference.named_parameters():
+            parameter.data.copy_(own[name].data)
+        named = dict(reference.named_parameters())
+        size = sum(factor.values.numel() for factor in learner.factors)
+        found = torch.zeros(len(examples), size)
+        for row, example in zip(found, examples, strict=True):
+            reference.zero_grad()
+            ids = torch.from_numpy(example.ids.astype("int64"))[None]
+            logits = reference(input_ids=ids, use_cache=False).logits[0, example.prompt_length - 1 : -1]
+            F.cross_entropy(logits, ids[0, example.prompt_length :]).backward()
+            base = 0
+            for factor in learner.factors:
+                for name, at in factor.offsets.items():
+                    gradient = named[name].grad.flatten()
+                    row[base + at : base + at + len(gradient)] = gradient
+                base += factor.values.numel()
+        return found
+
+    return make

@@ -1,0 +1,63 @@
+"""Single examples' gradients against one backward pass an example."""
+
+import pytest
+import torch
+
+from calibudget.errors import TrainingError
+from calibudget.influence.gradients import ExampleGradients, Whole, batches
+from calibudget.training import Execution
+from calibudget.training.learner import Learner
+
+
+def together(gradients, examples):
+    sink = Whole(len(examples), gradients.size, gradients.device)
+    gradients(examples, sink)
+    return sink.gradients / torch.tensor([[float(example.response_length)] for example in examples])
+
+
+@pytest.mark.parametrize("pack", [True, False], ids=["packed", "padded"])
+def test_a_batch_gives_what_one_backward_an_example_gives(learner_of, one_by_one, examples, pack):
+    learner = learner_of(pack=pack)
+    expected = one_by_one(learner, examples)
+    found = together(ExampleGradients(learner), examples)
+    assert (expected.norm(dim=1) > 0).all()
+    cosines = torch.nn.functional.cosine_similarity(found.double(), expected.double(), dim=1)
+    assert (1.0 - cosines).abs().max() < 1e-5
+    assert ((found - expected).norm(dim=1) / expected.norm(dim=1)).max() < 1e-5
+
+
+@pytest.mark.parametrize("pack", [True, False], ids=["packed", "padded"])
+def test_no_example_sees_its_neighbours(learner_of, examples, pack):
+    gradients = ExampleGradients(learner_of(pack=pack))
+    alone = torch.cat([together(gradients, [example]) for example in examples])
+    among = together(gradients, examples)
+    assert ((alone - among).norm(dim=1) / alone.norm(dim=1)).max() < 1e-5
+    other = together(gradients, [examples[0], examples[4]])
+    assert (other[0] - among[0]).norm() / among[0].norm() < 1e-5
+    # the control: gradients of two examples are nothing alike
+    assert (among[0] - among[4]).norm() / among[0].norm() > 0.1
+
+
+def test_a_pass_leaves_the_learners_own_gradients_alone(learner_of, examples):
+    learner = learner_of(pack=True)
+    before = [factor.gradient.clone() for factor in learner.factors]
+    together(ExampleGradients(learner), examples)
+    assert all(torch.equal(factor.gradient, old) for factor, old in zip(learner.factors, before, strict=True))
+
+
+def test_layers_that_share_their_input_are_refused(tiny_directory, config):
+    from calibudget.lm import load_model
+
+    execution = Execution(device="cpu", batch_tokens=4096, fuse=True)
+    learner = Learner(load_model(str(tiny_directory), device="cpu").model, "tiny", config, execution)
+    with pytest.raises(TrainingError, match="factors on plain linear layers"):
+        ExampleGradients(learner)
+
+
+def test_batches_hold_every_example_once_within_their_tokens(examples):
+    found = list(batches(examples, 64))
+    assert sorted(index for batch in found for index in batch) == list(range(len(examples)))
+    for batch in found:
+        assert len(batch) * max(examples[index].length for index in batch) <= 64
+    assert list(batches(examples, 1)) == [[index] for index in sorted(range(8), key=lambda i: (-examples[i].length, i))]
+    assert list(batches([], 64)) == []
