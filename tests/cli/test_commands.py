@@ -220,6 +220,7 @@ def test_every_command_has_help(calibudget) -> None:
         "proxy",
         "train",
         "evaluate",
+        "influence",
     ):
         assert command in listed.out
         assert "Usage" in calibudget(command, "--help").out

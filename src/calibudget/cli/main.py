@@ -17,6 +17,7 @@ from calibudget.cli import (
     allocate,
     demo,
     evaluate,
+    influence,
     init,
     proxy,
     run,
@@ -38,7 +39,21 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help needs no rich at start-up
     pretty_exceptions_enable=False,
 )
-for _module in (init, run, score, statistics, allocate, whatif, stability, select, verify, train, evaluate, demo):
+for _module in (
+    init,
+    run,
+    score,
+    statistics,
+    allocate,
+    whatif,
+    stability,
+    select,
+    verify,
+    train,
+    evaluate,
+    influence,
+    demo,
+):
     app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
 app.add_typer(proxy.app, name="proxy")
 

@@ -47,7 +47,7 @@ def command(
     from calibudget.cli.progress import progress_bar
     from calibudget.pipeline.train import train
 
-    with progress_bar() as progress, _training_bar() as listener:
+    with progress_bar() as progress, training_bar() as listener:
         result = train(
             run_dir,
             options or (),
@@ -64,7 +64,7 @@ def command(
 
 
 @contextmanager
-def _training_bar() -> Iterator[Listener]:
+def training_bar() -> Iterator[Listener]:
     """A listener that draws a bar on a terminal, and says a line now and then elsewhere."""
     if not sys.stderr.isatty():
         yield _Lines()

@@ -2,3 +2,41 @@
 
 Names are loaded on first use, so importing this package imports neither torch nor transformers.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from calibudget.influence.config import WARM_UP, InfluenceConfig
+    from calibudget.influence.gradients import ExampleGradients
+    from calibudget.influence.scorer import InfluenceScorer
+    from calibudget.influence.similarity import Similarities
+    from calibudget.influence.sketching import Sketches, SketchTable
+
+_HOMES = {
+    "WARM_UP": "config",
+    "InfluenceConfig": "config",
+    "ExampleGradients": "gradients",
+    "InfluenceScorer": "scorer",
+    "Similarities": "similarity",
+    "SketchTable": "sketching",
+    "Sketches": "sketching",
+}
+
+__all__ = [
+    "WARM_UP",
+    "ExampleGradients",
+    "InfluenceConfig",
+    "InfluenceScorer",
+    "Similarities",
+    "SketchTable",
+    "Sketches",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(import_module(f"calibudget.influence.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -150,7 +150,7 @@ def capture_layers(model: nn.Module, starts_of: Callable[[str], int]) -> Capture
             )
         starts = tuple(starts_of(f"{name}.lora_{factor}.{ADAPTER}.weight") for factor in "AB")
         module.__class__ = CapturingLinear
-        module.capture, module.starts = capture, starts  # type: ignore[assignment]
+        module.capture, module.starts = capture, starts
     return capture
 
 

@@ -5,6 +5,7 @@ Source: Xia et al., "LESS" (2024), section 4, for the use of Adam's update in pl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,16 @@ from torch import Tensor
 from calibudget.errors import TrainingError
 from calibudget.training.config import TrainingConfig
 from calibudget.training.learner import Learner
+
+
+def plain_update(
+    gradients: Tensor, mean: Tensor | None, square: Tensor, beta1: float, beta2: float, epsilon: float
+) -> Tensor:
+    """Adam's update without its bias corrections, of gradients (E, n) under moments (n,)."""
+    top = (1.0 - beta1) * gradients
+    if mean is not None:
+        top = top + beta1 * mean
+    return top / ((beta2 * square + (1.0 - beta2) * gradients.square()).sqrt() + epsilon)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,31 +40,24 @@ class AdamDirection:
         square: v at every position, shape (size,), float32.
         config: betas and epsilon.
         steps: t, optimizer steps of the warm-up, at least 1.
+        update: `plain_update`, or a compiled form of it.
     """
 
     mean: Tensor | None
     square: Tensor
     config: TrainingConfig
     steps: int
+    update: Callable[..., Tensor] = plain_update
 
     def __call__(self, start: int, gradients: Tensor) -> Tensor:
         """Adam's update for gradients of the positions from `start` on, both of shape (E, n), float32."""
         config, own = self.config, slice(start, start + gradients.shape[1])
         mean = None if self.mean is None else self.mean[own]
+        # sqrt(v / c) + e is (sqrt(v) + e sqrt(c)) / sqrt(c), so the corrections need no pass over the entries
         root = (1.0 - config.beta2 ** (self.steps + 1)) ** 0.5
-        # both corrections scale every entry alike, so the first is left to the length, the second to epsilon
-        update = _update(gradients, mean, self.square[own], config.beta1, config.beta2, config.epsilon * root)
-        return update * (root / (1.0 - config.beta1 ** (self.steps + 1)))
-
-
-def _update(
-    gradients: Tensor, mean: Tensor | None, square: Tensor, beta1: float, beta2: float, epsilon: float
-) -> Tensor:
-    """Adam's update without its bias corrections."""
-    top = (1.0 - beta1) * gradients
-    if mean is not None:
-        top = top + beta1 * mean
-    return top / ((beta2 * square + (1.0 - beta2) * gradients.square()).sqrt() + epsilon)
+        made = self.update(gradients, mean, self.square[own], config.beta1, config.beta2, config.epsilon * root)
+        corrected: Tensor = made * (root / (1.0 - config.beta1 ** (self.steps + 1)))
+        return corrected
 
 
 def adam_direction(learner: Learner, config: TrainingConfig, steps: int, *, momentum: bool) -> AdamDirection:
@@ -76,4 +80,6 @@ def adam_direction(learner: Learner, config: TrainingConfig, steps: int, *, mome
         for moment in ("exp_avg", "exp_avg_sq")
     }
     mean = moments["exp_avg"] if momentum else None
-    return AdamDirection(mean=mean, square=moments["exp_avg_sq"], config=config, steps=steps)
+    square = moments["exp_avg_sq"]
+    update = torch.compile(plain_update, dynamic=True) if square.is_cuda else plain_update
+    return AdamDirection(mean=mean, square=square, config=config, steps=steps, update=update)

@@ -91,4 +91,5 @@ def unit(sketches: Tensor, names: list[str]) -> Tensor:
             f"{names[row]}: its gradient is {kind}, so it has no similarity to anything; leave the record out, or look "
             "at its response and at the warm-up's loss"
         )
-    return exact / norms
+    scaled: Tensor = exact / norms
+    return scaled

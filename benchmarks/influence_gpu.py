@@ -1,0 +1,511 @@
+"""Single examples' gradients on a GPU: ours, a batch at a time, beside one backward pass an example; and CountSketch.
+
+    python benchmarks/influence_gpu.py [--parts sketch,small,seven] [--model DIR_OR_GGUF] [--rank 16] [--output DIR]
+    python benchmarks/influence_gpu.py --parts small,sketch --device cpu --tiny      (the same code on a tiny shape)
+
+Parts: `small` takes SmolLM2 (`--model`; random weights of its shape without), `seven` random weights of the 7B shape,
+`sketch` a vector of 1e8 values. The peer is LESS's way: peft in bfloat16, one example at a time, its gradients joined
+to one vector, Adam's update formed of it; both sides get the same factors, moments and sketch. Times are of whole
+loops after a warm-up, in one process. Cosines are between the two sides' vectors for the same example, and of each side
+with float32 where that is made. Prints one Markdown table and writes it with all numbers to the output directory ($OUT,
+or benchmarks/results).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+
+from calibudget.influence.direction import AdamDirection, plain_update
+from calibudget.influence.gradients import ExampleGradients, Whole, batches
+from calibudget.influence.sketching import Sketches, SketchTable
+from calibudget.lm import load_model
+from calibudget.selection import CountSketch
+from calibudget.training import Execution, TrainingConfig, TrainingExample
+from calibudget.training.adapter import add_adapter
+from calibudget.training.learner import Learner
+
+SEVEN = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
+SEVEN |= {"num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096}
+SMALL = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9}
+SMALL |= {"num_key_value_heads": 3, "vocab_size": 49152, "max_position_embeddings": 8192, "tie_word_embeddings": True}
+TINY = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+TINY |= {"num_key_value_heads": 2, "vocab_size": 320, "max_position_embeddings": 2048}
+STEPS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What both sides are given: the peer's parameters in its order, the moments, the sketch."""
+
+    names: list[str]
+    direction: AdamDirection
+    table: SketchTable
+    batch_tokens: int
+
+
+class Report:
+    """Rows and notes, written after each."""
+
+    def __init__(self, directory: Path, device: torch.device) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.notes: list[str] = []
+        self._directory = directory
+        found = {dist.name: dist.version for dist in distributions()}
+        name = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or platform.machine()
+        versions = ", ".join(f"{each} {found[each]}" for each in ("torch", "transformers", "peft") if each in found)
+        self.note(f"machine: {name}, Python {platform.python_version()}, {versions}")
+        self.note("command: " + " ".join(["python", "benchmarks/influence_gpu.py", *sys.argv[1:]]))
+
+    def row(self, part: str, what: str, **values: Any) -> None:
+        self.rows.append({"part": part, "what": what, **values})
+        print(self.rows[-1], flush=True)
+        self._write()
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+        print(text, flush=True)
+        self._write()
+
+    def table(self) -> str:
+        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
+        lines += [f"| {' | '.join(_cell(row.get(name)) for name in names)} |" for row in self.rows]
+        return "\n".join([*lines, "", *(f"- {note}" for note in self.notes)]) + "\n"
+
+    def _write(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        body = {"rows": self.rows, "notes": self.notes}
+        (self._directory / "influence_gpu.json").write_text(json.dumps(body, indent=1))
+        (self._directory / "influence_gpu.md").write_text(self.table())
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.2e}" if value and abs(value) < 1e-2 else f"{value:,.2f}"
+    return "" if value is None else str(value)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--parts", default="sketch,small,seven")
+    parser.add_argument("--model", type=Path, help="SmolLM2: a directory of safetensors or a .gguf file")
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--dimension", type=int, default=8192)
+    parser.add_argument("--batch-tokens", type=int, default=8192)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="a tiny shape and short vectors, to try the script out")
+    parser.add_argument("--seconds", type=float, default=150, help="leave out what is left after so long")
+    parser.add_argument("--output", type=Path, default=Path(os.environ.get("OUT", "benchmarks/results")))
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    report = Report(arguments.output, device)
+    begun = time.perf_counter()
+    for part in arguments.parts.split(","):
+        if time.perf_counter() - begun > arguments.seconds:
+            report.note(f"{part}: left out, no time left")
+            continue
+        try:
+            {"small": small, "seven": seven, "sketch": sketch}[part](arguments, report, device)
+        except Exception as error:  # one part's failure leaves the others' figures
+            report.note(f"{part}: failed: {type(error).__name__}: {error}")
+            raise
+        finally:
+            report.note(f"{part}: ended at {time.perf_counter() - begun:.0f} s")
+            free()
+    print(report.table())
+
+
+# --- gradients
+
+
+def small(arguments: argparse.Namespace, report: Report, device: torch.device) -> None:
+    """SmolLM2: both ways in bfloat16, and both held against float32."""
+    shape = TINY if arguments.tiny else SMALL
+
+    def model(dtype: torch.dtype) -> Any:
+        if arguments.model is not None:
+            return load_model(str(arguments.model), device=device.type, dtype=str(dtype).partition(".")[2]).model
+        return random_model(shape, dtype, device)
+
+    vocabulary = shape["vocab_size"]
+    examples = synthetic(16 if arguments.tiny else 384, vocabulary, mean=150)
+    compare("SmolLM2-135M", model, examples, 8 if arguments.tiny else 48, arguments, report, device, truth=True)
+
+
+def seven(arguments: argparse.Namespace, report: Report, device: torch.device) -> None:
+    """The 7B shape with random weights."""
+    shape = TINY if arguments.tiny else SEVEN
+    examples = synthetic(16 if arguments.tiny else 160, shape["vocab_size"], mean=233)
+
+    def model(dtype: torch.dtype) -> Any:
+        return random_model(shape, dtype, device)
+
+    compare("7B shape", model, examples, 8 if arguments.tiny else 24, arguments, report, device, truth=False)
+
+
+def compare(
+    part: str,
+    make: Callable[[torch.dtype], Any],
+    examples: Sequence[TrainingExample],
+    few: int,
+    arguments: argparse.Namespace,
+    report: Report,
+    device: torch.device,
+    *,
+    truth: bool,
+) -> None:
+    """Time and compare the two ways; the peer sees the first `few` examples, ours all of them."""
+    config = TrainingConfig(rank=arguments.rank, scaling=float(arguments.rank), max_length=1024)
+    shared = list(examples[:few])
+    peer = add_adapter(make(torch.bfloat16), config, "benchmark")
+    started(peer)
+    moments = pretended_moments(peer)
+    cut_to_bfloat16(peer)
+    table = SketchTable(CountSketch(dimension=arguments.dimension, seed=1), moments[0].numel(), device)
+    update = torch.compile(plain_update, dynamic=True) if device.type == "cuda" else plain_update
+    direction = AdamDirection(mean=None, square=moments[1], config=config, steps=STEPS, update=update)
+
+    names = [name for name, parameter in peer.named_parameters() if parameter.requires_grad]
+    given = Given(names=names, direction=direction, table=table, batch_tokens=arguments.batch_tokens)
+    less_sketches(peer, names, shared[:2], direction, table)
+    seconds, theirs = timed(lambda: less_gradients(peer, names, shared), device)
+    row(report, part, "one backward an example: gradients", seconds, shared, device)
+    peer_rate = len(shared) / seconds
+    seconds, their_sketches = timed(lambda: less_sketches(peer, names, shared, direction, table), device)
+    row(report, part, "one backward an example: Adam's update and sketch", seconds, shared, device)
+    sketched_rate = len(shared) / seconds
+    peer = None
+    free()
+
+    exact = None
+    if truth:
+        reference = add_adapter(make(torch.float32), config, "benchmark")
+        started(reference)
+        exact = less_gradients(reference, names, shared)
+        worst = worst_angle(theirs, exact)
+        report.row(part, "one backward an example, with float32", **{"1 - cosine, worst": worst})
+        reference = None
+        free()
+
+    for pack in (True, False):
+        learner = learner_of(make(torch.bfloat16), config, arguments, device, pack=pack)
+        ours(
+            learner, part, examples, shared, (theirs, exact, their_sketches), (peer_rate, sketched_rate), given, report
+        )
+        learner = None
+        free()
+
+
+def learner_of(
+    model: Any, config: TrainingConfig, arguments: argparse.Namespace, device: torch.device, *, pack: bool
+) -> Learner:
+    execution = Execution(
+        device="cuda" if device.type == "cuda" else "cpu",
+        batch_tokens=max(arguments.batch_tokens, 1024),
+        pack=pack,
+        fuse=False,
+        compile=False,
+        graphs=False,
+    )
+    learner = Learner(model, "benchmark", config, execution)
+    started(learner.model)
+    return learner
+
+
+class Nothing:
+    """A sink that drops the gradients once they are formed."""
+
+    def add(self, start: int, gradients: torch.Tensor) -> None:
+        """See `Sink`."""
+
+
+def ours(
+    learner: Learner,
+    part: str,
+    examples: Sequence[TrainingExample],
+    shared: Sequence[TrainingExample],
+    theirs: tuple[torch.Tensor, torch.Tensor | None, torch.Tensor],
+    rates: tuple[float, float],
+    given: Given,
+    report: Report,
+) -> None:
+    """Compare the first examples' gradients and sketches with the peer's, and time all of them."""
+    gradients = ExampleGradients(learner)
+    device, tokens = gradients.device, given.batch_tokens
+    way = "packed" if learner.packs_sequences else "rows of equal lengths"
+    found = whole_gradients(gradients, shared, aligned(learner, given.names), max(1024, tokens // 4))
+    report.row(part, f"{way}: gradients with the peer's", **{"1 - cosine, worst": worst_angle(found, theirs[0])})
+    if theirs[1] is not None:
+        report.row(part, f"{way}: gradients with float32", **{"1 - cosine, worst": worst_angle(found, theirs[1])})
+    found = None
+    free()
+    direction, table = laid_out(given.direction, learner, given.names), relaid(given.table, learner, given.names)
+    parts = [[examples[index] for index in members] for members in batches(examples, tokens)]
+    weights = [weights_of(each, device) for each in parts]
+
+    def alone() -> None:
+        for each in parts:
+            gradients(each, Nothing())
+
+    def sketched() -> torch.Tensor:
+        made = []
+        for each, own in zip(parts, weights, strict=True):
+            sink = Sketches(table, own, direction)
+            gradients(each, sink)
+            made.append(sink.finish())
+        return torch.cat(made)
+
+    gradients(parts[0], Sketches(table, weights[0], direction))
+    for what, work, rate in (("gradients", alone, rates[0]), ("Adam's update and sketch", sketched, rates[1])):
+        seconds, sketches = timed(work, device)
+        speed = len(examples) / seconds / rate
+        row(report, part, f"{way}: {what}", seconds, examples, device, **{"times the peer": speed})
+    places = {id(example): place for place, example in enumerate(example for each in parts for example in each)}
+    of_shared = sketches[[places[id(example)] for example in shared]]
+    report.row(part, f"{way}: sketches with the peer's", **{"1 - cosine, worst": worst_angle(of_shared, theirs[2])})
+
+
+def whole_gradients(
+    gradients: ExampleGradients, examples: Sequence[TrainingExample], order: list[slice], tokens: int
+) -> torch.Tensor:
+    """Every entry of the examples' gradients, in the peer's order."""
+    found = torch.zeros((len(examples), sum(own.stop - own.start for own in order)), device=gradients.device)
+    for members in batches(examples, tokens):
+        chosen = [examples[index] for index in members]
+        whole = Whole(len(chosen), gradients.size, gradients.device)
+        gradients(chosen, whole)
+        found[members] = torch.cat([whole.gradients[:, own] for own in order], dim=1)
+    return found
+
+
+def row(
+    report: Report, part: str, what: str, seconds: float, examples: Sequence[Any], device: torch.device, **more: Any
+) -> None:
+    tokens = sum(example.length for example in examples)
+    peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0
+    measured = {"ms an example": 1e3 * seconds / len(examples), "tokens/s": tokens / seconds}
+    report.row(part, what, **measured, **more, GiB=peak)
+
+
+def less_gradients(model: Any, names: list[str], examples: Sequence[TrainingExample]) -> torch.Tensor:
+    """LESS's way: one example, one backward pass, all gradients joined; shape (E, entries), float32."""
+    found = [one_gradient(model, names, example) for example in examples]
+    return torch.stack(found)
+
+
+def less_sketches(
+    model: Any, names: list[str], examples: Sequence[TrainingExample], direction: AdamDirection, table: SketchTable
+) -> torch.Tensor:
+    found = []
+    one = torch.ones(1, device=model.device)
+    for example in examples:
+        sink = Sketches(table, one, direction)
+        sink.add(0, one_gradient(model, names, example)[None])
+        found.append(sink.finish())
+    return torch.cat(found)
+
+
+def one_gradient(model: Any, names: list[str], example: TrainingExample) -> torch.Tensor:
+    ids = torch.from_numpy(example.ids.astype(np.int64))[None].to(model.device)
+    labels = ids.clone()
+    labels[:, : example.prompt_length] = -100
+    model(input_ids=ids, labels=labels, use_cache=False).loss.backward()
+    named = dict(model.named_parameters())
+    vector = torch.cat([named[name].grad.flatten() for name in names]).float()
+    model.zero_grad()
+    return vector
+
+
+def started(model: Any) -> None:
+    """B away from zero, the same bits for every copy, as after some training."""
+    generator = torch.Generator().manual_seed(3)
+    for name, parameter in model.named_parameters():
+        if ".lora_B." in name:
+            start = torch.randn(parameter.shape, generator=generator) * 0.01
+            parameter.data.copy_(start.bfloat16().float())
+        elif ".lora_A." in name:
+            parameter.data.copy_(parameter.data.bfloat16().float())
+
+
+def cut_to_bfloat16(model: Any) -> None:
+    """The factors in the model's own precision, as LESS trains them; peft turns inputs to float32 otherwise."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.bfloat16()
+
+
+def pretended_moments(model: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Moments of the size that gradients have, without a training run; both sides use the same."""
+    size = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    generator = torch.Generator(model.device).manual_seed(5)
+    draw = torch.randn(size, generator=generator, device=model.device)
+    return draw * 1e-4, (draw * 1e-3).square() * (1 - 0.999**STEPS)
+
+
+def aligned(learner: Learner, names: list[str]) -> list[slice]:
+    """Where the entries of the peer's parameters, in their order, lie among the learner's positions."""
+    own = dict(learner.model.named_parameters())
+    first, second = learner.factors
+    starts = {**first.offsets, **{name: first.values.numel() + at for name, at in second.offsets.items()}}
+    return [slice(starts[name], starts[name] + own[name].numel()) for name in names]
+
+
+def laid_out(direction: AdamDirection, learner: Learner, names: list[str]) -> AdamDirection:
+    """The same direction in the learner's layout."""
+    size = sum(factor.values.numel() for factor in learner.factors)
+    square = torch.zeros(size, device=direction.square.device)
+    at = 0
+    for own in aligned(learner, names):
+        count = own.stop - own.start
+        square[own] = direction.square[at : at + count]
+        at += count
+    return replace(direction, square=square)
+
+
+def relaid(table: SketchTable, learner: Learner, names: list[str]) -> SketchTable:
+    """The same sketch in the learner's layout."""
+    moved = SketchTable.__new__(SketchTable)
+    moved.dimension = table.dimension
+    moved.bins = torch.zeros(
+        sum(factor.values.numel() for factor in learner.factors), dtype=torch.int32, device=table.bins.device
+    )
+    at = 0
+    for own in aligned(learner, names):
+        count = own.stop - own.start
+        moved.bins[own] = table.bins[at : at + count]
+        at += count
+    return moved
+
+
+def weights_of(examples: Sequence[TrainingExample], device: torch.device) -> torch.Tensor:
+    return torch.tensor([1.0 / example.response_length for example in examples], device=device)
+
+
+def worst_angle(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    """The largest 1 - cosine over examples."""
+    cosines = [
+        float(torch.dot(a.double(), b.double()) / (a.double().norm() * b.double().norm()))
+        for a, b in zip(ours, theirs, strict=True)
+    ]
+    return 1.0 - min(cosines)
+
+
+# --- CountSketch
+
+
+def sketch(arguments: argparse.Namespace, report: Report, device: torch.device) -> None:
+    """A vector of 1e8 values: ours on the device and in numpy, a scatter-add, a dense random projection."""
+    size = 10**6 if arguments.tiny else 10**8
+    dimension = arguments.dimension
+    part = f"CountSketch, {size:,} values to {dimension:,}"
+    generator = torch.Generator(device).manual_seed(1)
+    vector = torch.randn(size, generator=generator, device=device)
+    count_sketch = CountSketch(dimension=dimension, seed=1)
+    seconds, table = timed(lambda: SketchTable(count_sketch, size, device), device)
+    report.row(part, "ours: hashing all positions, once for all vectors", seconds=seconds)
+
+    def ours(vectors: torch.Tensor) -> torch.Tensor:
+        sink = Sketches(table, torch.ones(len(vectors), device=device))
+        sink.add(0, vectors)
+        return sink.finish()
+
+    ours(vector[None])
+    seconds, found = timed(lambda: ours(vector[None]), device)
+    report.row(part, f"ours on {device.type}, one vector", seconds=seconds)
+    eight = vector.expand(8, size) if arguments.tiny else vector[: size // 8].view(1, -1).expand(8, -1).contiguous()
+    seconds, _ = timed(lambda: ours(eight), device)
+    report.row(part, f"ours on {device.type}, eight vectors of an eighth the length together", seconds=seconds)
+
+    on_host, host_bins = vector.cpu().numpy(), table.bins.cpu().numpy()
+    begun = time.perf_counter()
+    sums = np.zeros(2 * dimension)
+    np.add.at(sums, host_bins, on_host)
+    report.row(part, "numpy scatter-add (np.add.at), bins given", seconds=time.perf_counter() - begun)
+    expected = sums[0::2] - sums[1::2]
+    error = np.linalg.norm(found[0].cpu().numpy() - expected) / np.linalg.norm(expected)
+    report.note(f"sketch: relative difference between the device's float32 sums and float64 sums: {error:.1e}")
+
+    tenth = size // 10
+    seconds, _ = timed(lambda: dense(vector[:tenth], dimension), device)
+    report.row(part, f"dense random signs on {device.type}, a tenth of the values times ten", seconds=10 * seconds)
+
+
+def dense(vector: torch.Tensor, dimension: int) -> torch.Tensor:
+    """A projection by independent random signs, made as they are needed."""
+    kind = torch.bfloat16 if vector.is_cuda else torch.float32
+    total = torch.zeros(dimension, device=vector.device)
+    step = max(1, (1 << 29 if vector.is_cuda else 1 << 24) // dimension)
+    for start in range(0, len(vector), step):
+        part = vector[start : start + step].to(kind)
+        signs = (
+            torch.randint(0, 2, (dimension, len(part)), device=vector.device, dtype=torch.int8).to(kind).mul_(2).sub_(1)
+        )
+        total += (signs @ part).float()
+    return total / math.sqrt(dimension)
+
+
+# --- data, models, time
+
+
+def synthetic(count: int, vocabulary: int, *, mean: int, seed: int = 0) -> list[TrainingExample]:
+    """Random ids with the lengths of instruction data: lognormal around the mean, 55% of it response."""
+    random = np.random.default_rng(seed)
+    lengths = np.clip(random.lognormal(math.log(mean) - 0.08, 0.4, count), 24, 1000).astype(int)
+    return [
+        TrainingExample(
+            source="synthetic",
+            record_id=str(number),
+            role="source",
+            ids=random.integers(5, vocabulary, length).astype(np.int32),
+            prompt_length=max(1, int(length * 0.45)),
+        )
+        for number, length in enumerate(lengths)
+    ]
+
+
+def random_model(shape: dict[str, Any], dtype: torch.dtype, device: torch.device) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    config = AutoConfig.for_model("llama", **shape)
+    with device:
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+    return model.eval()
+
+
+def timed(work: Callable[[], Any], device: torch.device) -> tuple[float, Any]:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    begun = time.perf_counter()
+    result = work()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - begun, result
+
+
+def free() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

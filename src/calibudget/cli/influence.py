@@ -1,0 +1,104 @@
+"""`calibudget influence`: proxy scores of every candidate, which a recipe's selector takes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from calibudget.cli.options import Json
+
+if TYPE_CHECKING:
+    from calibudget.pipeline.influence import InfluenceResult
+
+
+def command(
+    target: Annotated[Path, typer.Argument(metavar="RECIPE|RUN_DIR", help="The recipe, or a finished run.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Fields of the recipe to replace.")
+    ] = None,
+    output_dir: Annotated[Path, typer.Option(help="Where warm-up, shards and influence.jsonl go.")] = Path("influence"),
+    data_dir: Annotated[Path | None, typer.Option(help="Where a run's sources lie.")] = None,
+    warm_up: Annotated[
+        list[str] | None, typer.Option(help="A training option of the warm-up, e.g. epochs=1; may repeat.")
+    ] = None,
+    warm_up_share: Annotated[float, typer.Option(help="Part of each source's candidates that warms up.")] = 0.05,
+    momentum: Annotated[bool, typer.Option("--momentum", help="Put the warm-up's momentum into updates.")] = False,
+    dimension: Annotated[int, typer.Option(help="Buckets of a gradient's sketch.")] = 8192,
+    sketch_seed: Annotated[int, typer.Option(help="Seed of the sketch.")] = 42,
+    shards: Annotated[int, typer.Option(min=1, help="Shards that make a complete set.")] = 4,
+    shard: Annotated[list[int] | None, typer.Option(help="Score this shard only; may repeat.")] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the model runs.")] = "auto",
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"], typer.Option(help="Precision of the frozen model.")
+    ] = "auto",
+    batch_tokens: Annotated[int, typer.Option(help="Most tokens that go through the model at once.")] = 8192,
+    as_json: Json = False,
+) -> None:
+    """Score every candidate by what training on it would do for each source's calibration split.
+
+    Interrupted work goes on where it stopped when the command is given again. Shards may be scored in processes of
+    their own, or on several GPUs: torchrun -m calibudget influence RECIPE.
+    """
+    from calibudget.cli.progress import progress_bar
+    from calibudget.cli.train import training_bar
+    from calibudget.pipeline.influence import influence, influence_config, influence_recipe
+    from calibudget.training import Execution
+
+    recipe = influence_recipe(target, overrides or (), data_dir)
+    config = influence_config(
+        recipe,
+        warm_up or (),
+        warm_up_share=warm_up_share,
+        dimension=dimension,
+        sketch_seed=sketch_seed,
+        momentum=momentum,
+        shards=shards,
+    )
+    with progress_bar() as progress, training_bar() as listener:
+        result = influence(
+            recipe,
+            output_dir,
+            config,
+            execution=Execution(device=device, dtype=dtype, batch_tokens=batch_tokens),
+            only=shard or (),
+            run_dir=target if target.is_dir() else None,
+            progress=progress,
+            listener=listener,
+        )
+    if os.environ.get("RANK", "0") == "0":
+        _print(result, as_json=as_json)
+
+
+def _print(result: InfluenceResult, *, as_json: bool) -> None:
+    header = result.header
+    if as_json:
+        from calibudget.store import canonical_json
+
+        body = {
+            "schema": "calibudget.influence/1",
+            "pool_size": header.pool_size,
+            "pool_sha256": header.pool_sha256,
+            "subgroups": list(header.subgroups),
+            "shards": header.shards,
+            "warm_up": {"examples": result.warm_up_examples, "steps": result.warm_up_steps},
+            "files": [path.name for path in result.shards],
+            "merged": None if result.merged is None else result.merged.name,
+        }
+        sys.stdout.write(canonical_json(body).decode("utf-8") + "\n")
+        return
+    typer.echo(
+        f"{header.pool_size:,} candidates, {len(header.subgroups)} subgroups, "
+        f"warmed up on {result.warm_up_examples:,} examples in {result.warm_up_steps:,} steps"
+    )
+    for path in result.shards:
+        typer.echo(f"shard       {path}")
+    if result.merged is not None:
+        typer.echo(f"merged      {result.merged}")
+        shards = "" if header.shards == 4 else f", shards: {header.shards}"
+        typer.echo(f"to use it   selector: {{influence: {{file: {result.merged}{shards}}}}}   in the recipe")
+    else:
+        typer.echo("not merged: the other shards are still to be scored")

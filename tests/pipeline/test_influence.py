@@ -1,0 +1,187 @@
+"""Influence from a recipe to merged proxy scores, and on into a selection."""
+
+import json
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+
+from calibudget.errors import ArtefactError, InputError, RecipeError, TrainingError
+from calibudget.influence.scorer import InfluenceScorer
+from calibudget.pipeline import run, verify
+from calibudget.pipeline.influence import influence, influence_config, influence_recipe
+from calibudget.pipeline.proxies import read_proxy_file, read_proxy_pool, validate_proxy_files
+from calibudget.recipe import load_recipe
+from calibudget.selection import ProxyContract
+from calibudget.store import read_object
+from calibudget.training import Execution
+
+CPU = Execution(device="cpu", batch_tokens=512)
+WARM_UP = ("epochs=1", "rank=4", "scaling=4", "batch_size=8", "learning_rate=0.001", "max_length=256")
+CONTRACT = ProxyContract(subgroups=("boolq", "piqa"), shards=2)
+
+
+@pytest.fixture
+def recipe_file(tmp_path, make_recipe, tiny_directory):
+    text = make_recipe().read_text().replace("engine: fake", f"model: {tiny_directory}")
+    (tmp_path / "recipe.yaml").write_text(text)
+    return tmp_path / "recipe.yaml"
+
+
+def score(recipe_file, output, *, overrides=(), warm_up=WARM_UP, only=(), run_dir=None, **given):
+    recipe = load_recipe(recipe_file, overrides)
+    settings = {"warm_up_share": 0.3, "dimension": 512, "shards": 2} | given
+    config = influence_config(recipe, warm_up, **settings)
+    return influence(recipe, output, config, execution=CPU, only=only, run_dir=run_dir)
+
+
+@pytest.mark.slow
+def test_scores_are_valid_shards_that_merge_and_select(tmp_path, recipe_file, finished):
+    result = score(recipe_file, tmp_path / "influence", run_dir=finished / "run")
+    pool = read_proxy_pool(finished / "run")
+    assert [path.name for path in result.shards] == ["influence-0-of-2.jsonl", "influence-1-of-2.jsonl"]
+    validate_proxy_files(result.shards, contract=CONTRACT, pool=pool)
+    validate_proxy_files([result.merged], contract=CONTRACT, pool=pool)
+    assert sorted(path.name for path in (tmp_path / "influence").iterdir()) == [
+        "influence-0-of-2.jsonl",
+        "influence-1-of-2.jsonl",
+        "influence.jsonl",
+        "warm-up",
+    ]
+    merged = read_proxy_file(result.merged)
+    assert len(merged.records) == pool.size == 60
+    assert all(-1.0 <= mean <= 1.0 for record in merged.records for mean in record.subgroup_means)
+    assert len({record.score for record in merged.records}) > 50
+    provenance = merged.header.provenance
+    assert provenance["sketch"] == {"dimension": 512, "seed": 42}
+    assert provenance["warm_up"]["rank"] == 4
+    assert provenance["warm_up"]["steps"] == result.warm_up_steps == 3
+    selector = "{influence: {file: influence/influence.jsonl, shards: 2}}"
+    text = recipe_file.read_text().replace(f"model: {provenance['model']['name']}", "engine: fake")
+    (tmp_path / "second.yaml").write_text(text + f"selector: {selector}\n")
+    run(load_recipe(tmp_path / "second.yaml", ["engine=fake"]), tmp_path / "selected")
+    assert verify(tmp_path / "selected").differences == ()
+    details = read_object(tmp_path / "selected" / "selection.json")["details"]
+    assert details["parameters"]["provenance"] == json.loads(json.dumps(provenance))
+
+
+@pytest.mark.slow
+def test_interrupted_and_parted_work_gives_the_same_bytes(tmp_path, recipe_file, monkeypatch):
+    monkeypatch.setattr("calibudget.pipeline.influence._CHUNK", 8)
+    whole = score(recipe_file, tmp_path / "whole")
+    calls = []
+    plain = InfluenceScorer.__call__
+
+    def stops(self, rows):
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.append(len(rows))
+        return plain(self, rows)
+
+    monkeypatch.setattr(InfluenceScorer, "__call__", stops)
+    with pytest.raises(KeyboardInterrupt):
+        score(recipe_file, tmp_path / "parted", only=[1])
+    seen = []
+    monkeypatch.setattr(InfluenceScorer, "__call__", lambda self, rows: (seen.append(len(rows)), plain(self, rows))[1])
+    part = score(recipe_file, tmp_path / "parted", only=[1])
+    assert sum(seen) == 30 - 16  # two chunks of eight were kept
+    assert part.merged is None
+    rest = score(recipe_file, tmp_path / "parted", only=[0])
+    for name in ("influence-0-of-2.jsonl", "influence-1-of-2.jsonl", "influence.jsonl"):
+        assert (tmp_path / "parted" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert rest.merged is not None
+    seen.clear()
+    score(recipe_file, tmp_path / "whole")  # everything is there
+    assert seen == []
+    assert whole.merged.exists()
+
+
+@pytest.mark.slow
+def test_work_of_another_configuration_pool_or_run_is_refused(tmp_path, recipe_file, finished):
+    again = partial(score, recipe_file, tmp_path / "influence")
+    again()
+    with pytest.raises(ArtefactError, match="another model, train set or configuration"):
+        again(warm_up=(*WARM_UP[:-1], "max_length=200"))
+    with pytest.raises(ArtefactError, match=r"influence-0-of-2.jsonl: was made of another pool, model or config"):
+        again(dimension=256)
+    with pytest.raises(ArtefactError, match="its candidates aren't those that these sources give"):
+        again(overrides=["split_seed=9"], run_dir=finished / "run")
+    again()  # the control
+
+
+@pytest.mark.slow
+def test_a_record_without_a_gradient_is_refused_by_name(tmp_path, recipe_file, monkeypatch):
+    import torch
+
+    from calibudget.influence.sketching import Sketches
+
+    plain = Sketches.finish
+    monkeypatch.setattr(Sketches, "finish", lambda self: plain(self) * torch.tensor(0.0))
+    with pytest.raises(InputError, match=r"boolq/[0-9a-f]{64}: its gradient is zero"):
+        score(recipe_file, tmp_path / "influence")
+
+
+@pytest.mark.slow
+def test_two_processes_share_the_work(tmp_path, recipe_file):
+    """torchrun with two ranks: one warm-up, a shard each, the same scores but for rounding."""
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import sys, torch; torch.set_num_threads(1)\n"
+        "from calibudget.pipeline.influence import influence, influence_config\n"
+        "from calibudget.recipe import load_recipe\n"
+        "from calibudget.training import Execution\n"
+        "recipe = load_recipe(sys.argv[1])\n"
+        "config = influence_config(recipe, sys.argv[3:], warm_up_share=0.3, dimension=512, shards=2)\n"
+        "influence(recipe, sys.argv[2], config, execution=Execution(device='cpu', batch_tokens=512))\n"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    subprocess.run([*command, str(recipe_file), str(tmp_path / "two"), *WARM_UP], check=True)
+    one = read_proxy_file(score(recipe_file, tmp_path / "one").merged)
+    two = read_proxy_file(tmp_path / "two" / "influence.jsonl")
+    assert two.header == one.header
+    means = {record.position: record.subgroup_means for record in one.records}
+    for record in two.records:
+        assert record.subgroup_means == pytest.approx(means[record.position], abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["policy=equal", "calibration=none"], "measured on the calibration splits"),
+        (["engine=fake"], "takes gradients of a model"),
+        (["calibration.adapter=adapter"], "warms up an adapter of its own"),
+    ],
+)
+def test_recipes_without_gradients_are_refused(tmp_path, recipe_file, overrides, words):
+    with pytest.raises(RecipeError, match=words):
+        score(recipe_file, tmp_path / "influence", overrides=overrides)
+    assert not (tmp_path / "influence").exists()
+
+
+@pytest.mark.parametrize(
+    ("warm_up", "given", "error", "words"),
+    [
+        (("rank=0",), {}, TrainingError, "rank"),
+        (("luck=1",), {}, TrainingError, "luck"),
+        (("dropout=0.1",), {}, InputError, "dropout must be 0"),
+        ((), {"warm_up_share": 0.0}, InputError, "above 0 and at most 1"),
+        ((), {"warm_up_share": 1.5}, InputError, "above 0 and at most 1"),
+        ((), {"shards": 0}, InputError, "at least 1 shard"),
+    ],
+)
+def test_configurations_that_mean_nothing_are_refused(recipe_file, warm_up, given, error, words):
+    with pytest.raises(error, match=words):
+        influence_config(load_recipe(recipe_file), warm_up, **given)
+
+
+def test_shards_that_arent_there_are_refused(tmp_path, recipe_file):
+    with pytest.raises(RecipeError, match="shards 0 to 1"):
+        score(recipe_file, tmp_path / "influence", only=[2])
+
+
+def test_a_run_directory_needs_its_data(finished):
+    with pytest.raises(RecipeError, match="add --data-dir"):
+        influence_recipe(finished / "run")
+    recipe = influence_recipe(finished / "run", (), finished / "data")
+    assert recipe.data_root == finished / "data"

@@ -1,0 +1,81 @@
+"""`selector.parquet`, and files of scores made elsewhere."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calibudget.errors import ArtefactError
+from calibudget.store import SelectorScores, read_selector, read_values, write_selector
+from calibudget.store.artefacts.tables import write_table
+
+PARTS = {
+    "scores": SelectorScores(parameters={"order": "descending"}, scores={"piqa": {"b": 2.0, "a": -1.5}, "arc": {}}),
+    "influence": SelectorScores(parameters={"shards": 4}, scores={"piqa": {"a": 0.25}}),
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    write_selector(tmp_path / "selector.parquet", PARTS)
+    return tmp_path / "selector.parquet"
+
+
+def rewrite(path, change, selectors=None):
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    change(rows)
+    named = selectors or {name: dict(part.parameters) for name, part in PARTS.items()}
+    metadata = {"schema": "calibudget.selector/1", "selectors": named}
+    write_table(path, pa.Table.from_pylist(rows, table.schema), metadata, dictionary=["selector", "source"])
+
+
+def test_scores_come_back_in_order(path):
+    found = read_selector(path)
+    assert list(found) == ["influence", "scores"]
+    assert found["scores"].scores == {"piqa": {"a": -1.5, "b": 2.0}}
+    assert found["influence"].parameters == {"shards": 4}
+    rewrite(path, list)  # the control
+    assert read_selector(path) == found
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: rows.reverse(), "row 2: rows must ascend"),
+        (lambda rows: rows.append(dict(rows[-1])), "row 4: rows must ascend"),
+        (lambda rows: rows[0].update(score=float("nan")), "row 1: the score of 'a' must be finite"),
+        (lambda rows: rows[0].update(score=float("inf")), "row 1: the score of 'a' must be finite"),
+        (lambda rows: rows[0].update(selector="best"), "row 1: the metadata names no selector 'best'"),
+    ],
+)
+def test_rows_that_cant_be_are_refused(path, change, words):
+    rewrite(path, change)
+    with pytest.raises(ArtefactError, match=words):
+        read_selector(path)
+
+
+def test_values_are_read_from_any_column_order_and_type(tmp_path):
+    (tmp_path / "v.jsonl").write_text('{"nll": 2, "record_id": "a", "source": "s", "why": null}\n\n')
+    table = pa.table({"record_id": ["a"], "perplexity": [7.5], "source": ["s"]})
+    pq.write_table(table, tmp_path / "v.parquet")
+    (found,) = read_values(tmp_path / "v.jsonl", "perplexity", "nll")
+    assert found == ("line 1", "s", "a", 2.0, "nll")
+    (found,) = read_values(tmp_path / "v.parquet", "perplexity", "nll")
+    assert found == ("row 1", "s", "a", 7.5, "perplexity")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"record_id": "a", "score": 1}', "line 1: source: is missing"),
+        ('{"source": "s", "score": 1}', "line 1: record_id: is missing"),
+        ('{"source": "s", "record_id": "a"}', "line 1: score: is missing"),
+        ('{"source": "s", "record_id": "a", "score": "1"}', "line 1: score: must be a number"),
+        ("[1]", "line 1"),
+        ("", "holds no scores"),
+    ],
+)
+def test_values_that_cant_be_read_are_refused_by_line(tmp_path, text, words):
+    (tmp_path / "v.jsonl").write_text(text + "\n")
+    with pytest.raises(ArtefactError, match=words):
+        list(read_values(tmp_path / "v.jsonl", "score"))
