@@ -23,8 +23,8 @@ from calibudget.selection import CountSketch
 from calibudget.training.config import Execution
 from calibudget.training.devices import Devices
 from calibudget.training.examples import TrainingExample, encode_examples
+from calibudget.training.job import TrainingJob
 from calibudget.training.learner import Learner
-from calibudget.training.loop import TrainingJob
 from calibudget.training.reports import Listener
 
 #: A row as `selection.train_row` makes it.

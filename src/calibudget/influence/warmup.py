@@ -10,7 +10,8 @@ from torch import Tensor
 from calibudget.errors import ArtefactError
 from calibudget.training.checkpoint import load_checkpoint, save_checkpoint
 from calibudget.training.devices import Devices
-from calibudget.training.loop import TrainingJob, train
+from calibudget.training.job import TrainingJob
+from calibudget.training.loop import train
 from calibudget.training.reports import Listener
 
 #: Folder of what is kept, beside the adapter.

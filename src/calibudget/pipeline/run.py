@@ -18,8 +18,8 @@ from calibudget.pipeline.preparing import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rundir import JOURNAL_NAME, check_usable, is_finished, open_run
 from calibudget.pipeline.scoring import make_scorer, score_splits, scores_made_elsewhere
-from calibudget.pipeline.shared import Shared, read_sources
 from calibudget.pipeline.selectors import Parts, joined, selector_parts, write_parts
+from calibudget.pipeline.shared import Shared, read_sources
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, resolved_yaml
