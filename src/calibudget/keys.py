@@ -76,7 +76,15 @@ def bootstrap_stream(bootstrap_seed: int, label: str) -> np.random.Philox:
     The key is the first 16 bytes, little-endian, of BLAKE2b-256 of ["bootstrap", bootstrap_seed, label], so a
     source's stream depends on no other source.
     """
-    digest = hashlib.blake2b(canonical_array(["bootstrap", bootstrap_seed, label]), digest_size=32).digest()
+    return named_stream("bootstrap", bootstrap_seed, label)
+
+
+def named_stream(role: str, seed: int, label: str) -> np.random.Philox:
+    """The random stream of one source under a role, made as that of its bootstrap is.
+
+    Roles beside "bootstrap": "learning-curve" resamples records over all warm-ups, "run" draws how trainings differ.
+    """
+    digest = hashlib.blake2b(canonical_array([role, seed, label]), digest_size=32).digest()
     return np.random.Philox(counter=0, key=int.from_bytes(digest[:16], "little"))
 
 

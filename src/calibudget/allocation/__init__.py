@@ -5,12 +5,25 @@ from calibudget.allocation.apportionment import apportion
 from calibudget.allocation.arrays import ArrayAllocation, apportion_arrays
 from calibudget.allocation.bootstrap import bootstrap, bootstrap_means, bootstrap_sd
 from calibudget.allocation.check import check_plan
+from calibudget.allocation.comparators import PowerLaw, fit_power_law, imbalance, slice_tuner_round, unimax_quotas
+from calibudget.allocation.curve_quotas import Prediction, curve_intervals, prediction
+from calibudget.allocation.curves import CurveSet, CurveWarning, WarmUps, fit_curves
 from calibudget.allocation.exact import Real
 from calibudget.allocation.groups import Group, parse_groups, resolve_groups
+from calibudget.allocation.least_nll import minimise_nll, predict_nll
+from calibudget.allocation.mixing_laws import (
+    MixingLaw,
+    MixtureRun,
+    fit_mixing_laws,
+    mixing_law_quotas,
+    perturbed_mixtures,
+    predict_mixture,
+)
 from calibudget.allocation.need import EPSILON, NEED_TRANSFORMS, availability, needs, reliability, utilities
 from calibudget.allocation.planning import plan, replicate_quotas
 from calibudget.allocation.policies import POLICIES, Policy, policy_named, pooled_quotas
 from calibudget.allocation.rule import allocate
+from calibudget.allocation.searching import fit_curves_to_means, search_quotas
 from calibudget.allocation.stability import Stability, order_probabilities, stability
 from calibudget.allocation.summary import SmallCalibrationWarning, summarise
 from calibudget.allocation.whatif import WhatIf, what_if
@@ -22,13 +35,20 @@ __all__ = [
     "POLICIES",
     "Amount",
     "ArrayAllocation",
+    "CurveSet",
+    "CurveWarning",
     "Group",
+    "MixingLaw",
+    "MixtureRun",
     "Policy",
     "Portion",
+    "PowerLaw",
+    "Prediction",
     "Real",
     "Signal",
     "SmallCalibrationWarning",
     "Stability",
+    "WarmUps",
     "WhatIf",
     "allocate",
     "apportion",
@@ -38,20 +58,35 @@ __all__ = [
     "bootstrap_means",
     "bootstrap_sd",
     "check_plan",
+    "curve_intervals",
+    "fit_curves",
+    "fit_curves_to_means",
+    "fit_mixing_laws",
+    "fit_power_law",
+    "imbalance",
     "least_units",
+    "minimise_nll",
+    "mixing_law_quotas",
     "most_units",
     "needs",
     "order_probabilities",
     "parse_amount",
     "parse_groups",
+    "perturbed_mixtures",
     "plan",
     "policy_named",
     "pooled_quotas",
+    "predict_mixture",
+    "predict_nll",
+    "prediction",
     "reliability",
     "replicate_quotas",
     "resolve_groups",
+    "search_quotas",
+    "slice_tuner_round",
     "stability",
     "summarise",
+    "unimax_quotas",
     "utilities",
     "what_if",
 ]

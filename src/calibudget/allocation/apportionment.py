@@ -42,6 +42,30 @@ def apportion(
     Source: paper 2.3 and its appendix (largest remainders, ties by label); the level where bounds bind is ours.
     """
     labels = sorted_labels(utilities)
+    low, high = integer_bounds(labels, budget, lower, upper)
+    result = spread([utilities[label] for label in labels], labels, low, high, budget)
+    return Allocation(
+        budget=as_count(budget, "the budget"),
+        quotas=dict(zip(labels, result.quotas, strict=True)),
+        shares=dict(zip(labels, result.shares(), strict=True)),
+        floor_quotas=dict(zip(labels, low, strict=True)),
+    )
+
+
+def integer_bounds(
+    labels: Sequence[str], budget: int, lower: Mapping[str, Real] | None, upper: Mapping[str, Real] | None
+) -> tuple[list[int], list[int]]:
+    """Bounds in whole units in the order of the labels, between whose sums the budget lies.
+
+    Args:
+        labels: the sources.
+        budget: units to spend.
+        lower: least units a source, default 0; real bounds are rounded up.
+        upper: most units a source, default no bound; real bounds are rounded down.
+
+    Raises:
+        InputTypeError, AllocationError: as `apportion`.
+    """
     budget = as_count(budget, "the budget")
     low = [0] * len(labels)
     if lower is not None:
@@ -52,13 +76,7 @@ def apportion(
         require_same_labels(labels, upper, "upper")
         high = [highest_count(upper[label], "the upper bound", label) for label in labels]
     _require_feasible(labels, low, high, budget)
-    result = spread([utilities[label] for label in labels], labels, low, high, budget)
-    return Allocation(
-        budget=budget,
-        quotas=dict(zip(labels, result.quotas, strict=True)),
-        shares=dict(zip(labels, result.shares(), strict=True)),
-        floor_quotas=dict(zip(labels, low, strict=True)),
-    )
+    return low, high
 
 
 def sorted_labels(values: Mapping[str, object]) -> list[str]:

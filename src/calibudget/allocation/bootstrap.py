@@ -100,11 +100,24 @@ def _sorted(errors: Sequence[float] | Floats, label: str) -> Floats:
 
 
 def _means(values: Floats, stream: np.random.Philox, resamples: int) -> Floats:
-    size = len(values)
-    largest = max(-float(values[0]), float(values[-1]))
-    shift = _SUM_BITS - size.bit_length() - math.frexp(largest)[1]
-    grid = np.rint(np.ldexp(values, shift)).astype(np.int64)
-    sums = np.empty(resamples, dtype=np.int64)
+    return paired_means(values[np.newaxis], stream, resamples)[:, 0]
+
+
+def paired_means(rows: Floats, stream: np.random.Philox, resamples: int) -> Floats:
+    """Means of resamples that take the same records in every row, on a grid as in `bootstrap_means`.
+
+    Args:
+        rows: one measurement a row of the same records in the same order, shape (E, C), finite, C >= 1.
+        stream: where the draws come from.
+        resamples: R.
+
+    Returns:
+        Shape (R, E), float64.
+    """
+    size = rows.shape[1]
+    shifts = [_SUM_BITS - size.bit_length() - math.frexp(float(np.abs(row).max()))[1] for row in rows]
+    grids = [np.rint(np.ldexp(row, shift)).astype(np.int64) for row, shift in zip(rows, shifts, strict=True)]
+    sums = np.empty((resamples, len(grids)), dtype=np.int64)
     step = max(1, _DRAWS // size)
     for start in range(0, resamples, step):
         count = min(step, resamples - start)
@@ -112,9 +125,11 @@ def _means(values: Floats, stream: np.random.Philox, resamples: int) -> Floats:
         draws >>= np.uint64(32)
         draws *= np.uint64(size)
         draws >>= np.uint64(32)
-        # The indices are in range by construction; any mode but "raise" saves a copy and the check.
-        sums[start : start + count] = grid.take(draws.view(np.int64), mode="wrap").reshape(count, size).sum(axis=1)
-    means: Floats = np.ldexp(sums.astype(np.float64) / size, -shift)
+        for column, grid in enumerate(grids):
+            # The indices are in range by construction; any mode but "raise" saves a copy and the check.
+            drawn = grid.take(draws.view(np.int64), mode="wrap").reshape(count, size)
+            sums[start : start + count, column] = drawn.sum(axis=1)
+    means: Floats = np.ldexp(sums.astype(np.float64) / size, [-shift for shift in shifts])
     return means
 
 

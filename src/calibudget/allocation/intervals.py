@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 #: Tail left out on each side, in thousandths: 95% intervals.
 TAIL_PER_MILLE: Final = 25
+
+Number = TypeVar("Number", int, float)
 
 
 def quota_intervals(quotas: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
@@ -18,10 +20,17 @@ def quota_intervals(quotas: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     Returns:
         [lo, hi] of each source, shape (K, 2); both are quotas that some replicate gave.
     """
-    replicates = len(quotas)
-    low = _rank(TAIL_PER_MILLE, replicates)
-    high = _rank(1000 - TAIL_PER_MILLE, replicates)
-    return [(ordered[low], ordered[high]) for ordered in (sorted(column) for column in zip(*quotas, strict=True))]
+    return [central(column) for column in zip(*quotas, strict=True)]
+
+
+def central(values: Sequence[Number]) -> tuple[Number, Number]:
+    """The 95% interval of one number over its replicates: inverted-CDF quantiles at 2.5% and 97.5%.
+
+    Args:
+        values: shape (R,), R >= 1.
+    """
+    ordered = sorted(values)
+    return ordered[_rank(TAIL_PER_MILLE, len(values))], ordered[_rank(1000 - TAIL_PER_MILLE, len(values))]
 
 
 def _rank(per_mille: int, count: int) -> int:
