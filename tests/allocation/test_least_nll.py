@@ -3,7 +3,7 @@
 import itertools
 import math
 import random
-from decimal import Context, Decimal
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 
 import pytest
@@ -34,8 +34,7 @@ def best_of_all(curves, budget, lower, upper, weights):
     """The least loss over every quota vector within the bounds."""
     labels = list(curves)
     losses = [
-        {q: DIGITS.multiply(Decimal(weights[x]), exact_loss(curves[x], q)) for q in range(lower[x], upper[x] + 1)}
-        for x in labels
+        {q: Decimal(weights[x]) * exact_loss(curves[x], q) for q in range(lower[x], upper[x] + 1)} for x in labels
     ]
     return min(
         sum(loss[q] for loss, q in zip(losses, quotas, strict=True))
@@ -68,8 +67,9 @@ def test_nothing_beats_it(exponents, count):
         quotas = minimise_nll(curves, budget, lower=lower, upper=upper, weights=weights)
         assert sum(quotas.values()) == budget
         assert all(lower[x] <= quotas[x] <= upper[x] for x in curves)
-        made = sum(DIGITS.multiply(Decimal(weights[x]), exact_loss(curves[x], quotas[x])) for x in curves)
-        assert made - best_of_all(curves, budget, lower, upper, weights) < Decimal("1e-50")
+        with localcontext(DIGITS):
+            made = sum(Decimal(weights[x]) * exact_loss(curves[x], quotas[x]) for x in curves)
+            assert made - best_of_all(curves, budget, lower, upper, weights) < Decimal("1e-50")
 
 
 @pytest.mark.parametrize(("size", "budget"), [(8, 4_000), pytest.param(3_000, 10**6, marks=pytest.mark.slow)])

@@ -15,7 +15,7 @@ import numpy as np
 
 from calibudget.allocation.bootstrap import Floats, paired_means
 from calibudget.allocation.curve_shapes import EXPONENTS, Shape, shape
-from calibudget.allocation.shrinkage import drawn_to, prior_of
+from calibudget.allocation.shrinkage import prior_of, used_slopes
 from calibudget.keys import named_stream
 from calibudget.records import Curve
 
@@ -103,9 +103,7 @@ def used_curves(
 ) -> Replicates:
     """The curves as they would be used: drawn together in each replicate by its own prior, and clipped at 0."""
     slopes = np.stack([one.slopes for one in refits.values()], axis=1)
-    if is_shrunk:
-        slopes = np.array([drawn_to(prior_of(row, sds), row, sds) for row in slopes.tolist()])
-    slopes = np.maximum(slopes, 0.0)
+    slopes = np.array([used_slopes(row, sds, prior_of(row, sds) if is_shrunk else None) for row in slopes.tolist()])
     centres, reaches, exponents = (
         np.stack([getattr(one, name) for one in refits.values()], axis=1)
         for name in ("centres", "reaches", "exponents")

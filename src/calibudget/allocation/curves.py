@@ -2,7 +2,7 @@
 
 A warm-up trains on some units of every source. Two or three of them, each containing the smaller ones, show by how
 much a source's NLL still falls when its exposure doubles. A slope is a mean over calibration records, so its standard
-deviation is known; slopes that differ by no more than that are drawn together.
+deviation is known, and so is what noise alone makes slopes differ by (`shrinkage`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ from calibudget.allocation.curve_bootstrap import Refits, Replicates, best_shape
 from calibudget.allocation.curve_shapes import Shape, curvature_weights, shape
 from calibudget.allocation.exact import as_count
 from calibudget.allocation.intervals import central
-from calibudget.allocation.shrinkage import Prior, drawn_to, prior_of
+from calibudget.allocation.shrinkage import VISIBLE, Prior, prior_of, used_slopes
 from calibudget.allocation.summary import FEW_RECORDS
 from calibudget.errors import AllocationError
 from calibudget.records import Curve, CurveFit, CurveForm, Verdict
 
-#: A slope, or a curvature, counts as seen from so many of its standard deviations on.
-VISIBLE: Final = 2.0
 #: The bootstrap seed unless another is given.
 SEED: Final = 42
 
@@ -92,7 +90,7 @@ def fit_curves(
         warm_ups: what was measured, by label; exposures may differ between sources.
         form: `log-linear`; or `power`, which is a power law with a floor for the sources whose three or more means
             bend by two standard deviations or more, and log-linear for the others.
-        shrink: whether slopes are drawn towards their mean as far as noise explains their spread.
+        shrink: whether slopes are drawn together as far as noise explains their spread.
         resamples: bootstrap replicates, at least 1.
         seed: the bootstrap seed.
         run_sd: by how much a source's mean NLL differs from one training to the next, standard deviation, nats. The
@@ -123,7 +121,7 @@ def fit_curves(
     raw = [one.shape.slope(one.means) for one in sources]
     sds = [_slope_sd(one, refits[one.label], run_sd) for one in sources]
     prior = prior_of(raw, sds) if shrink else None
-    used = [max(0.0, slope) for slope in (raw if prior is None else drawn_to(prior, raw, sds))]
+    used = used_slopes(raw, sds, prior)
     fits = {
         one.label: CurveFit(
             curve=Curve(
@@ -156,9 +154,8 @@ class _Measured:
 
     def variance(self, weights: Sequence[float], run_sd: float) -> float:
         """Of the weighted sum of the means, from the calibration records and from trainings."""
-        return _square(self.record_sd(weights)) / self.rows.shape[1] + _square(run_sd) * math.fsum(
-            map(_square, weights)
-        )
+        calibration = _square(self.record_sd(weights)) / len(self.rows[0])
+        return calibration + _square(run_sd) * math.fsum(map(_square, weights))
 
     def record_sd(self, weights: Sequence[float]) -> float:
         """Of a record's own weighted sum."""
