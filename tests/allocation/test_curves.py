@@ -169,9 +169,12 @@ def test_a_split_too_small_says_how_many_records_would_do():
     few = {x: WarmUps(exposures=(125, 250), nll=[[1.0] * 8, row]) for x, row in zip("ab", after, strict=True)}
     with pytest.raises(AllocationError, match=r"no slope can be told from 0.*about ([\d,]+) calibration records of it"):
         fit_curves(few)
-    with pytest.warns(CurveWarning, match="fewer than 30 calibration records"):
+    with (
+        pytest.warns(CurveWarning, match="fewer than 30 calibration records"),
+        pytest.warns(CurveWarning, match="can't be told from 0 at two standard deviations: 'a', 'b'"),
+    ):
         fits = fit_curves(few, require_visible=False)
-    # The records' slopes have the variance 8/7 * 0.25; 4 * 8/7 * 0.25 / 0.05**2 records bring two deviations below 0.05.
+    # The records' slopes have the variance 8/7 * 0.25: four times that over 0.05**2 makes two deviations 0.05.
     assert fits.sources["a"].records_needed == math.floor(8 / 7 / 0.05**2) + 1
 
 
