@@ -53,8 +53,8 @@ class GraphedPass:
 
     def _capture(self, batch: Batch) -> _Captured:
         resident = batch.to(self._device)
-        if self._pool is None:
-            self._warm_up(resident)
+        # a new shape may be compiled anew, which can't happen while a graph is captured
+        self._warm_up(resident, passes=3 if self._pool is None else 1)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
@@ -62,13 +62,13 @@ class GraphedPass:
         self._pool = graph.pool()
         return _Captured(graph=graph, batch=resident, loss=loss)
 
-    def _warm_up(self, batch: Batch) -> None:
+    def _warm_up(self, batch: Batch, *, passes: int) -> None:
         """Compile and choose kernels outside of any capture; the gradients are as before afterwards."""
         before = [gradient.clone() for gradient in self._gradients]
         stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for _ in range(3):
+            for _ in range(passes):
                 self._run(batch, self._scale)
         torch.cuda.current_stream().wait_stream(stream)
         for gradient, saved in zip(self._gradients, before, strict=True):
