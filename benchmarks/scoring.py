@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,17 +37,43 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=8, help="records a source")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--answers", action="store_true", help="measure greedy answers too (minutes)")
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         serve(arguments.child, arguments.records)
         return
+    load = os.getloadavg()[0]
     table = compare(LIKELIHOOD, arguments.records, arguments.runs, "ours")
     if arguments.answers:
         table += "\n" + compare(ANSWERS, arguments.records, arguments.runs, "ours, with answers")
     print(table)
-    if (ROOT / "benchmarks" / "results").is_dir():
-        (ROOT / "benchmarks" / "results" / "scoring.md").write_text(table)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "scoring.md").write_text(f"{heading(load)}\n{table}")
+
+
+def heading(load: float) -> str:
+    """What was run, when, where and with what."""
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "lm_eval") if find_spec(name))
+    return (
+        f"# Scoring on the CPU\n\n    python {' '.join(['benchmarks/scoring.py', *sys.argv[1:]])}\n\n"
+        f"{time.strftime('%Y-%m-%d')}, {processor()}, {os.cpu_count()} cores (load {load:.1f} before), "
+        f"{torch_threads()} threads; Python {platform.python_version()}, {libraries}.\n"
+    )
+
+
+def processor() -> str:
+    """The processor's own name, where the system tells it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def torch_threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
 
 
 def compare(names: tuple[str, ...], records: int, runs: int, own: str) -> str:
@@ -63,7 +90,7 @@ def compare(names: tuple[str, ...], records: int, runs: int, own: str) -> str:
     ours, first = medians[own], found[own][0]
     lines = [
         f"{records * len(SOURCES)} records, {first['tokens']:,} tokens, SmolLM2-135M-Instruct in float32, "
-        f"{os.cpu_count()} cores ({platform.processor() or platform.machine()}), {runs} runs, medians; "
+        f"{runs} runs, medians; "
         f"limit {first['limit']:.2f} CPU seconds at {first['rate'] / 1e9:.0f} GFLOP/s a thread.",
         "",
         "| side | CPU s | wall s | CPU s / ours | CPU s / limit | peak MB | NLL differs by at most |",

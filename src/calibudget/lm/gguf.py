@@ -23,7 +23,7 @@ from calibudget.errors import DependencyError, ScoringError
 from calibudget.store import canonical_json, file_digest, read_object
 
 #: Raised whenever the converted files would differ; part of the cache's name.
-CONVERTER_VERSION: Final = 1
+CONVERTER_VERSION: Final = 2
 
 _COMPLETE: Final = "complete.json"
 _SCHEMA: Final = "calibudget.converted-model/1"
@@ -130,7 +130,8 @@ def _convert(gguf: Path, directory: Path) -> None:
         raise ScoringError(f"model {gguf}: transformers can't read this GGUF file: {error}") from error
     _mend_tokenizer(tokenizer, metadata, gguf)
     model.config._name_or_path = ""
-    model.save_pretrained(directory)
+    # In float32 the file is mapped as it is: a CPU worker needs no copy of its own, and several share one.
+    model.float().save_pretrained(directory)
     tokenizer.save_pretrained(directory)
 
 
