@@ -7,11 +7,18 @@ import pytest
 from calibudget.lm import Encoded
 
 WINDOWED = {"num_key_value_heads": 2, "sliding_window": 8}
+#: Low enough for the scores of a tiny model to feel it.
+SOFTCAP = {"query_pre_attn_scalar": 16, "attn_logit_softcapping": 0.5}
 FAMILIES = {
     "llama": {"num_key_value_heads": 2},
-    "gemma2": {"num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8},
+    "qwen2": {"num_key_value_heads": 2, "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
+    "qwen3": {"num_key_value_heads": 2, "head_dim": 16},
+    "gemma": {"num_key_value_heads": 1, "head_dim": 16},
+    "gemma2": {"num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8} | SOFTCAP,
     "gemma3_text": {"num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8},
     "mistral": WINDOWED,
+    "phi": {},
+    "phi3": {"num_key_value_heads": 2},
     "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 4},
 }
 

@@ -4,12 +4,14 @@ import pytest
 
 from calibudget.lm import Encoded
 
+#: Low enough for the scores of a tiny model to feel it.
+SOFTCAP = {"query_pre_attn_scalar": 16, "attn_logit_softcapping": 0.5}
 FAMILIES = {
     "llama": {"num_key_value_heads": 2},
     "qwen2": {"num_key_value_heads": 2, "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
     "qwen3": {"num_key_value_heads": 2, "head_dim": 16},
     "gemma": {"num_key_value_heads": 1, "head_dim": 16},
-    "gemma2": {"num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8},
+    "gemma2": {"num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8} | SOFTCAP,
     "gemma3_text": {"num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8},
     "mistral": {"num_key_value_heads": 2, "sliding_window": 8},
     "phi": {},
@@ -91,6 +93,33 @@ def test_the_probe_sees_contamination(model_of, monkeypatch):
     assert can_pack(model)
     seen = attention.Packed._seen
     monkeypatch.setattr(attention.Packed, "_seen", lambda self, states, number: seen(self, states.roll(1, -2), number))
+    assert not can_pack(model)
+
+
+@pytest.mark.parametrize(
+    ("family", "bound"),
+    [
+        ("gemma2", "softcap"),
+        ("gemma2", "window"),
+        ("gemma3_text", "window"),
+        ("mistral", "window"),
+        ("qwen2", "window"),
+        ("granite", "scale"),
+    ],
+)
+def test_a_family_read_without_its_own_bounds_would_be_found_out(family, bound, model_of, monkeypatch):
+    """The bounds matter on these models, so that the equalities above show that they are kept."""
+    from calibudget.lm import attention
+    from calibudget.lm.forward import can_pack
+
+    class Unbound(attention.Bounds):
+        def __init__(self, scale, window, softcap):
+            super().__init__(scale, window, softcap)
+            setattr(self, bound, None)
+
+    model = model_of(family, **FAMILIES[family] | ({"attention_multiplier": 2.0} if bound == "scale" else {}))
+    assert can_pack(model)
+    monkeypatch.setattr(attention, "Bounds", Unbound)
     assert not can_pack(model)
 
 
