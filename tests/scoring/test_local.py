@@ -173,12 +173,13 @@ def test_a_prompt_over_the_context_is_refused_before_anything_is_scored(language
         measure_all(scorer, items)
 
 
-def test_logits_that_are_no_number_name_the_record(model_of, tokenizer_with, items_of):
+@pytest.mark.parametrize("fault", [float("nan"), float("inf")])
+def test_logits_that_are_no_number_name_the_record(model_of, tokenizer_with, items_of, fault):
     import torch
 
     model = model_of()
     with torch.no_grad():
-        model.lm_head.weight[9] = float("nan")
+        model.lm_head.weight[9] = fault
     loaded = LanguageModel(model=model, tokenizer=tokenizer_with(), identity={}, context_length=512)
     with pytest.raises(ScoringError, match=r"record apples-0000: .*NLL of nan"):
         measure_all(LocalScorer(loaded), items_of(1, ("apples",)))
@@ -204,6 +205,17 @@ def test_a_batch_that_does_not_fit_is_halved_and_recorded(language_model, items_
     assert {one.batch_splits for one in split} == {2}
     assert [one.nll for one in split] == pytest.approx([one.nll for one in whole], abs=1e-5)
     assert [one.text for one in split] == [one.text for one in whole]
+
+
+def test_another_fault_of_the_device_is_no_lack_of_memory(language_model, items_of, monkeypatch):
+    """A fault that halving can't mend must not be taken for one that it can."""
+
+    def broken(model, examples, **settings):
+        raise RuntimeError("device-side assert")
+
+    monkeypatch.setattr("calibudget.scoring.local.teacher_forced", broken)
+    with pytest.raises(RuntimeError, match="device-side assert"):
+        LocalScorer(language_model).measure(items_of(2))
 
 
 def test_one_record_that_does_not_fit_is_named(language_model, items_of, monkeypatch):

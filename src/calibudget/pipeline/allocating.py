@@ -13,13 +13,17 @@ from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Statistics
 
 
-def plan_recipe(recipe: Recipe, pools: Pools, statistics: Statistics | None) -> AllocationPlan:
+def plan_recipe(
+    recipe: Recipe, pools: Pools, statistics: Statistics | None, *, intervals: bool = True
+) -> AllocationPlan:
     """The plan of a recipe's own policy.
 
     Raises:
         AllocationError: the budget can't be met; under a token budget what left for its length is told.
     """
-    return _plan_from(recipe.policy, pools, lambda fitting: inputs_of_recipe(recipe, fitting, statistics))
+    return _plan_from(
+        recipe.policy, pools, lambda fitting: inputs_of_recipe(recipe, fitting, statistics), intervals=intervals
+    )
 
 
 def plan_allocation(policy: str, inputs: AllocationInputs, *, intervals: bool = True) -> AllocationPlan:
