@@ -596,8 +596,7 @@ def scaling(arguments: argparse.Namespace, report: Report) -> None:
         )
         pools = {size: stack.enter_context(LocalPool(settings, workers=size)) for size in sizes}
         for size, pool in pools.items():  # all begin to load before any is waited for
-            for place in range(size):
-                pool._worker(place)
+            pool._hire(size)
         batches = {n: [items[i] for i in batch] for n, batch in enumerate(pools[1].batches(items))}
         report.note("scaling", f"{len(items)} records in {len(batches)} batches, {shape['hidden_size']} wide")
         for size, pool in pools.items():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -36,7 +37,8 @@ def work(scorer):
 
 if {workers}:
     with LocalPool(ScorerSettings(kind="fake", seconds={seconds}), workers={workers}) as pool:
-        print(json.dumps([pool._worker(place)._process.pid for place in range({workers})]), flush=True)
+        pool._hire({workers})
+        print(json.dumps([process.pid for process in pool._crew._started.values()]), flush=True)
         work(pool)
 else:
     print("[]", flush=True)
@@ -90,7 +92,12 @@ def has_ended(pid):
     return False
 
 
-@pytest.mark.parametrize("delay", [*moments(3), *(pytest.param(m, marks=pytest.mark.full) for m in moments(25)[3:])])
+def kills(few, all_of_them):
+    """A few moments for every test run, and the rest for a full one."""
+    return [*moments(few), *(pytest.param(m, marks=pytest.mark.full) for m in moments(all_of_them)[few:])]
+
+
+@pytest.mark.parametrize("delay", kills(2, 10))
 def test_a_killed_run_resumes_with_nothing_scored_twice(start, expected, tmp_path, delay):
     process, _ = start(0, 0.05)
     time.sleep(delay)
@@ -104,7 +111,7 @@ def test_a_killed_run_resumes_with_nothing_scored_twice(start, expected, tmp_pat
     assert len(set(first) | set(second)) == 10
 
 
-@pytest.mark.parametrize("delay", [*moments(3), *(pytest.param(m, marks=pytest.mark.full) for m in moments(25)[3:])])
+@pytest.mark.parametrize("delay", kills(6, 50))
 def test_a_killed_sharded_run_resumes_and_leaves_no_workers(start, expected, tmp_path, delay):
     process, workers = start(2, 0.1)
     time.sleep(delay)
@@ -114,7 +121,12 @@ def test_a_killed_sharded_run_resumes_and_leaves_no_workers(start, expected, tmp
     while not all(map(has_ended, workers)):
         assert time.monotonic() < deadline, "a worker outlived its parent"
         time.sleep(0.05)
+    journal = tmp_path / "journal"
+    before = journal.read_bytes() if journal.exists() else b""
     assert finish(start, 2, tmp_path) == expected
+    # What was journalled stays as it was, and no batch is there twice; a torn last line is cut off.
+    assert journal.read_bytes().startswith(before[: before.rfind(b"\n") + 1])
+    assert sorted(int(number) for number in re.findall(rb'"batch":(\d+)', journal.read_bytes())) == list(range(10))
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.2, *(pytest.param(m, marks=pytest.mark.full) for m in moments(10))])

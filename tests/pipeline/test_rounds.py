@@ -8,7 +8,7 @@ import pytest
 from calibudget.errors import ArtefactError, DataError, RecipeError, ScoringError
 from calibudget.pipeline import dry_run, ledger_of, run, score, verify
 from calibudget.pipeline.preparing import prepare
-from calibudget.pipeline.scoring import make_scorer
+from calibudget.pipeline.scoring import scorer_for
 from calibudget.recipe import load_recipe, resolved_yaml
 from calibudget.store import canonical_json, file_digest, read_manifest, read_rounds, read_splits, write_sums
 from calibudget.store.canonical import sealed
@@ -274,6 +274,6 @@ def test_scoring_puts_the_adapter_on_the_model(make_recipe, tmp_path, monkeypatc
 
     monkeypatch.setattr("calibudget.lm.load_model", load)
     recipe = load_recipe(make_recipe(), ["engine=local", "model=embedded", "calibration.adapter=tuned"])
-    with pytest.raises(ScoringError, match="loaded enough"):
-        make_scorer(recipe)
-    assert (seen["model"], seen["adapter"].name) == ("embedded", "tuned")
+    with pytest.raises(ScoringError, match="loaded enough"), scorer_for(recipe):
+        pass
+    assert (seen["model"].name, seen["adapter"].name) == ("embedded", "tuned")

@@ -12,7 +12,7 @@ FAKE = ScorerSettings(kind="fake")
 
 
 def pids(pool):
-    return [worker._process.pid for worker in pool._workers.values()]
+    return [process.pid for process in pool._crew._started.values()]
 
 
 def is_alive(pid):
@@ -80,13 +80,14 @@ def test_a_batch_that_kills_workers_is_named(items_of, monkeypatch):
     items = items_of(4, ("apples",))
     with LocalPool(ScorerSettings(kind="fake", seconds=30), workers=1) as pool:
         batches = pool.batches(items)
-        send = type(pool._worker(0)).send
+        send = pool._crew.send
 
-        def send_and_kill(worker, what, given):
-            send(worker, what, given)
-            os.kill(worker._process.pid, signal.SIGKILL)
+        def send_and_kill(place, request):
+            send(place, request)
+            if "settings" not in request:
+                os.kill(pids(pool)[0], signal.SIGKILL)
 
-        monkeypatch.setattr(type(pool._worker(0)), "send", send_and_kill)
+        monkeypatch.setattr(pool._crew, "send", send_and_kill)
         with pytest.raises(ScoringError, match=r"source apples, record apples-0000: .*ended 3 workers"):
             list(pool.measure_batches({0: [items[i] for i in batches[0]]}))
 
@@ -114,6 +115,27 @@ def test_a_missing_package_stays_that_error(monkeypatch, items_of, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with LocalPool(ScorerSettings(model="gpt2"), workers=1) as pool, pytest.raises(DependencyError, match="torch"):
         pool.describe()
+
+
+def test_workers_that_end_while_starting_are_told(monkeypatch, items_of):
+    with LocalPool(FAKE, workers=2) as pool:
+        start = pool._crew.start
+
+        def start_and_kill(place):
+            start(place)
+            os.kill(pool._crew._started[place].pid, signal.SIGKILL)
+
+        monkeypatch.setattr(pool._crew, "start", start_and_kill)
+        with pytest.raises(ScoringError, match=r"3 scoring workers ended while starting, the last with exit code -9"):
+            measure_all(pool, items_of(1))
+
+
+def test_workers_that_score_unlike_are_refused(items_of):
+    """Say one of them finds no GPU: mixing their scores would make bits depend on who scored what."""
+    with LocalPool(FAKE, workers=2) as pool:
+        pool._described = {"engine": "fake", "model": {"name": "another"}}
+        with pytest.raises(ScoringError, match="scorers differ"):
+            pool.batches(items_of(1))
 
 
 def test_workers_are_counted_from_one():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -17,6 +18,10 @@ Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Fields of the recipe to replace, dotted keys.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Canonical JSON on stdout instead of a table.")]
+
+Engine = Annotated[str | None, typer.Option(help="Where scoring runs: local or ray; else as the recipe says.")]
+Workers = Annotated[int | None, typer.Option(help="How many batches are scored at once: one process a GPU, or actors.")]
+Address = Annotated[str | None, typer.Option(help="The Ray cluster's address; auto finds the one of this machine.")]
 
 Sizes = Annotated[
     list[str] | None, typer.Option(help="label=n pool sizes, for policies that need no statistics; may repeat.")
@@ -38,6 +43,14 @@ Splits = Annotated[
     typer.Option(help="A splits.parquet: candidates for the pooled policy, and with counts pools in tokens."),
 ]
 MaxRepeats = Annotated[int, typer.Option(min=1, help="How often an example may be drawn; multiplies pools.")]
+
+
+def with_engine(
+    overrides: Sequence[str] | None, engine: str | None, workers: int | None, address: str | None
+) -> list[str]:
+    """The overrides of a recipe with those that `--engine`, `--workers` and `--address` stand for."""
+    given = {"engine": engine, "workers": workers, "address": None if address is None else json.dumps(address)}
+    return [*(overrides or ()), *(f"{field}={value}" for field, value in given.items() if value is not None)]
 
 
 def whole_number(text: str, option: str) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from calibudget.cli.options import Json, Overrides, RecipePath
+from calibudget.cli.options import Address, Engine, Json, Overrides, RecipePath, Workers, with_engine
 
 
 def command(
@@ -23,6 +23,9 @@ def command(
     scores: Annotated[
         Path | None, typer.Option(help="Scores made elsewhere (`calibudget score`); no model is loaded.")
     ] = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Split, score, allocate, select and verify, into one run directory."""
@@ -31,7 +34,7 @@ def command(
     from calibudget.pipeline import dry_run, run
     from calibudget.recipe import load_recipe
 
-    loaded = load_recipe(recipe, overrides or ())
+    loaded = load_recipe(recipe, with_engine(overrides, engine, workers, address))
     with progress_bar() as progress:
         if preview:
             print_dry_run(dry_run(loaded, scores=scores, progress=progress), as_json=as_json)

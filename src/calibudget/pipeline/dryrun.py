@@ -13,11 +13,11 @@ from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rounds import earlier_rounds
-from calibudget.pipeline.scoring import calibration_items, make_scorer, scores_made_elsewhere
+from calibudget.pipeline.scoring import calibration_items, scorer_for, scores_made_elsewhere
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe import Recipe
 from calibudget.records import Unit
-from calibudget.scoring import measure_all
+from calibudget.scoring import Scorer, measure_all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,8 @@ def dry_run(recipe: Recipe, *, scores: str | Path | None = None, progress: Progr
     if scores is not None:
         scores_made_elsewhere(Path(scores), recipe, prepared.splits)
     elif recipe.calibration != "none":
-        tokens, seconds = _expected(recipe, prepared)
+        with scorer_for(recipe) as scorer:
+            tokens, seconds = _expected(scorer, recipe, prepared)
     return DryRun(
         unit=recipe.unit,
         budget=recipe.budget_total,
@@ -103,9 +104,8 @@ def dry_run(recipe: Recipe, *, scores: str | Path | None = None, progress: Progr
     )
 
 
-def _expected(recipe: Recipe, prepared: Prepared) -> tuple[dict[str, int], float]:
-    """Tokens by source, and seconds for all of them at the rate of the batch in the middle of the plan."""
-    scorer = make_scorer(recipe)
+def _expected(scorer: Scorer, recipe: Recipe, prepared: Prepared) -> tuple[dict[str, int], float]:
+    """Tokens by source, and seconds for all of them if each worker has the rate of one with the plan's middle batch."""
     items = calibration_items(recipe, prepared.splits.values())
     lengths = scorer.lengths(items)
     tokens: dict[str, int] = {}
@@ -116,4 +116,4 @@ def _expected(recipe: Recipe, prepared: Prepared) -> tuple[dict[str, int], float
     started = time.perf_counter()
     measure_all(scorer, [items[i] for i in probe])
     elapsed = time.perf_counter() - started
-    return tokens, elapsed * sum(lengths) / sum(lengths[i] for i in probe)
+    return tokens, elapsed * sum(lengths) / sum(lengths[i] for i in probe) / min(recipe.workers, len(batches))

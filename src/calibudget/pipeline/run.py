@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ from typing import Any
 from calibudget.allocation import summarise
 from calibudget.errors import ArtefactError, CheckFailedError
 from calibudget.pipeline.allocating import feasible_floors, plan_recipe
+from calibudget.pipeline.boundary import boundary_notes
 from calibudget.pipeline.evidence import make_manifest
 from calibudget.pipeline.notes import run_notes
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rundir import JOURNAL_NAME, check_usable, is_finished, open_run
-from calibudget.pipeline.scoring import make_scorer, score_splits, scores_made_elsewhere
+from calibudget.pipeline.scoring import score_splits, scorer_for, scores_made_elsewhere
 from calibudget.pipeline.selectors import Parts, joined, selector_parts, write_parts
 from calibudget.pipeline.shared import Shared, read_sources
 from calibudget.pipeline.tokens import with_tokens
@@ -126,12 +128,14 @@ def run(
     feasible_floors(recipe, pools)
     parts = selector_parts(recipe, prepared)
     made = None if scores is None else scores_made_elsewhere(Path(scores), recipe, prepared.splits)
-    scorer = make_scorer(recipe, shared) if made is None and recipe.calibration != "none" else None
-    with open_run(directory, resolved, resume=resume):
+    needs_scores = made is None and recipe.calibration != "none"
+    with ExitStack() as stack:
+        scorer = stack.enter_context(scorer_for(recipe, shared)) if needs_scores else None
+        stack.enter_context(open_run(directory, resolved, resume=resume))
         write_inputs(recipe, prepared, directory)
         journal = directory / JOURNAL_NAME
         if scorer is not None:
-            made = score_splits(recipe, prepared.splits, scorer=scorer, journal_path=journal, progress=progress)
+            made = score_splits(recipe, prepared.splits, scorer, journal_path=journal, progress=progress)
         statistics, warned = _write_statistics(recipe, prepared, made, directory)
         plan = plan_recipe(recipe, pools, statistics)
         write_allocation(directory / ALLOCATION_NAME, plan)
@@ -141,7 +145,8 @@ def run(
         journal.unlink(missing_ok=True)
         write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
     progress("verifying", 0, 1)
-    result = _verified(directory, (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *warned))
+    close = boundary_notes(recipe, pools, statistics, plan, made.provenance or {}) if made is not None else ()
+    result = _verified(directory, (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *warned, *close))
     progress("verifying", 1, 1)
     return result
 

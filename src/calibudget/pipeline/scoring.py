@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from importlib.metadata import version
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from calibudget.errors import ArtefactError, RecipeError
@@ -11,7 +11,16 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.shared import Shared, read_sources
 from calibudget.recipe import Recipe
 from calibudget.records import Score, Split
-from calibudget.scoring import CalibrationItem, FakeScorer, Scorer, measure_all, to_scores
+from calibudget.scoring import (
+    CalibrationItem,
+    Engine,
+    Scorer,
+    ScorerSettings,
+    make_scorer,
+    measure_all,
+    open_scorer,
+    to_scores,
+)
 from calibudget.store import ScoreFile, directory_lock, read_scores_file, write_scores
 from calibudget.wording import counted
 
@@ -40,19 +49,24 @@ def score(
         ArtefactError: the output exists, or other work was begun for it.
         DataError, ScoringError, DependencyError: data or model can't be used.
     """
-    if output is None:
-        splits = read_sources(recipe, shared, progress=progress).splits
-        return score_splits(recipe, splits, scorer=make_scorer(recipe, shared), progress=progress).scores
-    path = Path(output)
-    if path.exists():
+    path = None if output is None else Path(output)
+    if path is not None and path.exists():
         raise ArtefactError(f"{path}: exists already; name another output, or move it away")
     splits = read_sources(recipe, shared, progress=progress).splits
-    scorer = make_scorer(recipe, shared)
+    with scorer_for(recipe, shared) as scorer:
+        if path is None:
+            return score_splits(recipe, splits, scorer, progress=progress).scores
+        return _score_to_file(recipe, splits, scorer, path, progress)
+
+
+def _score_to_file(
+    recipe: Recipe, splits: Mapping[str, Split], scorer: Scorer, path: Path, progress: Progress
+) -> tuple[Score, ...]:
     work = path.with_name(path.name + ".work")
     work.mkdir(parents=True, exist_ok=True)
     with directory_lock(work):
         journal = work / "journal"
-        scored = score_splits(recipe, splits, scorer=scorer, journal_path=journal, progress=progress)
+        scored = score_splits(recipe, splits, scorer, journal_path=journal, progress=progress)
         write_scores(path, scored.scores, error=scored.error, provenance=scored.provenance or {})
         journal.unlink()
     for leftover in work.iterdir():
@@ -64,22 +78,18 @@ def score(
 def score_splits(
     recipe: Recipe,
     splits: Mapping[str, Split],
+    scorer: Scorer,
     *,
-    scorer: Scorer | None = None,
     journal_path: Path | None = None,
     progress: Progress = silent,
 ) -> ScoreFile:
     """Score calibration splits that are already drawn; see `score`."""
     items = calibration_items(recipe, splits.values())
-    scorer = scorer or make_scorer(recipe)
     measurements = measure_all(
         scorer, items, journal_path=journal_path, progress=lambda done, total: progress("scoring", done, total)
     )
-    provenance = {
-        **scorer.describe(),
-        "batch_splits": max((one.batch_splits for one in measurements), default=0),
-        "versions": {} if recipe.engine == "fake" else {name: version(name) for name in ("torch", "transformers")},
-    }
+    splits_made = max((one.batch_splits for one in measurements), default=0)
+    provenance = {"versions": {}, **scorer.describe(), "batch_splits": splits_made}
     scores = sorted(to_scores(items, measurements, recipe.error), key=lambda score: (score.source, score.record_id))
     return ScoreFile(scores=tuple(scores), error=recipe.error, provenance=provenance)
 
@@ -92,33 +102,36 @@ def calibration_items(recipe: Recipe, splits: Iterable[Split]) -> list[Calibrati
     ]
 
 
-def make_scorer(recipe: Recipe, shared: Shared | None = None) -> Scorer:
-    """The scorer that a recipe asks for; a model is loaded here, unless it is shared and has no adapter on it.
+@contextmanager
+def scorer_for(recipe: Recipe, shared: Shared | None = None) -> Iterator[Scorer]:
+    """The scorer that a recipe asks for, wherever it says; workers end with the block.
+
+    A model is loaded here, unless it is shared and has no adapter on it; workers load their own.
 
     Raises:
         RecipeError: the recipe says `calibration: none`.
-        ScoringError, DependencyError: the model can't be found, loaded or used.
+        ScoringError, DependencyError: the model or the cluster can't be found, loaded or used.
     """
     calibration = recipe.calibration
     if calibration == "none":
         raise RecipeError("the recipe says `calibration: none`, so there is nothing to score")
-    if recipe.engine == "fake":
-        return FakeScorer()
-    from calibudget.lm import load_model
-    from calibudget.scoring import LocalScorer
-
-    name, device, dtype = recipe.model or "", calibration.device, calibration.dtype
-    if shared is not None and recipe.adapter is None:
-        model = shared.model(name, device=device, dtype=dtype)
-    else:
-        model = load_model(name, device=device, dtype=dtype, adapter=recipe.adapter)
-    return LocalScorer(
-        model,
+    settings = ScorerSettings(
+        kind=recipe.scorer,
+        model=recipe.model or "",
+        adapter=None if recipe.adapter is None else str(recipe.adapter),
+        device=calibration.device,
+        dtype=calibration.dtype,
         template=recipe.template,
         batch_tokens=calibration.batch_tokens,
         max_length=calibration.max_length,
         max_new_tokens=calibration.max_new_tokens,
     )
+    if shared is not None and recipe.adapter is None and recipe.engine == "local" and recipe.workers == 1:
+        yield make_scorer(settings, shared.model(settings.model, device=settings.device, dtype=settings.dtype))
+        return
+    engine: Engine = "ray" if recipe.engine == "ray" else "local"
+    with open_scorer(settings, engine=engine, workers=recipe.workers, address=recipe.address) as scorer:
+        yield scorer
 
 
 def scores_made_elsewhere(file: Path, recipe: Recipe, splits: Mapping[str, Split]) -> ScoreFile:

@@ -109,7 +109,7 @@ def counted_by(recipe: Recipe) -> dict[str, object] | None:
     """What a recipe says of how tokens are counted, as the manifest has it; None where it counts examples."""
     if recipe.unit == "examples":
         return None
-    return {"engine": recipe.engine, "template": recipe.template, "max_length": recipe.max_length}
+    return {"engine": recipe.scorer, "template": recipe.template, "max_length": recipe.max_length}
 
 
 def with_tokens(

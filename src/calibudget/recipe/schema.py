@@ -179,7 +179,9 @@ class Recipe(_Part):
 
     model: str | None = None
     template: Literal["alpaca", "chat"] = "alpaca"
-    engine: Literal["local", "fake"] = "local"
+    engine: Literal["local", "ray", "fake"] = "local"
+    workers: Annotated[int, Field(ge=1, le=10_000)] = 1
+    address: str | None = None
     budget: Count | TokenBudget
     floor: AmountText | dict[str, AmountText] = 0
     caps: dict[str, AmountText] | None = None
@@ -221,6 +223,8 @@ class Recipe(_Part):
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
         self._check_labels()
+        if self.address is not None and self.engine != "ray":
+            raise ValueError("`address` is that of a Ray cluster: say `engine: ray` with it")
         self._check_policy()
         self._check_answers()
         self._check_selector()
@@ -300,6 +304,11 @@ class Recipe(_Part):
         """Directory of the adapter that scoring puts on the model, or None."""
         adapter = None if self.calibration == "none" else self.calibration.adapter
         return None if adapter is None else self.beside(adapter)
+
+    @property
+    def scorer(self) -> Literal["local", "fake"]:
+        """What scores, wherever it runs; evidence has this, since the engine changes no byte."""
+        return "fake" if self.engine == "fake" else "local"
 
     @property
     def unit(self) -> Unit:

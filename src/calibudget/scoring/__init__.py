@@ -9,11 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from calibudget.scoring.cluster import RayPool
+    from calibudget.scoring.engines import Engine, open_scorer
     from calibudget.scoring.fake import FakeScorer
     from calibudget.scoring.items import CalibrationItem, Measurement, ParallelScorer, Scorer
     from calibudget.scoring.local import LocalScorer
     from calibudget.scoring.measuring import Progress, measure_all
-    from calibudget.scoring.pool import LocalPool
+    from calibudget.scoring.processes import LocalPool
     from calibudget.scoring.scores import to_scores
     from calibudget.scoring.settings import ScorerSettings, make_scorer
 
@@ -25,7 +27,10 @@ _HOMES = {
     "ScorerSettings": "settings",
     "make_scorer": "settings",
     "FakeScorer": "fake",
-    "LocalPool": "pool",
+    "LocalPool": "processes",
+    "RayPool": "cluster",
+    "Engine": "engines",
+    "open_scorer": "engines",
     "LocalScorer": "local",
     "Progress": "measuring",
     "measure_all": "measuring",
@@ -34,16 +39,19 @@ _HOMES = {
 
 __all__ = [
     "CalibrationItem",
+    "Engine",
     "FakeScorer",
     "LocalPool",
     "LocalScorer",
     "Measurement",
     "ParallelScorer",
     "Progress",
+    "RayPool",
     "Scorer",
     "ScorerSettings",
     "make_scorer",
     "measure_all",
+    "open_scorer",
     "to_scores",
 ]
 

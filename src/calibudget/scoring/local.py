@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import version
 from typing import Final
 
 import torch
@@ -102,6 +103,7 @@ class LocalScorer:
             "max_new_tokens": self._max_new_tokens or dict(_LIMITS, exact=f"reference + {_EXACT_MARGIN}"),
             "forward": "packed" if self._packs else "plain",
             "parser_version": PARSER_VERSION,
+            "versions": {name: version(name) for name in ("torch", "transformers")},
             **({} if self._early_end else {"early_end": False}),
         }
 

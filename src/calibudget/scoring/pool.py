@@ -1,49 +1,69 @@
-"""Scoring with several processes of this machine, one a GPU (or a share of the CPU).
+"""Scoring with several workers, wherever they are: batches are planned once and dealt out as workers become free.
 
-Batches are planned once and dealt out as workers become free; what comes back doesn't depend on who scored it. A
-worker that dies costs its batch, which another one scores; a batch that keeps killing workers is named.
+What comes back doesn't depend on who scored it. A worker that dies costs its batch, which another one scores; a batch
+that keeps killing workers is named.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import selectors
-import subprocess
-import sys
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
-from calibudget.errors import DependencyError, ScoringError
+from calibudget.errors import ScoringError
+from calibudget.scoring.desk import checked, work_request
 from calibudget.scoring.items import CalibrationItem, Measurement
-from calibudget.scoring.settings import ScorerSettings
-from calibudget.scoring.wire import item_to_json, measurement_from_json
+from calibudget.scoring.wire import measurement_from_json
 from calibudget.wording import counted
 
 #: Workers that one batch may cost before it is given up.
 _ATTEMPTS: Final = 3
 
 
-class LocalPool:
-    """A scorer made of several worker processes; use it as a context manager.
+class Crew(Protocol):
+    """Workers by their place, each with a `Desk`; the shipped crews are `Processes` and `Actors`."""
+
+    def start(self, place: int) -> None:
+        """Start a worker and send it its settings; its first reply is the description."""
+        ...
+
+    def send(self, place: int, request: Mapping[str, object]) -> None:
+        """Send a request to a worker that owes no reply."""
+        ...
+
+    def replies(self) -> list[tuple[int, Mapping[str, Any] | None]]:
+        """Wait for the next replies, at least one; None for a worker that died over its request."""
+        ...
+
+    def end(self, place: int) -> str:
+        """End a worker, dead or alive, and say how it ended; one that is gone already is left alone."""
+        ...
+
+    def close(self) -> None:
+        """End all workers and let go of everything."""
+        ...
+
+
+class Pool:
+    """A scorer made of a crew; use it as a context manager.
 
     Args:
-        settings: what each worker makes its scorer of.
-        workers: how many; on GPUs worker i sees GPU i alone, on CPU they share the cores.
+        crew: the workers.
+        size: how many of them.
 
     Raises:
         ScoringError: fewer than one worker.
     """
 
-    def __init__(self, settings: ScorerSettings, *, workers: int) -> None:
-        if workers < 1:
-            raise ScoringError(f"workers must be at least 1, not {workers}")
-        self._settings = settings
-        self._size = workers
-        self._workers: dict[int, _Worker] = {}
+    def __init__(self, crew: Crew, size: int) -> None:
+        if size < 1:
+            raise ScoringError(f"workers must be at least 1, not {size}")
+        self._crew = crew
+        self._size = size
+        self._starting: set[int] = set()
+        self._free: set[int] = set()
+        self._failed_starts = 0
         self._described: Mapping[str, object] = {}
 
     def __enter__(self) -> Self:
@@ -52,21 +72,24 @@ class LocalPool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for worker in self._workers.values():
-            worker.end()
-        self._workers.clear()
+        self._starting.clear()
+        self._free.clear()
+        self._crew.close()
 
     def describe(self) -> Mapping[str, object]:
-        """See `Scorer`: what one worker's scorer says, since the number of workers changes nothing."""
-        return self._described or self._ask_first("describe", ())
+        """See `Scorer`: what one worker's scorer says, since who the workers are changes nothing."""
+        while not self._described:
+            self._hire(1)
+            self._replies()
+        return self._described
 
     def lengths(self, items: Sequence[CalibrationItem]) -> list[int]:
         """See `Scorer`."""
-        return list(self._ask_first("lengths", items))
+        return list(self._ask("lengths", items))
 
     def batches(self, items: Sequence[CalibrationItem]) -> list[tuple[int, ...]]:
         """See `Scorer`."""
-        return [tuple(batch) for batch in self._ask_first("batches", items)]
+        return [tuple(batch) for batch in self._ask("batches", items)]
 
     def measure(self, items: Sequence[CalibrationItem]) -> list[Measurement]:
         """See `Scorer`; one batch by itself."""
@@ -80,149 +103,90 @@ class LocalPool:
         Raises:
             ScoringError: an item that can't be scored, or a batch that killed several workers.
         """
-        waiting = deque(batches)
-        attempts = dict.fromkeys(batches, 0)
+        waiting, attempts = deque(batches), Counter[int]()
         at_work: dict[int, int] = {}
-        for place in range(min(self._size, len(batches))):
-            self._worker(place)
         try:
-            with selectors.DefaultSelector() as selector:
-                while waiting or at_work:
-                    for place in range(self._size):
-                        if place not in at_work and waiting:
-                            at_work[place] = waiting.popleft()
-                            self._give(selector, place, batches[at_work[place]])
-                    for place in sorted(key.data for key, _ in selector.select()):
-                        number, worker = at_work.pop(place), self._workers[place]
-                        selector.unregister(worker.output)
-                        reply = worker.receive()
-                        if reply is not None:
-                            yield number, [measurement_from_json(row) for row in reply["measurements"]]
-                            continue
+            while waiting or at_work:
+                self._hire(len(waiting), at_work)
+                while waiting and self._free:
+                    place = min(self._free)
+                    self._free.remove(place)
+                    at_work[place] = waiting.popleft()
+                    self._crew.send(place, work_request("measurements", batches[at_work[place]]))
+                for place, reply in self._replies():
+                    number = at_work.pop(place)
+                    if reply is None:
                         attempts[number] += 1
                         self._bury(place, batches[number], attempts[number])
                         waiting.appendleft(number)
+                    else:
+                        self._free.add(place)
+                        yield number, [measurement_from_json(row) for row in checked(reply)["measurements"]]
         finally:
             for place in at_work:
-                self._workers.pop(place).end()
+                self._crew.end(place)
 
-    def _give(self, selector: selectors.BaseSelector, place: int, items: Sequence[CalibrationItem]) -> None:
-        worker = self._worker(place)
-        described = worker.describe()
-        if described is not None:
-            self._check_alike(described)
-            worker.send("measure", items)
-        selector.register(worker.output, selectors.EVENT_READ, place)
+    def _hire(self, wanted: int, at_work: Collection[int] = ()) -> None:
+        """Start workers until so many are free or will be, as far as there are places."""
+        hired = self._free | self._starting
+        vacant = [place for place in range(self._size) if place not in hired and place not in at_work]
+        for place in vacant[: max(wanted - len(hired), 0)]:
+            self._crew.start(place)
+            self._starting.add(place)
 
-    def _check_alike(self, described: Mapping[str, object]) -> None:
-        self._described = self._described or described
-        if described != self._described:
+    def _replies(self) -> list[tuple[int, Mapping[str, Any] | None]]:
+        """Wait for replies, greet workers that have just started, and give back the others' replies."""
+        answers = []
+        for place, reply in self._crew.replies():
+            if place in self._starting:
+                self._starting.remove(place)
+                self._greet(place, reply)
+            else:
+                answers.append((place, reply))
+        return answers
+
+    def _greet(self, place: int, reply: Mapping[str, Any] | None) -> None:
+        if reply is None or "error" in reply:
+            how = self._crew.end(place)
+            self._failed_starts += 1
+            checked(reply or {})
+            if self._failed_starts == _ATTEMPTS:
+                raise ScoringError(f"{_ATTEMPTS} scoring workers ended while starting, the last with {how}")
+            return
+        self._failed_starts = 0
+        self._described = self._described or reply["describe"]
+        if reply["describe"] != self._described:
+            self._crew.end(place)
             raise ScoringError(
                 "the workers' scorers differ (one has no GPU of its own, say), so their scores would too: "
-                f"{self._described} and {described}"
+                f"{self._described} and {reply['describe']}"
             )
+        self._free.add(place)
 
     def _bury(self, place: int, items: Sequence[CalibrationItem], attempts: int) -> None:
-        code = self._workers.pop(place).end()
+        how = self._crew.end(place)
         if attempts == _ATTEMPTS:
             raise ScoringError(
                 f"{items[0].name}: scoring its batch of {len(items)} ended {counted(attempts, 'worker')} "
-                f"(the last with exit code {code})"
+                f"(the last with {how})"
             )
 
-    def _worker(self, place: int) -> _Worker:
-        if place not in self._workers:
-            self._workers[place] = _Worker(self._settings, place, self._size)
-        return self._workers[place]
-
-    def _ask_first(self, what: str, items: Sequence[CalibrationItem]) -> Any:
-        """The first worker's answer to a question that every worker answers alike."""
-        code = 0
+    def _ask(self, what: str, items: Sequence[CalibrationItem]) -> Any:
+        """One worker's answer to a question that all answer alike."""
+        how = ""
         for _ in range(_ATTEMPTS):
-            worker = self._worker(0)
-            described = worker.describe()
-            if described is not None:
-                self._check_alike(described)
-                reply = {what: described} if what == "describe" else worker.ask(what, items)
-                if reply is not None:
-                    return reply[what]
-            code = self._workers.pop(0).end()
-        raise ScoringError(f"{_ATTEMPTS} scoring workers ended while starting, the last with exit code {code}")
-
-
-class _Worker:
-    """One worker process and the two ends of its pipes."""
-
-    def __init__(self, settings: ScorerSettings, place: int, size: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "calibudget.scoring.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=_environment(settings, place, size),
-        )
-        self._described: Mapping[str, object] | None = None
-        self._write({"settings": settings.to_json()})
-
-    @property
-    def _input(self) -> Any:
-        return self._process.stdin
-
-    @property
-    def output(self) -> Any:
-        """The end of the pipe that replies come from; one request has one reply."""
-        return self._process.stdout
-
-    def describe(self) -> Mapping[str, object] | None:
-        """What the worker's scorer says of itself, once it is made; None if the worker died before that."""
-        if self._described is None:
-            reply = self.receive()
-            self._described = None if reply is None else reply["describe"]
-        return self._described
-
-    def ask(self, what: str, items: Sequence[CalibrationItem]) -> Mapping[str, Any] | None:
-        """Send a request and wait for its reply, None if the worker died."""
-        self.send(what, items)
-        return self.receive()
-
-    def send(self, what: str, items: Sequence[CalibrationItem]) -> None:
-        """Send a request; a worker that has died is noticed when its reply is awaited."""
-        self._write({"do": what, "items": [item_to_json(item) for item in items]})
-
-    def receive(self) -> dict[str, Any] | None:
-        """The next reply, None if the worker died.
-
-        Raises:
-            ScoringError, DependencyError: what the worker's scorer raised.
-        """
-        line = self.output.readline()
-        if not line.endswith(b"\n"):
-            return None
-        reply: dict[str, Any] = json.loads(line)
-        if "error" in reply:
-            raise {"dependency": DependencyError}.get(reply["kind"], ScoringError)(reply["error"])
-        return reply
-
-    def end(self) -> int:
-        """End the process and return its exit code."""
-        self._process.kill()
-        self.output.close()
-        with suppress(BrokenPipeError):
-            self._input.close()
-        return self._process.wait()
-
-    def _write(self, value: Mapping[str, object]) -> None:
-        with suppress(BrokenPipeError):
-            self._input.write(json.dumps(value).encode("ascii") + b"\n")
-            self._input.flush()
-
-
-def _environment(settings: ScorerSettings, place: int, size: int) -> dict[str, str]:
-    """A worker's own GPU, or its share of the cores."""
-    own = dict(os.environ)
-    if settings.device == "cpu":
-        own["CUDA_VISIBLE_DEVICES"] = ""
-    else:
-        visible = [device for device in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if device]
-        own["CUDA_VISIBLE_DEVICES"] = visible[place % len(visible)] if visible else str(place)
-    own.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // size, 1)))
-    return own
+            while not self._free:
+                self._hire(1)
+                self._replies()
+            place = min(self._free)
+            self._free.remove(place)
+            self._crew.send(place, work_request(what, items))
+            answers = self._replies()
+            while not answers:
+                answers = self._replies()
+            reply = answers[0][1]
+            if reply is not None:
+                self._free.add(place)
+                return checked(reply)[what]
+            how = self._crew.end(place)
+        raise ScoringError(f"{_ATTEMPTS} scoring workers ended when asked for {what}, the last with {how}")

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from calibudget.errors import ScoringError
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.items import Scorer
+
+if TYPE_CHECKING:
+    from calibudget.lm import LanguageModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +57,12 @@ class ScorerSettings:
             raise ScoringError(f"scorer settings: {error}") from error
 
 
-def make_scorer(settings: ScorerSettings) -> Scorer:
-    """Make a scorer in this process; a model is loaded here.
+def make_scorer(settings: ScorerSettings, language_model: LanguageModel | None = None) -> Scorer:
+    """Make a scorer in this process.
+
+    Args:
+        settings: what makes it.
+        language_model: the settings' model, loaded already; None loads it here.
 
     Raises:
         ScoringError, DependencyError: the model can't be found, loaded or used.
@@ -64,12 +71,13 @@ def make_scorer(settings: ScorerSettings) -> Scorer:
         return FakeScorer(seconds=settings.seconds)
     from calibudget.lm import load_model, resolve_model
 
-    language_model = load_model(
-        resolve_model(settings.model, revision=settings.revision),
-        device=settings.device,
-        dtype=settings.dtype,
-        adapter=Path(settings.adapter) if settings.adapter else None,
-    )
+    if language_model is None:
+        language_model = load_model(
+            resolve_model(settings.model, revision=settings.revision),
+            device=settings.device,
+            dtype=settings.dtype,
+            adapter=Path(settings.adapter) if settings.adapter else None,
+        )
     from calibudget.scoring.local import LocalScorer  # needs torch, whose absence load_model explains
 
     return LocalScorer(

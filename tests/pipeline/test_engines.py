@@ -1,0 +1,70 @@
+"""A run directory is the same bytes wherever its scores were made: here, by workers, elsewhere, on a cluster."""
+
+import json
+
+import pytest
+
+from calibudget.errors import RecipeError
+from calibudget.pipeline import run, score
+from calibudget.recipe import load_recipe, resolved_yaml
+
+
+@pytest.fixture
+def recipe_with(make_recipe, tiny_directory):
+    """A function from overrides to the recipe, with the tiny model."""
+    path = make_recipe()
+    own = ["engine=local", f"model={json.dumps(str(tiny_directory))}", "calibration.device=cpu"]
+    own += ["calibration.batch_tokens=400", "calibration.max_new_tokens=8"]
+    return lambda *overrides: load_recipe(path, [*own, *overrides])
+
+
+def bytes_of(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix != ".lock"}
+
+
+def stop(stage, done, total):
+    if stage == "scoring" and done:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_another_machine_or_other_workers_halfway_give_the_same_directory(recipe_with, tmp_path):
+    run(recipe_with(), tmp_path / "whole")
+    expected = bytes_of(tmp_path / "whole")
+    assert len(expected) == 9
+
+    score(recipe_with(), output=tmp_path / "elsewhere.parquet")
+    run(recipe_with(), tmp_path / "given", scores=tmp_path / "elsewhere.parquet")
+    assert (tmp_path / "elsewhere.parquet").read_bytes() == expected["scores.parquet"]
+    assert bytes_of(tmp_path / "given") == expected
+
+    with pytest.raises(KeyboardInterrupt):
+        run(recipe_with(), tmp_path / "resumed", progress=stop)
+    run(recipe_with("workers=2"), tmp_path / "resumed", resume=True)
+    assert bytes_of(tmp_path / "resumed") == expected
+
+
+@pytest.mark.slow
+def test_a_cluster_gives_the_same_directory(recipe_with, tmp_path):
+    run(recipe_with(), tmp_path / "local")
+    run(recipe_with("engine=ray", "workers=2"), tmp_path / "ray")
+    assert bytes_of(tmp_path / "ray") == bytes_of(tmp_path / "local")
+
+
+def test_evidence_says_what_scores_and_not_where(make_recipe):
+    path = make_recipe()
+    own = ["model=embedded"]
+    here = resolved_yaml(load_recipe(path, [*own, "engine=local"]))
+    there = resolved_yaml(load_recipe(path, [*own, "engine=ray", "workers=8", "address=auto"]))
+    assert here == there
+    assert b"engine: local" in here
+    assert b"engine: fake" in resolved_yaml(load_recipe(path, ["workers=4"]))
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [("workers=0", "greater than or equal to 1"), ("address=auto", "engine: ray"), ("engine=slurm", "'local', 'ray'")],
+)
+def test_engines_that_mean_nothing_are_refused(make_recipe, override, reason):
+    with pytest.raises(RecipeError, match=reason):
+        load_recipe(make_recipe(), [override])

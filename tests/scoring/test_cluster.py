@@ -1,0 +1,86 @@
+"""Scoring by actors of a Ray cluster of two nodes, which the tests start and of which they kill one."""
+
+import sys
+import time
+
+import pytest
+
+from calibudget.errors import DependencyError, ScoringError
+from calibudget.lm import load_model
+from calibudget.scoring import FakeScorer, LocalScorer, RayPool, ScorerSettings, measure_all, open_scorer
+from calibudget.scoring.cluster import Actors
+
+FAKE = ScorerSettings(kind="fake", device="cpu")
+
+
+def test_without_ray_the_way_to_it_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(DependencyError, match=r"calibudget\[ray\]"):
+        RayPool(FAKE, workers=1)
+
+
+def test_an_address_needs_the_engine():
+    with pytest.raises(ScoringError, match="engine: ray"), open_scorer(FAKE, address="auto"):
+        pass
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head and a second node, each with room for one worker."""
+    from ray.cluster_utils import Cluster
+
+    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    started.second = started.add_node(num_cpus=1)
+    yield started
+    started.shutdown()
+
+
+@pytest.mark.slow
+class TestCluster:
+    def test_actors_give_the_same_bits_and_errors(self, cluster, items_of, tiny_directory, tmp_path):
+        settings = ScorerSettings(model=str(tiny_directory), device="cpu", batch_tokens=400)
+        items, path = items_of(6), tmp_path / "journal"
+        with RayPool(settings, workers=2, address=cluster.address) as pool:
+            assert len(pool.batches(items)) > 2
+            found = measure_all(pool, items, journal_path=path)
+            described = dict(pool.describe())
+        scorer = LocalScorer(load_model(str(tiny_directory), device="cpu"), batch_tokens=400)
+        assert found == measure_all(scorer, items)
+        assert described == scorer.describe()
+        assert measure_all(scorer, items, journal_path=path) == found  # the journal is the single scorer's too
+        wrong = ScorerSettings(model="no/such/dir", device="cpu")
+        with (
+            RayPool(wrong, workers=1, address=cluster.address) as pool,
+            pytest.raises(ScoringError, match="no such directory"),
+        ):
+            pool.describe()
+
+    def test_a_cluster_without_room_is_told(self, cluster):
+        import ray
+
+        ray.init(address=cluster.address, log_to_driver=False)
+        actors = Actors(ScorerSettings(kind="fake", device="cuda"), patience=1.0)
+        actors.start(0)
+        with pytest.raises(ScoringError, match="no room for a worker"):
+            actors.replies()
+        actors.close()
+        assert ray.is_initialized()  # a connection that was there before stays
+        ray.shutdown()
+
+    def test_a_killed_node_costs_its_batches_only(self, cluster, items_of):
+        items, sent = items_of(96), []
+        settings = ScorerSettings(kind="fake", device="cpu", seconds=0.5)
+        with RayPool(settings, workers=2, address=cluster.address) as pool:
+            send = pool._crew.send
+            pool._crew.send = lambda place, request: (sent.append(request), send(place, request))[1]
+
+            def kill_one(done, total):
+                if done == 32:
+                    cluster.remove_node(cluster.second, allow_graceful=False)
+
+            start = time.monotonic()
+            assert measure_all(pool, items, progress=kill_one) == measure_all(FakeScorer(), items)
+            assert time.monotonic() - start < 60
+        batches = [request["items"][0]["record_id"] for request in sent if request.get("do") == "measurements"]
+        assert len(set(batches)) == 12
+        assert len(batches) <= 13
