@@ -26,6 +26,7 @@ def test_a_batch_gives_what_one_backward_an_example_gives(learner_of, one_by_one
     assert ((found - expected).norm(dim=1) / expected.norm(dim=1)).max() < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", [True, False], ids=["packed", "padded"])
 def test_no_example_sees_its_neighbours(learner_of, examples, pack):
     gradients = ExampleGradients(learner_of(pack=pack))

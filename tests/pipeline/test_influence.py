@@ -68,7 +68,7 @@ def test_scores_are_valid_shards_that_merge_and_select(tmp_path, recipe_file, fi
 
 @pytest.mark.slow
 def test_interrupted_and_parted_work_gives_the_same_bytes(tmp_path, recipe_file, monkeypatch):
-    monkeypatch.setattr("calibudget.pipeline.influence._CHUNK", 8)
+    monkeypatch.setattr("calibudget.pipeline.influence_shards._CHUNK", 8)
     whole = score(recipe_file, tmp_path / "whole")
     calls = []
     plain = InfluenceScorer.__call__

@@ -1,7 +1,6 @@
 """A recipe's selector: what it takes, what the evidence says of it, how it is derived again, what is refused."""
 
 import json
-import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +35,10 @@ def worth(record_id):
 
 def write_scores(path, rows):
     path.write_text("".join(json.dumps({"source": s, "record_id": one, "score": n}) + "\n" for s, one, n in rows))
+
+
+def few(splits, label, count):
+    return [(label, one, 1.0) for one in splits.sources[label].candidates[:count]]
 
 
 def write_influence(directory, splits_file, *, name="influence.jsonl", means=lambda one: (worth(one), -1.0)):
@@ -152,7 +155,6 @@ def test_a_band_of_lengths_is_made_again_from_the_data(tmp_path, make_recipe, un
     lengths = "[28, 30]" if unit == "characters" else "[6, 6]"  # "the correct answer is true" has 26 characters
     with pytest.raises(InputError, match=r"the selector quality has 0 of \d+ candidates"):
         made(tmp_path, make_recipe, f"{{quality: {{length: {lengths.replace('6', '3')}, unit: {unit}}}}}")
-    shutil.rmtree(tmp_path / "run")
     lengths = "[26, 26]" if unit == "characters" else "[6, null]"
     made(tmp_path, make_recipe, f"{{quality: {{length: {lengths}, unit: {unit}}}}}")
     verification = verify(tmp_path / "run", data_dir=tmp_path / "data")
@@ -275,7 +277,10 @@ def test_influence_of_another_pool_or_contract_is_refused(tmp_path, make_recipe,
 @pytest.mark.slow
 def test_fewer_scored_candidates_than_the_quota_are_refused(tmp_path, make_recipe, splits):
     write_scores(tmp_path / "s.jsonl", [(label, one, 1.0) for label, one in candidates(splits)[:3]])
-    refused(tmp_path, make_recipe, "{scores: s.jsonl}", InputError, "the selector scores has 3 of 25 candidates")
+    refused(tmp_path, make_recipe, "{scores: s.jsonl}", InputError, "3 of 25 candidates to take 4 from")
+    assert not (tmp_path / "run").exists()  # the floors are asked for before anything is scored
+    write_scores(tmp_path / "s.jsonl", [row for label in ("boolq", "piqa") for row in few(splits, label, 8)])
+    refused(tmp_path, make_recipe, "{scores: s.jsonl}", InputError, r"has 8 of 25 candidates to take \d\d from")
 
 
 @pytest.mark.parametrize("bad", ['"high"', "NaN", "true", "null"])

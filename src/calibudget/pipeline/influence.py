@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from math import ceil
 from pathlib import Path
 from typing import Any, Final
@@ -13,32 +12,19 @@ from typing import Any, Final
 from calibudget.errors import ArtefactError, DependencyError, RecipeError
 from calibudget.influence import WARM_UP, InfluenceConfig
 from calibudget.keys import order_keys
+from calibudget.pipeline.influence_shards import MERGED_NAME, Shards
 from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.proxies import merge_proxy_files, read_proxy_file, read_proxy_pool, write_proxy_file
+from calibudget.pipeline.proxies import read_proxy_pool
 from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.rundir import RECIPE_NAME
 from calibudget.recipe import Recipe, load_recipe
 from calibudget.recipe.strict_yaml import parse_value
 from calibudget.records import Record
-from calibudget.selection import (
-    ProxyContract,
-    ProxyHeader,
-    ProxyPool,
-    ProxyRecord,
-    ProxyScores,
-    check_shard,
-    proxy_pool,
-    train_layout,
-    train_row,
-)
-from calibudget.store import Journal, canonical_json, directory_lock, loads_object
+from calibudget.selection import ProxyHeader, ProxyPool, proxy_pool, train_layout, train_row
 from calibudget.training import Execution, Listener, TrainingConfig, parse_options
 
-MERGED_NAME: Final = "influence.jsonl"
 WARM_UP_NAME: Final = "warm-up"
-#: Candidates between two entries of a journal.
-_CHUNK: Final = 128
 _INSTALL: Final = "pip install 'calibudget[train]'"
 
 
@@ -140,28 +126,24 @@ def influence(
     scorer = scorer_of(load, recipe.template, config, execution, devices)
     chosen = task.warm_up_rows()
     scorer.warm_up(chosen, directory / WARM_UP_NAME, {"pool_sha256": task.pool.sha256}, listener)
-    header = task.header(scorer.describe())
-    mine = [shard for shard in shards[devices.rank :: devices.count] if not _is_whole(task, directory, header, shard)]
+    work = Shards(directory=directory, pool=task.pool, header=task.header(scorer.describe()))
+    mine = [shard for shard in shards[devices.rank :: devices.count] if not work.is_whole(shard)]
     if mine:
         scorer.calibrate(task.subgroup_rows())
     for shard in mine:
-        _score_shard(task, scorer, directory, header, shard, progress)
+        work.score(shard, task.rows(work.entries(shard)), scorer, progress)
     devices.wait()
     if devices.is_main:
-        _merge(task, directory)
+        work.merge()
     devices.wait()
+    merged = directory / MERGED_NAME
     return InfluenceResult(
-        shards=tuple(shard_file(directory, shard, config.shards) for shard in shards),
-        merged=directory / MERGED_NAME if (directory / MERGED_NAME).exists() else None,
-        header=header,
+        shards=tuple(map(work.file, shards)),
+        merged=merged if merged.exists() else None,
+        header=work.header,
         warm_up_examples=len(chosen),
         warm_up_steps=scorer.warm_up_steps,
     )
-
-
-def shard_file(directory: Path, shard: int, shards: int) -> Path:
-    """Where one shard's scores go."""
-    return directory / f"influence-{shard}-of-{shards}.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,19 +155,13 @@ class _Task:
     pool: ProxyPool
     config: InfluenceConfig
 
-    @property
-    def contract(self) -> ProxyContract:
-        """The subgroups are the sources, in code-point order."""
-        return ProxyContract(subgroups=tuple(self.prepared.splits), shards=self.config.shards)
-
     def header(self, provenance: Mapping[str, object]) -> ProxyHeader:
-        """What all shards share."""
-        contract = self.contract
+        """What all shards share; the subgroups are the sources, in code-point order."""
         return ProxyHeader(
             pool_size=self.pool.size,
             pool_sha256=self.pool.sha256,
-            subgroups=contract.subgroups,
-            shards=contract.shards,
+            subgroups=tuple(self.prepared.splits),
+            shards=self.config.shards,
             shard=None,
             provenance=provenance,
         )
@@ -203,15 +179,15 @@ class _Task:
         """Rows of each subgroup's calibration split."""
         return {label: self._rows(split.calibration) for label, split in self.prepared.splits.items()}
 
-    def shard_rows(self, shard: int) -> Iterator[tuple[int, dict[str, object]]]:
-        """Position and row of each of a shard's candidates, in the order of positions."""
+    def rows(self, entries: Iterable[tuple[int, tuple[str, str]]]) -> Iterator[dict[str, object]]:
+        """The candidates of some positions, one at a time."""
         records = {
             (label, record.record_id): record
             for label, split in self.prepared.splits.items()
             for record in split.candidates
         }
-        for position, entry in islice(enumerate(self.pool.entries()), shard, None, self.config.shards):
-            yield position, self._rows([records[entry]])[0]
+        for _, entry in entries:
+            yield from self._rows([records[entry]])
 
     def _rows(self, records: Sequence[Record]) -> list[dict[str, object]]:
         chat = self.recipe.template == "chat"
@@ -256,73 +232,3 @@ def _checked_pool(prepared: Prepared, run_dir: Path | None) -> ProxyPool:
     if run_dir is not None and read_proxy_pool(run_dir).sha256 != pool.sha256:
         raise ArtefactError(f"{run_dir}: its candidates aren't those that these sources give; is it the same data?")
     return pool
-
-
-def _is_whole(task: _Task, directory: Path, header: ProxyHeader, shard: int) -> bool:
-    """Whether a shard's file is there; one of other work is refused."""
-    path = shard_file(directory, shard, task.config.shards)
-    if not path.exists():
-        return False
-    found = read_proxy_file(path)
-    check_shard(found, contract=task.contract, name=path.name)
-    if found.header != replace(header, shard=shard, provenance=_as_read(header.provenance)):
-        raise ArtefactError(f"{path}: was made of another pool, model or configuration; name another directory")
-    return True
-
-
-def _score_shard(
-    task: _Task, scorer: Any, directory: Path, header: ProxyHeader, shard: int, progress: Progress
-) -> None:
-    """Score a shard's candidates chunk by chunk, each kept in a journal, then write the shard."""
-    work = directory / f".shard-{shard}"
-    work.mkdir(parents=True, exist_ok=True)
-    total = len(range(shard, task.pool.size, task.config.shards))
-    with directory_lock(work):
-        identity = {"pool_sha256": header.pool_sha256, "shard": shard, "shards": header.shards}
-        with Journal.open(work / "journal", {**identity, "provenance": dict(header.provenance)}) as journal:
-            means = [_means(row) for entry in journal.entries for row in entry["means"]]  # type: ignore[attr-defined]
-            rows = islice(task.shard_rows(shard), len(means), None)
-            while chunk := list(islice(rows, _CHUNK)):
-                progress(f"influence, shard {shard}", len(means), total)
-                scored = scorer([row for _, row in chunk])
-                journal.append({"means": [list(values) for values in scored]})
-                means += [_means(values) for values in scored]
-        progress(f"influence, shard {shard}", total, total)
-        _write_shard(task, directory, replace(header, shard=shard), means)
-        (work / "journal").unlink()
-    for leftover in work.iterdir():
-        leftover.unlink()
-    work.rmdir()
-
-
-def _as_read(fields: Mapping[str, object]) -> dict[str, object]:
-    """An object as it comes back from a file: whole floats as integers, tuples as arrays."""
-    return loads_object(canonical_json(dict(fields)), "provenance")
-
-
-def _means(values: Sequence[float]) -> tuple[float, ...]:
-    return tuple(float(value) + 0.0 for value in values)  # -0.0 becomes 0.0, as in canonical JSON
-
-
-def _write_shard(task: _Task, directory: Path, header: ProxyHeader, means: Sequence[tuple[float, ...]]) -> None:
-    shard = header.shard or 0
-    entries = islice(enumerate(task.pool.entries()), shard, None, header.shards)
-    records = tuple(
-        ProxyRecord(
-            position=position,
-            source=source,
-            record_id=record_id,
-            subgroups=header.subgroups,
-            subgroup_means=values,
-            score=max(values),
-        )
-        for (position, (source, record_id)), values in zip(entries, means, strict=True)
-    )
-    write_proxy_file(shard_file(directory, shard, header.shards), ProxyScores(header=header, records=records))
-
-
-def _merge(task: _Task, directory: Path) -> None:
-    """Merge the shards once all are there."""
-    files = [shard_file(directory, shard, task.config.shards) for shard in range(task.config.shards)]
-    if all(file.exists() for file in files):
-        merge_proxy_files(files, directory / MERGED_NAME, contract=task.contract, pool=task.pool)

@@ -125,8 +125,9 @@ def run(
         return _verified(directory)
     prepared = with_tokens(recipe, read_sources(recipe, shared, progress=progress), progress=progress)
     pools = pools_of_run(recipe, prepared)
-    feasible_floors(recipe, pools)
+    floors = feasible_floors(recipe, pools)
     parts = selector_parts(recipe, prepared)
+    pools.require_eligible(joined(recipe, parts), floors)
     made = None if scores is None else scores_made_elsewhere(Path(scores), recipe, prepared.splits)
     needs_scores = made is None and recipe.calibration != "none"
     with ExitStack() as stack:
