@@ -42,10 +42,11 @@ def apportion(
     Source: paper 2.3 and its appendix (largest remainders, ties by label); the level where bounds bind is ours.
     """
     labels = sorted_labels(utilities)
+    budget = as_count(budget, "the budget")
     low, high = integer_bounds(labels, budget, lower, upper)
     result = spread([utilities[label] for label in labels], labels, low, high, budget)
     return Allocation(
-        budget=as_count(budget, "the budget"),
+        budget=budget,
         quotas=dict(zip(labels, result.quotas, strict=True)),
         shares=dict(zip(labels, result.shares(), strict=True)),
         floor_quotas=dict(zip(labels, low, strict=True)),
