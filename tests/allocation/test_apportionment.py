@@ -20,7 +20,9 @@ def test_all_kinds_of_numbers_give_one_answer():
         (np.float32(1), np.int64(2), 3),
         (1e30, 2e30, 3e30),
     ]:
-        assert apportion({"a": one, "b": two, "c": three}, np.int64(10)).quotas == expected
+        made = apportion({"a": one, "b": two, "c": three}, np.int64(10))
+        assert made.quotas == expected
+        assert made.budget == 10
 
 
 def test_huge_integers_are_exact():
@@ -109,6 +111,8 @@ def test_long_lists_of_sources_are_cut():
     labels = dict.fromkeys("abcdefgh", 1)
     with pytest.raises(AllocationError, match=r"misses 'a', 'b', 'c', 'd', 'e' and 3 more$"):
         apportion(labels, 5, lower={})
+    with pytest.raises(AllocationError, match=r"misses 'a', 'b', 'c', 'd', 'e' and 1 more$"):
+        apportion(dict.fromkeys("abcdef", 1), 5, lower={})
     with pytest.raises(AllocationError, match=r"misses 'a', 'b', 'c', 'd', 'e'$"):
         apportion(dict.fromkeys("abcde", 1), 5, lower={})
 
@@ -119,7 +123,17 @@ def test_utilities_of_the_wrong_type_are_refused(utilities):
         apportion(utilities, 1)
 
 
+def test_unknown_sources_of_any_kind_are_named():
+    with pytest.raises(AllocationError, match=r"lower must name the same sources as the rest, but names 1, 'z'$"):
+        apportion({"a": 1}, 1, lower={"z": 0, 1: 0, "a": 0})
+
+
+class Label(str):
+    """A text of a kind of its own, as numpy's are."""
+
+
 def test_labels_must_be_texts():
+    assert apportion({Label("a"): 1}, 1).quotas == {"a": 1}
     with pytest.raises(InputTypeError, match=r"a source's label must be a text, not 1 \(int\)"):
         apportion({1: 1}, 1)
 

@@ -74,6 +74,21 @@ def test_labels_settle_ties_of_exact_numbers_too():
     assert made.shares().tolist() == [0.0, 1.0, 3.0]
 
 
+def test_quotas_are_integers_whatever_the_utilities():
+    for utilities in ([0.0, 1.0], [0.0, 0.0], [1.0, 1.0], np.array([0, 3]), [Fraction(0), Fraction(1)]):
+        made = apportion_arrays(utilities, 5, upper=[3, 4])
+        assert made.quotas.dtype == np.int64
+        assert made.quotas.sum() == 5
+    assert apportion_arrays([0.0, 1.0], 5).quotas.tolist() == [0, 5]
+
+
+def test_upper_bounds_may_be_just_enough():
+    assert apportion_arrays([1.0, 9.0], 5, upper=[3, 2]).quotas.tolist() == [3, 2]
+    assert apportion_arrays([1.0], 2**63 - 1, upper=np.array([2**64 - 1], dtype=np.uint64)).quotas.tolist() == [
+        2**63 - 1
+    ]
+
+
 def test_bounds_may_be_any_integers():
     made = apportion_arrays(
         [1.0, 9.0], 10, lower=np.array([2, 0], dtype=np.uint8), upper=np.array([2**64 - 1, 7], dtype=np.uint64)
@@ -96,6 +111,7 @@ def test_no_sources():
         ({"utilities": [math.nan, 1.0]}, "the utility of source 0 must be finite, but is nan"),
         ({"utilities": [1.0, math.inf]}, "the utility of source 1 must be finite, but is inf"),
         ({"lower": [0, -1]}, "the lower bound of source 1 must not be negative, but is -1"),
+        ({"upper": [9, -1]}, "the upper bound of source 1 must not be negative, but is -1"),
         ({"lower": [0, 6]}, "the lower bounds come to 6, 1 above the budget 5"),
         ({"lower": [1, 3], "upper": [9, 2]}, "the lower bound of source 1 is 3 and its upper bound only 2"),
         ({"upper": [1, 3]}, "the upper bounds come to 4, 1 short of the budget 5"),

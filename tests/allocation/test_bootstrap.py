@@ -67,13 +67,29 @@ def test_the_default_is_the_papers_number_of_replicates():
     assert bootstrap_means(ERRORS, "a", seed=1).shape == (200,)
 
 
-def test_a_large_split_is_drawn_in_parts():
-    errors = np.random.default_rng(0).random(40_000)
-    made = bootstrap_means(errors, "a", resamples=3, seed=1)
+@pytest.mark.parametrize(("size", "resamples"), [(40_000, 3), (10_000, 5)])  # one replicate at a time; three, then two
+def test_a_large_split_is_drawn_in_parts(size, resamples):
+    errors = np.random.default_rng(0).random(size)
+    made = bootstrap_means(errors, "a", resamples=resamples, seed=1)
+    assert len(made) == resamples
     ordered, stream = np.sort(errors), bootstrap_stream(1, "a")
     for mean in made:
-        draws = ((stream.random_raw(40_000) >> np.uint64(32)) * np.uint64(40_000)) >> np.uint64(32)
-        assert mean == pytest.approx(math.fsum(ordered[draws.astype(np.int64)]) / 40_000, rel=1e-15)
+        draws = ((stream.random_raw(size) >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32)
+        assert mean == pytest.approx(math.fsum(ordered[draws.astype(np.int64)]) / size, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    "means",
+    [
+        [0.0, 1e-20, 3e-20],
+        [0.0, 5e-324, 1e-323],
+        [1.0, math.nextafter(2, 1)] * 2_500,  # squares of gaps that sum up to more than 64 bits
+        [0.0, 1e300, 1.0],
+        [1.5] * 3 + [-2.25],
+    ],
+)
+def test_spreads_are_correctly_rounded_at_the_edges(means):
+    assert bootstrap_sd(means) == statistics.pstdev(means)
 
 
 def test_constant_errors_have_constant_means():

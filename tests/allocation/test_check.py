@@ -50,6 +50,49 @@ def test_all_zero_utilities_and_leftovers():
     assert check_plan(leftover) == []
 
 
+def test_idle_sources_keep_their_floors_until_the_others_are_full():
+    rows = {k: replace(row, slope=0.5 * (k == "b")) for k, row in statistics().sources.items()}
+    for budget in (1_300, 2_150, 2_250):
+        result = made("learning-curve", statistics=replace(statistics(), sources=rows), budget=budget, floor=100)
+        assert check_plan(result) == []
+        assert result.quotas["a"] == max(100, budget - 2_050)
+
+
+def test_plans_of_next_to_nothing_are_good():
+    for pools in ({"a": 0}, {"a": 3}, {"a": 0, "b": 0}):
+        for budget in {0, sum(pools.values())}:
+            assert check_plan(plan("equal", pool_sizes=pools, budget=budget)) == []
+
+
+def test_the_floors_alone_are_judged():
+    result = plan("floor", pool_sizes=POOLS, budget=1_001, floor=100)
+    assert check_plan(result) == []
+    assert check_plan(with_source(result, "a", utility=1.0)) == ["a: utility 1.0 isn't 0.0"]
+    more = plan("equal", pool_sizes=POOLS, budget=300, floor=0)
+    zero = {label: replace(row, utility=0.0) for label, row in more.sources.items()}
+    assert check_plan(replace(more, policy="floor", sources=zero)) == [
+        "the floors alone are spent, but 300 more are planned"
+    ]
+
+
+def test_a_utility_off_by_a_little_is_found():
+    result = made()
+    utility = result.sources["a"].utility * (1 + 1e-11)
+    assert check_plan(with_source(result, "a", utility=utility))[0].startswith("a: utility")
+
+
+def test_a_learning_curve_s_residual_quotas_count_from_the_floor():
+    pools = {"a": 500, "b": 2_000, "c": 500, "d": 0}
+    result = made("learning-curve", pool_sizes=pools, budget=700, floor=50)
+    a, b = result.sources["a"], result.sources["b"]
+    moved = with_source(result, "a", residual_quota=a.residual_quota + 1, quota=a.quota + 1)
+    moved = with_source(moved, "b", residual_quota=b.residual_quota - 1, quota=b.quota - 1)
+    assert check_plan(moved) == [
+        f"a: residual quota {a.residual_quota + 1} isn't {a.residual_quota}",
+        f"b: residual quota {b.residual_quota - 1} isn't {b.residual_quota}",
+    ]
+
+
 def flat(slope):
     rows = {label: replace(row, slope=slope) for label, row in statistics().sources.items()}
     return replace(statistics(), sources=rows)
@@ -174,3 +217,7 @@ def test_groups_are_judged_from_the_top_down():
 
 def test_groups_of_a_learning_curve():
     assert check_plan(made("learning-curve", groups=GROUPS, budget=950, floor=20)) == []
+    tight = {"x": {"sources": ["a"], "floor": 400}, "y": {"sources": ["b", "c", "d"], "cap": 650}}
+    result = made("learning-curve", groups=tight, budget=950, floor=20)
+    assert result.quotas["a"] == 400
+    assert check_plan(result) == []

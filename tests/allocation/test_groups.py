@@ -6,7 +6,9 @@ from fractions import Fraction
 import pytest
 
 from calibudget.allocation import Group, Portion, apportion, check_plan, parse_groups, plan
+from calibudget.allocation.groups import spread_groups
 from calibudget.errors import AllocationError, InputTypeError
+from calibudget.records import SourceStatistics, Statistics
 
 POOLS = {"a": 1_000, "b": 2_000, "c": 500, "d": 3_000, "e": 100}
 GROUPS = {
@@ -99,6 +101,33 @@ def test_portions_of_the_pool_are_of_all_members_pools():
     assert made.quotas == {"a": 10, "b": 20, "c": 470}
 
 
+def test_portions_hold_at_any_depth():
+    inner = {"sources": ["b"], "floor": "50% of pool", "cap": "90% of pool"}
+    deep = {"sources": ["c"], "floor": "20% of budget", "cap": "30% of budget"}
+    groups = plan(
+        "equal",
+        pool_sizes={"a": 100, "b": 200, "c": 300},
+        budget=400,
+        groups={"x": {"sources": ["a"], "groups": {"y": inner, "z": deep}}},
+    ).groups
+    bounds = {name: (group["floor"], group["cap"]) for name, group in groups["x"]["groups"].items()}
+    assert bounds == {"y": (100, 180), "z": (80, 120)}
+
+
+def test_bounds_may_be_just_kept():
+    pools = {"a": 100, "b": 100}
+
+    def of(x, y=None, **inputs):
+        groups = {"x": {"sources": ["a"], **x}, "y": {"sources": ["b"], **(y or {})}}
+        return quotas(150, groups, "floor-sqrt", pools=pools, **inputs)
+
+    assert of({"floor": 100})["a"] == 100
+    assert of({"cap": 60}, floor=60)["a"] == 60
+    assert of({"floor": 70, "cap": 70})["a"] == 70
+    assert of({"floor": 80}, {"floor": 70}) == {"a": 80, "b": 70}
+    assert of({"cap": 80}, {"cap": 70}) == {"a": 80, "b": 70}
+
+
 def test_shares_are_those_within_the_group():
     made = plan(
         "equal", pool_sizes=POOLS, budget=101, groups={"x": {"sources": ["a", "b"]}, "y": {"sources": ["c", "d", "e"]}}
@@ -167,6 +196,43 @@ def test_refusals_name_the_group_and_the_numbers(groups, message):
         plan("equal", pool_sizes=POOLS, budget=2_000, groups=groups)
 
 
+def test_spreading_over_groups_wants_whole_units_and_good_utilities():
+    def spread(group, utility=1.0):
+        return spread_groups({"x": group}, [utility], ["a"], [0], [9], 5, [0])
+
+    for group in (
+        Group(sources=("a",), floor=Portion(share=Fraction(1), of="pool")),
+        Group(sources=("a",), cap=Portion(share=Fraction(1), of="budget")),
+    ):
+        with pytest.raises(
+            InputTypeError, match=r"^groups are spread over in whole units: resolve_groups comes first$"
+        ):
+            spread(group)
+    with pytest.raises(AllocationError, match=r"^the utility of 'a' must not be negative, but is -1$"):
+        spread(Group(sources=("a",)), -1)
+    assert spread(Group(sources=("a",))).quotas == [5]
+
+
+def test_the_floors_of_a_learning_curve_count_in_its_groups():
+    rows = {
+        label: SourceStatistics(
+            pool_size=size,
+            calibration_size=9,
+            mean_nll=1.0,
+            error_rate=0.5,
+            mean_error=1.0,
+            bootstrap_sd=0.1,
+            slope=0.2,
+        )
+        for label, size in POOLS.items()
+    }
+    statistics = Statistics(model={}, error="nll+wrong", resamples=2, bootstrap_seed=0, sources=rows)
+    groups = {"x": {"sources": ["a", "b"], "cap": 150}, "y": {"sources": ["c", "d", "e"]}}
+    message = "the cap of group 'x' is 150, but its members' floors come to 200"
+    with pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
+        plan("learning-curve", pool_sizes=POOLS, statistics=statistics, budget=2_000, floor=100, groups=groups)
+
+
 def test_a_cap_below_the_members_floors_is_refused():
     groups = {"x": {"sources": ["a", "b"], "cap": 150}, "y": {"sources": ["c", "d", "e"]}}
     message = "the cap of group 'x' is 150, but its members' floors come to 200"
@@ -184,6 +250,10 @@ def test_a_cap_below_the_members_floors_is_refused():
         ({"x": {"groups": ["a"]}}, "groups of group 'x' must be a mapping by name, not ['a']"),
         ({1: {"sources": ["a"]}}, "groups must be a mapping by name, not {1: {'sources': ['a']}}"),
         ({"x": {"sources": list("abcde"), "floor": 0.5}}, "the floor of group 'x' is 0.5, but of what?"),
+        (
+            {"x": {"sources": list("abcd"), "groups": {"y": {"sources": ["e"], "cap": 0.5}}}},
+            "the cap of group 'y' is 0.5, but of what?",
+        ),
         ({"x": {"sources": list("abcde"), "cap": True}}, "the cap of group 'x' must be an integer, not True"),
     ],
 )

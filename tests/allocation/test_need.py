@@ -75,6 +75,11 @@ def test_availability_is_the_root_of_what_is_left():
     assert availability(2) == math.sqrt(2)
 
 
+def test_an_exponent_that_is_no_number_is_refused_by_type():
+    with pytest.raises(InputTypeError, match=r"^need_exponent must be a number, not '1' \(str\)$"):
+        utilities(ROWS, 0, need_exponent="1")
+
+
 def test_reliability_falls_with_the_spread():
     assert reliability(0.0) == 1.0
     assert reliability(1.0) == 0.5

@@ -119,6 +119,7 @@ def test_exponents_and_transforms_enter_the_utility_and_the_record():
     assert result.need_transform == "rank"
     assert result.sources["a"].need == 1.0
     assert result.sources["c"].utility == 2.25
+    assert factors("need", "c", need_transform="log1p")[0] == pytest.approx(3 * math.log(4) / math.log(24), rel=1e-15)
     assert made("equal", need_transform="rank").need_transform is None
     assert made("need-reliability", need_transform="log1p").need_transform == "log1p"
 
@@ -164,6 +165,10 @@ def test_a_learning_curve_bounds_whole_quotas_by_the_floor():
     # Level 1,350 of slope 0.3 would leave c above its pool of 50: it is full, b sits at its floor, a takes the rest.
     assert result.quotas == {"a": 500, "b": 450, "c": 50}
     assert made("learning-curve", budget=600, floor=100).quotas == {"a": 450, "b": 100, "c": 50}
+    # Whole quotas follow the slopes 3 : 2 where no floor holds one up; floors given first would leave (290, 210).
+    roomy = made("learning-curve", pool_sizes={"a": 500, "b": 2_000, "c": 500}, budget=500, floor=50)
+    assert roomy.quotas == {"a": 270, "b": 50, "c": 180}
+    assert check_plan(roomy) == []
     source = made("learning-curve", budget=600, floor=100).sources["a"]
     assert (source.floor_quota, source.share, source.residual_quota) == (100, 350.0, 350)
 
@@ -196,6 +201,8 @@ def test_a_common_portion_of_the_pools_becomes_own_floors():
     result = made("floor-sqrt", floor="5% of pool", floors={"b": 7})
     assert result.floor == 0
     assert result.floors == {"a": 25, "b": 7, "c": 3}
+    assert made("floor-sqrt", floors={"a": "5% of budget"}).floors == {"a": 50}
+    assert made("floor-sqrt", floors={}).floors == {}
 
 
 def test_caps_do_not_move_the_availability():
@@ -254,6 +261,7 @@ def test_the_digest_is_kept_where_statistics_are_read():
         ("weights", {"weights": None}, "the policy weights needs weights"),
         ("pooled", {"pooled": None}, "the policy pooled needs pooled"),
         ("weights", {"weights": {"a": 1, "b": 1}}, "weights must name the same sources as the rest, but misses 'c'"),
+        ("need", {"floors": {"a": "x"}}, "the floor of 'a' is 'x', which can't be read"),
         ("pooled", {"caps": {"a": 1}}, "pooled draws from all pools together and knows neither caps nor groups"),
         ("pooled", {"groups": {"x": {"sources": list("abc")}}}, "knows neither caps nor groups"),
         (
@@ -265,6 +273,8 @@ def test_the_digest_is_kept_where_statistics_are_read():
         ("weights", {"weights": WEIGHTS | {"a": -1}}, "the weight of 'a' must not be negative"),
         ("need", {"exponents": Exponents(need=math.inf)}, "the exponent of need must be finite"),
         ("need", {"floor": "5%"}, "the floor is '5%', which can't be read"),
+        ("need", {"floors": {"z": "5% of pool"}}, "floors names 'z', but the sources are 'a', 'b', 'c'"),
+        ("need", {"caps": {"z": "5% of pool"}}, "caps names 'z', but the sources are 'a', 'b', 'c'"),
         ("need", {"floors": {"z": 5}}, "floors names 'z', but the sources are 'a', 'b', 'c'"),
         ("need", {"caps": {"b": "101% of pool"}}, "the cap of 'b' is 1.01 of the pool"),
     ],

@@ -34,6 +34,16 @@ def test_numpy_integers_are_integers():
     assert allocate(pools, EVEN, np.int32(70), np.uint8(5)).quotas == allocate(POOLS, EVEN, 70, 5).quotas
 
 
+def test_unknown_sources_of_any_kind_are_named():
+    with pytest.raises(AllocationError, match=r"^floors names 1, 'z', but the sources are 'a', 'b', 'c'$"):
+        allocate(POOLS, EVEN, 10, floors={"z": 0, 1: 0})
+
+
+def test_caps_are_blamed_for_a_budget_of_all_pools():
+    with pytest.raises(AllocationError, match=r"^the caps leave 155 of 160 units, 5 short of the budget 160"):
+        allocate(POOLS, EVEN, 160, caps={"c": 5})
+
+
 def test_every_pool_may_be_used_up():
     assert allocate(POOLS, EVEN, 160).quotas == POOLS
 

@@ -3,15 +3,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from calibudget.errors import ArtefactError, DataError, DependencyError, InputError
-from calibudget.evaluation import judging
+from calibudget.evaluation import GROUPS, TASKS, benchmarks, judging, open_sandbox
 from calibudget.evaluation.predictions import read_predictions
 from calibudget.evaluation.results import read_evaluation
-from calibudget.pipeline import evaluate as module
 from calibudget.pipeline.evaluate import Asking, evaluate
 from calibudget.pipeline.rejudge import rejudge
 from calibudget.pipeline.subjects import Engine
@@ -263,9 +263,27 @@ def test_whole_texts_and_early_ends_parse_alike(tiny_directory: Path, data: Path
 @pytest.mark.model
 @pytest.mark.data
 @pytest.mark.slow
-def test_the_embedded_model_on_a_few_real_items(data_dir: Path, tmp_path: Path) -> None:
-    wanted = Asking(tasks=("boolq", "arc_easy", "openbookqa"), data_dir=data_dir, limit=2)
-    found = evaluate("embedded", wanted, output_dir=tmp_path / "out", engine=Engine(device="cpu", dtype="bfloat16"))[""]
-    assert {sum(one.verdicts.values()) for one in found.tasks.values()} == {2}
-    assert all(one.mean_nll is not None and 0.1 < one.mean_nll < 8 for one in found.tasks.values())
-    assert module.EVALUATION_NAME in {path.name for path in (tmp_path / "out").iterdir()}
+def test_the_embedded_model_on_every_real_task(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The full evaluation of SmolLM2 cut down to an item a task and 32 tokens an answer: every prompt and checker."""
+    short = {name: replace(task, max_new_tokens=32) for name, task in TASKS.items()}
+    monkeypatch.setattr(benchmarks, "TASKS", short)
+    wanted = Asking(tasks=("all",), data_dir=data_dir, limit=1, likelihood=True, defer_code=not has_sandbox())
+    found = evaluate("embedded", wanted, output_dir=tmp_path / "out", engine=Engine(device="cpu"))[""]
+    likelihood = {f"{name}_likelihood" for name in GROUPS["commonsense"]}
+    assert set(found.tasks) == set(TASKS) | likelihood
+    assert {sum(one.verdicts.values()) for one in found.tasks.values()} == {1}
+    without_reference = {"humaneval", "mbpp", "ifeval"} | likelihood
+    assert {name for name, one in found.tasks.items() if one.mean_nll is None} == without_reference
+    assert all(one.mean_nll is None or 0.1 < one.mean_nll < 8 for one in found.tasks.values())
+    unknown = {name for name, mean in found.panel_scores.items() if mean is None}
+    assert unknown == ({"ModernMacro", "CodeMacro"} if wanted.defer_code else set())
+    rows = {row.task: row for row in read_predictions(tmp_path / "out" / "predictions.parquet")}
+    assert all(row.text.strip() for name, row in rows.items() if name not in likelihood)
+
+
+def has_sandbox() -> bool:
+    try:
+        open_sandbox()
+    except DependencyError:
+        return False
+    return True

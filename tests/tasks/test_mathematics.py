@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -136,11 +137,21 @@ def test_a_comparison_that_takes_too_long_is_wrong_and_the_next_one_works(monkey
 @needs_math_verify
 def test_a_worker_that_dies_is_replaced() -> None:
     assert answers_equal(MATH, "a+d", "d+a")
-    verifier._workers[0]._process.kill()
-    verifier._workers[0]._process.wait()
+    verifier._idle[-1]._process.kill()
+    verifier._idle[-1]._process.wait()
     assert not answers_equal(MATH, "a+e", "e+a")
     verifier.judged_equal.cache_clear()
     assert answers_equal(MATH, "a+e", "e+a")
+
+
+@pytest.mark.slow
+@needs_math_verify
+def test_threads_that_ask_at_once_get_their_own_verdicts() -> None:
+    pairs = [(f"a+{n}b", f"{n if n % 2 else n + 1}b+a") for n in range(2, 30)]
+    with ThreadPoolExecutor(4) as pool:
+        verdicts = list(pool.map(lambda pair: answers_equal(MATH, *pair), pairs))
+    assert verdicts == [bool(n % 2) for n in range(2, 30)]
+    assert len(verifier._idle) <= 5
 
 
 def test_without_math_verify_the_install_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,3 +177,56 @@ def test_a_limit_below_the_longest_example_is_refused(learner_of):
 def test_graphs_need_a_gpu(learner_of):
     with pytest.raises(TrainingError, match="graphs: need a GPU"):
         learner_of(execution=Execution(device="cpu", graphs=True, pack=True))
+
+
+def test_a_restarted_learner_is_a_new_one(learner_of, examples):
+    used, fresh = learner_of(trained=False, seed=7), learner_of(trained=False, seed=8)
+    gradients_of(used, examples)
+    used.update((1e-3, 8e-3))
+    used.restart(8)
+    for name, value in fresh.tensors().items():
+        assert torch.equal(used.tensors()[name], value), name
+    for learner in (used, fresh):
+        gradients_of(learner, examples)
+        learner.update((1e-3, 8e-3))
+    for name, value in fresh.tensors().items():
+        assert torch.equal(used.tensors()[name], value), name
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own doings
+def test_measuring_between_trainings_compiles_nothing_anew(
+    learner_of, all_examples, record_of, tokenizer_with, monkeypatch
+):
+    """Layers and attention are the model's own while it is scored; what was compiled for training stays good."""
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    from calibudget.lm import LanguageModel
+    from calibudget.scoring import CalibrationItem, LocalScorer
+    from calibudget.tasks import AnswerSpec
+
+    compile_with, backend = torch.compile, CompileCounterWithBackend("aot_eager")
+    monkeypatch.setattr(torch, "compile", lambda f, dynamic: compile_with(f, dynamic=dynamic, backend=backend))
+    torch._dynamo.reset()
+    learner = learner_of(execution=Execution(device="cpu", pack=True, compile=True, fuse=True))
+    own = type(learner.model.get_base_model().model.layers[0]).forward
+    items = [
+        CalibrationItem(record=record, answer=AnswerSpec(kind="exact"))
+        for record in map(record_of, ["apples"] * 4, range(4))
+    ]
+    model = LanguageModel(
+        model=learner.model.get_base_model(), tokenizer=tokenizer_with(), identity={}, context_length=512
+    )
+    with learner.as_loaded():
+        assert learner.model.get_base_model().model.layers[0].forward.__func__ is own
+        scorer = LocalScorer(model, max_new_tokens=3)
+        scorer.measure(items)
+    found = gradients_of(learner, all_examples, range(7))
+    compiled = len(backend.graphs)
+    for _ in range(2):
+        with learner.as_loaded():
+            scorer.measure(items)
+        again = gradients_of(learner, all_examples, range(7))
+        assert again[0] == found[0]
+        gradients_of(learner, all_examples, range(12))
+    assert len(backend.graphs) == compiled

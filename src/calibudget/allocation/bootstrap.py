@@ -139,7 +139,8 @@ def _standard_deviations(means: Floats) -> list[float]:
     # The lowest bit of a row's smallest mean that isn't 0 is a unit in which all its means are integers.
     smallest = np.min(np.abs(means), axis=1, where=means != 0, initial=np.finfo(np.float64).max)
     units = np.maximum(np.frexp(smallest)[1] - 53, -1074)
-    scaled = np.ldexp(means, -units[:, np.newaxis])
+    with np.errstate(over="ignore"):  # what overflows doesn't fit either
+        scaled = np.ldexp(means, -units[:, np.newaxis])
     fits = np.abs(scaled).max(axis=1) < 2.0**_SUM_BITS
     integers = np.where(fits[:, np.newaxis], scaled, 0.0).astype(np.int64)
     gaps = integers - integers[:, :1]

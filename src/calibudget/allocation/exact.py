@@ -99,9 +99,13 @@ def integer_weights(utilities: Sequence[object], labels: Sequence[str]) -> list[
 
 def _plain_ratios(values: Sequence[object]) -> list[tuple[int, int]] | None:
     """`as_ratio` of floats and ints without anything wrong, which is the usual case; None for all others."""
-    if set(map(type, values)) <= _PLAIN and all(0 <= value < math.inf for value in values):  # type: ignore[operator]
-        return [value.as_integer_ratio() for value in values]  # type: ignore[attr-defined]
-    return None
+    if not _PLAIN.issuperset(map(type, values)):
+        return None
+    try:
+        ratios = [value.as_integer_ratio() for value in values]  # type: ignore[attr-defined]
+    except (ValueError, OverflowError):
+        return None
+    return None if min(ratios, default=(0, 1))[0] < 0 else ratios
 
 
 def nearest_double(numerator: int, denominator: int) -> float:

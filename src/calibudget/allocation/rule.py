@@ -112,7 +112,7 @@ def pose(
     problem = Problem(
         labels=labels, budget=budget, pool_sizes=sizes, floor_quotas=floor_quotas, residual_capacities=rooms
     )
-    _require_feasible(problem, listed(sorted(barred)))
+    _require_feasible(problem, barred)
     return problem
 
 
@@ -164,7 +164,7 @@ def _own_counts(labels: Sequence[str], values: Mapping[str, int] | None, name: s
     return {label: as_count(value, f"the {name}", label) for label, value in values.items()}
 
 
-def _require_feasible(problem: Problem, excluded: str) -> None:
+def _require_feasible(problem: Problem, excluded: set[str]) -> None:
     budget, floors, room = problem.budget, sum(problem.floor_quotas), sum(problem.residual_capacities)
     if not problem.labels and budget:
         raise AllocationError(f"there are no sources to spend a budget of {budget:,} on")
@@ -182,7 +182,7 @@ def _require_feasible(problem: Problem, excluded: str) -> None:
             f"the budget {budget:,} is {budget - pools:,} above all pools together ({pools:,}): take a smaller "
             "budget, or let examples repeat with max_repeats"
         )
-    held_back = f"the weights of 0 ({excluded}) and the caps" if excluded else "the caps"
+    held_back = f"the weights of 0 ({listed(sorted(excluded))}) and the caps" if excluded else "the caps"
     raise AllocationError(
         f"{held_back} leave {floors + room:,} of {pools:,} units, {budget - floors - room:,} short of the budget "
         f"{budget:,}: raise them or take a smaller budget"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
@@ -15,6 +15,7 @@ from calibudget.evaluation.sandbox import Sandbox, open_sandbox
 from calibudget.scoring import CalibrationItem
 from calibudget.tasks import PARSER_VERSION, AnswerSpec, answers_equal, parse_answer
 
+_Pair = tuple[CalibrationItem, str]
 _CASES: Final = {"humaneval": humaneval_case, "mbpp": mbpp_case}
 
 
@@ -59,15 +60,20 @@ class Judge:
         elif benchmark.task.check == "instructions":
             judgements = [judge_instructions(item, text) for item, text in pairs]
         else:
-            judgements = [judge_answer(item, text) for item, text in pairs]
+            judgements = _each(lambda pair: judge_answer(*pair), pairs)
         return {item.record.record_id: one for (item, _), one in zip(pairs, judgements, strict=True)}
 
     def _run_all(self, task: str, pairs: Sequence[tuple[CalibrationItem, str]]) -> list[Judgement]:
         sandbox = self._sandbox
         if sandbox is None:
             return [Judgement("deferred", None, "no sandbox on the machine that evaluated")] * len(pairs)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            return list(pool.map(lambda pair: judge_code(sandbox, task, *pair), pairs))
+        return _each(lambda pair: judge_code(sandbox, task, *pair), pairs)
+
+
+def _each(judge: Callable[[_Pair], Judgement], pairs: Sequence[_Pair]) -> list[Judgement]:
+    """All judgements, as many at once as there are processors: programs and hard mathematics run in processes apart."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(judge, pairs))
 
 
 def open_judge(benchmarks: Iterable[Benchmark], *, defer_code: bool = False) -> Judge:

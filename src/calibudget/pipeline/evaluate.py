@@ -130,7 +130,7 @@ class _Plan(NamedTuple):
 def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Progress) -> _Plan:
     """Read everything and refuse what can't be done, before a model is loaded."""
     panels = declared_panels(asking.panels)
-    benchmarks, subset = _benchmarks(asking, shared, progress)
+    benchmarks, subset = benchmarks_of(asking, shared, progress)
     train = asking.train or subject.train
     overlap = _overlap(benchmarks, train, strict=asking.strict)
     judge = open_judge(benchmarks, defer_code=asking.defer_code)
@@ -186,7 +186,7 @@ def _work(evaluation: Evaluation, evidence: Mapping[str, Mapping[str, object]]) 
     return canonical_json({"frame": frame, "tasks": {name: dict(own) for name, own in evidence.items()}})
 
 
-def _benchmarks(asking: Asking, shared: Shared | None, progress: Progress) -> tuple[list[Benchmark], str | None]:
+def benchmarks_of(asking: Asking, shared: Shared | None, progress: Progress) -> tuple[list[Benchmark], str | None]:
     """The tasks' items, and which part of each task they are."""
     if asking.limit is not None and asking.limit < 1:
         raise InputError(f"limit: at least one item a task, not {asking.limit}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -116,9 +116,8 @@ def scorers_of(subject: Subject, engine: Engine, shared: Shared | None = None) -
     base = load(subject.model, device=engine.device, dtype=engine.dtype)
     for name, adapter in subject.adapters.items():
         with adapted(base, adapter) as model:
-            yield Scored(
-                name, partial(_local, model, engine.template or subject.template, engine.batch_tokens), model.identity
-            )
+            make = partial(_local, model, engine.template or subject.template, engine.batch_tokens)
+            yield Scored(name, cache(make), model.identity)  # a scorer tries its model out, once a setting is enough
 
 
 def _fake(_max_new_tokens: int, *, early_end: bool) -> Scorer:  # noqa: ARG001 - its texts are as long as they are

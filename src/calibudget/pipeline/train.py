@@ -64,12 +64,18 @@ def training_options(recipe: Recipe, overrides: Sequence[str] = ()) -> TrainingO
     Raises:
         TrainingError: an unknown field, or a value of the wrong type or out of range; the field is named.
     """
-    given: dict[str, Any] = {"seed": recipe.training_seed}
+    given: dict[str, Any] = {}
     for override in overrides:
         name, equals, text = override.partition("=")
         if not equals:
             raise TrainingError(f"{override!r} isn't a `key=value` option")
         given[name] = parse_value(text, f"option {name}")
+    return options_from(recipe, given)
+
+
+def options_from(recipe: Recipe, fields_given: Mapping[str, object]) -> TrainingOptions:
+    """`training_options` of options that are values already."""
+    given = {"seed": recipe.training_seed, **fields_given}
     of_execution = {field.name for field in fields(Execution)}
     return TrainingOptions(
         config=parse_options(TrainingConfig, {key: value for key, value in given.items() if key not in of_execution}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,20 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         RecipeError: the file can't be read, isn't a recipe, or a field of it isn't right.
     """
-    path = Path(path)
-    document = _read(path, "no such recipe; `calibudget init DATA_DIR` writes one")
+    document = read_document(path)
     fields = document.value
     for override in overrides:
         fields = _overridden(fields, override)
-    return recipe_from_fields(fields, document, base_dir=path.parent)
+    return recipe_from_fields(fields, document, base_dir=Path(path).parent)
+
+
+def read_document(path: str | Path) -> Document:
+    """The recipe's text as a document, before it is validated.
+
+    Raises:
+        RecipeError: the file can't be read, or isn't YAML.
+    """
+    return _read(Path(path), "no such recipe; `calibudget init DATA_DIR` writes one")
 
 
 def read_mapping(given: str, name: str) -> dict[str, object]:
@@ -58,7 +66,7 @@ def recipe_from_fields(fields: dict[str, Any], document: Document, *, base_dir: 
     try:
         recipe = Recipe.model_validate(fields)
     except ValidationError as error:
-        raise RecipeError("\n".join(_explained(error, document))) from error
+        raise RecipeError("\n".join(explained(error, document, Recipe.model_fields))) from error
     recipe._base_dir = base_dir
     return recipe
 
@@ -87,6 +95,13 @@ def _absolute(path: object) -> object:
     return str(Path(path).expanduser().absolute()) if isinstance(path, str) else path
 
 
+def replaced(fields: dict[str, Any], values: Mapping[str, object]) -> dict[str, Any]:
+    """Fields with some of them replaced or added; keys are dotted, like those of overrides."""
+    for key, value in values.items():
+        fields = _with_value(fields, key.split("."), value, key)
+    return fields
+
+
 def _with_value(fields: dict[str, Any], keys: list[str], value: object, override: str) -> dict[str, Any]:
     head, *rest = keys
     if not rest:
@@ -97,20 +112,27 @@ def _with_value(fields: dict[str, Any], keys: list[str], value: object, override
     return fields | {head: _with_value(inner, rest, value, override)}
 
 
-def _explained(error: ValidationError, document: Document) -> list[str]:
+def explained(error: ValidationError, document: Document, fields: Collection[str]) -> list[str]:
+    """What is wrong with a document's fields, a line each, with file, line and field.
+
+    Args:
+        error: what the validation found.
+        document: what was validated.
+        fields: names of the fields at its root.
+    """
     lines = []
     for problem in error.errors(include_url=False):
-        location = _location_in_file(problem["loc"], document)
-        field = ".".join(str(part) for part in location) or "recipe"
+        location = _location_in_file(problem["loc"], document, fields)
+        field = ".".join(str(part) for part in location) or "the whole"
         lines.append(f"{document.where(location)}: {field}: {_words(problem)}")
     return sorted(set(lines), key=lines.index)
 
 
-def _location_in_file(location: tuple[str | int, ...], document: Document) -> Location:
+def _location_in_file(location: tuple[str | int, ...], document: Document, fields: Collection[str]) -> Location:
     """Pydantic's location without the names of union members, which are no keys of the file."""
     kept: Location = ()
     for part in location:
-        is_last_key = (*kept, part) in document.lines or part in Recipe.model_fields
+        is_last_key = (*kept, part) in document.lines or part in fields
         known = is_last_key or (
             isinstance(part, str) and part.isidentifier() and part.islower() and part not in _UNION_TAGS
         )
@@ -126,7 +148,7 @@ def _words(problem: Any) -> str:
     shown = f", not {given!r}" if isinstance(given, str | int | float | bool | None) else ""
     match problem["type"]:
         case "extra_forbidden":
-            return "unknown field; see the recipe's fields in the user guide"
+            return "unknown field; see the fields in the user guide"
         case "missing":
             return "missing"
         case "value_error":

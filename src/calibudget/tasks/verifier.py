@@ -1,7 +1,7 @@
-"""math-verify in a process of its own, so that a time limit can be kept by killing it.
+"""math-verify in processes of its own, so that a time limit can be kept by killing one.
 
-SymPy can run for minutes in code that no alarm interrupts. The worker is started at the first question that
-needs it and ends with its parent, whose end closes its input.
+SymPy can run for minutes in code that no alarm interrupts. A worker is started for a question that finds none idle, so
+there are as many as threads that ask at once, and ends with its parent, whose end closes its input.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class _Worker:
             return b""
 
 
-_lock = threading.Lock()
-_workers: list[_Worker] = []
+#: Workers that wait for a question.
+_idle: list[_Worker] = []
 
 
 @lru_cache(maxsize=4096)
@@ -96,19 +96,22 @@ def judged_equal(gold: str, predicted: str) -> bool:
         raise DependencyError("comparing mathematical answers needs math-verify: pip install 'calibudget[math]'")
     if any(len(answer) > _MAX_LENGTH or holds_prose(answer) for answer in (gold, predicted)):
         return False
-    with _lock:
-        if not _workers:
-            _workers.append(_Worker())
-        verdict = _workers[0].ask(gold, predicted, TIME_LIMIT_S)
-        if verdict is None:
-            _stop_all()
-        return bool(verdict)
+    try:
+        worker = _idle.pop()
+    except IndexError:
+        worker = _Worker()
+    verdict = worker.ask(gold, predicted, TIME_LIMIT_S)
+    if verdict is None:
+        worker.stop()
+    else:
+        _idle.append(worker)
+    return bool(verdict)
 
 
 @atexit.register
 def _stop_all() -> None:
-    while _workers:
-        _workers.pop().stop()
+    while _idle:
+        _idle.pop().stop()
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

@@ -54,10 +54,17 @@ def add_adapter(model: Any, config: TrainingConfig, name: str) -> PeftModel:
         warnings.simplefilter("ignore", FutureWarning)  # peft's own use of a name that transformers renamed
         adapted = get_peft_model(model, lora)
     lora.base_model_name_or_path = name
-    for key, parameter in adapted.named_parameters():
-        if ".lora_A." in key:
-            _start(parameter, torch_seed("lora", config.seed, key))
+    start_factors(adapted, config.seed)
     return adapted
+
+
+def start_factors(model: PeftModel, seed: int) -> None:
+    """Give the factors of a model their start in place: A drawn for each layer from the seed, B zero."""
+    for key, parameter in model.named_parameters():
+        if ".lora_A." in key:
+            _start(parameter, torch_seed("lora", seed, key))
+        elif ".lora_B." in key:
+            parameter.data.zero_()
 
 
 def _start(parameter: nn.Parameter, seed: int) -> None:

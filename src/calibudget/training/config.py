@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, TypeVar
+from functools import cache
+from typing import Any, ClassVar, Final, Literal, TypeVar, cast
 
 from calibudget.errors import TrainingError
 
@@ -154,10 +155,11 @@ def parse_options(kind: type[_Options], fields: Mapping[str, object]) -> _Option
     Raises:
         TrainingError: an unknown field, or a value of the wrong type or out of range; the field is named.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
-        return TypeAdapter(kind).validate_json(json.dumps(dict(fields)), strict=True)
+        found: _Options = _adapter(cast("Hashable", kind)).validate_json(json.dumps(dict(fields)), strict=True)
+        return found
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
@@ -165,6 +167,14 @@ def parse_options(kind: type[_Options], fields: Mapping[str, object]) -> _Option
         raise TrainingError(f"{field}: {message}" if field else message) from error
     except (TypeError, ValueError) as error:
         raise TrainingError(f"training options: {error}") from error
+
+
+@cache
+def _adapter(kind: Hashable) -> Any:
+    from pydantic import TypeAdapter
+
+    options: Any = kind
+    return TypeAdapter(options)
 
 
 def _check_integer(name: str, value: object, *, minimum: int | None) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from calibudget.errors import TrainingError
 from calibudget.training import attention
-from calibudget.training.adapter import add_adapter
+from calibudget.training.adapter import add_adapter, start_factors
 from calibudget.training.batches import Batch, fixed_sequences, packed_batch, padded_batch
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.examples import TrainingExample
@@ -58,6 +59,7 @@ class Learner:
         self._config, self._execution = config, execution
         self._device: torch.device = model.device
         self.head = find_head(model.eval())
+        self._own_attention: str = model.config._attn_implementation
         self.packs_sequences = self._choose_packing(model)
         self.model = add_adapter(model, config, name)
         use_factor_layers(self.model, share=self._on_gpu if execution.fuse is None else execution.fuse)
@@ -69,6 +71,7 @@ class Learner:
         self._chunk_gradient = chunk_gradient
         if self._compiles:
             self._chunk_gradient = torch.compile(chunk_gradient, dynamic=True)
+        self._plain_forwards: list[tuple[Any, Any]] = []
         self._prepare_layers(model)
         self._pass: Pass = self._direct_pass
         self._sequences: int | None = None
@@ -131,6 +134,32 @@ class Learner:
     def longest(self) -> int:
         """Most tokens of one sequence."""
         return self._config.max_length
+
+    def restart(self, seed: int) -> None:
+        """Put the factors and the optimizer back to where training starts, with another seed.
+
+        Everything compiled and captured stays, so a second training in one process starts at once.
+        """
+        start_factors(self.model, seed)
+        for factor in self.factors:
+            for moment in self._moments(factor.values).values():
+                moment.zero_()
+
+    @contextmanager
+    def as_loaded(self) -> Iterator[None]:
+        """While the block runs, the model's layers and attention are its own again, as scoring wants them."""
+        model = self.model.get_base_model()
+        attention_used = model.config._attn_implementation
+        prepared = [(layer, layer.forward) for layer, _ in self._plain_forwards]
+        model.set_attn_implementation(self._own_attention)
+        for layer, forward in self._plain_forwards:
+            layer.forward = forward
+        try:
+            yield
+        finally:
+            for layer, forward in prepared:
+                layer.forward = forward
+            model.set_attn_implementation(attention_used)
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that training goes on from, by name: the factors and the optimizer's moments."""
@@ -228,6 +257,7 @@ class Learner:
                 module.train()
         names = set(model._no_split_modules or ())
         for layer in [module for module in model.modules() if type(module).__name__ in names]:
+            self._plain_forwards.append((layer, layer.forward))
             # one code for all lengths and layers: `dynamic` keeps shapes symbolic from the first compilation on
             forward = torch.compile(layer.forward, dynamic=True) if self._compiles else layer.forward
             if self._execution.gradient_checkpointing:

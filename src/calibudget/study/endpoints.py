@@ -1,0 +1,73 @@
+"""A protocol's endpoints in a cell, and the criterion by which a point goes on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from statistics import fmean
+
+from calibudget.study.executing import Stops
+from calibudget.study.protocol import Continuation, Protocol
+from calibudget.study.records import Cell, CellOutcome, CellResult
+
+
+def endpoint_value(protocol: Protocol, name: str, outcome: CellOutcome) -> float | None:
+    """An endpoint of one cell: None where a task that it needs has no items, or no such metric."""
+    measure, weights = protocol.endpoints[name].measure, protocol.weights(name)
+    values = []
+    for task, weight in weights.items():
+        found = outcome.tasks.get(task)
+        value = None if found is None or not found.items else found.metrics.get(measure)
+        if value is None:
+            return None
+        values.append(weight * value)
+    return math.fsum(values)
+
+
+def stop_rule(protocol: Protocol) -> Stops:
+    """Why a cell isn't to be run: its point's first seeds are judged and didn't reach what the protocol asks.
+
+    A criterion whose cells have no result (they failed, or the endpoint is undefined) stops the point too: it can't be
+    said to go on.
+    """
+
+    def reason(cell: Cell, results: Mapping[Cell, CellResult]) -> str | None:
+        point = protocol.points[cell.point]
+        rule = point.continue_if
+        if rule is None or cell.seed in point.seeds[: rule.after]:
+            return None
+        return _judge(protocol, rule, cell, results)
+
+    return reason
+
+
+def _judge(protocol: Protocol, rule: Continuation, cell: Cell, results: Mapping[Cell, CellResult]) -> str | None:
+    seeds = protocol.points[cell.point].seeds[: rule.after]
+    reached = _mean(protocol, rule, (cell.point, cell.backbone, rule.policy), seeds, results)
+    bound = rule.bound
+    if rule.of_point is not None:
+        other = (rule.of_point, cell.backbone, rule.of_policy or rule.policy)
+        bound = _mean(protocol, rule, other, seeds, results)
+    what = f"{rule.endpoint} of {rule.policy!r} over the seeds {', '.join(map(str, seeds))}"
+    if reached is None or bound is None:
+        return f"the continuation criterion can't be judged: {what} or what it is held against isn't known"
+    sign = 1 if protocol.endpoints[rule.endpoint].direction == "higher" else -1
+    if sign * (reached - bound) >= -rule.margin:
+        return None
+    return f"stopped by the continuation criterion: {what} is {reached:.4f}, and {bound:.4f} is asked"
+
+
+def _mean(
+    protocol: Protocol,
+    rule: Continuation,
+    wanted: tuple[str, str, str],
+    seeds: tuple[int, ...],
+    results: Mapping[Cell, CellResult],
+) -> float | None:
+    found = {
+        cell.seed: endpoint_value(protocol, rule.endpoint, result.outcome)
+        for cell, result in results.items()
+        if (cell.point, cell.backbone, cell.policy) == wanted and cell.seed in seeds
+    }
+    values = [value for value in found.values() if value is not None]
+    return fmean(values) if len(values) == len(seeds) else None

@@ -1,0 +1,214 @@
+"""Cells made by the pipeline itself: select, train and evaluate, as the commands do, in one process."""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from calibudget.errors import StudyError
+from calibudget.evaluation import Evaluation
+from calibudget.evaluation.predictions import PREDICTIONS_NAME, read_predictions
+from calibudget.pipeline.evaluate import evaluate, versions_of
+from calibudget.pipeline.progress import Progress
+from calibudget.pipeline.run import run
+from calibudget.pipeline.scoring import score
+from calibudget.pipeline.shared import Shared
+from calibudget.pipeline.subjects import ADAPTER_NAME, Engine
+from calibudget.pipeline.train import train
+from calibudget.recipe import Recipe, resolved_fields
+from calibudget.store import SCORES_NAME, canonical_json, loads_object, sha256_hex
+from calibudget.study.items import ItemScore, write_items
+from calibudget.study.protocol import Protocol
+from calibudget.study.records import ITEMS_NAME, Cell, CellOutcome, TaskMetrics
+from calibudget.study.settings import CellSettings, asking_of
+from calibudget.training.log import LOG_NAME
+
+RUN_NAME: Final = "run"
+TRAINING_NAME: Final = "training"
+#: Checkpoints of an unfinished training, as the training loop names them.
+CHECKPOINTS_NAME: Final = ".training"
+#: Folder of the study where calibration scores lie, which policies share.
+CALIBRATION_NAME: Final = "calibration"
+#: Fields of a recipe that calibration scores go by, beside the data.
+_SCORED_BY: Final = ("model", "template", "engine", "sources", "duplicates", "on_error", "calibration", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineRunner:
+    """Makes the cells of a protocol.
+
+    Sources, base models and benchmarks are read and loaded once for cells that follow one another; the calibration
+    split of a seed and a model is scored once for all policies.
+
+    Attributes:
+        protocol: what is studied.
+        settings: of each cell.
+        directory: the study's.
+        digests: of data and code, by which shared scores are kept.
+        shared: what cells have in common.
+    """
+
+    protocol: Protocol
+    settings: Mapping[Cell, CellSettings]
+    directory: Path
+    digests: Mapping[str, str]
+    shared: Shared = field(default_factory=Shared)
+
+    def run(self, cell: Cell, directory: Path, progress: Progress) -> CellOutcome:
+        """See `CellRunner`; what an interrupted attempt finished isn't done again."""
+        settings = self.settings[cell]
+        seconds: dict[str, float] = {}
+        _forget_memory()
+        with _timed(seconds, "calibrate"):
+            scores = self._scores(settings.recipe, cell, progress)
+        with _timed(seconds, "select"):
+            selected = run(
+                settings.recipe, directory / RUN_NAME, resume=True, scores=scores, shared=self.shared, progress=progress
+            )
+        environment = versions_of(("calibudget", "torch", "transformers", "peft"))
+        if not settings.train:
+            return CellOutcome(quotas=selected.plan.quotas, tasks={}, seconds=seconds, environment=environment)
+        with _timed(seconds, "train"), _released():
+            self._train(cell, directory, progress)
+        with _timed(seconds, "evaluate"), _released():
+            evaluations = list(self._evaluate(settings, directory, progress))
+        write_items(directory / ITEMS_NAME, _item_scores(directory, len(evaluations)))
+        counts = _training_counts(directory / TRAINING_NAME) | _memory()
+        if not self.protocol.keep_adapters:
+            shutil.rmtree(directory / TRAINING_NAME / ADAPTER_NAME)
+        return CellOutcome(
+            quotas=selected.plan.quotas,
+            tasks=_tasks(cell, evaluations),
+            seconds=seconds,
+            counts=counts,
+            environment=environment | _model(evaluations),
+        )
+
+    def _scores(self, recipe: Recipe, cell: Cell, progress: Progress) -> Path | None:
+        """The calibration scores of the cell's split and model, made by whichever cell needs them first."""
+        if recipe.calibration == "none":
+            return None
+        fields = resolved_fields(recipe)
+        parts = [{name: fields[name] for name in _SCORED_BY}, cell.split_seed, dict(self.digests)]
+        folder = f"{cell.calibrated_on}-{cell.split_seed}-{sha256_hex(canonical_json(parts))[:16]}"
+        path = self.directory / CALIBRATION_NAME / folder / SCORES_NAME
+        if not path.exists():
+            score(recipe, output=path, shared=self.shared, progress=progress)
+        return path
+
+    def _train(self, cell: Cell, directory: Path, progress: Progress) -> None:
+        settings, output = self.settings[cell], directory / TRAINING_NAME
+        if (output / ADAPTER_NAME).is_dir() and not (output / CHECKPOINTS_NAME).exists():
+            return
+        train(
+            directory / RUN_NAME,
+            [f"{name}={json.dumps(value)}" for name, value in settings.options.items()],
+            output_dir=output,
+            model=settings.model,
+            allow_other_model=cell.kind == "transferred",  # such a cell trains another model: that is its point
+            resume=True,
+            shared=self.shared,
+            progress=progress,
+            listener=lambda report: progress("training", report.step, report.total),
+        )
+
+    def _evaluate(self, settings: CellSettings, directory: Path, progress: Progress) -> Iterator[Evaluation]:
+        run_dir = directory / RUN_NAME
+        calibration = settings.recipe.calibration
+        engine = Engine(template=settings.recipe.template)
+        if calibration != "none":
+            engine = replace(engine, device=calibration.device, dtype=calibration.dtype)
+        for number, asked in enumerate(settings.evaluation):
+            train_set = next(path for path in sorted(run_dir.glob("train.*")))
+            found = evaluate(
+                settings.model,
+                replace(asking_of(self.protocol, asked), train=train_set),
+                adapters=[directory / TRAINING_NAME / ADAPTER_NAME],
+                output_dir=_evaluation_dir(directory, number),
+                engine=replace(engine, batch_tokens=asked.batch_tokens),
+                resume=True,
+                shared=self.shared,
+                progress=progress,
+            )
+            yield found[""]
+
+
+def _evaluation_dir(directory: Path, number: int) -> Path:
+    return directory / f"evaluation-{number}"
+
+
+def _tasks(cell: Cell, evaluations: list[Evaluation]) -> dict[str, TaskMetrics]:
+    tasks: dict[str, TaskMetrics] = {}
+    for evaluation in evaluations:
+        for name, one in evaluation.tasks.items():
+            if name in tasks:
+                raise StudyError(f"cell {cell.name}: the task {name!r} is asked by two evaluations")
+            metrics = {"accuracy": one.score.score if one.score else None, "nll": one.mean_nll}
+            tasks[name] = TaskMetrics(items=sum(one.verdicts.values()), metrics=metrics)
+    return tasks
+
+
+def _item_scores(directory: Path, evaluations: int) -> Iterator[ItemScore]:
+    for number in range(evaluations):
+        for one in read_predictions(_evaluation_dir(directory, number) / PREDICTIONS_NAME):
+            right = None if one.verdict == "deferred" else float(one.verdict == "right")
+            yield ItemScore(task=one.task, item=one.item_id, metric="accuracy", value=right)
+            yield ItemScore(task=one.task, item=one.item_id, metric="nll", value=one.nll)
+
+
+def _training_counts(directory: Path) -> dict[str, int]:
+    lines = (directory / LOG_NAME).read_bytes().splitlines()
+    steps: list[dict[str, Any]] = [loads_object(line, f"{LOG_NAME}, line {n}") for n, line in enumerate(lines, 1)]
+    return {"steps": len(steps), "train_tokens": sum(step["tokens"] for step in steps)}
+
+
+def _forget_memory() -> None:
+    """Count the most GPU memory held from here on."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _memory() -> dict[str, int]:
+    """The most GPU memory that the cell held at once; nothing without a GPU."""
+    import torch
+
+    return {"peak_memory_bytes": torch.cuda.max_memory_allocated()} if torch.cuda.is_available() else {}
+
+
+def _model(evaluations: list[Evaluation]) -> dict[str, str]:
+    """Which model it was, and what it ran on."""
+    import torch
+
+    identity = evaluations[0].model
+    names = ("name", "sha256", "revision", "dtype", "device")
+    found = {f"model_{name}": str(identity[name]) for name in names if identity.get(name) is not None}
+    return found | ({"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {})
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    seconds[stage] = time.perf_counter() - started
+
+
+@contextmanager
+def _released() -> Iterator[None]:
+    """Give back what a stage held of the GPU: models with factors hold each other, so collecting has to be asked."""
+    try:
+        yield
+    finally:
+        import torch
+
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()

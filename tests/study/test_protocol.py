@@ -1,0 +1,112 @@
+"""Protocols as people write them: what they mean, and refusals that name line and field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from calibudget.errors import StudyError
+from calibudget.study.grid import cells_of, cells_of_point
+from calibudget.study.protocol import load_protocol, protocol_from_json
+from calibudget.study.settings import base_recipe, settings_of, settings_sha256
+
+
+def refusal(path: Path, old: str, new: str) -> str:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(StudyError) as caught:
+        load_protocol(path)
+    return str(caught.value).replace(str(path.parent), "")
+
+
+def test_the_grid_holds_every_policy_with_every_seed(small: Path) -> None:
+    protocol = load_protocol(small)
+    cells = cells_of(protocol)
+    assert len(cells) == 4 * 2 + 2 * 3 + 2 * 2 + 4 * 3
+    assert len({cell.name for cell in cells}) == len(cells)
+    assert [cell.name for cell in cells[:5]] == [
+        "main/tiny/equal/42",
+        "main/tiny/val-error-floor/42",
+        "main/tiny/val-error-floor-z/42",
+        "main/tiny/calibudget/42",
+        "main/tiny/equal/43",
+    ]
+
+
+def test_adaptive_cells_follow_their_seed_and_transferred_ones_keep_the_quotas_seed(small: Path) -> None:
+    protocol = load_protocol(small)
+    adaptive = cells_of_point(protocol, "main")[-1]
+    assert (adaptive.kind, adaptive.seed, adaptive.split_seed, adaptive.selection_seed) == ("adaptive", 43, 43, 43)
+    fixed = cells_of_point(protocol, "transferred")[-1]
+    assert (fixed.kind, fixed.seed, fixed.split_seed, fixed.selection_seed) == ("transferred", 43, 42, 42)
+    small.write_text(small.read_text().replace("picks: fixed", "picks: fresh"))
+    fresh = cells_of_point(load_protocol(small), "transferred")[-1]
+    assert (fresh.split_seed, fresh.selection_seed) == (42, 43)
+
+
+def test_a_cells_recipe_is_the_protocols_with_its_own_seeds(small: Path) -> None:
+    protocol = load_protocol(small)
+    by_name = {cell.name: cell for cell in cells_of(protocol)}
+    base = base_recipe(protocol)
+    recipe = settings_of(protocol, by_name["main/tiny/val-error-floor-z/43"], base).recipe
+    assert (recipe.policy, recipe.signal, recipe.budget, recipe.floor) == ("val-error-floor", "z", 24, 4)
+    assert {recipe.seed, recipe.split_seed, recipe.bootstrap_seed, recipe.selection_seed, recipe.training_seed} == {43}
+    moved = settings_of(protocol, by_name["transferred/tiny/calibudget/43"], base).recipe
+    assert (moved.split_seed, moved.bootstrap_seed, moved.selection_seed, moved.training_seed) == (42, 42, 42, 43)
+    digests = {settings_sha256(cell, settings_of(protocol, cell, base)) for cell in by_name.values()}
+    assert len(digests) == len(by_name)
+
+
+def test_a_protocol_comes_back_from_its_json(small: Path) -> None:
+    protocol = load_protocol(small)
+    assert protocol_from_json(protocol.to_json(), small.parent) == protocol
+    small.write_text("# a comment\n" + small.read_text())
+    assert load_protocol(small).to_json() == protocol.to_json()
+    with pytest.raises(StudyError, match="focus"):
+        protocol_from_json({**protocol.to_json(), "focus": 3}, small.parent)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("name: small", "name: small\nnote: x", "protocol.yaml:2: note: unknown field"),
+        ("name: small", "nmae: small", "name: missing"),
+        ("seeds: [42, 43]}", "seeds: [42, 42]}", "'42'|42 twice"),
+        ("seeds: [42, 43]}", "seeds: [42]}", "at least two seeds"),
+        ("seeds: [42, 43]}", "seeds: []}", "seeds"),
+        ("seeds: [42, 43]}", "seeds: [4.5, 43]}", "seeds.0"),
+        ("focus: calibudget", "focus: other", "'other', which is no policy"),
+        ("comparator: val-error-floor\n", "comparator: calibudget\n", "same policy"),
+        ("primary: [Both, BothNLL]", "primary: [Mean]", "'Mean', which is no endpoint"),
+        ("endpoint: BoolQ", "endpoint: Else", "'Else', which is no endpoint"),
+        ("BoolQ: {panel: boolq}", "BoolQ: {panel: bool}", "neither a panel nor a task"),
+        ("BoolQ: {panel: boolq}", "BoolQ: {panel: CommonAvg}", "doesn't ask"),
+        ("Both: [boolq, openbookqa]", "Both: [boolq, boolq]", "each named once"),
+        ("tasks: [boolq=boolq.test.jsonl,", "tasks: [bool=boolq.test.jsonl,", "is unknown"),
+        ("of_point: main", "of_point: splits", "'splits', which is no earlier point"),
+        ("of_point: main", "bound: 0.5, of_point: main", "not both"),
+        ("low-floor:\n", "main:\n", "duplicate key 'main'"),
+        ("policies: [calibudget, val-error-floor]\n", "policies: [calibudget, calibudget]\n", "duplicates"),
+        ("policies: [calibudget, val-error-floor]\n", "policies: [calibudge]\n", "'calibudge', which is no policy"),
+        ("status: confirmatory,", "status: confirmatory, policies: [calibudget],", "policy of the point"),
+        ("  tiny:", "  a/b:", "'a/b'"),
+    ],
+)
+def test_what_a_protocol_cant_mean_is_refused(small: Path, old: str, new: str, told: str) -> None:
+    message = refusal(small, old, new)
+    assert any(part in message for part in told.split("|")), message
+    assert "/protocol.yaml" in message
+
+
+def test_what_the_grid_decides_cant_be_set_elsewhere(small: Path) -> None:
+    small.write_text(small.read_text().replace("signal: z", "signal: z, seed: 7"))
+    protocol = load_protocol(small)
+    with pytest.raises(StudyError, match=r"recipe\.seed"):
+        [settings_of(protocol, cell, base_recipe(protocol)) for cell in cells_of(protocol)]
+
+
+def test_a_missing_protocol_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="no such protocol"):
+        load_protocol(tmp_path / "none.yaml")
