@@ -3,7 +3,7 @@
     python benchmarks/testbed_gpu.py generate DATA          where reasoning-gym is installed
     python benchmarks/testbed_gpu.py run PROTOCOL --data DATA --model MODEL --results DIR \\
         --gpus 0,1 --processes 3 --seconds 560
-    python benchmarks/testbed_gpu.py tables PROTOCOL --results DIR
+    python benchmarks/testbed_gpu.py tables PROTOCOL --results DIR [--figures DIR]
 
 A run that stops, at its deadline or otherwise, goes on from the results that it left. Printed last: what cells took by
 stage, and of a short run what came out.
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from calibudget.study.testbed.generate import generate
 from calibudget.study.testbed.protocol import read_protocol
-from calibudget.study.testbed.report import markdown
+from calibudget.study.testbed.report import figures, markdown
 from calibudget.study.testbed.results import RESULTS_NAME, Results
 from calibudget.study.testbed.running import Job, cells, run_testbed
 
@@ -33,7 +33,12 @@ def main() -> None:
         return
     protocol = read_protocol(arguments.protocol)
     if arguments.command == "tables":
-        print(markdown(protocol, Results.read(arguments.results / RESULTS_NAME, protocol.sha256)), end="")
+        results = Results.read(arguments.results / RESULTS_NAME, protocol.sha256)
+        print(markdown(protocol, results), end="")
+        if arguments.figures is not None:
+            arguments.figures.mkdir(parents=True, exist_ok=True)
+            for name, data in figures(protocol, results).items():
+                (arguments.figures / name).write_bytes(data)
         return
     print(f"protocol {protocol.name} {protocol.sha256}, {len(cells(protocol))} cells", flush=True)
     job = Job(
@@ -64,6 +69,7 @@ def parse() -> argparse.Namespace:
     reading = commands.add_parser("tables")
     reading.add_argument("protocol", type=Path)
     reading.add_argument("--results", type=Path, required=True)
+    reading.add_argument("--figures", type=Path)
     running = commands.add_parser("run")
     running.add_argument("protocol", type=Path)
     running.add_argument("--data", type=Path, required=True)

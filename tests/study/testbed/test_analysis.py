@@ -47,6 +47,7 @@ def results(tmp_path, protocol):
     return made
 
 
+@pytest.mark.slow
 def test_paired_differences_are_those_by_hand(results, protocol):
     point = PointResults(results, protocol.point("main"))
     assert point.labels == list(LABELS)
@@ -99,6 +100,7 @@ def test_spread_of_one_seed_is_unknown():
     assert spread({1: 1.0, 2: 3.0}) == (2.0, pytest.approx(math.sqrt(2)))
 
 
+@pytest.mark.slow
 def test_the_report_and_the_figures_are_written_from_the_numbers(results, protocol):
     text = markdown(protocol, results)
     assert protocol.sha256 in text

@@ -9,6 +9,7 @@ from typing import Final
 from calibudget.study.testbed.analysis import Comparison, PointResults, claims, finished, slopes_found, spread
 from calibudget.study.testbed.choosing import choose
 from calibudget.study.testbed.families import HALVES
+from calibudget.study.testbed.figures import differences, exposures
 from calibudget.study.testbed.protocol import Protocol
 from calibudget.study.testbed.results import Results
 
@@ -43,6 +44,21 @@ def markdown(protocol: Protocol, results: Results) -> str:
             parts.append(_limit(point))
     parts += _needs(points)
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def figures(protocol: Protocol, results: Results) -> dict[str, bytes]:
+    """The figures of the comparisons that claims are about, SVG by file name."""
+    found = {}
+    for name, point in finished(protocol, results).items():
+        groups = []
+        for policy, comparators in CLAIMS.get(name, {}).items():
+            compared = [point.compare(policy, other) for other in comparators if _paired(point, policy, other)]
+            if compared:
+                groups.append((policy, compared))
+        if groups:
+            found[f"{name}-differences.svg"] = differences(groups)
+        found[f"{name}-exposures.svg"] = exposures(point)
+    return found
 
 
 def _setting(point: PointResults) -> str:
