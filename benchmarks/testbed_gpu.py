@@ -14,15 +14,15 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from calibudget.study.testbed.generate import generate
+from calibudget.study.testbed.grid import cells
 from calibudget.study.testbed.protocol import read_protocol
 from calibudget.study.testbed.report import figures, markdown
 from calibudget.study.testbed.results import RESULTS_NAME, Results
-from calibudget.study.testbed.running import Job, cells, run_testbed
+from calibudget.study.testbed.running import Job, run_testbed
 
 
 def main() -> None:
@@ -46,7 +46,6 @@ def main() -> None:
         data=arguments.data,
         model=arguments.model,
         results=arguments.results,
-        work=Path(tempfile.mkdtemp(prefix="testbed-")),
         deadline=began + arguments.seconds if arguments.seconds else None,
         device=arguments.device,
         execution={"device": arguments.device},

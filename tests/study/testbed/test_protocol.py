@@ -1,8 +1,8 @@
 import pytest
 
 from calibudget.errors import RecipeError, TrainingError
+from calibudget.study.testbed.grid import cells
 from calibudget.study.testbed.protocol import read_protocol
-from calibudget.study.testbed.running import cells
 
 
 def test_the_shipped_protocol_is_the_frozen_one(protocol_path):

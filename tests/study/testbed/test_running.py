@@ -5,10 +5,11 @@ import math
 import pytest
 
 from calibudget.errors import ArtefactError
+from calibudget.study.testbed.grid import cells
 from calibudget.study.testbed.protocol import read_protocol
 from calibudget.study.testbed.report import markdown
 from calibudget.study.testbed.results import RESULTS_NAME, Results
-from calibudget.study.testbed.running import Job, cells, run_testbed
+from calibudget.study.testbed.running import Job, run_testbed
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +21,6 @@ def job(tiny_protocol, testbed_data, tiny_directory, tmp_path):
         data=testbed_data,
         model=str(tiny_directory),
         results=tmp_path / "results",
-        work=tmp_path / "work",
         device="cpu",
         execution={"device": "cpu"},
     )
