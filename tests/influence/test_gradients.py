@@ -51,8 +51,33 @@ def test_layers_that_share_their_input_are_refused(tiny_directory, config):
 
     execution = Execution(device="cpu", batch_tokens=4096, fuse=True)
     learner = Learner(load_model(str(tiny_directory), device="cpu").model, "tiny", config, execution)
-    with pytest.raises(TrainingError, match="factors on plain linear layers"):
+    with pytest.raises(TrainingError, match="factors on plain linear layers, not on Linear, computed together"):
         ExampleGradients(learner)
+
+
+@pytest.mark.slow
+def test_other_kinds_of_layers_are_refused(model_of, config):
+    execution = Execution(device="cpu", batch_tokens=4096, fuse=False)
+    learner = Learner(model_of("gpt2", n_embd=64, n_layer=1, n_head=4), "tiny", config, execution)
+    with pytest.raises(TrainingError, match="not on Conv1D"):
+        ExampleGradients(learner)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen2", "gemma2", "phi3", "gpt_neox"])
+def test_other_families_give_what_one_backward_an_example_gives(model_of, config, examples, family):
+    """Biases, soft caps, fused projections: the same learner's own gradient of one example is the oracle."""
+    extra = {"num_key_value_heads": 2, "head_dim": 16} if family != "gpt_neox" else {}
+    execution = Execution(device="cpu", batch_tokens=4096, fuse=False)
+    learner = Learner(model_of(family, **extra), "tiny", config, execution)
+    learner.factors[1].values.data.copy_(torch.randn(learner.factors[1].values.shape) * 0.05)
+    expected = []
+    for index, example in enumerate(examples):
+        learner.gradients(learner.batches(examples, [index]), example.response_length)
+        expected.append(torch.cat([factor.gradient for factor in learner.factors]))
+    expected = torch.stack(expected)
+    found = together(ExampleGradients(learner), examples)
+    assert ((found - expected).norm(dim=1) / expected.norm(dim=1)).max() < 1e-4
 
 
 def test_batches_hold_every_example_once_within_their_tokens(examples):

@@ -145,9 +145,9 @@ def capture_layers(model: nn.Module, starts_of: Callable[[str], int]) -> Capture
         if not hasattr(module, "lora_A"):
             continue
         if type(module) is not FactorLinear or module.shared is not None:
-            raise TrainingError(
-                f"{name}: influence takes factors on plain linear layers, not on {type(module).__name__}"
-            )
+            kind = type(module.get_base_layer()).__name__
+            together = ", computed together with others" if kind == "Linear" else ""
+            raise TrainingError(f"{name}: influence takes factors on plain linear layers, not on {kind}{together}")
         starts = tuple(starts_of(f"{name}.lora_{factor}.{ADAPTER}.weight") for factor in "AB")
         module.__class__ = CapturingLinear
         module.capture, module.starts = capture, starts

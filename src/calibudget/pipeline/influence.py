@@ -129,6 +129,7 @@ def influence(
     work = Shards(directory=directory, pool=task.pool, header=task.header(scorer.describe()))
     mine = [shard for shard in shards[devices.rank :: devices.count] if not work.is_whole(shard)]
     if mine:
+        progress("influence, calibration", 0, None)
         scorer.calibrate(task.subgroup_rows())
     for shard in mine:
         work.score(shard, task.rows(work.entries(shard)), scorer, progress)

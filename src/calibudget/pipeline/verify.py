@@ -1,8 +1,8 @@
 """Re-deriving a run from its files alone (paper, appendix: practical audit checklist, CPU-checkable verification).
 
-Three files are taken as given: the recipe, the splits and the scores (or, after `calibudget select`, the allocation).
-Everything else is computed again from them in a chain, and compared field by field with what the directory says, so
-that an edit shows where it was made.
+Taken as given are the recipe, the splits, the scores (or, after `calibudget select`, the allocation) and, where the
+recipe names a selector, what it knew of the candidates. Everything else is computed again from them in a chain, and
+compared field by field with what the directory says, so that an edit shows where it was made.
 """
 
 from __future__ import annotations
