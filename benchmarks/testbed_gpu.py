@@ -4,6 +4,7 @@
     python benchmarks/testbed_gpu.py run PROTOCOL --data DATA --model MODEL --results DIR \\
         --gpus 0,1 --processes 3 --seconds 560
     python benchmarks/testbed_gpu.py tables PROTOCOL --results DIR [--figures DIR]
+    python benchmarks/testbed_gpu.py merge TARGET FILE...    of runs on several machines
 
 A run that stops, at its deadline or otherwise, goes on from the results that it left. Printed last: what cells took by
 stage, and of a short run what came out.
@@ -30,6 +31,10 @@ def main() -> None:
     arguments = parse()
     if arguments.command == "generate":
         print(generate(arguments.directory))
+        return
+    if arguments.command == "merge":
+        merged = Results.merge(arguments.files, arguments.target)
+        print(f"{len(list(merged.lines('cell')))} cells, {len(list(merged.lines('run')))} trainings")
         return
     protocol = read_protocol(arguments.protocol)
     if arguments.command == "tables":
@@ -65,6 +70,9 @@ def parse() -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     making = commands.add_parser("generate")
     making.add_argument("directory", type=Path)
+    merging = commands.add_parser("merge")
+    merging.add_argument("target", type=Path)
+    merging.add_argument("files", type=Path, nargs="+")
     reading = commands.add_parser("tables")
     reading.add_argument("protocol", type=Path)
     reading.add_argument("--results", type=Path, required=True)

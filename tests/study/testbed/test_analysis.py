@@ -24,10 +24,14 @@ def add_cell(results, policy, seed, nll, *, point="main", quotas=(32, 32), predi
         tasks[label] = {"items": 2, "nll": value, "accuracy": 0.5, "checked": 2}
         items[label] = base64.b64encode(np.array([value - 0.25, value + 0.25], dtype="<f2").tobytes()).decode()
     run = f"run-{policy}-{seed}-{point}"
-    results.add(run, {"quotas": dict(zip(LABELS, quotas, strict=True)), "tasks": tasks, "items": items})
+    spent = {"select": 0.0, "train": 2.0, "evaluate": 1.0}
+    results.add(
+        run, {"quotas": dict(zip(LABELS, quotas, strict=True)), "tasks": tasks, "items": items, "seconds": spent}
+    )
     cell = {
         "point": point, "policy": policy, "seed": seed, "quotas": dict(zip(LABELS, quotas, strict=True)), "run": run,
-        "warm_up_examples": 0, "warm_up_seconds": 0.0, "predicted": predicted, "notes": {},
+        "warm_up_examples": 0, "warm_up_seconds": 0.0, "predicted": predicted, "notes": {}, "device": "cpu",
+        "code": "c" * 64,
     }  # fmt: skip
     results.add(f"cell-{policy}-{seed}-{point}", cell)
 
@@ -65,7 +69,23 @@ def test_paired_differences_are_those_by_hand(results, protocol):
     assert one.accuracy.mean == 0.0
     assert one.examples.low == -0.25
     assert one.examples.high == -0.125
-    assert not claims([one])["equal"].supported  # two seeds support nothing
+    assert not claims([one], 1)["equal"].supported  # two seeds support nothing
+    logs = (math.log(2.5 / 3.0) / 2, math.log(3.25 / 3.5) / 2)
+    assert list(one.log_ratio.by_seed.values()) == pytest.approx(logs)
+    assert point.contributions("calibudget", "equal") == {"cards": 0.0, "dice": -0.1875}
+    assert point.without("calibudget", "equal", "cards").by_seed == {1: -0.5, 2: -0.25}
+    assert point.without("calibudget", "equal", "dice").mean == 0.0
+
+
+@pytest.mark.slow
+def test_claims_that_were_not_made_count_in_the_adjustment(results, protocol):
+    for seed in range(3, 9):
+        add_cell(results, "equal", seed, (1.0, 3.0))
+        add_cell(results, "calibudget", seed, (1.0, 2.5 + 0.01 * seed))
+    one = PointResults(results, protocol.point("main")).compare("calibudget", "equal")
+    alone, among = (claims([one], planned)["equal"] for planned in (1, 5))
+    assert alone.p == among.p
+    assert among.adjusted_p == pytest.approx(5 * alone.p)
 
 
 def test_slopes_are_least_squares_over_log_quotas(results, protocol):

@@ -40,6 +40,22 @@ def test_results_of_another_protocol_are_refused(tmp_path):
         Results.create(path, BINDING | {"protocol": "c" * 64})
 
 
+def test_merging_keeps_the_first_files_line_and_refuses_another_protocol(tmp_path):
+    one = Results.create(tmp_path / "one.jsonl", BINDING)
+    other = Results.create(tmp_path / "other.jsonl", BINDING)
+    one.add("run-1", {"nll": 1.5})
+    other.add("run-1", {"nll": 9.0})
+    other.add("run-2", {"nll": 2.0})
+    merged = Results.merge([tmp_path / "one.jsonl", tmp_path / "other.jsonl"], tmp_path / "all.jsonl")
+    assert {line["key"]: line["nll"] for line in merged.lines("run")} == {"run-1": 1.5, "run-2": 2.0}
+    assert Results.create(tmp_path / "all.jsonl", BINDING).find("run-2") is not None
+    Results.create(tmp_path / "stranger.jsonl", BINDING | {"data": "d" * 64})
+    with pytest.raises(ArtefactError, match=r"stranger\.jsonl: belongs to another"):
+        Results.merge([tmp_path / "one.jsonl", tmp_path / "stranger.jsonl"], tmp_path / "none.jsonl")
+    with pytest.raises(ArtefactError, match="exists already"):
+        Results.merge([tmp_path / "one.jsonl"], tmp_path / "all.jsonl")
+
+
 def test_keys_depend_on_every_part():
     keys = {key_of("run", seed=1, quotas={"a": 1}), key_of("run", seed=2, quotas={"a": 1}), key_of("probe", seed=1)}
     assert len(keys) == 3

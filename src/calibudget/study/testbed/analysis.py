@@ -34,6 +34,7 @@ Metric = Literal["nll", "accuracy"]
 #: Seed of the bootstrap over seeds and held-out records.
 ANALYSIS_SEED: Final = 42
 _ALPHA: Final = 0.05
+_LOWER: Final[Literal["lower"]] = "lower"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,9 @@ class Comparison:
         examples: 95% interval over seeds and held-out records together.
         accuracy: paired differences of the macro accuracy.
         accuracy_interval: 95% of their mean, as `interval`.
+        log_ratio: paired differences of the mean logarithm of the families' NLLs: every family weighs alike in them,
+            whereas the macro NLL is moved most by families of many nats.
+        log_ratio_interval: 95% of their mean, as `interval`.
         wins: families and seeds at which the policy's NLL is lower.
         relative: the mean difference over the comparator's mean macro NLL.
         detectable: the least true difference that as many seeds find with probability 0.8; None for one seed.
@@ -60,6 +64,8 @@ class Comparison:
     examples: Interval
     accuracy: Effects
     accuracy_interval: tuple[float, float] | None
+    log_ratio: Effects
+    log_ratio_interval: tuple[float, float] | None
     wins: Wins
     relative: float
     detectable: float | None
@@ -116,6 +122,31 @@ class PointResults:
             seed: fmean(self.task(policy, seed, label, metric) for label in self.labels) for seed in self.seeds(policy)
         }
 
+    def mean_log(self, policy: str) -> dict[int, float]:
+        """The mean over families of the logarithm of the NLL, by seed."""
+        return {
+            seed: fmean(math.log(self.task(policy, seed, label, "nll")) for label in self.labels)
+            for seed in self.seeds(policy)
+        }
+
+    def contributions(self, policy: str, comparator: str) -> dict[str, float]:
+        """What each family adds to the mean difference of the macro NLL, over the seeds at which both are finished."""
+        shared = [seed for seed in self.seeds(policy) if (comparator, seed) in self.cells]
+        return {
+            label: fmean(
+                self.task(policy, seed, label, "nll") - self.task(comparator, seed, label, "nll") for seed in shared
+            )
+            / len(self.labels)
+            for label in self.labels
+        }
+
+    def without(self, policy: str, comparator: str, label: str) -> Effects:
+        """Paired differences of the macro NLL over all families but one."""
+        rest = [other for other in self.labels if other != label]
+        shared = [seed for seed in self.seeds(policy) if (comparator, seed) in self.cells]
+        policies = (policy, comparator)
+        return effects(*({s: fmean(self.task(p, s, o, "nll") for o in rest) for s in shared} for p in policies))
+
     def retention(self, policy: str, metric: Metric) -> dict[int, float]:
         """The companion family's metric by seed."""
         return {seed: self.task(policy, seed, COMPANION.name, metric) for seed in self.seeds(policy)}
@@ -136,6 +167,7 @@ class PointResults:
         shared = [seed for seed in self.seeds(policy) if (comparator, seed) in self.cells]
         nll = effects(*(_only(self.macro(name, "nll"), shared) for name in (policy, comparator)))
         accuracy = effects(*(_only(self.macro(name, "accuracy"), shared) for name in (policy, comparator)))
+        logs = effects(*(_only(self.mean_log(name), shared) for name in (policy, comparator)))
         by_task = [
             {(label, seed): self.task(name, seed, label, "nll") for label in self.labels for seed in shared}
             for name in (policy, comparator)
@@ -148,6 +180,8 @@ class PointResults:
             examples=self._interval(policy, comparator, shared),
             accuracy=accuracy,
             accuracy_interval=t_interval(accuracy),
+            log_ratio=logs,
+            log_ratio_interval=t_interval(logs),
             wins=wins(by_task[0], by_task[1], "lower"),
             relative=nll.mean / fmean(_only(self.macro(comparator, "nll"), shared).values()),
             detectable=None if nll.sd is None else detectable_effect(nll.sd, nll.seeds),
@@ -170,9 +204,20 @@ class PointResults:
         return bootstrap_examples(tasks, weights, name=name, seed=ANALYSIS_SEED)
 
 
-def claims(comparisons: Sequence[Comparison]) -> dict[str, Claim]:
-    """The comparisons judged together as claims that the policy's macro NLL is lower, by comparator."""
-    return judge_claims({one.comparator: (one.nll, "lower") for one in comparisons}, alpha=_ALPHA)
+def claims(comparisons: Sequence[Comparison], planned: int) -> dict[str, Claim]:
+    """The comparisons judged together as claims that the policy's macro NLL is lower, by comparator.
+
+    Args:
+        comparisons: those that could be made.
+        planned: how many the protocol declares; one that wasn't made counts as one of p = 1.
+    """
+    unmade = effects({0: 0.0}, {0: 0.0})
+    every: dict[str, tuple[Effects, Literal["higher", "lower"]]] = {
+        one.comparator: (one.nll, _LOWER) for one in comparisons
+    }
+    every |= {f"unmade {number}": (unmade, _LOWER) for number in range(planned - len(comparisons))}
+    judged = judge_claims(every, alpha=_ALPHA)
+    return {one.comparator: judged[one.comparator] for one in comparisons}
 
 
 def t_interval(found: Effects) -> tuple[float, float] | None:

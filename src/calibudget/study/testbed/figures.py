@@ -63,7 +63,7 @@ def exposures(point: PointResults) -> bytes:
         row[0].set_ylabel("held-out NLL", fontsize=9)
     handles, names = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="lower center", ncols=6, fontsize=8, frameon=False)
-    figure.tight_layout(rect=(0, 0.08, 1, 1))
+    figure.tight_layout(rect=(0, 0.14, 1, 1))
     return _svg(figure, tight=False)
 
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Final
 
-from calibudget.study.testbed.analysis import Comparison, PointResults, claims, finished, slopes_found, spread
+from calibudget.study.testbed.analysis import (
+    Comparison,
+    PointResults,
+    claims,
+    finished,
+    slopes_found,
+    spread,
+    t_interval,
+)
 from calibudget.study.testbed.choosing import choose
 from calibudget.study.testbed.families import HALVES
 from calibudget.study.testbed.figures import differences, exposures
@@ -42,7 +52,7 @@ def markdown(protocol: Protocol, results: Results) -> str:
         parts += [_quotas(point), _families(point)]
         if "limit" in point.policies:
             parts.append(_limit(point))
-    parts += _needs(points)
+    parts += [*_needs(points), "## What it took", _costs(results)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -108,41 +118,75 @@ def _claims(name: str, point: PointResults) -> list[str]:
     for policy, comparators in wanted.items():
         found = [point.compare(policy, other) for other in comparators if _paired(point, policy, other)]
         if found:
-            parts += [f"### {policy} minus the others (confirmatory)", _comparisons(found, judged=True)]
+            parts += [
+                f"### {policy} minus the others (confirmatory)",
+                _comparisons(found, planned=len(comparators)),
+                _contributions(point, policy, [one.comparator for one in found]),
+                _without(point, policy, [one.comparator for one in found]),
+            ]
     if "val-error-floor" in point.policies:
         rest = [p for p in point.policies if p != "val-error-floor" and _paired(point, p, "val-error-floor")]
         found = [point.compare(policy, "val-error-floor") for policy in rest]
         if found:
-            parts += ["### Each policy minus val-error-floor (a description)", _comparisons(found, judged=False)]
+            parts += ["### Each policy minus val-error-floor (a description)", _comparisons(found, planned=0)]
     return parts
 
 
-def _comparisons(found: Sequence[Comparison], *, judged: bool) -> str:
-    verdicts = claims(found) if judged else {}
+def _contributions(point: PointResults, policy: str, comparators: Sequence[str]) -> str:
+    rows = [
+        [other, *(f"{value:+.4f}" for value in point.contributions(policy, other).values())] for other in comparators
+    ]
+    return "What each family adds to the difference:\n\n" + table(["minus", *point.labels], rows)
+
+
+def _without(point: PointResults, policy: str, comparators: Sequence[str]) -> str:
+    """The differences with each family left out in turn."""
+    rows = []
+    for other in comparators:
+        found = {label: point.without(policy, other, label) for label in point.labels}
+        intervals = {label: t_interval(one) for label, one in found.items()}
+        row = [f"{one.mean:+.4f}{_star(intervals[label])}" for label, one in found.items()]
+        rows.append([other, *row])
+    text = (
+        "The difference without one family (a description, made after the fact; * where its 95% over seeds excludes 0):"
+    )
+    return text + "\n\n" + table(["minus", *(f"no {label}" for label in point.labels)], rows)
+
+
+def _star(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None or interval[0] <= 0 <= interval[1] else "*"
+
+
+def _comparisons(found: Sequence[Comparison], *, planned: int) -> str:
+    """Differences, and verdicts where they are claims of the protocol: then `planned` is how many it declares."""
+    verdicts = claims(found, planned) if planned else {}
     rows = []
     for one in found:
         row = [
-            one.comparator if judged else one.policy,
+            one.comparator if planned else one.policy,
             str(one.nll.seeds),
             f"{one.nll.mean:+.4f}" + ("" if one.nll.sd is None else f" ({one.nll.sd:.4f})"),
             _interval(one.interval, 4),
             _interval((one.examples.low, one.examples.high), 4),
             f"{100 * one.relative:+.2f}%",
+            f"{100 * math.expm1(one.log_ratio.mean):+.1f}%",
+            _interval(None if one.log_ratio_interval is None else _growth(one.log_ratio_interval), 1),
             f"{one.wins.won}/{one.wins.total}",
             f"{100 * one.accuracy.mean:+.2f}",
             _interval(None if one.accuracy_interval is None else _percent(one.accuracy_interval), 2),
             "" if one.detectable is None else f"{one.detectable:.4f}",
         ]
-        if judged:
+        if planned:
             verdict = verdicts[one.comparator]
             row += ["" if verdict.adjusted_p is None else f"{verdict.adjusted_p:.2g}", _verdict(verdict.supported, one)]
         rows.append(row)
     header = [
-        "minus" if judged else "policy", "seeds", "macro NLL difference (sd)", "95% over seeds",
-        "95% over seeds and records", "relative", "families x seeds won", "accuracy difference, points", "95%",
+        "minus" if planned else "policy", "seeds", "macro NLL difference (sd)", "95% over seeds",
+        "95% over seeds and records", "relative", "mean ratio of the families' NLLs", "95%",
+        "families x seeds won", "accuracy difference, points", "95%",
         "detectable at 80%",
     ]  # fmt: skip
-    return table(header + (["Holm p", "claim"] if judged else []), rows)
+    return table(header + (["Holm p", "claim"] if planned else []), rows)
 
 
 def _verdict(supported: bool, one: Comparison) -> str:
@@ -213,6 +257,24 @@ def _needs(points: dict[str, PointResults]) -> list[str]:
     return ["## Need beside what exposure gains", table(header, rows)]
 
 
+def _costs(results: Results) -> str:
+    runs = list(results.lines("run"))
+    rows = []
+    for stage in ("select", "train", "evaluate"):
+        values = sorted(run["seconds"][stage] for run in runs)
+        rows.append([stage, f"{median(values):.1f}", f"{values[len(values) // 10]:.1f}", f"{values[-1]:.1f}"])
+    devices = Counter(cell["device"] for cell in results.lines("cell"))
+    codes = Counter(cell["code"] for cell in results.lines("cell"))
+    text = (
+        f"{len(runs)} trainings, {len(list(results.lines('probe')))} warm-ups and base-model measurements, "
+        f"{len(list(results.lines('checkpoints')))} warm-ups read at checkpoints; "
+        f"devices: {', '.join(f'{name} ({count} cells)' for name, count in sorted(devices.items()))}; "
+        f"code {', '.join(f'`{code[:16]}` ({count} cells)' for code, count in sorted(codes.items()))}. "
+        "Seconds of one training in its own process, others running on the same card; the first ones load and compile:"
+    )
+    return text + "\n\n" + table(["stage", "median s", "tenth percentile s", "most s"], rows)
+
+
 def _paired(point: PointResults, policy: str, other: str) -> bool:
     return any((other, seed) in point.cells for seed in point.seeds(policy))
 
@@ -230,6 +292,10 @@ def _with_sd(value: tuple[float, float | None], digits: int) -> str:
 
 def _interval(value: tuple[float, float] | None, digits: int) -> str:
     return "" if value is None else f"[{value[0]:+.{digits}f}, {value[1]:+.{digits}f}]"
+
+
+def _growth(value: tuple[float, float]) -> tuple[float, float]:
+    return 100 * math.expm1(value[0]), 100 * math.expm1(value[1])
 
 
 def _percent(value: tuple[float, float]) -> tuple[float, float]:

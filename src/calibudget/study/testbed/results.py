@@ -7,7 +7,7 @@ file is next opened by the process that hands out the work.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,6 +77,28 @@ class Results:
         if header is None or header.get("schema") != SCHEMA or header.get("protocol") != protocol:
             raise ArtefactError(f"{path}: holds no results of this protocol")
         return results
+
+    @classmethod
+    def merge(cls, paths: Sequence[Path], target: Path) -> Results:
+        """Put the lines of several files of one protocol into a new one; of equal keys the first file's line stays.
+
+        Raises:
+            ArtefactError: the files belong to different protocols or data, or the target exists.
+        """
+        if target.exists():
+            raise ArtefactError(f"{target}: exists already")
+        headers = {path: cls(path).find("header") for path in paths}
+        first = headers[paths[0]]
+        for path, header in headers.items():
+            if header is None or header != first:
+                raise ArtefactError(f"{path}: belongs to another protocol or other data than {paths[0]}")
+        lines: dict[str, Line] = {}
+        for path in paths:
+            lines = {**cls(path)._lines, **lines}
+        ordered = [line for key, line in lines.items() if key == "header"]
+        ordered += [line for key, line in lines.items() if key != "header"]
+        write_atomic(target, b"".join(canonical_json(dict(line)) + b"\n" for line in ordered))
+        return cls(target)
 
     def find(self, key: str) -> Line | None:
         """The line of a key, None while there is none."""
