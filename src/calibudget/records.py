@@ -7,7 +7,7 @@ work, making them the stages'.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,7 +62,8 @@ class Split:
     Attributes:
         source: label of the source.
         calibration: records held out for calibration, ascending under the "calibration" key.
-        candidates: records that may be selected, ascending under the "selection" key; its length is pool_size.
+        candidates: records that may be selected, ascending under the "selection" key; its length is pool_size. A pool
+            on disk reads them again when they are asked for.
         read: records read before anything was removed.
         duplicates: records removed because an equal one stays (or kept and renamed, under `keep`).
         skipped: records that `on_error: skip` left out.
@@ -73,7 +74,7 @@ class Split:
 
     source: str
     calibration: tuple[Record, ...]
-    candidates: tuple[Record, ...]
+    candidates: Sequence[Record]
     read: int
     duplicates: int
     skipped: int
@@ -85,6 +86,12 @@ class Split:
     def pool_size(self) -> int:
         """N_k of the paper: the candidates that remain."""
         return len(self.candidates)
+
+    @property
+    def candidate_ids(self) -> Sequence[str]:
+        """The candidates' ids in key order; a pool that knows them without its records gives them as they are."""
+        ids = getattr(self.candidates, "ids", None)
+        return ids if isinstance(ids, Sequence) else tuple(record.record_id for record in self.candidates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -149,7 +149,7 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(
     tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write("rows.jsonl", ROWS)
-    from calibudget.sources import read as module
+    from calibudget.sources import inputs as module
 
     def growing(path: Path, name: str, limits: object) -> object:
         rows = list(module_rows(path, name))

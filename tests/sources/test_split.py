@@ -8,22 +8,35 @@ import pytest
 from calibudget.errors import DataError
 from calibudget.keys import order_key
 from calibudget.records import Split
-from calibudget.sources import SourceRead, check_roles, split_source
+from calibudget.sources import SourceRead, SourceSpec, check_roles, open_source, split_source
 
 Write = Callable[..., Path]
 Read = Callable[..., SourceRead]
+Parted = Callable[..., Split]
 
 ROWS = [{"prompt": f"Say {number}", "completion": f"It is {number}."} for number in range(40)]
 
 
-def split(read: SourceRead, size: int = 10, split_seed: int = 1, selection_seed: int = 2) -> Split:
-    return split_source(read, split_seed=split_seed, selection_seed=selection_seed, calibration_size=size)
+@pytest.fixture
+def split(tmp_path: Path) -> Callable[..., Split]:
+    """Open and split a source below tmp_path."""
+
+    def split_path(
+        path: str = "rows.jsonl", size: int = 10, split_seed: int = 1, selection_seed: int = 2, **fields: object
+    ) -> Split:
+        spec = SourceSpec(label="s", path=path, **fields)  # type: ignore[arg-type]
+        source = open_source(spec, tmp_path, selection_seed=selection_seed)
+        return split_source(source, split_seed=split_seed, calibration_size=size)
+
+    return split_path
 
 
-def test_the_first_under_the_calibration_key_calibrate_and_the_rest_are_candidates(write: Write, read: Read) -> None:
+def test_the_first_under_the_calibration_key_calibrate_and_the_rest_are_candidates(
+    write: Write, read: Read, split: Parted
+) -> None:
     write("rows.jsonl", ROWS)
     source = read()
-    parted = split(source)
+    parted = split()
     ids = [record.record_id for record in source.records]
     drawn = sorted(ids, key=lambda record_id: order_key("calibration", 1, "s", record_id))[:10]
     rest = sorted(set(ids) - set(drawn), key=lambda record_id: order_key("selection", 2, "s", record_id))
@@ -34,40 +47,41 @@ def test_the_first_under_the_calibration_key_calibrate_and_the_rest_are_candidat
     check_roles({"calibration": drawn, "candidate": rest})
 
 
-def test_the_split_depends_on_no_order_and_no_number_of_files(write: Write, read: Read) -> None:
+def test_the_split_depends_on_no_order_and_no_number_of_files(write: Write, read: Read, split: Parted) -> None:
     write("rows.jsonl", ROWS)
     write("parts/2.jsonl", ROWS[:7])
     write("parts/1.jsonl", ROWS[:6:-1])
-    one, two = split(read()), split(read("parts"))
+    one, two = split(), split("parts")
     assert one.calibration == two.calibration
-    assert one.candidates == two.candidates
+    assert list(one.candidates) == list(two.candidates)
 
 
-def test_seeds_draw_apart(write: Write, read: Read) -> None:
+def test_seeds_draw_apart(write: Write, read: Read, split: Parted) -> None:
     write("rows.jsonl", ROWS)
-    source = read()
-    one = split(source)
-    assert split(source, split_seed=3).calibration != one.calibration
-    other = split(source, selection_seed=3)
+    one = split()
+    assert split(split_seed=3).calibration != one.calibration
+    other = split(selection_seed=3)
     assert other.calibration == one.calibration
     assert other.candidates != one.candidates
     assert sorted(r.record_id for r in other.candidates) == sorted(r.record_id for r in one.candidates)
 
 
 def test_candidates_that_share_a_prompt_with_a_calibration_record_leave_and_are_counted(
-    write: Write, read: Read
+    write: Write, split: Parted
 ) -> None:
     write("rows.jsonl", [*ROWS, *({"prompt": row["prompt"].upper() + " ", "completion": "else"} for row in ROWS)])
-    parted = split(read(), size=10)
+    parted = split(size=10)
     calibrating = {record.prompt_hash for record in parted.calibration}
     assert len(parted.calibration) == 10
     assert not calibrating & {record.prompt_hash for record in parted.candidates}
     assert parted.shared_prompts == 80 - 10 - parted.pool_size > 0
 
 
-def test_under_keep_the_count_is_exact_and_copies_leave_with_their_twin(write: Write, read: Read) -> None:
+def test_under_keep_the_count_is_exact_and_copies_leave_with_their_twin(
+    write: Write, read: Read, split: Parted
+) -> None:
     write("rows.jsonl", [*ROWS, *({**row, "copy": n} for row in ROWS[:20] for n in range(2))])
-    parted = split(read(duplicates="keep"), size=30)
+    parted = split(duplicates="keep", size=30)
     assert len(parted.calibration) == len({record.prompt_hash for record in parted.calibration}) == 30
     assert not any("#" in record.record_id for record in parted.calibration)
     roles: dict[str, set[str]] = {}
@@ -79,22 +93,24 @@ def test_under_keep_the_count_is_exact_and_copies_leave_with_their_twin(write: W
     assert parted.duplicates == 40
 
 
-def test_no_calibration_is_possible(write: Write, read: Read) -> None:
+def test_no_calibration_is_possible(write: Write, read: Read, split: Parted) -> None:
     write("rows.jsonl", ROWS)
-    parted = split(read(), size=0)
+    parted = split(size=0)
     assert parted.calibration == ()
     assert parted.pool_size == 40
 
 
-def test_all_records_may_calibrate_and_one_more_is_refused_with_the_numbers(write: Write, read: Read) -> None:
+def test_all_records_may_calibrate_and_one_more_is_refused_with_the_numbers(
+    write: Write, read: Read, split: Parted
+) -> None:
     write("rows.jsonl", [*ROWS, ROWS[0]])
-    assert split(read(), size=40).pool_size == 0
+    assert split(size=40).pool_size == 0
     with pytest.raises(
         DataError, match=r"needs 41 records that differ, but there are only 40 \(41 read.* 1 duplicate\)"
     ):
-        split(read(), size=41)
+        split(size=41)
     with pytest.raises(DataError, match="there are only 40"):
-        split(read(duplicates="keep"), size=41)
+        split(duplicates="keep", size=41)
 
 
 def test_roles_are_disjoint_in_the_good_case() -> None:

@@ -13,7 +13,7 @@ from calibudget.pipeline.pools import Pools, pools_of_run
 from calibudget.pipeline.preparing import Prepared
 from calibudget.pipeline.rundir import RECIPE_NAME
 from calibudget.recipe import Recipe, resolved_fields
-from calibudget.records import AllocationPlan, Record, Score, Selection, Split, Statistics
+from calibudget.records import AllocationPlan, Score, Selection, Split, Statistics
 from calibudget.store import (
     ALLOCATION_NAME,
     ROUNDS_NAME,
@@ -142,8 +142,8 @@ def _source(
         shared_prompts=split.shared_prompts,
         calibration_size=len(split.calibration),
         pool_size=split.pool_size,
-        calibration_sha256=_ids(split.calibration),
-        candidates_sha256=_ids(split.candidates),
+        calibration_sha256=ids_sha256(record.record_id for record in split.calibration),
+        candidates_sha256=ids_sha256(split.candidate_ids),
         scores_sha256=None if scores is None else scores_sha256(scores),
         need=row.need,
         bootstrap_sd=None if statistics is None else statistics.sources[label].bootstrap_sd,
@@ -168,10 +168,6 @@ def _companion(prepared: Prepared) -> CompanionEvidence | None:
         record_ids_sha256=ids_sha256(sorted(record.record_id for record in read.records)),
         filtered=read.filtered,
     )
-
-
-def _ids(records: Sequence[Record]) -> str:
-    return ids_sha256(record.record_id for record in records)
 
 
 def _by_source(scores: Sequence[Score]) -> dict[str, list[Score]]:

@@ -157,7 +157,7 @@ class Pools:
 
 def pools_of_run(recipe: Recipe, prepared: Prepared) -> Pools:
     """The pools of sources that were just read."""
-    candidates = {label: [one.record_id for one in split.candidates] for label, split in prepared.splits.items()}
+    candidates = {label: split.candidate_ids for label, split in prepared.splits.items()}
     return _pools_of(recipe, candidates, prepared.tokens or {}, prepared.ledger)
 
 
@@ -205,13 +205,14 @@ def _pools(
 ) -> Pools:
     """Candidates without a count can't be encoded, so that a token budget (`counted` isn't None) can't hold them."""
     numbers = range(1, max_repeats + 1)
-    queues: dict[str, list[str]] = {}
+    queues: dict[str, Sequence[str]] = {}
     tokens: dict[str, dict[str, int]] = {}
     for label in sorted(candidates):
         own = {} if counted is None else counted.get(label, {})
         fit = candidates[label] if counted is None else [one for one in candidates[label] if one in own]
         spent = frozenset() if ledger is None else ledger.spent(label)
-        queues[label] = [one for one in exposures(label, fit, max_repeats) if one not in spent]
+        queue = exposures(label, fit, max_repeats)
+        queues[label] = [one for one in queue if one not in spent] if spent else queue
         tokens[label] = {marked(one, number): sum(count) for one, count in own.items() for number in numbers}
     return Pools(
         queues=queues,

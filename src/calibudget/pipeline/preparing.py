@@ -9,7 +9,7 @@ from calibudget.pipeline.parting import part
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import Recipe
 from calibudget.records import Split
-from calibudget.sources import SourceRead, check_distinct_files, read_source
+from calibudget.sources import SourceRead, check_distinct_files, open_source, read_source
 from calibudget.store import Ledger, SourceFile, TokenCount
 from calibudget.wording import counted
 
@@ -76,9 +76,9 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
     total = len(specs) + (companion_spec is not None)
     for done, spec in enumerate(specs):
         progress("reading sources", done, total)
-        read = read_source(spec, recipe.data_root)
-        files[spec.label] = read.files
-        splits[spec.label] = part(recipe, read, ledger)
+        source = open_source(spec, recipe.data_root, selection_seed=recipe.selection_seed)
+        files[spec.label] = source.scan.files
+        splits[spec.label] = part(recipe, source, ledger)
     companion = read_source(companion_spec, recipe.data_root) if companion_spec else None
     progress("reading sources", total, total)
     return Prepared(splits=splits, files=files, companion=companion, ledger=ledger)

@@ -26,7 +26,8 @@ from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Record, Selection, Split, Statistics
-from calibudget.selection import marked, train_rows
+from calibudget.selection import train_rows, unmarked
+from calibudget.sources import chosen_records
 from calibudget.store import (
     ALLOCATION_NAME,
     MANIFEST_NAME,
@@ -183,7 +184,7 @@ def write_selected(
     write_parts(directory, parts)
     selection = replace(drawn, companion_count=len(companion))
     write_selection(directory / SELECTION_NAME, selection)
-    candidates = {label: _exposed(split, recipe.max_repeats) for label, split in prepared.splits.items()}
+    candidates = {label: _picked(prepared.splits[label], picks, recipe) for label, picks in selection.picks.items()}
     layout, rows = train_rows(
         selection, candidates, companion, order=recipe.output.order, chat=recipe.template == "chat"
     )
@@ -191,14 +192,12 @@ def write_selected(
     return selection
 
 
-def _exposed(split: Split, max_repeats: int) -> Sequence[Record]:
-    """The candidates under the ids of all their exposures."""
-    if max_repeats == 1:
-        return split.candidates
-    numbers = range(1, max_repeats + 1)
-    return [
-        replace(record, record_id=marked(record.record_id, number)) for number in numbers for record in split.candidates
-    ]
+def _picked(split: Split, picks: Sequence[str], recipe: Recipe) -> Sequence[Record]:
+    """The picked candidates, each under the id of its exposure."""
+    own = {pick: unmarked(pick)[0] if recipe.max_repeats > 1 else pick for pick in picks}
+    records = chosen_records(split.candidates, frozenset(own.values()))
+    known = ((pick, records[name]) for pick, name in own.items() if name in records)
+    return [record if record.record_id == pick else replace(record, record_id=pick) for pick, record in known]
 
 
 def _write_statistics(

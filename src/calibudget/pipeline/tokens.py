@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
 
 from calibudget.errors import ScoringError
@@ -11,6 +12,7 @@ from calibudget.pipeline.preparing import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import Recipe
 from calibudget.records import Record, Split
+from calibudget.sources import CandidatePool
 from calibudget.store import TokenCount, sha256_hex
 
 if TYPE_CHECKING:
@@ -145,9 +147,11 @@ def with_tokens(
     return replace(prepared, tokens=counted, token_counter=settings | {"tokenizer_sha256": counter.tokenizer_sha256})
 
 
-def _chunks(split: Split) -> list[Sequence[Record]]:
-    records = (*split.calibration, *split.candidates)
-    return [records[start : start + _CHUNK] for start in range(0, len(records), _CHUNK)]
+def _chunks(split: Split) -> Iterator[Sequence[Record]]:
+    pool = split.candidates
+    records = chain(split.calibration, pool.reading_order() if isinstance(pool, CandidatePool) else pool)
+    while chunk := tuple(islice(records, _CHUNK)):
+        yield chunk
 
 
 def _count(counter: TokenCounter, records: Sequence[Record], *, skips: bool) -> dict[str, TokenCount]:

@@ -12,7 +12,7 @@ from calibudget.errors import InputError
 REPEAT_MARK: Final = re.compile(r"#r([1-9][0-9]*)$")
 
 
-def exposures(label: str, queue: Sequence[str], max_repeats: int) -> list[str]:
+def exposures(label: str, queue: Sequence[str], max_repeats: int) -> Sequence[str]:
     """The queue of a source whose candidates may each be drawn up to `max_repeats` times.
 
     First all candidates in key order, then all of them once more, in the same order and marked, and so on: nothing
@@ -27,7 +27,7 @@ def exposures(label: str, queue: Sequence[str], max_repeats: int) -> list[str]:
         InputError: an id of the queue ends like a marked one.
     """
     if max_repeats == 1:
-        return list(queue)
+        return queue
     for record_id in queue:
         if REPEAT_MARK.search(record_id):
             raise InputError(f"{label}: the id {record_id!r} looks like a repeat's; drop `max_repeats` or `id_field`")

@@ -1,18 +1,22 @@
 """Sources: files and hub data sets to identified records, their calibration split and what was noticed in them."""
 
+from calibudget.sources.duplicates import Resolved
 from calibudget.sources.files import DataFile, check_distinct_files, find_files
 from calibudget.sources.formats import Example, detect_format, read_example
 from calibudget.sources.hygiene import Hygiene, SourceHygiene, inspect_sources
 from calibudget.sources.identity import Identity, NormalisedRecord, identify, normalise_record
 from calibudget.sources.limits import LIMITS, Limits
-from calibudget.sources.read import SourceRead, read_source, record_maker
+from calibudget.sources.pool import CandidatePool, chosen_records
+from calibudget.sources.read import SourceRead, open_source, read_source, record_maker
 from calibudget.sources.spec import Duplicates, Format, OnError, SourceSpec
-from calibudget.sources.split import check_roles, split_source
+from calibudget.sources.split import Earlier, check_roles, split_source
 
 __all__ = [
     "LIMITS",
+    "CandidatePool",
     "DataFile",
     "Duplicates",
+    "Earlier",
     "Example",
     "Format",
     "Hygiene",
@@ -20,16 +24,19 @@ __all__ = [
     "Limits",
     "NormalisedRecord",
     "OnError",
+    "Resolved",
     "SourceHygiene",
     "SourceRead",
     "SourceSpec",
     "check_distinct_files",
     "check_roles",
+    "chosen_records",
     "detect_format",
     "find_files",
     "identify",
     "inspect_sources",
     "normalise_record",
+    "open_source",
     "read_example",
     "read_source",
     "record_maker",

@@ -1,113 +1,171 @@
-"""Records of one source whose ids are equal: dropped, kept under numbered ids, or refused (docs/formats.md)."""
+"""Records of one source whose ids are equal: dropped, kept under numbered ids, or refused (docs/formats.md).
+
+What decides between equal records are the canonical bytes of their original fields, so nothing depends on the order
+read. Memory holds some 30 bytes for each record that has an equal one, and the originals of those go through a file.
+"""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from calibudget.errors import DataError, InputError
-from calibudget.records import Record
-from calibudget.sources.identity import identify
-from calibudget.sources.spec import Duplicates
+from calibudget.keys import order_keys
+from calibudget.sources.scan import Scan
+from calibudget.sources.table import IdentityTable, Rows, same_as_before
 from calibudget.store import canonical_json, plain_json
 
-_NUMBERED: Final = re.compile(r"#[0-9]+$")
+_IN_MEMORY: Final = 16 * 2**20
+#: A record that has an equal one: its part of the table, its place in it, its group, and where it stands.
+_TWIN: Final = np.dtype([("part", "<u4"), ("index", "<u4"), ("group", "<u4"), ("file", "<u4"), ("at", "<i8")])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """What is left of a source's records.
+    """A source with unique ids.
 
     Attributes:
-        records: the records that stay, in the given order, no two with one id.
-        copies: the bare id of every renamed record.
+        scan: the source.
+        table: its records, or those that bear their final id.
+        removed: by part of the table, the rows that left it.
         duplicates: records removed or renamed.
     """
 
-    records: tuple[Record, ...]
-    copies: Mapping[str, str]
+    scan: Scan
+    table: IdentityTable
+    removed: Mapping[int, NDArray[np.int64]]
     duplicates: int
 
+    @property
+    def count(self) -> int:
+        """Records that stay."""
+        return self.table.count - sum(len(rows) for rows in self.removed.values())
 
-def resolve_duplicates(records: Sequence[Record], place: Callable[[int], str], *, policy: Duplicates) -> Resolved:
+    def parts(self) -> Iterator[Rows]:
+        """The records that stay, in the order of their "selection" keys."""
+        for number, rows in enumerate(self.table.parts()):
+            yield np.delete(rows, self.removed[number]) if number in self.removed else rows
+
+
+def resolve_duplicates(scan: Scan) -> Resolved:
     """Make the ids of a source unique.
 
     Of records with one id, `drop` keeps the one whose original fields have the smallest canonical bytes; `keep`
     puts them in that order, leaves the first its id and gives the n-th `#n`. Neither depends on the order read.
 
-    Args:
-        records: one source's records.
-        place: where each was read, by its position among them, for messages.
-        policy: drop, keep or refuse.
-
     Raises:
-        DataError: records with one id of their own but different text, `refuse` and there is a duplicate, or `keep`
-            and an id of its own ends like a numbered one.
+        DataError: records with one id of their own but different text, or `refuse` and there is a duplicate.
     """
-    if policy == "keep":
-        _check_unnumbered(records, place)
-    groups: dict[str, list[int]] = {}
-    for index, record in enumerate(records):
-        groups.setdefault(record.record_id, []).append(index)
-    if len(groups) == len(records):
-        return Resolved(records=tuple(records), copies={}, duplicates=0)
-    removed: set[int] = set()
-    names: dict[int, str] = {}
-    for name, indexes in groups.items():
-        if len(indexes) == 1:
+    twins = _twins(scan)
+    if not len(twins):
+        return Resolved(scan=scan, table=scan.table, removed={}, duplicates=0)
+    rank = _ranks(scan, twins)
+    later = twins[rank > 1]
+    removed = {
+        int(part): np.sort(later["index"][later["part"] == part]).astype(np.int64) for part in np.unique(later["part"])
+    }
+    dropped = Resolved(scan=scan, table=scan.table, removed=removed, duplicates=len(later))
+    return dropped if scan.spec.duplicates == "drop" else _renamed(dropped, later, rank[rank > 1])
+
+
+def _twins(scan: Scan) -> NDArray[Any]:
+    """Every record that has an equal one, group by group, in the order read within a group."""
+    found: list[NDArray[Any]] = []
+    faults: list[tuple[tuple[int, int], str]] = []
+    groups = 0
+    for part, rows in enumerate(scan.table.parts()):
+        same = same_as_before(rows["key"])
+        members = same.copy()
+        members[:-1] |= same[1:]
+        index = np.flatnonzero(members)
+        if not len(index):
             continue
-        _check_group(records, place, indexes, policy)
-        ordered = sorted(indexes, key=lambda index: _order_bytes(records[index]))
-        if policy == "drop":
-            removed.update(ordered[1:])
-        else:
-            names.update({index: f"{name}#{number}" for number, index in enumerate(ordered[1:], start=2)})
-    kept = (_named(record, names.get(index)) for index, record in enumerate(records) if index not in removed)
-    copies = {new: records[index].record_id for index, new in names.items()}
-    return Resolved(records=tuple(kept), copies=copies, duplicates=len(records) - len(groups))
+        own = rows[index]
+        twins = np.empty(len(index), dtype=_TWIN)
+        twins["part"], twins["index"], twins["file"], twins["at"] = part, index, own["file"], own["at"]
+        twins["group"] = np.cumsum(~same[index]) - 1 + groups
+        groups = int(twins["group"][-1]) + 1
+        faults += _faults(scan, own, twins)
+        found.append(twins)
+    if faults:
+        raise DataError(min(faults)[1])
+    return np.concatenate(found) if found else np.empty(0, dtype=_TWIN)
 
 
-def _check_group(
-    records: Sequence[Record], place: Callable[[int], str], indexes: list[int], policy: Duplicates
-) -> None:
-    first, *others = indexes
-    for other in others:
-        if not _same_text(records[first], records[other]):
-            raise DataError(
-                f"source {records[first].source!r}: {place(first)} and {place(other)} have the id"
-                f" {records[first].record_id!r} but different text"
-            )
-    if policy == "refuse":
-        raise DataError(
-            f"source {records[first].source!r}: {place(others[0])} repeats {place(first)}; remove one, or say"
-            " `duplicates: drop` or `keep`"
-        )
+def _faults(scan: Scan, own: Rows, twins: NDArray[Any]) -> list[tuple[tuple[int, int], str]]:
+    """What can't be resolved in one part: of its earliest group alone, with where that begins."""
+    starts = np.flatnonzero(np.diff(twins["group"], prepend=-1))
+    first = np.repeat(starts, np.diff([*starts, len(twins)]))
+    unlike = own["text"] != own["text"][first]
+    if scan.spec.duplicates == "refuse":
+        starts = starts[np.lexsort((twins["at"][starts], twins["file"][starts]))][:1]
+    else:
+        starts = np.unique(first[unlike])
+    return [_fault(scan, own, twins, int(start), unlike) for start in starts]
 
 
-def _same_text(one: Record, two: Record) -> bool:
-    if one.prompt == two.prompt and one.completion == two.completion:
-        return True
-    return identify(one.prompt, one.completion) == identify(two.prompt, two.completion)
+def _fault(
+    scan: Scan, own: Rows, twins: NDArray[Any], start: int, unlike: NDArray[np.bool_]
+) -> tuple[tuple[int, int], str]:
+    group = np.flatnonzero(twins["group"] == twins["group"][start])
+    other = next((int(index) for index in group if unlike[index]), int(group[1]))
+    begins = (int(twins["file"][start]), int(twins["at"][start]))
+    one, two = scan.place(*begins), scan.place(int(twins["file"][other]), int(twins["at"][other]))
+    source = f"source {scan.spec.label!r}"
+    if unlike[other]:
+        (name,) = scan.ids(own[start : start + 1])
+        return begins, f"{source}: {one} and {two} have the id {name!r} but different text"
+    return begins, f"{source}: {two} repeats {one}; remove one, or say `duplicates: drop` or `keep`"
 
 
-def _check_unnumbered(records: Sequence[Record], place: Callable[[int], str]) -> None:
-    for index, record in enumerate(records):
-        if _NUMBERED.search(record.record_id):
-            raise DataError(
-                f"{place(index)}: the id {record.record_id!r} looks like a copy's; drop `keep` or `id_field`"
-            )
+def _ranks(scan: Scan, twins: NDArray[Any]) -> NDArray[np.int64]:
+    """The place, from 1, of each record among its equals, by the canonical bytes of the original fields."""
+    ends = np.zeros((len(twins), 2), dtype=np.int64)
+    order = np.lexsort((twins["at"], twins["file"]))
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
+        for file in np.unique(twins["file"]).tolist():
+            own = order[twins["file"][order] == file]
+            for index, fields in zip(own, scan.originals(file, twins["at"][own].tolist()), strict=True):
+                data = _order_bytes(fields)
+                ends[index] = spool.tell(), spool.tell() + len(data)
+                spool.write(data)
+
+        def original(index: int) -> bytes:
+            spool.seek(ends[index, 0])
+            return spool.read(ends[index, 1] - ends[index, 0])
+
+        ranks = np.empty(len(twins), dtype=np.int64)
+        starts = np.flatnonzero(np.diff(twins["group"], prepend=-1))
+        for start, end in zip(starts, [*starts[1:], len(twins)], strict=True):
+            ranks[sorted(range(start, end), key=original)] = np.arange(1, end - start + 1)
+    return ranks
 
 
-def _named(record: Record, name: str | None) -> Record:
-    return record if name is None else replace(record, record_id=name)
+def _renamed(dropped: Resolved, later: NDArray[Any], ranks: NDArray[np.int64]) -> Resolved:
+    """The records with their copies, each copy under its own id and key."""
+    scan = dropped.scan
+    key = order_keys("selection", scan.selection_seed, scan.spec.label)
+    table = IdentityTable()
+    for part, rows in enumerate(scan.table.parts()):
+        table.add_rows(np.delete(rows, dropped.removed[part]) if part in dropped.removed else rows)
+        if part in dropped.removed:
+            mine = later["part"] == part
+            copies = rows[later["index"][mine]].copy()
+            copies["copy"] = ranks[mine]
+            copies["key"] = np.frombuffer(b"".join(map(key, scan.ids(copies))), dtype="V32")
+            table.add_rows(copies)
+    return Resolved(scan=scan, table=table, removed={}, duplicates=dropped.duplicates)
 
 
-def _order_bytes(record: Record) -> bytes:
+def _order_bytes(fields: object) -> bytes:
     """The canonical bytes of the original fields; what RFC 8785 can't write (long integers) in a form as fixed."""
-    plain = plain_json(record.original)
+    plain = plain_json(fields)
     try:
         return canonical_json(plain)
     except InputError:

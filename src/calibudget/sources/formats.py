@@ -38,6 +38,11 @@ _ROLES: Final = {
 }
 
 
+#: Field names of the format `prompt-completion`, its own first.
+_PROMPTS: Final = ("prompt", "instruction", "question")
+_COMPLETIONS: Final = ("completion", "response", "output", "answer")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
     """What the model is given and taught: texts as they stand, ends stripped."""
@@ -77,6 +82,25 @@ def read_example(fields: Fields, format: Format) -> Example:  # noqa: A002 - the
     return _READERS[format](fields)
 
 
+def read_pair(fields: Fields, format: Format) -> tuple[str, str] | None:  # noqa: A002 - the recipe's word
+    """Prompt and response of a row that holds one exchange without a system message; None for anything else.
+
+    Raises:
+        DataError: as `read_example`.
+    """
+    if fields.get("system") is not None:
+        return None
+    if format == "alpaca":
+        return pair(fields)
+    if format == "prompt-completion" and not isinstance(fields.get("prompt"), list):
+        return _texts(fields)
+    return None
+
+
+def _texts(fields: Fields) -> tuple[str, str]:
+    return field_text(fields, _PROMPTS, "prompt"), field_text(fields, _COMPLETIONS, "response")
+
+
 def _read_alpaca(fields: Fields) -> Example:
     instruction, response = pair(fields)
     return Example(prompt=(*_system(fields), Message(role="user", content=instruction)), completion=response)
@@ -86,8 +110,7 @@ def _read_prompt_completion(fields: Fields) -> Example:
     prompt, completion = fields.get("prompt"), fields.get("completion")
     if isinstance(prompt, list) and isinstance(completion, list):
         return _conversation([*prompt, *completion], "prompt and completion")
-    names = ("prompt", "instruction", "question"), ("completion", "response", "output", "answer")
-    instruction, response = (field_text(fields, *pair) for pair in zip(names, ("prompt", "response"), strict=True))
+    instruction, response = _texts(fields)
     return Example(prompt=(*_system(fields), Message(role="user", content=instruction)), completion=response)
 
 

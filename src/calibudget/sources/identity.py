@@ -9,12 +9,13 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final, NamedTuple
 
 from calibudget.errors import DataError, InputError
-from calibudget.keys import canonical_array
+from calibudget.keys import canonical_array, canonical_pair
 from calibudget.records import Message
-from calibudget.store import canonical_json, sha256_hex
+from calibudget.store import canonical_json
 
 #: Field names that hold a prompt, the first that a row has wins (paper, appendix "Record and Role Integrity").
 PROMPT_ALIASES: Final = ("instruction", "prompt", "question")
@@ -42,12 +43,16 @@ class NormalisedRecord:
 
 def normal_instruction(text: str) -> str:
     """Unicode NFC, every run of white space one space, none at the ends."""
+    if text.isascii():
+        if text.isprintable() and "  " not in text:  # its only white space is single spaces
+            return text.strip()
+        return " ".join(text.split())
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def normal_response(text: str) -> str:
     """Unicode NFC without white space at the ends."""
-    return unicodedata.normalize("NFC", text).strip()
+    return text.strip() if text.isascii() else unicodedata.normalize("NFC", text).strip()
 
 
 class Identity(NamedTuple):
@@ -71,18 +76,30 @@ def identify(prompt: Sequence[Message], completion: str) -> Identity:
     Raises:
         DataError: a text holds a lone surrogate.
     """
+    text, folded = digests(prompt, completion)
+    return Identity(text.hex(), folded.hex())
+
+
+def digests(prompt: str | Sequence[Message], completion: str) -> tuple[bytes, bytes]:
+    """What `identify` gives, as bytes; a single user turn may be given as its text.
+
+    Raises:
+        DataError: a text holds a lone surrogate.
+    """
     response = normal_response(completion)
+    if not isinstance(prompt, str) and len(prompt) == 1 and prompt[0].role == "user":
+        prompt = prompt[0].content
     try:
-        if len(prompt) == 1 and prompt[0].role == "user":
-            instruction = normal_instruction(prompt[0].content)
-            name, folded = canonical_array([instruction, response]), instruction.casefold().encode("utf-8")
+        if isinstance(prompt, str):
+            instruction = normal_instruction(prompt)
+            name, folded = canonical_pair(instruction, response), instruction.casefold().encode("utf-8")
         else:
             turns = [[turn.role, _normal_turn(turn)] for turn in prompt]
             name = canonical_json(["messages", [*turns, ["assistant", response]]])
             folded = canonical_json(["messages", [[role, text.casefold()] for role, text in turns]])
     except (InputError, UnicodeEncodeError) as error:
         raise DataError(f"the record's text can't be identified: {error}") from error
-    return Identity(sha256_hex(name), sha256_hex(folded))
+    return sha256(name).digest(), sha256(folded).digest()
 
 
 def normalise_record(fields: Mapping[str, object]) -> NormalisedRecord:
@@ -132,10 +149,16 @@ def field_text(fields: Mapping[str, object], names: Sequence[str], what: str) ->
     Raises:
         DataError: none of the fields is there, or its value is empty or not text.
     """
-    name = next((name for name in names if fields.get(name) is not None), None)
-    if name is None:
-        raise DataError(f"no {what}: none of the fields {', '.join(names)} is there; the record has {_names(fields)}")
-    return checked_text(fields[name], f"the {what} (field {name!r})")
+    for name in names:
+        value = fields.get(name)
+        if value is None:
+            continue
+        if type(value) is str:
+            text = value.strip()
+            if text and "\0" not in text:
+                return text
+        return checked_text(value, f"the {what} (field {name!r})")
+    raise DataError(f"no {what}: none of the fields {', '.join(names)} is there; the record has {_names(fields)}")
 
 
 def checked_text(value: object, what: str) -> str:

@@ -4,26 +4,42 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
+
+import numpy as np
 
 from calibudget.errors import DataError
 from calibudget.keys import order_keys
 from calibudget.records import Split
-from calibudget.sources.read import SourceRead
+from calibudget.sources.duplicates import Resolved
+from calibudget.sources.pool import CandidatePool, RowFile
+from calibudget.sources.table import ROW, Rows, among
 from calibudget.wording import counted
 
 _ROLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
-def split_source(
-    read: SourceRead,
-    *,
-    split_seed: int,
-    selection_seed: int,
-    calibration_size: int,
-    barred: Collection[str] = frozenset(),
-) -> Split:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """What earlier rounds have used of a source, as record ids.
+
+    Attributes:
+        held_out: records that stay out altogether.
+        calibration: records that calibrate again; empty to draw others.
+        trained: records that a model was trained on: neither they nor others with their prompts calibrate.
+        used_up: candidates that may not be drawn again.
+    """
+
+    held_out: frozenset[str] = frozenset()
+    calibration: frozenset[str] = frozenset()
+    trained: frozenset[str] = frozenset()
+    used_up: frozenset[str] = frozenset()
+
+
+def split_source(source: Resolved, *, split_seed: int, calibration_size: int, earlier: Earlier | None = None) -> Split:
     """Part a source into its calibration split and its candidate pool.
 
     The calibration split is the first `calibration_size` distinct records in the order of the "calibration" key;
@@ -34,38 +50,115 @@ def split_source(
     it and are counted in `shared_prompts`. All records of one id thus serve one role or none.
 
     Args:
-        read: the source.
+        source: the source, its ids unique.
         split_seed: seed of the "calibration" key.
-        selection_seed: seed of the "selection" key that orders the candidates.
         calibration_size: records to hold out, 0 for none.
-        barred: ids of records that must not calibrate, since a model was trained on them or on their prompts.
+        earlier: what earlier rounds have used; None in a first round.
 
     Raises:
-        DataError: the source has fewer distinct records than that.
+        DataError: the source has fewer distinct records than that, or lacks one that is to calibrate again.
     """
-    distinct = [record for record in read.records if record.record_id not in read.copies]
-    distinct = [record for record in distinct if record.record_id not in barred]
-    if len(distinct) < calibration_size:
-        raise DataError(
-            f"source {read.label!r}: the calibration split needs {counted(calibration_size, 'record')} that differ, but"
-            f" there are only {len(distinct)} ({read.read} read, {read.filtered} filtered out, {read.skipped} skipped,"
-            f" {counted(read.duplicates, 'duplicate')}{f', {len(barred)} barred' if barred else ''})"
-        )
-    draw = order_keys("calibration", split_seed, read.label)
-    calibration = heapq.nsmallest(calibration_size, distinct, key=lambda record: draw(record.record_id))
-    prompts = {record.prompt_hash for record in calibration}
-    pool = [record for record in read.records if record.prompt_hash not in prompts]
-    pick = order_keys("selection", selection_seed, read.label)
+    scan, earlier = source.scan, earlier or Earlier()
+    parting = _Parting(source, earlier)
+    drawn = parting.draw(split_seed, calibration_size)
+    rows = np.concatenate([np.empty(0, dtype=ROW), *drawn])
+    candidates, usable, fresh = parting.pool(rows)
+    left = source.count - len(drawn) - (usable - fresh - len(drawn)) - len(candidates)
     return Split(
-        source=read.label,
-        calibration=tuple(calibration),
-        candidates=tuple(sorted(pool, key=lambda record: pick(record.record_id))),
-        read=read.read - read.filtered,
-        duplicates=read.duplicates,
-        skipped=read.skipped,
-        shared_prompts=len(read.records) - len(pool) - len(calibration),
-        filtered=read.filtered,
+        source=scan.spec.label,
+        calibration=tuple(scan.records(rows)),
+        candidates=CandidatePool(scan, candidates),
+        read=scan.read - scan.filtered,
+        duplicates=source.duplicates,
+        skipped=scan.skipped,
+        shared_prompts=usable - fresh - len(drawn),
+        spent=left,
+        filtered=scan.filtered,
     )
+
+
+class _Parting:
+    """The two passes over a source's table: one draws, one fills the pool."""
+
+    def __init__(self, source: Resolved, earlier: Earlier) -> None:
+        self._source = source
+        key = order_keys("selection", source.scan.selection_seed, source.scan.spec.label)
+        self._earlier = earlier
+        self._held_out = _keys(key, earlier.held_out - earlier.calibration)
+        self._calibration = _keys(key, earlier.calibration)
+        self._trained = _keys(key, earlier.trained)
+        self._used_up = _keys(key, earlier.used_up)
+
+    def draw(self, split_seed: int, size: int) -> list[Rows]:
+        """The calibration records' rows, one row each, in key order."""
+        scan = self._source.scan
+        key = order_keys("calibration", split_seed, scan.spec.label)
+        size = len(self._calibration) or size
+        barred = self._trained_prompts() if not self._calibration else frozenset()
+        first: list[tuple[bytes, Rows]] = []
+        distinct = left_out = 0
+        for rows in self._usable() if size else ():
+            some = rows[rows["copy"] < 2]
+            if self._calibration:
+                some = some[among(some["key"], self._calibration)]
+            elif barred:
+                is_barred = among(some["prompt"], barred)
+                left_out += int(is_barred.sum())
+                some = some[~is_barred]
+            distinct += len(some)
+            offered = [(key(one), index) for index, one in enumerate(scan.ids(some))]
+            smallest = heapq.nsmallest(size, offered)
+            first = heapq.nsmallest(
+                size, [*first, *((one, some[index : index + 1]) for one, index in smallest)], key=itemgetter(0)
+            )
+        if self._calibration and distinct < size:
+            raise DataError(self._gone(first))
+        if distinct < size:
+            raise DataError(self._too_few(size, distinct, left_out))
+        return [row for _, row in first]
+
+    def pool(self, drawn: Rows) -> tuple[RowFile, int, int]:
+        """The candidates; how many records were usable; and how many of them have no calibration record's prompt."""
+        prompts = frozenset(drawn["prompt"].tolist())
+        candidates = RowFile()
+        usable = fresh = 0
+        for rows in self._usable():
+            usable += len(rows)
+            own = rows[~among(rows["prompt"], prompts)]
+            fresh += len(own)
+            candidates.append(own[~among(own["key"], self._used_up)] if self._used_up else own)
+        return candidates, usable, fresh
+
+    def _usable(self) -> Iterator[Rows]:
+        for rows in self._source.parts():
+            yield rows[~among(rows["key"], self._held_out)] if self._held_out else rows
+
+    def _trained_prompts(self) -> frozenset[bytes]:
+        if not self._trained:
+            return frozenset()
+        parts = (rows[among(rows["key"], self._trained)] for rows in self._source.parts())
+        return frozenset(prompt for rows in parts for prompt in rows["prompt"].tolist())
+
+    def _gone(self, found: list[tuple[bytes, Rows]]) -> str:
+        there = {one for _, row in found for one in self._source.scan.ids(row)}
+        gone = self._earlier.calibration - there
+        whole = counted(len(self._earlier.calibration), "calibration record")
+        return (
+            f"source {self._source.scan.spec.label!r}: its data lacks {len(gone)} of the {whole} of the earlier rounds "
+            f"(the first: {min(gone)}); say `rounds.calibration: fresh` to draw others"
+        )
+
+    def _too_few(self, size: int, distinct: int, barred: int) -> str:
+        scan = self._source.scan
+        return (
+            f"source {scan.spec.label!r}: the calibration split needs {counted(size, 'record')} that differ, but there"
+            f" are only {distinct} ({scan.read} read, {scan.filtered} filtered out, {scan.skipped} skipped,"
+            f" {counted(self._source.duplicates, 'duplicate')}{f', {barred} barred' if barred else ''})"
+        )
+
+
+def _keys(key: Callable[[str], bytes], ids: Collection[str]) -> frozenset[bytes]:
+    return frozenset(map(key, ids))
 
 
 def check_roles(roles: Mapping[str, Collection[str | int]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.rundir import RECIPE_NAME
 from calibudget.pipeline.tokens import token_counter, with_tokens
 from calibudget.recipe import Recipe, load_recipe
-from calibudget.records import Record, Split
+from calibudget.records import Record
+from calibudget.sources import chosen_records
 from calibudget.store import MANIFEST_NAME, SPLITS_NAME, Ledger, Manifest, SplitIds, ids_sha256, plain_json, read_train
 from calibudget.wording import counted
 
@@ -76,12 +77,11 @@ def _check_ids(findings: Findings, prepared: Prepared, splits: SplitIds) -> None
         if label not in splits.sources:
             continue
         found = splits.sources[label]
-        for role, records, ids in (
-            ("calibration", split.calibration, found.calibration),
-            ("candidates", split.candidates, found.candidates),
+        for role, expected, ids in (
+            ("calibration", tuple(record.record_id for record in split.calibration), found.calibration),
+            ("candidates", split.candidate_ids, found.candidates),
         ):
-            expected = tuple(record.record_id for record in records)
-            if expected != ids:
+            if len(expected) != len(ids) or any(one != other for one, other in zip(expected, ids, strict=True)):
                 place = f"source {label}: {role}"
                 first = next((one for one, other in zip(expected, ids, strict=False) if one != other), "the count")
                 findings.add(
@@ -108,16 +108,18 @@ def _check_tokens(findings: Findings, recipe: Recipe, prepared: Prepared, splits
 
 
 def _check_originals(findings: Findings, recipe: Recipe, prepared: Prepared, path: Path) -> None:
-    originals = {(record.source, record.record_id): record.original for record in _records(prepared)}
+    wanted: dict[str, set[str]] = {}
+    for row in read_train(path):
+        wanted.setdefault(str(row["source"]), set()).add(unrepeated_id(recipe, row))
+    originals = {(record.source, record.record_id): record.original for record in _records(prepared, wanted)}
     for number, row in enumerate(read_train(path), start=1):
         original = originals.get((str(row["source"]), unrepeated_id(recipe, row)))
         if original is not None:
             findings.compare(path.name, plain_json(original), row["original"], field=f"row {number}: original")
 
 
-def _records(prepared: Prepared) -> Iterator[Record]:
-    splits: list[Split] = list(prepared.splits.values())
-    for split in splits:
-        yield from split.candidates
+def _records(prepared: Prepared, wanted: Mapping[str, Collection[str]]) -> Iterator[Record]:
+    for label, split in prepared.splits.items():
+        yield from chosen_records(split.candidates, wanted.get(label, ())).values()
     if prepared.companion is not None:
         yield from prepared.companion.records

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from calibudget.errors import ArtefactError, InputError
 from calibudget.keys import order_keys
-from calibudget.records import Record, Split
+from calibudget.records import Split
 from calibudget.store.artefacts.fields import open_artefact
-from calibudget.store.artefacts.tables import read_table, write_table
+from calibudget.store.artefacts.tables import read_table, write_tables
 from calibudget.store.paths import check_labels
 
 SPLITS_NAME: Final = "splits.parquet"
+_CHUNK: Final = 65_536
 _SCHEMA: Final = "calibudget.splits/1"
 _COLUMNS: Final = pa.schema(
     [
@@ -102,14 +103,13 @@ def write_splits(
         ArtefactError: the file can't be written.
     """
     seeds = {"calibration": split_seed, "candidate": selection_seed}
-    rows: list[_Row] = []
-    for split in sorted(splits, key=lambda split: split.source):
-        counts = (tokens or {}).get(split.source, {})
-        for role, records in (("calibration", split.calibration), ("candidate", split.candidates)):
-            rows += _rows(split.source, role, seeds[role], records, counts)
-    columns = {name: [row[i] for row in rows] for i, name in enumerate(_Row._fields)}
+    rows = chain.from_iterable(
+        _rows(split, role, seeds[role], (tokens or {}).get(split.source, {}))
+        for split in sorted(splits, key=lambda split: split.source)
+        for role in _KEYED_AS
+    )
     metadata = {"schema": _SCHEMA, "split_seed": split_seed, "selection_seed": selection_seed}
-    write_table(path, pa.table(columns, schema=_COLUMNS), metadata, dictionary=["source", "role"])
+    write_tables(path, _COLUMNS, _tables(rows), metadata, dictionary=["source", "role"])
 
 
 def read_splits(path: Path) -> SplitIds:
@@ -131,13 +131,26 @@ def read_splits(path: Path) -> SplitIds:
     return SplitIds(split_seed=seeds["calibration"], selection_seed=seeds["candidate"], sources=sources)
 
 
-def _rows(source: str, role: str, seed: int, records: Iterable[Record], counts: Mapping[str, TokenCount]) -> list[_Row]:
-    key = order_keys(_KEYED_AS[role], seed, source)
-    rows = [
-        _Row(source, record.record_id, role, key(record.record_id), *counts.get(record.record_id, (None, None)))
-        for record in records
-    ]
-    return sorted(rows, key=lambda row: row.key)
+def _rows(split: Split, role: str, seed: int, counts: Mapping[str, TokenCount]) -> Iterator[_Row]:
+    """The rows of one role in key order, in which the ids stand already."""
+    source, key = split.source, order_keys(_KEYED_AS[role], seed, split.source)
+    ids = split.candidate_ids if role == "candidate" else [record.record_id for record in split.calibration]
+    last = b""
+    for record_id in ids:
+        place = key(record_id)
+        if place <= last:
+            raise InputError(f"the {role} records of {source!r} aren't in the order of their keys")
+        last = place
+        yield _Row(source, record_id, role, place, *counts.get(record_id, (None, None)))
+
+
+def _tables(rows: Iterator[_Row]) -> Iterator[pa.Table]:
+    empty = True
+    while chunk := list(islice(rows, _CHUNK)):
+        empty = False
+        yield pa.table({name: [row[i] for row in chunk] for i, name in enumerate(_Row._fields)}, schema=_COLUMNS)
+    if empty:
+        yield _COLUMNS.empty_table()
 
 
 def _check_rows(name: str, rows: Sequence[_Row], seeds: Mapping[str, int]) -> None:

@@ -7,7 +7,7 @@ exact schema check covers the footer, so a damaged file is refused or reads as w
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,13 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calibudget.errors import ArtefactError
-from calibudget.store.atomic import write_atomic
+from calibudget.store.atomic import atomic_file
 from calibudget.store.canonical import canonical_json, is_sealed, loads_object, read_bytes, sealed
 
 #: Key of the schema metadata under which a table says what it is.
 METADATA_KEY: Final = b"calibudget"
 #: Field of that object which holds its self digest.
 _SEAL: Final = "sha256"
+_ROW_GROUP: Final = 1_048_576
 
 
 def write_table(path: Path, table: pa.Table, metadata: Mapping[str, object], *, dictionary: list[str]) -> None:
@@ -36,20 +37,22 @@ def write_table(path: Path, table: pa.Table, metadata: Mapping[str, object], *, 
     Raises:
         ArtefactError: the file can't be written.
     """
+    write_tables(path, table.schema, [table.combine_chunks()], metadata, dictionary=dictionary)
+
+
+def write_tables(
+    path: Path, schema: pa.Schema, tables: Iterable[pa.Table], metadata: Mapping[str, object], *, dictionary: list[str]
+) -> None:
+    """`write_table` of a table that comes in pieces, each a row group of its own, of which one is held at a time."""
     text = canonical_json(sealed(metadata, _SEAL))
-    buffer = io.BytesIO()
-    pq.write_table(
-        table.combine_chunks().replace_schema_metadata({METADATA_KEY: text}),
-        buffer,
-        version="2.6",
-        compression="zstd",
-        compression_level=3,
-        use_dictionary=dictionary,
-        row_group_size=1_048_576,
-        write_page_checksum=True,
-        write_statistics=False,
-    )
-    write_atomic(path, buffer.getvalue())
+    own = schema.with_metadata({METADATA_KEY: text})
+    options = {"version": "2.6", "compression": "zstd", "compression_level": 3, "use_dictionary": dictionary}
+    with (
+        atomic_file(path) as handle,
+        pq.ParquetWriter(handle, own, write_page_checksum=True, write_statistics=False, **options) as writer,
+    ):
+        for table in tables:
+            writer.write_table(table.cast(own), row_group_size=_ROW_GROUP)
 
 
 def read_table(path: Path, schema: pa.Schema) -> tuple[pa.Table, dict[str, object]]:

@@ -1,0 +1,145 @@
+"""From a row's fields to its record, or only to what names it: both depend on nothing but the row and the recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from calibudget.errors import DataError
+from calibudget.records import Message, Record
+from calibudget.sources.files import wanted_values
+from calibudget.sources.formats import Fields, detect_format, read_example, read_pair
+from calibudget.sources.identity import checked_text, digests, own_id
+from calibudget.sources.spec import Format, SourceSpec
+from calibudget.tasks import gold_answer, preset
+
+#: Sets of field names whose format is remembered.
+_REMEMBERED = 1000
+
+
+class Named(NamedTuple):
+    """What names a row.
+
+    Attributes:
+        text: SHA-256 of the normal form.
+        prompt: the prompt hash.
+        own_id: the record's own id, None where the recipe takes none.
+        answer: the number of its label among the recipe's, -1 where answers are no labels.
+    """
+
+    text: bytes
+    prompt: bytes
+    own_id: str | None
+    answer: int
+
+
+class _Parsed(NamedTuple):
+    prompt: str | tuple[Message, ...]
+    completion: str
+    answer: str | None
+    view: Fields
+
+
+class RecordMaker:
+    """Makes the records of one source.
+
+    Its methods raise DataError for a row that can't be used, and give None for one that the recipe's filter leaves
+    out; so a record can be made again from the `original` that a train set keeps.
+    """
+
+    def __init__(self, spec: SourceSpec) -> None:
+        self._spec = spec
+        self._wanted = {name: wanted_values(spec.where, name) for name in spec.where}
+        self._answers = spec.answers
+        self._labels = {label: number for number, label in enumerate(answer_labels(spec))}
+        self._formats: dict[tuple[str, ...], Format] = {}
+
+    def name(self, fields: Fields) -> Named | None:
+        """What names a row, at a fraction of the cost of its record."""
+        parsed = self._parse(fields)
+        if parsed is None:
+            return None
+        prompt, completion, answer, view = parsed
+        text, prompt_hash = digests(prompt, completion)
+        field = self._spec.id_field
+        own = None if field is None else own_id(view.get(field))
+        return Named(text, prompt_hash, own, -1 if answer is None else self._labels.get(answer, -1))
+
+    def __call__(self, fields: Fields) -> Record | None:
+        """The record of a row."""
+        parsed = self._parse(fields)
+        if parsed is None:
+            return None
+        prompt, completion, answer, view = parsed
+        text, prompt_hash = digests(prompt, completion)
+        field = self._spec.id_field
+        return Record(
+            source=self._spec.label,
+            record_id=text.hex() if field is None else own_id(view.get(field)),
+            prompt_hash=prompt_hash.hex(),
+            prompt=(Message(role="user", content=prompt),) if isinstance(prompt, str) else prompt,
+            completion=completion,
+            answer=answer,
+            original=fields,
+        )
+
+    def _parse(self, fields: Fields) -> _Parsed | None:
+        view = self._mapped(fields) if self._spec.columns else fields
+        for name, values in self._wanted.items():
+            if name not in view:
+                raise DataError(f"the filter field {name!r} is missing")
+            if str(view[name]) not in values:
+                return None
+        prompt: str | tuple[Message, ...]
+        answer = None
+        if self._spec.preset is not None:
+            prompt, completion, answer = self._rendered(view)
+        else:
+            prompt, completion = self._read(view)
+        if answer is None and self._answers.kind != "none":
+            answer = gold_answer(self._answers, view, completion)
+        return _Parsed(prompt, completion, answer, view)
+
+    def _rendered(self, view: Fields) -> tuple[str, str, str | None]:
+        render = preset(self._spec.preset or "")
+        rendered = render(view)
+        prompt = checked_text(rendered.instruction, "the instruction")
+        completion = checked_text(rendered.response, "the response")
+        return prompt, completion, rendered.answer if self._answers == render.answer else None
+
+    def _read(self, view: Fields) -> tuple[str | tuple[Message, ...], str]:
+        found = self._spec.format or self._seen_format(view)
+        pair = read_pair(view, found)
+        if pair is not None:
+            return pair
+        example = read_example(view, found)
+        return example.prompt, example.completion
+
+    def _seen_format(self, view: Fields) -> Format:
+        names = tuple(view)
+        found = self._formats.get(names)
+        if found is None:
+            found = detect_format(view)
+            if len(self._formats) < _REMEMBERED:
+                self._formats[names] = found
+        return found
+
+    def _mapped(self, fields: Fields) -> Mapping[str, object]:
+        """The row with the recipe's columns under our names."""
+        view = dict(fields)
+        for ours, theirs in self._spec.columns.items():
+            if theirs not in fields:
+                raise DataError(f"the column {theirs!r} (for {ours!r}) is missing; the record has {', '.join(fields)}")
+            view[ours] = fields[theirs]
+        return view
+
+
+def answer_labels(spec: SourceSpec) -> tuple[str, ...]:
+    """The labels that a source's gold answers can be; none where answers are free or not checked."""
+    match spec.answers.kind:
+        case "choice":
+            return spec.answers.labels
+        case "true_false":
+            return ("true", "false")
+        case _:
+            return ()

@@ -1,0 +1,169 @@
+"""The candidates of a source in the order of the draw: ids at hand, records read again when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, overload
+
+import numpy as np
+
+from calibudget.records import Record
+from calibudget.sources.scan import Scan
+from calibudget.sources.scratch import Scratch
+from calibudget.sources.table import ROW, Rows
+
+#: Rows that are held in memory; more of them lie in a file.
+_HELD: Final = 65_536
+#: Records that are read again at a time.
+_CHUNK: Final = 16_384
+_ROWS: Final = "rows"
+
+
+class RowFile:
+    """Rows in a fixed order: in memory while they are few, else in a file of the temporary directory."""
+
+    def __init__(self) -> None:
+        self._held: list[Rows] = []
+        self._scratch: Scratch | None = None
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, rows: Rows) -> None:
+        """Add rows at the end."""
+        self._count += len(rows)
+        self._held.append(rows)
+        if self._scratch is not None or self._count > _HELD:
+            self._scratch = self._scratch or Scratch()
+            self._scratch.append(_ROWS, b"".join(held.tobytes() for held in self._held))
+            self._held = []
+
+    def read(self, start: int, stop: int) -> Rows:
+        """The rows from start to stop - 1."""
+        if self._scratch is None:
+            self._held = [np.concatenate(self._held) if self._held else np.empty(0, dtype=ROW)]
+            return self._held[0][start:stop]
+        size = max(0, stop - start) * ROW.itemsize
+        return np.frombuffer(self._scratch.read(_ROWS, start * ROW.itemsize, size), dtype=ROW)
+
+    def chunks(self, size: int) -> Iterator[Rows]:
+        """All rows, so many at a time."""
+        for start in range(0, self._count, size):
+            yield self.read(start, min(start + size, self._count))
+
+
+class PoolIds(Sequence[str]):
+    """The ids of a pool in key order, made as they are asked for."""
+
+    def __init__(self, scan: Scan, rows: RowFile) -> None:
+        self._scan = scan
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            return tuple(self._scan.ids(self._rows.read(start, stop))[::step]) if step > 0 else tuple(self)[index]
+        at = range(len(self))[index]
+        return self._scan.ids(self._rows.read(at, at + 1))[0]
+
+    def __iter__(self) -> Iterator[str]:
+        for rows in self._rows.chunks(_CHUNK):
+            yield from self._scan.ids(rows)
+
+
+class CandidatePool(Sequence[Record]):
+    """A source's candidates in key order.
+
+    Going through it reads the source again for every chunk; `reading_order` does so once.
+
+    Attributes:
+        ids: their ids.
+    """
+
+    def __init__(self, scan: Scan, rows: RowFile) -> None:
+        self._scan = scan
+        self._rows = rows
+        self.ids = PoolIds(scan, rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Record]: ...
+
+    def __getitem__(self, index: int | slice) -> Record | Sequence[Record]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            return tuple(self._scan.records(self._rows.read(start, stop))[::step]) if step > 0 else tuple(self)[index]
+        at = range(len(self))[index]
+        return self._scan.records(self._rows.read(at, at + 1))[0]
+
+    def __iter__(self) -> Iterator[Record]:
+        for rows in self._rows.chunks(_CHUNK):
+            yield from self._scan.records(rows)
+
+    def reading_order(self) -> Iterator[Record]:
+        """Every candidate once, as they stand in their files; memory holds 16 bytes a candidate."""
+        places = np.concatenate(
+            [np.empty(0, dtype=[("at", "<i8"), ("file", "<u4"), ("index", "<i8")]), *self._places()]
+        )
+        places = places[np.lexsort((places["at"], places["file"]))]
+        for start in range(0, len(places), _CHUNK):
+            some = places["index"][start : start + _CHUNK].tolist()
+            yield from self._scan.records(np.concatenate([self._rows.read(at, at + 1) for at in some]))
+
+    def _places(self) -> Iterator[Rows]:
+        start = 0
+        for rows in self._rows.chunks(_CHUNK):
+            part = np.empty(len(rows), dtype=[("at", "<i8"), ("file", "<u4"), ("index", "<i8")])
+            part["at"], part["file"], part["index"] = rows["at"], rows["file"], np.arange(start, start + len(rows))
+            start += len(rows)
+            yield part
+
+    def answers(self, labels: Sequence[str]) -> Mapping[str, int]:
+        """How many candidates have each label as their answer; labels without one are left out."""
+        counts = np.zeros(len(labels), dtype=np.int64)
+        for rows in self._rows.chunks(_HELD):
+            answer = rows["answer"]
+            counts += np.bincount(answer[answer >= 0], minlength=len(labels))
+        return {label: int(count) for label, count in zip(labels, counts, strict=True) if count}
+
+    def chunks(self) -> Iterator[Rows]:
+        """The candidates' rows, chunk by chunk in key order."""
+        return self._rows.chunks(_HELD)
+
+    def chosen(self, ids: Collection[str]) -> dict[str, Record]:
+        """The candidates with these ids, read again."""
+        wanted = frozenset(ids)
+        found: list[Rows] = []
+        left = len(wanted)
+        for rows in self._rows.chunks(_HELD):
+            if not left:
+                break
+            index = [place for place, one in enumerate(self._scan.ids(rows)) if one in wanted]
+            left -= len(index)
+            found.append(rows[index])
+        if not found:
+            return {}
+        return {record.record_id: record for record in self._scan.records(np.concatenate(found))}
+
+
+def chosen_records(pool: Sequence[Record], ids: Collection[str]) -> Mapping[str, Record]:
+    """The records of a pool that have these ids, whether it is a `CandidatePool` or plain records."""
+    if isinstance(pool, CandidatePool):
+        return pool.chosen(ids)
+    wanted = frozenset(ids)
+    return {record.record_id: record for record in pool if record.record_id in wanted}

@@ -1,0 +1,33 @@
+"""Files that live as long as the object that needs them: what doesn't fit in memory lies there."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+
+
+class Scratch:
+    """A folder below the system's temporary one, made at the first file and removed with this object."""
+
+    def __init__(self) -> None:
+        self._root: Path | None = None
+
+    def path(self, name: str) -> Path:
+        """Where a file of that name lies or may be written."""
+        if self._root is None:
+            self._root = Path(tempfile.mkdtemp(prefix="calibudget-"))
+            weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
+        return self._root / name
+
+    def append(self, name: str, data: bytes) -> None:
+        """Write at the end of a file."""
+        with self.path(name).open("ab", buffering=0) as handle:
+            handle.write(data)
+
+    def read(self, name: str, start: int, size: int) -> bytes:
+        """So many bytes of a file, fewer at its end."""
+        with self.path(name).open("rb", buffering=0) as handle:
+            handle.seek(start)
+            return handle.read(size)

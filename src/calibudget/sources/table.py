@@ -1,0 +1,156 @@
+"""A table of identities on disk: every record of a source in a few fixed-width bytes, given back in key order.
+
+Rows are gathered in memory, parted by the first byte of their key into files, and each file is sorted when its turn
+comes: memory holds `BUFFER` rows, or one part of `PARTS`, whichever is more, however many records a source has.
+Records with one id have one key, so they come out side by side.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibudget.sources.scratch import Scratch
+
+#: Rows held in memory before they are parted.
+BUFFER: Final = 65_536
+#: Files that rows are parted into; a power of two.
+PARTS: Final = 256
+
+#: key: the "selection" key; text and prompt: digests of the normal form; at, file: where the record stands; name: where
+#: the record's own id stands in `names`, -1 if its id is its text's digest; answer: which label it has, -1 for none.
+ROW: Final = np.dtype(
+    [
+        ("key", "V32"),
+        ("text", "V32"),
+        ("prompt", "V32"),
+        ("at", "<i8"),
+        ("name", "<i8"),
+        ("file", "<u4"),
+        ("copy", "<u4"),
+        ("answer", "i1"),
+    ]
+)
+Rows = NDArray[Any]
+_TAIL: Final = struct.Struct("<qqIIb")
+_WORDS: Final = 4
+
+
+def words(column: Rows) -> NDArray[np.uint64]:
+    """A column of 32-byte values as big-endian words, shape (n, 4): they compare as the bytes do."""
+    return np.ascontiguousarray(column).view(">u8").reshape(-1, _WORDS).astype(np.uint64)
+
+
+def sorted_rows(rows: Rows) -> Rows:
+    """Rows by key, those of equal keys as they stand."""
+    key = words(rows["key"])
+    order = np.argsort(key[:, 0], kind="stable")
+    lead = key[order]
+    tied = lead[1:, 0] == lead[:-1, 0]
+    if np.any(tied & np.any(lead[1:, 1:] != lead[:-1, 1:], axis=1)):  # two keys share their first eight bytes
+        order = np.lexsort((np.arange(len(rows)), key[:, 3], key[:, 2], key[:, 1], key[:, 0]))
+    return rows[order]
+
+
+def same_as_before(column: Rows) -> NDArray[np.bool_]:
+    """Of a sorted column of 32-byte values, which equal the one before."""
+    value = words(column)
+    same = np.zeros(len(value), dtype=np.bool_)
+    same[1:] = np.all(value[1:] == value[:-1], axis=1)
+    return same
+
+
+def among(column: Rows, wanted: frozenset[bytes]) -> NDArray[np.bool_]:
+    """Which values of a 32-byte column are in a set."""
+    found = np.zeros(len(column), dtype=np.bool_)
+    if not wanted or not len(column):
+        return found
+    lead = np.unique(np.frombuffer(b"".join(one[:8] for one in wanted), dtype=">u8").astype(np.uint64))
+    for index in np.flatnonzero(np.isin(words(column)[:, 0], lead)):
+        found[index] = column[index].tobytes() in wanted
+    return found
+
+
+class IdentityTable:
+    """Rows to be added first and read afterwards; on disk once they are more than `BUFFER`."""
+
+    def __init__(self) -> None:
+        self._scratch = Scratch()
+        self._pending: list[bytes] = []
+        self._pending_rows = 0
+        self._parts: set[int] = set()
+        self._kept: Rows | None = None
+        self._names = bytearray()
+        self._names_written = 0
+        self.count = 0
+
+    def add(
+        self, key: bytes, text: bytes, prompt: bytes, at: int, file: int, answer: int, own_id: bytes | None
+    ) -> None:
+        """Add one record."""
+        name = -1 if own_id is None else self._add_name(own_id)
+        self._pending.append(key + text + prompt + _TAIL.pack(at, name, file, 0, answer))
+        self._pending_rows += 1
+        self.count += 1
+        if self._pending_rows == BUFFER:
+            self._flush()
+
+    def add_rows(self, rows: Rows) -> None:
+        """Add rows of another table, whose names they keep."""
+        self._pending.append(rows.tobytes())
+        self._pending_rows += len(rows)
+        self.count += len(rows)
+        if self._pending_rows >= BUFFER:
+            self._flush()
+
+    def parts(self) -> Iterator[Rows]:
+        """All rows in key order, part by part."""
+        if not self._parts:
+            if self._kept is None:
+                self._kept = sorted_rows(self._take())
+            yield self._kept
+            return
+        self._flush()
+        for number in sorted(self._parts):
+            yield sorted_rows(np.fromfile(self._scratch.path(f"{number:03d}"), dtype=ROW))
+
+    def name(self, offset: int) -> str:
+        """The own id that a row's `name` points to."""
+        size = int.from_bytes(self._name_bytes(offset, 4), "little")
+        return self._name_bytes(offset + 4, size).decode("utf-8")
+
+    def _name_bytes(self, offset: int, size: int) -> bytes:
+        if offset >= self._names_written:
+            start = offset - self._names_written
+            return bytes(self._names[start : start + size])
+        return self._scratch.read("names", offset, size)
+
+    def _add_name(self, own_id: bytes) -> int:
+        offset = self._names_written + len(self._names)
+        self._names += len(own_id).to_bytes(4, "little") + own_id
+        return offset
+
+    def _take(self) -> Rows:
+        rows = np.frombuffer(b"".join(self._pending), dtype=ROW)
+        self._pending, self._pending_rows = [], 0
+        return rows
+
+    def _flush(self) -> None:
+        """Part what is pending, and write it."""
+        rows = self._take()
+        if self._names:
+            self._scratch.append("names", bytes(self._names))
+            self._names_written += len(self._names)
+            self._names = bytearray()
+        if not len(rows):
+            return
+        lead = rows.view(np.uint8).reshape(len(rows), ROW.itemsize)[:, 0]
+        order = np.argsort(lead, kind="stable")
+        ends = np.searchsorted(lead[order], np.arange(PARTS + 1))
+        for number in np.flatnonzero(np.diff(ends)).tolist():
+            self._scratch.append(f"{number:03d}", rows[order[ends[number] : ends[number + 1]]].tobytes())
+            self._parts.add(number)
