@@ -3,7 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from calibudget.sources import SourceRead, SourceSpec, inspect_sources, read_source, split_source
+from calibudget.records import Split
+from calibudget.sources import SourceSpec, inspect_sources, open_source, read_source, split_source
 from calibudget.tasks import AnswerSpec
 
 Write = Callable[..., Path]
@@ -21,14 +22,14 @@ def test_repeats_shared_prompts_and_uneven_answers_are_counted(tmp_path: Path, w
     write("two.jsonl", [row(n) for n in range(15, 40)])
     write("companion.jsonl", [row(n) for n in (0, 1, 38, 99)])
 
-    def read(label: str) -> SourceRead:
-        return read_source(SourceSpec(label=label, path=f"{label}.jsonl", answer=TRUTH), tmp_path)
+    def spec(label: str) -> SourceSpec:
+        return SourceSpec(label=label, path=f"{label}.jsonl", answer=TRUTH)
 
-    splits = [
-        split_source(read(label), split_seed=0, selection_seed=0, calibration_size=size)
-        for label, size in (("two", 25), ("one", 0))
-    ]
-    hygiene = inspect_sources(splits, read("companion").records)
+    def split(label: str, size: int) -> Split:
+        source = open_source(spec(label), tmp_path, selection_seed=0)
+        return split_source(source, split_seed=0, calibration_size=size)
+
+    hygiene = inspect_sources([split("two", 25), split("one", 0)], read_source(spec("companion"), tmp_path).records)
     one, two = hygiene.sources["one"], hygiene.sources["two"]
     assert list(hygiene.sources) == ["one", "two"]
     assert one.duplicates == 1
@@ -44,6 +45,6 @@ def test_repeats_shared_prompts_and_uneven_answers_are_counted(tmp_path: Path, w
 
 def test_free_answers_are_not_listed(tmp_path: Path, write: Write) -> None:
     write("one.jsonl", [{"prompt": f"p{n}", "completion": f"{n}"} for n in range(50)])
-    source = read_source(SourceSpec(label="one", path="one.jsonl", answer=AnswerSpec(kind="number")), tmp_path)
-    split = split_source(source, split_seed=0, selection_seed=0, calibration_size=0)
+    spec = SourceSpec(label="one", path="one.jsonl", answer=AnswerSpec(kind="number"))
+    split = split_source(open_source(spec, tmp_path, selection_seed=0), split_seed=0, calibration_size=0)
     assert inspect_sources([split]).sources["one"].answers == {}

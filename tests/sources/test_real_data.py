@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from calibudget.sources import SourceSpec, inspect_sources, read_source, split_source
+from calibudget.sources import SourceSpec, inspect_sources, open_source, read_source, split_source
 
 pytestmark = pytest.mark.data
 
@@ -33,10 +33,10 @@ def data() -> Path:
     ],
 )
 def test_counts_and_repeated_prompts(data: Path, label: str, file: str, count: int, repeats: int) -> None:
-    read = read_source(SourceSpec(label=label, path=f"commonsense/{file}.train.jsonl.gz", preset=label), data)
-    split = split_source(read, split_seed=42, selection_seed=42, calibration_size=0)
+    spec = SourceSpec(label=label, path=f"commonsense/{file}.train.jsonl.gz", preset=label)
+    split = split_source(open_source(spec, data, selection_seed=42), split_seed=42, calibration_size=0)
     hygiene = inspect_sources([split]).sources[label]
-    assert read.read == count
+    assert split.read == count
     assert hygiene.duplicates + hygiene.repeated_prompts == repeats
     assert sum(hygiene.answers.values()) == split.pool_size == count - hygiene.duplicates
 

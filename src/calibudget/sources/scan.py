@@ -72,12 +72,12 @@ class Scan:
         ids = self.ids(rows)
         maker = RecordMaker(self.spec)
         for number in np.unique(rows["file"]).tolist():
-            own = [index for index in order.tolist() if rows["file"][index] == number]
+            own = order[rows["file"][order] == number].tolist()
             places = rows["at"][own].tolist()
-            for index, record in zip(own, self._again(number, places, maker), strict=True):
+            for index, at, record in zip(own, places, self._again(number, places, maker), strict=True):
                 bare, _, _ = ids[index].rpartition("#") if rows["copy"][index] > 1 else (ids[index], "", "")
                 if record.record_id != bare:
-                    raise DataError(f"{self.place(number, places[own.index(index)])}: {_CHANGED}")
+                    raise DataError(f"{self.place(number, at)}: {_CHANGED}")
                 found[index] = record if bare == ids[index] else renamed(record, ids[index])
         return [record for record in found if record is not None]
 
@@ -87,7 +87,9 @@ class Scan:
 
     def originals(self, file: int, places: Sequence[int]) -> Iterator[Fields]:
         """The fields of rows of one file, at ascending places."""
-        for (at, fields), wanted in zip(self.inputs[file].again(places), places, strict=True):
+        rows = self.inputs[file].again(places)
+        for wanted in places:
+            at, fields = next(rows, (-1, {}))
             if at != wanted or isinstance(fields, DataError):
                 raise DataError(f"{self.place(file, wanted)}: {_CHANGED}")
             yield fields

@@ -1,0 +1,107 @@
+"""The table on disk gives what a sort in memory gives, and a source split through files is split as in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibudget.records import Split
+from calibudget.sources import SourceSpec, open_source, pool, split_source, table
+from calibudget.sources.table import ROW, IdentityTable, among, same_as_before, sorted_rows
+
+Write = Callable[..., Path]
+
+
+def digest(number: int) -> bytes:
+    return hashlib.sha256(str(number).encode()).digest()
+
+
+def filled(numbers: list[int]) -> IdentityTable:
+    made = IdentityTable()
+    for at, number in enumerate(numbers):
+        own = f"name-{number}".encode()
+        made.add(digest(number), digest(-number), digest(number % 7), at, number % 3, number % 5 - 1, own)
+    return made
+
+
+@pytest.mark.parametrize("buffer", [10, 64, 100_000])
+def test_rows_come_back_in_key_order_and_equal_keys_as_they_were_added(
+    monkeypatch: pytest.MonkeyPatch, buffer: int
+) -> None:
+    monkeypatch.setattr(table, "BUFFER", buffer)
+    numbers = [number % 400 for number in range(1000)]
+    random.Random(0).shuffle(numbers)  # noqa: S311
+    made = filled(numbers)
+    expected = sorted(((digest(number), at, number) for at, number in enumerate(numbers)), key=lambda row: row[0])
+    for _ in range(2):  # a table can be gone through again
+        rows = np.concatenate(list(made.parts()))
+        assert [(row["key"].tobytes(), int(row["at"])) for row in rows] == [row[:2] for row in expected]
+    assert [made.name(int(row["name"])) for row in rows] == [f"name-{number}" for _, _, number in expected]
+    assert rows["file"].tolist() == [number % 3 for _, _, number in expected]
+    assert rows["answer"].tolist() == [number % 5 - 1 for _, _, number in expected]
+    assert made.count == 1000
+    assert int(same_as_before(rows["key"]).sum()) == 600
+
+
+def test_keys_that_share_their_first_bytes_are_told_apart() -> None:
+    rows = np.zeros(4, dtype=ROW)
+    keys = [b"\x01" * 8 + bytes([last]) * 24 for last in (9, 2, 9, 5)]
+    rows["key"] = np.frombuffer(b"".join(keys), dtype="V32")
+    rows["at"] = range(4)
+    found = sorted_rows(rows)
+    assert found["at"].tolist() == [1, 3, 0, 2]
+    assert same_as_before(found["key"]).tolist() == [False, False, False, True]
+    assert among(rows["key"], frozenset({keys[1], b"\x01" * 32})).tolist() == [False, True, False, False]
+    assert not among(rows["key"], frozenset()).any()
+
+
+@pytest.mark.parametrize("policy", ["drop", "keep"])
+@pytest.mark.parametrize("id_field", [None, "n"])
+def test_a_source_split_through_files_is_split_as_in_memory(
+    tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch, policy: str, id_field: str | None
+) -> None:
+    rows = [{"prompt": f"p {n % 90}", "completion": f"c {n % 130}", "n": f"r{n % 130}.{n % 90}"} for n in range(300)]
+    rows += [{**row, "more": n} for n, row in enumerate(rows[::3])]
+    write("rows.jsonl", rows)
+
+    def split() -> Split:
+        spec = SourceSpec(label="s", path="rows.jsonl", duplicates=policy, id_field=id_field)  # type: ignore[arg-type]
+        source = open_source(spec, tmp_path, selection_seed=3)
+        return split_source(source, split_seed=4, calibration_size=20)
+
+    held = split()
+    monkeypatch.setattr(table, "BUFFER", 7)
+    monkeypatch.setattr(pool, "_HELD", 11)
+    monkeypatch.setattr(pool, "_CHUNK", 5)
+    spilled = split()
+    assert held.calibration == spilled.calibration
+    assert list(held.candidates) == list(spilled.candidates)
+    assert list(held.candidate_ids) == [record.record_id for record in spilled.candidates]
+    assert held.candidate_ids[3:9] == spilled.candidate_ids[3:9] == tuple(spilled.candidate_ids)[3:9]
+    assert spilled.candidates[4] == held.candidates[4]
+    assert (held.duplicates, held.shared_prompts) == (spilled.duplicates, spilled.shared_prompts)
+    assert held.duplicates == 100
+    assert held.pool_size == len(spilled.candidates) > 100
+    in_files = list(spilled.candidates.reading_order())  # type: ignore[attr-defined]
+    assert sorted(record.record_id for record in in_files) == sorted(spilled.candidate_ids)
+    wanted = spilled.candidate_ids[2:30:9]
+    assert set(pool.chosen_records(spilled.candidates, wanted)) == set(wanted)
+
+
+def test_a_record_that_changed_since_the_pass_is_noticed(tmp_path: Path, write: Write) -> None:
+    path = write("rows.jsonl", [{"prompt": f"p{n}", "completion": "c"} for n in range(9)])
+    source = open_source(SourceSpec(label="s", path="rows.jsonl"), tmp_path, selection_seed=0)
+    split = split_source(source, split_seed=0, calibration_size=0)
+    assert len(list(split.candidates)) == 9
+    path.write_text(path.read_text().replace("p7", "p8"))
+    with pytest.raises(ValueError, match=r"rows\.jsonl:8: isn't what it was when the source was read"):
+        list(split.candidates)
+    path.write_text(json.dumps({"prompt": "p0", "completion": "c"}))
+    with pytest.raises(ValueError, match="isn't what it was"):
+        list(split.candidates)
