@@ -15,8 +15,11 @@ def test_sources_are_read_once_for_one_split_and_anew_for_another(make_recipe, t
     from calibudget.pipeline import preparing
 
     reads = []
-    real = preparing.read_source
-    monkeypatch.setattr(preparing, "read_source", lambda spec, root: reads.append(spec.label) or real(spec, root))
+    whole, opened = preparing.read_source, preparing.open_source
+    monkeypatch.setattr(preparing, "read_source", lambda spec, root: reads.append(spec.label) or whole(spec, root))
+    monkeypatch.setattr(
+        preparing, "open_source", lambda spec, root, **seed: reads.append(spec.label) or opened(spec, root, **seed)
+    )
     shared = Shared()
     path = make_recipe()
     for number, changes in enumerate((["policy=calibudget"], ["policy=equal"], ["policy=need", "budget=20"])):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from calibudget.records import Split
-from calibudget.sources import SourceSpec, inspect_sources, open_source, read_source, split_source
+from calibudget.sources import SourceSpec, inspect_sources, open_source, part_source, read_source
 from calibudget.tasks import AnswerSpec
 
 Write = Callable[..., Path]
@@ -27,7 +27,7 @@ def test_repeats_shared_prompts_and_uneven_answers_are_counted(tmp_path: Path, w
 
     def split(label: str, size: int) -> Split:
         source = open_source(spec(label), tmp_path, selection_seed=0)
-        return split_source(source, split_seed=0, calibration_size=size)
+        return part_source(source, split_seed=0, calibration_size=size)
 
     hygiene = inspect_sources([split("two", 25), split("one", 0)], read_source(spec("companion"), tmp_path).records)
     one, two = hygiene.sources["one"], hygiene.sources["two"]
@@ -46,5 +46,5 @@ def test_repeats_shared_prompts_and_uneven_answers_are_counted(tmp_path: Path, w
 def test_free_answers_are_not_listed(tmp_path: Path, write: Write) -> None:
     write("one.jsonl", [{"prompt": f"p{n}", "completion": f"{n}"} for n in range(50)])
     spec = SourceSpec(label="one", path="one.jsonl", answer=AnswerSpec(kind="number"))
-    split = split_source(open_source(spec, tmp_path, selection_seed=0), split_seed=0, calibration_size=0)
+    split = part_source(open_source(spec, tmp_path, selection_seed=0), split_seed=0, calibration_size=0)
     assert inspect_sources([split]).sources["one"].answers == {}

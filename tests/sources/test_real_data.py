@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from calibudget.sources import SourceSpec, inspect_sources, open_source, read_source, split_source
+from calibudget.sources import SourceSpec, inspect_sources, open_source, part_source, read_source
 
 pytestmark = pytest.mark.data
 
@@ -34,7 +34,7 @@ def data() -> Path:
 )
 def test_counts_and_repeated_prompts(data: Path, label: str, file: str, count: int, repeats: int) -> None:
     spec = SourceSpec(label=label, path=f"commonsense/{file}.train.jsonl.gz", preset=label)
-    split = split_source(open_source(spec, data, selection_seed=42), split_seed=42, calibration_size=0)
+    split = part_source(open_source(spec, data, selection_seed=42), split_seed=42, calibration_size=0)
     hygiene = inspect_sources([split]).sources[label]
     assert split.read == count
     assert hygiene.duplicates + hygiene.repeated_prompts == repeats

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibudget.sources import SourceSpec, open_source, split_source
+from calibudget.sources import SourceSpec, open_source, part_source
 from calibudget.store import ids_sha256
 
 ROWS: list[dict[str, object]] = [
@@ -47,7 +47,7 @@ def arrow(rows: list[dict[str, object]], path: Path) -> None:
 
 def digests(folder: Path) -> tuple[object, ...]:
     source = open_source(SourceSpec(label="s", path="."), folder, selection_seed=2)
-    split = split_source(source, split_seed=1, calibration_size=30)
+    split = part_source(source, split_seed=1, calibration_size=30)
     originals = sorted(json.dumps(record.original, sort_keys=True) for record in split.candidates)
     calibration = ids_sha256(record.record_id for record in split.calibration)
     counts = (split.read, split.duplicates, split.shared_prompts, split.pool_size)

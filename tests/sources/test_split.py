@@ -8,7 +8,7 @@ import pytest
 from calibudget.errors import DataError
 from calibudget.keys import order_key
 from calibudget.records import Split
-from calibudget.sources import SourceRead, SourceSpec, check_roles, open_source, split_source
+from calibudget.sources import SourceRead, SourceSpec, check_roles, open_source, part_source, split_source
 
 Write = Callable[..., Path]
 Read = Callable[..., SourceRead]
@@ -26,7 +26,7 @@ def split(tmp_path: Path) -> Callable[..., Split]:
     ) -> Split:
         spec = SourceSpec(label="s", path=path, **fields)  # type: ignore[arg-type]
         source = open_source(spec, tmp_path, selection_seed=selection_seed)
-        return split_source(source, split_seed=split_seed, calibration_size=size)
+        return part_source(source, split_seed=split_seed, calibration_size=size)
 
     return split_path
 
@@ -54,6 +54,18 @@ def test_the_split_depends_on_no_order_and_no_number_of_files(write: Write, read
     one, two = split(), split("parts")
     assert one.calibration == two.calibration
     assert list(one.candidates) == list(two.candidates)
+
+
+@pytest.mark.parametrize("policy", ["drop", "keep"])
+def test_a_source_in_memory_is_split_like_one_on_disk(write: Write, read: Read, split: Parted, policy: str) -> None:
+    write(
+        "rows.jsonl", [*ROWS, *({**row, "copy": n} for n, row in enumerate(ROWS[:20])), {**ROWS[0], "completion": "x"}]
+    )
+    parted = split(duplicates=policy)
+    held = split_source(read(duplicates=policy), split_seed=1, selection_seed=2, calibration_size=10)
+    assert held.calibration == parted.calibration
+    assert list(held.candidates) == list(parted.candidates)
+    assert (held.read, held.duplicates, held.shared_prompts) == (parted.read, parted.duplicates, parted.shared_prompts)
 
 
 def test_seeds_draw_apart(write: Write, read: Read, split: Parted) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from calibudget.records import Split
-from calibudget.sources import SourceSpec, open_source, pool, split_source, table
+from calibudget.sources import SourceSpec, open_source, part_source, pool, table
 from calibudget.sources.table import ROW, IdentityTable, among, same_as_before, sorted_rows
 
 Write = Callable[..., Path]
@@ -73,7 +73,7 @@ def test_a_source_split_through_files_is_split_as_in_memory(
     def split() -> Split:
         spec = SourceSpec(label="s", path="rows.jsonl", duplicates=policy, id_field=id_field)  # type: ignore[arg-type]
         source = open_source(spec, tmp_path, selection_seed=3)
-        return split_source(source, split_seed=4, calibration_size=20)
+        return part_source(source, split_seed=4, calibration_size=20)
 
     held = split()
     monkeypatch.setattr(table, "BUFFER", 7)
@@ -97,7 +97,7 @@ def test_a_source_split_through_files_is_split_as_in_memory(
 def test_a_record_that_changed_since_the_pass_is_noticed(tmp_path: Path, write: Write) -> None:
     path = write("rows.jsonl", [{"prompt": f"p{n}", "completion": "c"} for n in range(9)])
     source = open_source(SourceSpec(label="s", path="rows.jsonl"), tmp_path, selection_seed=0)
-    split = split_source(source, split_seed=0, calibration_size=0)
+    split = part_source(source, split_seed=0, calibration_size=0)
     assert len(list(split.candidates)) == 9
     path.write_text(path.read_text().replace("p7", "p8"))
     with pytest.raises(ValueError, match=r"rows\.jsonl:8: isn't what it was when the source was read"):

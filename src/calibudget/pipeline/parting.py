@@ -5,7 +5,7 @@ from __future__ import annotations
 from calibudget.recipe import Recipe
 from calibudget.records import Split
 from calibudget.selection import marked, unmarked
-from calibudget.sources import Earlier, Resolved, split_source
+from calibudget.sources import Earlier, Resolved, part_source
 from calibudget.store import Ledger
 
 
@@ -21,7 +21,7 @@ def part(recipe: Recipe, source: Resolved, ledger: Ledger | None) -> Split:
     """
     size = 0 if recipe.calibration == "none" else recipe.calibration.per_source
     earlier = None if ledger is None else _earlier(recipe, ledger, source.scan.spec.label)
-    return split_source(source, split_seed=recipe.split_seed, calibration_size=size, earlier=earlier)
+    return part_source(source, split_seed=recipe.split_seed, calibration_size=size, earlier=earlier)
 
 
 def _earlier(recipe: Recipe, ledger: Ledger, label: str) -> Earlier:

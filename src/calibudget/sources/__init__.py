@@ -9,7 +9,7 @@ from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.pool import CandidatePool, chosen_records
 from calibudget.sources.read import SourceRead, open_source, read_source, record_maker
 from calibudget.sources.spec import Duplicates, Format, OnError, SourceSpec
-from calibudget.sources.split import Earlier, check_roles, split_source
+from calibudget.sources.split import Earlier, check_roles, part_source, split_source
 
 __all__ = [
     "LIMITS",
@@ -37,6 +37,7 @@ __all__ = [
     "inspect_sources",
     "normalise_record",
     "open_source",
+    "part_source",
     "read_example",
     "read_source",
     "record_maker",

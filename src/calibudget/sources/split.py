@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from calibudget.keys import order_keys
 from calibudget.records import Split
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.pool import CandidatePool, RowFile
+from calibudget.sources.read import SourceRead
 from calibudget.sources.table import ROW, Rows, among
 from calibudget.wording import counted
 
@@ -39,7 +40,39 @@ class Earlier:
     used_up: frozenset[str] = frozenset()
 
 
-def split_source(source: Resolved, *, split_seed: int, calibration_size: int, earlier: Earlier | None = None) -> Split:
+def split_source(read: SourceRead, *, split_seed: int, selection_seed: int, calibration_size: int) -> Split:
+    """`part_source` for a source that is in memory whole, in a first round.
+
+    Args:
+        read: the source.
+        split_seed: seed of the "calibration" key.
+        selection_seed: seed of the "selection" key that orders the candidates.
+        calibration_size: records to hold out, 0 for none.
+
+    Raises:
+        DataError: the source has fewer distinct records than that.
+    """
+    distinct = [record for record in read.records if record.record_id not in read.copies]
+    if len(distinct) < calibration_size:
+        raise DataError(_too_few(read.label, calibration_size, len(distinct), read))
+    draw = order_keys("calibration", split_seed, read.label)
+    calibration = heapq.nsmallest(calibration_size, distinct, key=lambda record: draw(record.record_id))
+    prompts = {record.prompt_hash for record in calibration}
+    pool = [record for record in read.records if record.prompt_hash not in prompts]
+    pick = order_keys("selection", selection_seed, read.label)
+    return Split(
+        source=read.label,
+        calibration=tuple(calibration),
+        candidates=tuple(sorted(pool, key=lambda record: pick(record.record_id))),
+        read=read.read - read.filtered,
+        duplicates=read.duplicates,
+        skipped=read.skipped,
+        shared_prompts=len(read.records) - len(pool) - len(calibration),
+        filtered=read.filtered,
+    )
+
+
+def part_source(source: Resolved, *, split_seed: int, calibration_size: int, earlier: Earlier | None = None) -> Split:
     """Part a source into its calibration split and its candidate pool.
 
     The calibration split is the first `calibration_size` distinct records in the order of the "calibration" key;
@@ -114,7 +147,7 @@ class _Parting:
         if self._calibration and distinct < size:
             raise DataError(self._gone(first))
         if distinct < size:
-            raise DataError(self._too_few(size, distinct, left_out))
+            raise DataError(_too_few(scan.spec.label, size, distinct, self._source, left_out))
         return [row for _, row in first]
 
     def pool(self, drawn: Rows) -> tuple[RowFile, int, int]:
@@ -148,13 +181,26 @@ class _Parting:
             f"(the first: {min(gone)}); say `rounds.calibration: fresh` to draw others"
         )
 
-    def _too_few(self, size: int, distinct: int, barred: int) -> str:
-        scan = self._source.scan
-        return (
-            f"source {scan.spec.label!r}: the calibration split needs {counted(size, 'record')} that differ, but there"
-            f" are only {distinct} ({scan.read} read, {scan.filtered} filtered out, {scan.skipped} skipped,"
-            f" {counted(self._source.duplicates, 'duplicate')}{f', {barred} barred' if barred else ''})"
-        )
+
+class _Counted(Protocol):
+    """What was counted while a source was read."""
+
+    @property
+    def read(self) -> int: ...
+    @property
+    def filtered(self) -> int: ...
+    @property
+    def skipped(self) -> int: ...
+    @property
+    def duplicates(self) -> int: ...
+
+
+def _too_few(label: str, size: int, distinct: int, counts: _Counted, barred: int = 0) -> str:
+    return (
+        f"source {label!r}: the calibration split needs {counted(size, 'record')} that differ, but there are only"
+        f" {distinct} ({counts.read} read, {counts.filtered} filtered out, {counts.skipped} skipped,"
+        f" {counted(counts.duplicates, 'duplicate')}{f', {barred} barred' if barred else ''})"
+    )
 
 
 def _keys(key: Callable[[str], bytes], ids: Collection[str]) -> frozenset[bytes]:
