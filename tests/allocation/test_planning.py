@@ -12,6 +12,7 @@ from calibudget.allocation import (
     allocate,
     apportion,
     check_plan,
+    minimise_nll,
     plan,
     policy_named,
     pooled_quotas,
@@ -19,7 +20,7 @@ from calibudget.allocation import (
     utilities,
 )
 from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
-from calibudget.records import Exponents, SourceStatistics, Statistics
+from calibudget.records import Curve, Exponents, SourceStatistics, Statistics
 
 POOLS = {"b": 2_000, "a": 500, "c": 50}
 
@@ -48,6 +49,11 @@ STATISTICS = Statistics(
         "c": row(50, 3.0, 0.0, rate=0.9, slope=0.2, means=(3.0, 3.0, 2.0)),
     },
 )
+CURVES = {
+    "a": Curve(exposure=200, level=1.0, slope=0.3),
+    "b": Curve(exposure=200, level=1.0, slope=0.1, exponent=0.5),
+    "c": Curve(exposure=50, level=1.0, slope=0.0),
+}
 WEIGHTS = {"a": 1, "b": 3, "c": 0}
 
 
@@ -59,6 +65,7 @@ def made(policy, **changes):
         "floor": 100,
         "weights": WEIGHTS,
         "pooled": {"a": 200, "b": 780, "c": 20},
+        "curves": CURVES,
     }
     return plan(policy, **inputs | changes)
 
@@ -361,6 +368,49 @@ def test_a_negative_spread_is_refused():
         made("calibudget", statistics=replace(STATISTICS, sources=sources))
 
 
+def test_the_least_nll_is_that_of_the_curves_within_the_same_bounds():
+    result = made("least-nll", caps={"a": 300})
+    lower, upper = {"a": 100, "b": 100, "c": 50}, {"a": 300, "b": 2_000, "c": 50}
+    assert result.quotas == minimise_nll(CURVES, 1_000, lower=lower, upper=upper)
+    assert {label: row.utility for label, row in result.sources.items()} == result.quotas
+    assert result.statistics_sha256 is None
+    free = made("least-nll", budget=500)
+    assert free.quotas["c"] == 50
+    assert made("least-nll", budget=500, importance={"a": 1, "b": 9, "c": 0}).quotas["b"] > free.quotas["b"]
+
+
+def test_importance_scales_the_slopes():
+    even = made("learning-curve", floor=10, budget=100)
+    keen = made("learning-curve", floor=10, budget=100, importance={"a": 1, "b": 7, "c": 0.5})
+    assert (even.sources["a"].utility, even.sources["c"].utility) == (0.3, 0.2)
+    assert (keen.sources["a"].utility, keen.sources["c"].utility) == (0.3, 0.1)
+    assert keen.quotas["c"] < even.quotas["c"]
+    assert made("calibudget", importance={"a": 0}).quotas == made("calibudget").quotas
+
+
+@pytest.mark.parametrize(
+    ("importance", "message"),
+    [
+        ({"a": 1}, "importance must name the same sources"),
+        ({"a": 0, "b": 0, "c": 0}, "every source has the importance 0: 'a', 'b', 'c'"),
+        ({"a": 1, "b": -1, "c": 0}, "importance of 'b' must not be negative"),
+    ],
+)
+def test_importance_that_cant_be_used_is_refused(importance, message):
+    for policy in ("learning-curve", "least-nll"):
+        with pytest.raises(AllocationError, match=message):
+            made(policy, importance=importance)
+
+
+def test_the_least_nll_wants_curves_and_no_groups():
+    with pytest.raises(UnfedPolicyError, match="needs curves"):
+        made("least-nll", curves=None)
+    with pytest.raises(UnfedPolicyError, match="knows no groups"):
+        made("least-nll", groups={"all": {"sources": ["a", "b", "c"]}})
+    with pytest.raises(AllocationError, match="curves must name the same sources"):
+        made("least-nll", curves={"a": CURVES["a"]})
+
+
 def test_policies_describe_themselves():
     assert policy_named("equal") is POLICIES["equal"]
     assert all(policy.summary and not policy.summary.endswith(".") for policy in POLICIES.values())
@@ -368,7 +418,7 @@ def test_policies_describe_themselves():
         "calibudget", "need", "need-availability", "need-reliability", "val-error-floor", "learning-curve",
     }  # fmt: skip
     assert {name for name, policy in POLICIES.items() if policy.needs_scores} == {
-        name for name, policy in POLICIES.items() if policy.wants == "statistics"
+        name for name, policy in POLICIES.items() if policy.wants in ("statistics", "curves")
     }
     assert [name for name, policy in POLICIES.items() if policy.floor_use == "only"] == ["floor"]
     assert {name for name, policy in POLICIES.items() if policy.floor_use == "none"} == {

@@ -54,6 +54,20 @@ def test_every_default_is_written_out_and_reads_back_equal(tmp_path: Path) -> No
     assert resolved_yaml(again) == resolved_yaml(recipe)
 
 
+def test_policies_of_learning_curves_warm_up_by_default(tmp_path: Path) -> None:
+    recipe = load_recipe(write(tmp_path, PLAIN + "policy: learning-curve\n"))
+    assert recipe.warm_up is not None
+    assert (recipe.warm_up.exposures, recipe.warm_up.read, recipe.warm_up.form) == (None, "runs", "log-linear")
+    assert recipe.warm_up.training == {}
+    text = PLAIN + "policy: least-nll\nwarm_up: {exposures: [3, 9], training: {rank: 4, target_modules: [q_proj]}}\n"
+    own = load_recipe(write(tmp_path, text)).warm_up
+    assert own is not None
+    assert (own.exposures, own.training) == ((3, 9), {"rank": 4, "target_modules": ("q_proj",)})
+    again = load_recipe(write(tmp_path, resolved_yaml(load_recipe(write(tmp_path, text))).decode()))
+    assert again.warm_up == own
+    assert load_recipe(write(tmp_path, PLAIN)).warm_up is None
+
+
 def test_groups_nest_and_amounts_may_be_shares(tmp_path: Path) -> None:
     text = PLAIN.replace("default: 10", "default: 10% of budget") + "caps: {b: 50% of pool}\n"
     text += "groups:\n  all:\n    floor: 20% of budget\n    sources: [a]\n    groups: {inner: {sources: [b], cap: 7}}\n"
@@ -117,6 +131,18 @@ def test_data_dir_starts_at_the_recipe_but_an_override_at_the_working_directory(
         (PLAIN + "policy: weights\n", "`weights` and `policy: weights` go together"),
         (PLAIN + "policy: weights\nweights: {a: 1O, b: 1}\n", "recipe.yaml:9: weights.a"),
         (PLAIN + "policy: weights\nweights: {a: 1}\n", "`weights` lacks the source 'b'"),
+        (PLAIN + "warm_up: {}\n", "`warm_up` is for the policies that read learning curves: learning-curve, least-nll"),
+        (PLAIN + "policy: learning-curve\nwarm_up: {exposures: [9]}\n", "recipe.yaml:9: warm_up.exposures"),
+        (PLAIN + "policy: learning-curve\nwarm_up: {exposures: [9, 3]}\n", "`exposures` must ascend, but are [9, 3]"),
+        (PLAIN + "policy: learning-curve\nwarm_up: {exposures: [0, 3]}\n", "recipe.yaml:9: warm_up.exposures"),
+        (PLAIN + "policy: learning-curve\nwarm_up: {run_sd: -1.0}\n", "recipe.yaml:9: warm_up.run_sd"),
+        (PLAIN + "policy: learning-curve\nwarm_up: {form: cubic}\n", "recipe.yaml:9: warm_up.form"),
+        (PLAIN + "policy: learning-curve\nrounds: {previous: x}\n", "`rounds` can't go with it"),
+        (PLAIN + "policy: learning-curve\ncalibration: none\n", "needs scores"),
+        (PLAIN + "policy: least-nll\ngroups: {g: {sources: [a, b]}}\n", "knows no `groups`"),
+        (PLAIN + "importance: {a: 1.0, b: 1.0}\n", "policy 'calibudget' doesn't weigh sources by `importance`"),
+        (PLAIN + "policy: least-nll\nimportance: {a: 1.0}\n", "`importance` lacks the source 'b'"),
+        (PLAIN + "policy: least-nll\nimportance: {a: 1.0, c: 1.0}\n", "`importance` names 'c'"),
         (PLAIN + "calibration: none\n", "needs scores"),
         (PLAIN.replace("model: embedded\n", ""), "`model` is missing"),
         (PLAIN + "seed: 9007199254740992\n", "recipe.yaml:8: seed"),

@@ -23,7 +23,7 @@ from calibudget.allocation.need import EPSILON, NEED_TRANSFORMS, availability, n
 from calibudget.allocation.planning import plan, replicate_quotas
 from calibudget.allocation.policies import POLICIES, Policy, policy_named, pooled_quotas
 from calibudget.allocation.rule import allocate
-from calibudget.allocation.searching import fit_curves_to_means, search_quotas
+from calibudget.allocation.searching import fit_curves_to_means, search_quotas, weighted_mean
 from calibudget.allocation.stability import Stability, order_probabilities, stability
 from calibudget.allocation.summary import SmallCalibrationWarning, summarise
 from calibudget.allocation.whatif import WhatIf, what_if
@@ -88,5 +88,6 @@ __all__ = [
     "summarise",
     "unimax_quotas",
     "utilities",
+    "weighted_mean",
     "what_if",
 ]

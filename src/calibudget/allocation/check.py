@@ -110,7 +110,7 @@ def _expected_utility(plan: AllocationPlan, row: SourceAllocation) -> float | No
 def _level(plan: AllocationPlan) -> Iterator[str]:
     """Compare shares and quotas with the water level, found anew, between groups and within them."""
     rows = plan.sources
-    bounded = plan.policy == "learning-curve"
+    bounded = plan.policy in ("learning-curve", "least-nll")
     low = {label: row.floor_quota if bounded else 0 for label, row in rows.items()}
     case = _Case(
         utilities={label: Fraction(row.utility) for label, row in rows.items()},

@@ -17,7 +17,7 @@ from calibudget.allocation.rule import Problem, pose
 from calibudget.allocation.spread import Spread
 from calibudget.allocation.worth import Evidence, Signal, Worth
 from calibudget.errors import AllocationError, UnfedPolicyError
-from calibudget.records import AllocationPlan, Exponents, SourceAllocation, Statistics, Unit
+from calibudget.records import AllocationPlan, Curve, Exponents, SourceAllocation, Statistics, Unit
 
 _DEFAULT_EXPONENTS = Exponents()
 
@@ -36,6 +36,8 @@ def plan(
     need_transform: str | None = None,
     groups: Mapping[str, Any] | None = None,
     pooled: Mapping[str, int] | None = None,
+    curves: Mapping[str, Curve] | None = None,
+    importance: Mapping[str, float] | None = None,
     signal: Signal = "error_rate",
     unit: Unit = "examples",
     statistics_sha256: str | None = None,
@@ -53,10 +55,12 @@ def plan(
         floors: own floors of some sources, ignored with `floor`.
         caps: most units of some sources.
         weights: for `weights`: one nonnegative number a source; 0 gives a source no more than its floor.
+        importance: for `learning-curve` and `least-nll`: what a nat of each source is worth, >= 0; 1 by default.
         exponents: exponents of the utility's factors.
         need_transform: form of the need; None is the paper's.
         groups: nested groups with own floors and caps, see `parse_groups`.
         pooled: for `pooled`: the quotas of the draw from all pools together; see `pooled_quotas`.
+        curves: for `least-nll`: the learning curve of each source; see `fit_curves`.
         signal: for `val-error-floor`: the error rate, or the mean error z.
         unit: what budget, floors, caps and pool sizes count.
         statistics_sha256: digest of the statistics' file, kept as evidence.
@@ -70,7 +74,7 @@ def plan(
         UnfedPolicyError: the policy lacks its input, or doesn't know a constraint.
         InputTypeError, AllocationError: numbers that no allocation satisfies.
 
-    Source: paper 2.2 and 2.3, table 1 and the reliability ablation; `weights` and `learning-curve` are ours.
+    Source: paper 2.2 and 2.3, table 1 and the reliability ablation; ours: weights and learning curves.
     """
     case = _case(
         policy,
@@ -85,6 +89,8 @@ def plan(
         need_transform=need_transform,
         groups=groups,
         pooled=pooled,
+        curves=curves,
+        importance=importance,
         signal=signal,
     )
     worth = case.rule.rule(case.evidence)
@@ -168,14 +174,21 @@ def _case(
     need_transform: str | None = None,
     groups: Mapping[str, Any] | None = None,
     pooled: Mapping[str, int] | None = None,
+    curves: Mapping[str, Curve] | None = None,
+    importance: Mapping[str, float] | None = None,
     signal: Signal = "error_rate",
 ) -> _Case:
     rule = policy_named(policy)
     labels = sorted_labels(pool_sizes)
     rows = None if statistics is None else statistics.sources
-    _require_input(policy, rule, labels, {"statistics": rows, "weights": weights, "pooled": pooled})
+    given = {"statistics": rows, "weights": weights, "pooled": pooled, "curves": curves}
+    _require_input(policy, rule, labels, given)
+    if rule.weighs and importance is not None:
+        _require_importance(labels, importance)
     if rule.wants == "pooled" and (caps or groups):
         raise UnfedPolicyError("pooled draws from all pools together and knows neither caps nor groups")
+    if rule.wants == "curves" and groups:
+        raise UnfedPolicyError(f"{policy} weighs every source against every other and knows no groups")
     pools = {label: as_count(pool_sizes[label], "the pool size", label) for label in labels}
     budget = as_count(budget, "the budget")
     if rule.floor_use == "none":
@@ -190,7 +203,7 @@ def _case(
     if rule.floor_use == "only":
         # The bounds of groups are for whoever spends the rest.
         problem = replace(problem, budget=sum(problem.floor_quotas), groups={})
-    evidence = _evidence(rule, problem, statistics, weights, pooled)
+    evidence = _evidence(rule, problem, statistics, weights, pooled, curves, importance)
     return _Case(
         rule=rule,
         problem=problem,
@@ -237,6 +250,13 @@ def _require_input(
     require_same_labels(labels, given, rule.wants)
 
 
+def _require_importance(labels: list[str], importance: Mapping[str, float]) -> None:
+    require_same_labels(labels, importance, "importance")
+    numerators = [as_ratio(importance[label], "the importance", label)[0] for label in labels]
+    if labels and not any(numerators):
+        raise AllocationError(f"every source has the importance 0: {listed(labels)}")
+
+
 def _zero_weights(weights: Mapping[str, float]) -> list[str]:
     zero = [label for label, weight in weights.items() if not as_ratio(weight, "the weight", label)[0]]
     if weights and len(zero) == len(weights):
@@ -250,6 +270,8 @@ def _evidence(
     statistics: Statistics | None,
     weights: Mapping[str, float] | None,
     pooled: Mapping[str, int] | None,
+    curves: Mapping[str, Curve] | None,
+    importance: Mapping[str, float] | None,
 ) -> Evidence:
     rows = [statistics.sources[label] for label in problem.labels] if statistics and rule.wants == "statistics" else []
     return Evidence(
@@ -258,7 +280,12 @@ def _evidence(
         capacities=[size - least for size, least in zip(problem.pool_sizes, problem.floor_quotas, strict=True)],
         statistics=rows,
         mean_errors=[row.mean_error for row in rows],
+        lower=problem.floor_quotas,
+        upper=[low + room for low, room in zip(problem.floor_quotas, problem.residual_capacities, strict=True)],
+        budget=problem.budget,
         weights=[weights[label] for label in problem.labels] if weights and rule.wants == "weights" else [],
+        importance=[importance[label] for label in problem.labels] if importance and rule.weighs else [],
+        curves=[curves[label] for label in problem.labels] if curves and rule.wants == "curves" else [],
         pooled=[pooled[label] for label in problem.labels] if pooled and rule.wants == "pooled" else [],
     )
 

@@ -18,7 +18,7 @@ from calibudget.errors import AllocationError
 #: else, or nothing.
 FloorUse = Literal["first", "bound", "only", "none"]
 #: What a policy must be given beside pool sizes.
-Wants = Literal["statistics", "weights", "pooled"]
+Wants = Literal["statistics", "weights", "pooled", "curves"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,17 +30,19 @@ class Policy:
         rule: from evidence to utilities.
         floor_use: what the floor means to it.
         wants: the input that it reads beside pool sizes, if any.
+        weighs: whether it also takes what a nat of each source is worth to the user.
     """
 
     summary: str
     rule: worth.Rule
     floor_use: FloorUse = "first"
     wants: Wants | None = None
+    weighs: bool = False
 
     @property
     def needs_scores(self) -> bool:
         """Whether its quotas depend on what a model scored."""
-        return self.wants == "statistics"
+        return self.wants in ("statistics", "curves")
 
 
 def _factor_policy(summary: str, *factors: str) -> Policy:
@@ -67,6 +69,14 @@ POLICIES: Final[Mapping[str, Policy]] = {
         rule=worth.learning_slope,
         floor_use="bound",
         wants="statistics",
+        weighs=True,
+    ),
+    "least-nll": Policy(
+        summary="the least macro NLL that learning curves predict, exactly",
+        rule=worth.least_nll,
+        floor_use="bound",
+        wants="curves",
+        weighs=True,
     ),
 }
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
+from calibudget.allocation.least_nll import minimise_nll
 from calibudget.allocation.need import as_exponent, as_spread, availability, needs, products, reliability
 from calibudget.errors import AllocationError, UnfedPolicyError
-from calibudget.records import Exponents, SourceStatistics
+from calibudget.records import Curve, Exponents, SourceStatistics
 
 #: The measured quantity that `val-error-floor` allocates by: the rate of wrong answers, or the mean error m_k.
 Signal = Literal["error_rate", "z"]
@@ -25,9 +26,14 @@ class Evidence:
         pool_sizes: N_k.
         capacities: what the floor leaves of each pool, N_k - floor quota, whatever the cap: a cap that doesn't
             bind changes no quota.
+        lower: floor quotas.
+        upper: the most that pool and cap allow.
+        budget: B.
         statistics: the calibration statistics, None for policies that read none.
         mean_errors: m_k, or one bootstrap replicate's means in its place.
         weights: the user's own weights.
+        importance: what a nat of each source is worth to the user; empty if all are worth the same.
+        curves: learning curves.
         pooled: quotas of the draw from all pools together.
         exponents: exponents of the factors.
         need_transform: form of the need, None for the paper's.
@@ -37,9 +43,14 @@ class Evidence:
     labels: Sequence[str]
     pool_sizes: Sequence[int]
     capacities: Sequence[int]
+    lower: Sequence[int] = ()
+    upper: Sequence[int] = ()
+    budget: int = 0
     statistics: Sequence[SourceStatistics] = ()
     mean_errors: Sequence[float] = ()
     weights: Sequence[float] = ()
+    importance: Sequence[float] = ()
+    curves: Sequence[Curve] = ()
     pooled: Sequence[int] = ()
     exponents: Exponents = field(default_factory=Exponents)
     need_transform: str | None = None
@@ -60,6 +71,8 @@ class Worth:
     factors: Mapping[str, list[float]] = field(default_factory=dict)
     from_means: bool = False
 
+
+_Value = TypeVar("_Value")
 
 #: A policy's rule from evidence to worth.
 Rule = Callable[[Evidence], Worth]
@@ -126,7 +139,7 @@ def own_weights(evidence: Evidence) -> Worth:
 
 
 def learning_slope(evidence: Evidence) -> Worth:
-    """max(0, fall of the calibration NLL per doubling of exposure); beyond the paper.
+    """max(0, fall of the calibration NLL per doubling of exposure), times its importance; beyond the paper.
 
     Raises:
         UnfedPolicyError: a source whose slope no warm-ups measured.
@@ -135,7 +148,29 @@ def learning_slope(evidence: Evidence) -> Worth:
         _required(row.slope, f"{label!r} has no slope: learning-curve needs warm-ups at two or more quotas")
         for label, row in zip(evidence.labels, evidence.statistics, strict=True)
     ]
-    return Worth(utilities=[max(0.0, slope) for slope in slopes])
+    falls = [max(0.0, slope) for slope in slopes]
+    if not evidence.importance:
+        return Worth(utilities=falls)
+    return Worth(utilities=[fall * float(each) for fall, each in zip(falls, evidence.importance, strict=True)])
+
+
+def least_nll(evidence: Evidence) -> Worth:
+    """The quotas that minimise the (weighted) macro NLL of the curves; at that worth they are their own apportionment.
+
+    Beyond the paper.
+    """
+
+    def by_label(values: Sequence[_Value]) -> dict[str, _Value]:
+        return dict(zip(evidence.labels, values, strict=True))
+
+    quotas = minimise_nll(
+        by_label(evidence.curves),
+        evidence.budget,
+        lower=by_label(evidence.lower),
+        upper=by_label(evidence.upper),
+        weights=by_label(evidence.importance) if evidence.importance else None,
+    )
+    return Worth(utilities=[float(quota) for quota in quotas.values()])
 
 
 def pooled_draw(evidence: Evidence) -> Worth:

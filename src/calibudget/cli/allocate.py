@@ -37,6 +37,10 @@ def command(
     caps: Caps = None,
     groups: Groups = None,
     weights: Weights = None,
+    importance: Annotated[
+        list[str] | None, typer.Option(help="label=x worth of a nat, for learning-curve and least-nll; may repeat.")
+    ] = None,
+    curves: Annotated[Path | None, typer.Option(help="A curves.json, for the policy least-nll.")] = None,
     signal: Signal = "error_rate",
     need_exponent: Annotated[float, typer.Option()] = 1.0,
     availability_exponent: Annotated[float, typer.Option()] = 0.5,
@@ -52,6 +56,7 @@ def command(
     from calibudget.cli.tables import print_comparison, print_plan
     from calibudget.pipeline import compare_policies, inputs_from_files, plan_allocation
     from calibudget.records import Exponents
+    from calibudget.store import read_curves
 
     inputs = inputs_from_files(
         statistics=statistics,
@@ -65,6 +70,8 @@ def command(
         caps=named_integers(caps, "--caps"),
         groups=mapping(groups, "--groups"),
         weights=named_numbers(weights, "--weights"),
+        importance=named_numbers(importance, "--importance"),
+        curves=None if curves is None else read_curves(curves).curves,
         signal=signal,
         exponents=Exponents(need=need_exponent, availability=availability_exponent, reliability=reliability_exponent),
         need_transform=need_transform,

@@ -15,6 +15,7 @@ import typer
 
 from calibudget.cli import (
     allocate,
+    curves,
     demo,
     evaluate,
     influence,
@@ -27,6 +28,7 @@ from calibudget.cli import (
     statistics,
     train,
     verify,
+    warm_up,
     whatif,
 )
 from calibudget.errors import CalibudgetError
@@ -52,9 +54,11 @@ for _module in (
     train,
     evaluate,
     influence,
+    warm_up,
+    curves,
     demo,
 ):
-    app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
+    app.command(name=_module.__name__.rpartition(".")[2].replace("_", "-"))(_module.command)
 app.add_typer(proxy.app, name="proxy")
 
 

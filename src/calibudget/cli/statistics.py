@@ -19,6 +19,10 @@ def command(
     error: Annotated[ErrorRule | None, typer.Option(help="nll+wrong or nll; default as scored.")] = None,
     resamples: Annotated[int, typer.Option(min=2, help="Bootstrap means per source.")] = 200,
     bootstrap_seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap streams.")] = 42,
+    warm_ups: Annotated[
+        Path | None,
+        typer.Option(help="Warm-ups, Parquet or JSONL (source, exposure, record_id, nll); their slopes are added."),
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
 ) -> None:
     """Turn a scores file into the statistics that the allocator takes."""
@@ -31,6 +35,7 @@ def command(
         error=error,
         resamples=resamples,
         bootstrap_seed=bootstrap_seed,
+        warm_ups=warm_ups,
     )
     data = statistics_bytes(statistics)
     if output is None:

@@ -1,6 +1,7 @@
 """The only place that joins the stages: run, score, select, verify, and what the commands show of them."""
 
 from calibudget.pipeline.allocating import compare_policies, plan_allocation
+from calibudget.pipeline.curves import CurveView, show_curves
 from calibudget.pipeline.demo import demo
 from calibudget.pipeline.drafting import draft_recipe
 from calibudget.pipeline.dryrun import DryRun, dry_run
@@ -12,9 +13,11 @@ from calibudget.pipeline.scoring import score
 from calibudget.pipeline.selecting import select
 from calibudget.pipeline.statistics import read_pool_sizes, statistics_of_file
 from calibudget.pipeline.verify import Verification, verify
+from calibudget.pipeline.warm_ups import warm_up
 
 __all__ = [
     "AllocationInputs",
+    "CurveView",
     "DryRun",
     "PairOrder",
     "RunResult",
@@ -35,6 +38,8 @@ __all__ = [
     "run",
     "score",
     "select",
+    "show_curves",
     "statistics_of_file",
     "verify",
+    "warm_up",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from calibudget.allocation import POLICIES, plan, policy_named
@@ -10,11 +10,16 @@ from calibudget.errors import AllocationError, UnfedPolicyError
 from calibudget.pipeline.inputs import AllocationInputs, fields_of, inputs_of_recipe, pooled_if_asked
 from calibudget.pipeline.pools import Pools
 from calibudget.recipe import Recipe
-from calibudget.records import AllocationPlan, Statistics
+from calibudget.records import AllocationPlan, Curve, Statistics
 
 
 def plan_recipe(
-    recipe: Recipe, pools: Pools, statistics: Statistics | None, *, intervals: bool = True
+    recipe: Recipe,
+    pools: Pools,
+    statistics: Statistics | None,
+    curves: Mapping[str, Curve] | None = None,
+    *,
+    intervals: bool = True,
 ) -> AllocationPlan:
     """The plan of a recipe's own policy.
 
@@ -22,7 +27,7 @@ def plan_recipe(
         AllocationError: the budget can't be met; under a token budget what left for its length is told.
     """
     return _plan_from(
-        recipe.policy, pools, lambda fitting: inputs_of_recipe(recipe, fitting, statistics), intervals=intervals
+        recipe.policy, pools, lambda fitting: inputs_of_recipe(recipe, fitting, statistics, curves), intervals=intervals
     )
 
 

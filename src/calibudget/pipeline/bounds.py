@@ -21,7 +21,7 @@ def bounds_of(recipe: Recipe, pools: Pools) -> dict[str, Any]:
     if not pools.spent:
         return {
             "floor": recipe.default_floor,
-            "floors": recipe.own_floors,
+            "floors": _with_exposures(recipe, pools),
             "caps": recipe.caps,
             "groups": groups,
         }
@@ -45,6 +45,19 @@ def bounds_of(recipe: Recipe, pools: Pools) -> dict[str, Any]:
             name: _less_spent(group, spent)
             for name, group in resolve_groups(parse_groups(groups, sorted(whole)), budget=budget, pools=whole).items()
         },
+    }
+
+
+def _with_exposures(recipe: Recipe, pools: Pools) -> dict[str, int | str] | None:
+    """The sources' own floors; what warm-ups train on is part of the selection, so their exposures are floors too."""
+    own = recipe.own_floors
+    if recipe.warm_up is None or recipe.warm_up.exposures is None:
+        return own
+    largest = recipe.warm_up.exposures[-1]
+    floors = {label: _read((own or {}).get(label, recipe.default_floor)) for label in pools.sizes}
+    return {
+        label: max(largest, least_units(floors[label], budget=recipe.budget_total, pool=size))
+        for label, size in pools.sizes.items()
     }
 
 

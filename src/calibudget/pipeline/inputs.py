@@ -13,7 +13,7 @@ from calibudget.errors import InputError
 from calibudget.pipeline.bounds import bounds_of
 from calibudget.pipeline.pools import Pools, listed_pools
 from calibudget.recipe import Recipe
-from calibudget.records import Exponents, Statistics, Unit
+from calibudget.records import Curve, Exponents, Statistics, Unit
 from calibudget.store import read_splits, read_statistics, statistics_sha256
 
 
@@ -35,6 +35,8 @@ class AllocationInputs:
     statistics_sha256: str | None = None
     weights: Mapping[str, float] | None = None
     pooled: Mapping[str, int] | None = None
+    curves: Mapping[str, Curve] | None = None
+    importance: Mapping[str, float] | None = None
     signal: Signal = "error_rate"
     exponents: Exponents = field(default_factory=Exponents)
     need_transform: str | None = None
@@ -42,7 +44,9 @@ class AllocationInputs:
     pools: Pools | None = None
 
 
-def inputs_of_recipe(recipe: Recipe, pools: Pools, statistics: Statistics | None) -> AllocationInputs:
+def inputs_of_recipe(
+    recipe: Recipe, pools: Pools, statistics: Statistics | None, curves: Mapping[str, Curve] | None = None
+) -> AllocationInputs:
     """What a recipe's own policy is given.
 
     Floors and caps count what earlier rounds spent: a source that has its floor already needs no more of it.
@@ -51,10 +55,13 @@ def inputs_of_recipe(recipe: Recipe, pools: Pools, statistics: Statistics | None
         recipe: budget, floors, caps, weights and whatever else it says of the allocation.
         pools: the candidates.
         statistics: the calibration statistics, None where nothing is scored.
+        curves: learning curves, None where no warm-ups measured any.
     """
     return AllocationInputs(
         pool_sizes=pools.sizes,
         budget=recipe.budget_total,
+        curves=curves,
+        importance=recipe.importance,
         statistics=statistics,
         statistics_sha256=None if statistics is None else statistics_sha256(statistics),
         weights=recipe.weights,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Selection
 from calibudget.selection import unmarked
-from calibudget.store import Manifest
+from calibudget.store import CurveReport, Manifest
 from calibudget.wording import counted
 
 
@@ -34,3 +34,21 @@ def _left(recipe: Recipe, plan: AllocationPlan) -> Iterator[str]:
     left = recipe.budget_total - plan.budget
     if left:
         yield f"left for the next round: {left:,} of the budget of {recipe.budget_total:,}"
+
+
+def curve_notes(report: CurveReport, manifest: Manifest) -> tuple[str, ...]:
+    """What learning curves predict, and what they cost."""
+    cost = manifest.warm_ups
+    if cost is None:
+        return (predicted(report),)
+    warm_ups, examples = counted(cost.count, "warm-up"), counted(cost.examples, "example")
+    return (predicted(report), f"{warm_ups} trained on {examples} and took {cost.seconds:,.0f} s")
+
+
+def predicted(report: CurveReport) -> str:
+    """The predicted macro NLL in words."""
+    if report.predicted_nll is None or report.prediction_interval is None:
+        return "no macro NLL is predicted: a curve has no value at a quota of 0"
+    low, high = report.prediction_interval
+    kind = "macro NLL" if report.importance is None else "macro NLL, weighted by importance,"
+    return f"predicted {kind} of the calibration split: {report.predicted_nll:.4f} (95% {low:.4f} to {high:.4f})"

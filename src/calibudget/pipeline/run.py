@@ -3,54 +3,54 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from calibudget.allocation import summarise
-from calibudget.errors import ArtefactError, CheckFailedError
+from calibudget.errors import CheckFailedError, RecipeError
 from calibudget.pipeline.allocating import feasible_floors, plan_recipe
 from calibudget.pipeline.boundary import boundary_notes
+from calibudget.pipeline.curves import curve_report, curves_of, warm_ups_made_elsewhere
 from calibudget.pipeline.evidence import make_manifest
-from calibudget.pipeline.notes import run_notes
-from calibudget.pipeline.pools import pools_of_run
+from calibudget.pipeline.exposures import exposures_of
+from calibudget.pipeline.notes import curve_notes, run_notes
+from calibudget.pipeline.pools import Pools, pools_of_run
 from calibudget.pipeline.preparing import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rundir import JOURNAL_NAME, check_usable, is_finished, open_run
 from calibudget.pipeline.scoring import score_splits, scorer_for, scores_made_elsewhere
-from calibudget.pipeline.selectors import Parts, joined, selector_parts, write_parts
+from calibudget.pipeline.selectors import joined, selector_parts
 from calibudget.pipeline.shared import Shared, read_sources
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
+from calibudget.pipeline.warm_ups import check_trainable, measure_warm_ups
+from calibudget.pipeline.writing import write_inputs, write_selected
 from calibudget.recipe import Recipe, resolved_yaml
-from calibudget.records import AllocationPlan, Record, Selection, Split, Statistics
-from calibudget.selection import train_rows, unmarked
-from calibudget.sources import chosen_records
+from calibudget.records import AllocationPlan, Statistics
 from calibudget.store import (
     ALLOCATION_NAME,
+    CURVES_NAME,
     MANIFEST_NAME,
-    ROUNDS_NAME,
     SCORES_NAME,
     SELECTION_NAME,
-    SPLITS_NAME,
     STATISTICS_NAME,
+    WARM_UPS_NAME,
     ScoreFile,
+    WarmUpFile,
     read_allocation,
     read_object,
-    read_rounds,
     read_selection,
     write_allocation,
+    write_curves,
     write_manifest,
-    write_rounds,
     write_scores,
-    write_selection,
-    write_splits,
     write_statistics,
     write_sums,
-    write_train,
+    write_warm_ups,
 )
+from calibudget.training import Listener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +102,10 @@ def run(
     *,
     resume: bool = False,
     scores: str | Path | None = None,
+    warm_ups: str | Path | None = None,
     shared: Shared | None = None,
     progress: Progress = silent,
+    listener: Listener | None = None,
 ) -> RunResult:
     """Turn a recipe into exactly its budget of training examples, with the evidence.
 
@@ -112,8 +114,11 @@ def run(
         output_dir: the run directory; new, empty, or an unfinished run of this recipe.
         resume: go on with an unfinished run; scores that it finished are not made again.
         scores: scores made elsewhere for the same calibration splits, instead of a model.
+        warm_ups: warm-ups made elsewhere for the same calibration splits, instead of training them here. Those trained
+            here lie in a folder beside the run directory.
         shared: what this run has in common with others in this process; None reads and loads for itself.
         progress: told how far the stages are.
+        listener: told after each step of a warm-up's training.
 
     Raises:
         InputError: recipe, data, model, budget or directory can't be used; nothing half-written stays behind.
@@ -130,77 +135,64 @@ def run(
     parts = selector_parts(recipe, prepared)
     pools.require_eligible(joined(recipe, parts), floors)
     made = None if scores is None else scores_made_elsewhere(Path(scores), recipe, prepared.splits)
+    warmed = _given_warm_ups(recipe, prepared, pools, warm_ups)
+    if recipe.warm_up is not None and shared is None:
+        shared = Shared()  # the model that scores is the one that is warmed up
     needs_scores = made is None and recipe.calibration != "none"
     with ExitStack() as stack:
-        scorer = stack.enter_context(scorer_for(recipe, shared)) if needs_scores else None
+        workers = stack.enter_context(ExitStack())
+        scorer = workers.enter_context(scorer_for(recipe, shared)) if needs_scores else None
         stack.enter_context(open_run(directory, resolved, resume=resume))
         write_inputs(recipe, prepared, directory)
         journal = directory / JOURNAL_NAME
         if scorer is not None:
             made = score_splits(recipe, prepared.splits, scorer, journal_path=journal, progress=progress)
-        statistics, warned = _write_statistics(recipe, prepared, made, directory)
-        plan = plan_recipe(recipe, pools, statistics)
+        workers.close()  # before anything is trained
+        statistics, warned = _statistics(recipe, prepared, made, directory)
+        curves = None
+        if statistics is not None and recipe.warm_up is not None:
+            if warmed is None:
+                work = directory.with_name(f"{directory.name}.warm-ups")
+                warmed = measure_warm_ups(recipe, prepared, work, shared=shared, progress=progress, listener=listener)
+            curves, more = curves_of(recipe, warmed, statistics)
+            write_warm_ups(directory / WARM_UPS_NAME, warmed)
+            statistics, warned = curves.statistics, (*warned, *more)
+        if statistics is not None:
+            write_statistics(directory / STATISTICS_NAME, statistics)
+        plan = plan_recipe(recipe, pools, statistics, None if curves is None else curves.fits.curves)
         write_allocation(directory / ALLOCATION_NAME, plan)
+        report = None if curves is None else curve_report(recipe, curves, plan)
+        if report is not None:
+            write_curves(directory / CURVES_NAME, report)
         selection = write_selected(recipe, prepared, plan, parts, directory)
-        manifest = make_manifest(recipe, prepared, made, plan, selection, statistics, directory)
+        manifest = make_manifest(recipe, prepared, made, plan, selection, statistics, directory, warm_ups=warmed)
         write_manifest(directory / MANIFEST_NAME, manifest)
         journal.unlink(missing_ok=True)
         write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
     progress("verifying", 0, 1)
-    close = boundary_notes(recipe, pools, statistics, plan, made.provenance or {}) if made is not None else ()
-    result = _verified(directory, (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *warned, *close))
+    if report is not None:
+        told = curve_notes(report, manifest)
+    else:
+        told = tuple(boundary_notes(recipe, pools, statistics, plan, (made and made.provenance) or {}))
+    result = _verified(directory, (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *warned, *told))
     progress("verifying", 1, 1)
     return result
 
 
-def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
-    """Write `splits.parquet`, and `rounds.json` where there were rounds before.
-
-    Raises:
-        ArtefactError: the directory was begun after other rounds.
-    """
-    ledger_file = directory / ROUNDS_NAME
-    if prepared.ledger is not None:
-        if ledger_file.exists() and read_rounds(ledger_file) != prepared.ledger:
-            raise ArtefactError(
-                f"{directory}: was begun after other rounds than {', '.join(map(str, recipe.previous_rounds))}"
-            )
-        write_rounds(ledger_file, prepared.ledger)
-    write_splits(
-        directory / SPLITS_NAME,
-        prepared.splits.values(),
-        split_seed=recipe.split_seed,
-        selection_seed=recipe.selection_seed,
-        tokens=prepared.tokens,
-    )
+def _given_warm_ups(recipe: Recipe, prepared: Prepared, pools: Pools, warm_ups: str | Path | None) -> WarmUpFile | None:
+    """Warm-ups made elsewhere; where they are to be made here, that they can be is checked beforehand."""
+    if recipe.warm_up is None:
+        if warm_ups is not None:
+            raise RecipeError(f"policy {recipe.policy!r} reads no learning curves, so warm-ups have no place in it")
+        return None
+    exposures = exposures_of(recipe, pools)
+    if warm_ups is None:
+        check_trainable(recipe)
+        return None
+    return warm_ups_made_elsewhere(Path(warm_ups), recipe, prepared.splits, exposures)
 
 
-def write_selected(
-    recipe: Recipe, prepared: Prepared, plan: AllocationPlan, parts: Parts, directory: Path
-) -> Selection:
-    """Draw a plan's quotas and write `selection.json`, what its selector knows, and the train set."""
-    companion = () if prepared.companion is None else prepared.companion.records
-    drawn = pools_of_run(recipe, prepared).draw(plan, joined(recipe, parts))
-    write_parts(directory, parts)
-    selection = replace(drawn, companion_count=len(companion))
-    write_selection(directory / SELECTION_NAME, selection)
-    candidates = {label: _picked(prepared.splits[label], picks, recipe) for label, picks in selection.picks.items()}
-    layout, rows = train_rows(
-        selection, candidates, companion, order=recipe.output.order, chat=recipe.template == "chat"
-    )
-    write_train(directory / f"train.{recipe.output.format}", rows, layout=layout)
-    return selection
-
-
-def _picked(split: Split, picks: Sequence[str], recipe: Recipe) -> Sequence[Record]:
-    """The picked candidates, each under the id of its exposure."""
-    own = {pick: unmarked(pick)[0] if recipe.max_repeats > 1 else pick for pick in picks}
-    records = chosen_records(split.candidates, frozenset(own.values()))
-    known = ((pick, records[name]) for pick, name in own.items() if name in records)
-    return [record if record.record_id == pick else replace(record, record_id=pick) for pick, record in known]
-
-
-def _write_statistics(
+def _statistics(
     recipe: Recipe, prepared: Prepared, made: ScoreFile | None, directory: Path
 ) -> tuple[Statistics | None, tuple[str, ...]]:
     if made is None or recipe.calibration == "none":
@@ -218,7 +210,6 @@ def _write_statistics(
             resamples=recipe.calibration.resamples,
             bootstrap_seed=recipe.bootstrap_seed,
         )
-    write_statistics(directory / STATISTICS_NAME, statistics)
     return statistics, tuple(str(warning.message) for warning in caught)
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from calibudget.errors import ArtefactError, RecipeError
+from calibudget.evaluation.adapters import adapted
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.shared import Shared, read_sources
 from calibudget.recipe import Recipe
@@ -112,10 +113,34 @@ def scorer_for(recipe: Recipe, shared: Shared | None = None) -> Iterator[Scorer]
         RecipeError: the recipe says `calibration: none`.
         ScoringError, DependencyError: the model or the cluster can't be found, loaded or used.
     """
+    settings = _settings(recipe)
+    if shared is not None and recipe.adapter is None and recipe.engine == "local" and recipe.workers == 1:
+        yield make_scorer(settings, shared.model(settings.model, device=settings.device, dtype=settings.dtype))
+        return
+    engine: Engine = "ray" if recipe.engine == "ray" else "local"
+    with open_scorer(settings, engine=engine, workers=recipe.workers, address=recipe.address) as scorer:
+        yield scorer
+
+
+@contextmanager
+def adapted_scorer(recipe: Recipe, shared: Shared, adapter: Path) -> Iterator[tuple[Mapping[str, object], Scorer]]:
+    """The bare shared model's identity, and a scorer of it with an adapter on top while the block runs.
+
+    Raises:
+        RecipeError: the recipe says `calibration: none`.
+        ScoringError, DependencyError: model or adapter can't be found, loaded or used.
+    """
+    settings = _settings(recipe)
+    base = shared.model(settings.model, device=settings.device, dtype=settings.dtype)
+    with adapted(base, adapter) as model:
+        yield base.identity, make_scorer(settings, model)
+
+
+def _settings(recipe: Recipe) -> ScorerSettings:
     calibration = recipe.calibration
     if calibration == "none":
         raise RecipeError("the recipe says `calibration: none`, so there is nothing to score")
-    settings = ScorerSettings(
+    return ScorerSettings(
         kind=recipe.scorer,
         model=recipe.model or "",
         adapter=None if recipe.adapter is None else str(recipe.adapter),
@@ -126,12 +151,6 @@ def scorer_for(recipe: Recipe, shared: Shared | None = None) -> Iterator[Scorer]
         max_length=calibration.max_length,
         max_new_tokens=calibration.max_new_tokens,
     )
-    if shared is not None and recipe.adapter is None and recipe.engine == "local" and recipe.workers == 1:
-        yield make_scorer(settings, shared.model(settings.model, device=settings.device, dtype=settings.dtype))
-        return
-    engine: Engine = "ray" if recipe.engine == "ray" else "local"
-    with open_scorer(settings, engine=engine, workers=recipe.workers, address=recipe.address) as scorer:
-        yield scorer
 
 
 def scores_made_elsewhere(file: Path, recipe: Recipe, splits: Mapping[str, Split]) -> ScoreFile:

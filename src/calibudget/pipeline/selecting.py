@@ -6,15 +6,15 @@ from pathlib import Path
 
 from calibudget.pipeline.evidence import make_manifest
 from calibudget.pipeline.pools import pools_of_run
-from calibudget.pipeline.preparing import prepare
+from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rounds import earlier_rounds
-from calibudget.pipeline.run import write_inputs, write_selected
 from calibudget.pipeline.rundir import check_usable, open_run
 from calibudget.pipeline.selectors import selector_parts
 from calibudget.pipeline.tokens import with_tokens
+from calibudget.pipeline.writing import write_inputs, write_selected
 from calibudget.recipe import Recipe, resolved_yaml
-from calibudget.records import Selection
+from calibudget.records import AllocationPlan, Selection
 from calibudget.store import (
     ALLOCATION_NAME,
     MANIFEST_NAME,
@@ -35,13 +35,28 @@ def select(
         DataError: the sources can't be used.
     """
     directory = Path(output_dir)
-    resolved = resolved_yaml(recipe)
-    check_usable(directory, resolved, resume=False)
+    check_usable(directory, resolved_yaml(recipe), resume=False)
     plan = read_allocation(Path(allocation_file))
     prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
+    return select_prepared(recipe, prepared, plan, directory)
+
+
+def select_prepared(
+    recipe: Recipe, prepared: Prepared, plan: AllocationPlan, directory: Path, *, resume: bool = False
+) -> Selection:
+    """Draw a plan's quotas from sources that are read already; see `select`.
+
+    Args:
+        recipe: what is resolved into the directory.
+        prepared: its sources.
+        plan: an allocation of these pools.
+        directory: the run directory to make.
+        resume: whether an unfinished one may be written anew.
+    """
+    resolved = resolved_yaml(recipe)
     pools_of_run(recipe, prepared).of_plan(plan)
     parts = selector_parts(recipe, prepared)
-    with open_run(directory, resolved, resume=False):
+    with open_run(directory, resolved, resume=resume):
         write_inputs(recipe, prepared, directory)
         write_allocation(directory / ALLOCATION_NAME, plan)
         selection = write_selected(recipe, prepared, plan, parts, directory)

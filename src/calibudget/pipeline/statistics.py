@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibudget.allocation import summarise
+from calibudget.allocation import fit_curves, summarise
 from calibudget.errors import InputError
+from calibudget.pipeline.curves import measured, with_slopes
 from calibudget.records import ErrorRule, Statistics
-from calibudget.store import read_object, read_scores_file, read_splits
+from calibudget.store import read_object, read_scores_file, read_splits, read_warm_ups_file
 
 
 def statistics_of_file(
@@ -18,16 +19,20 @@ def statistics_of_file(
     error: ErrorRule | None = None,
     resamples: int = 200,
     bootstrap_seed: int = 42,
+    warm_ups: Path | None = None,
 ) -> Statistics:
-    """The statistics of a scores file (paper 2.2).
+    """The statistics of a scores file (paper 2.2), and the slopes of a warm-ups file.
 
     Raises:
         ArtefactError: the file or a row of it can't be used.
         ScoringError, AllocationError: sources differ from the pool sizes', or have too few scores.
+
+    Warns:
+        CurveWarning: curves that rise or are flat.
     """
     found = read_scores_file(scores, error=error)
     model = (found.provenance or {}).get("model", {})
-    return summarise(
+    statistics = summarise(
         found.scores,
         pool_sizes,
         model=model if isinstance(model, dict) else {},
@@ -35,6 +40,10 @@ def statistics_of_file(
         resamples=resamples,
         bootstrap_seed=bootstrap_seed,
     )
+    if warm_ups is None:
+        return statistics
+    fits = fit_curves(measured(read_warm_ups_file(warm_ups)), resamples=resamples, seed=bootstrap_seed)
+    return with_slopes(statistics, fits.slopes)
 
 
 def read_pool_sizes(texts: Sequence[str]) -> dict[str, int]:

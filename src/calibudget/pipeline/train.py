@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,6 +93,8 @@ def train(
     model: str | None = None,
     allow_other_model: bool = False,
     resume: bool = False,
+    options: TrainingOptions | None = None,
+    snapshots: tuple[Fraction, ...] = (),
     shared: Shared | None = None,
     progress: Progress = silent,
     listener: Listener | None = None,
@@ -108,6 +111,8 @@ def train(
         model: another name for the model, such as a directory that holds it; the recipe's by default.
         allow_other_model: train a model other than the one that the run was calibrated on.
         resume: go on with an unfinished training.
+        options: what the overrides say, where it is known already.
+        snapshots: shares of the steps after which adapters are kept too; see `TrainingJob`.
         shared: what this training has in common with runs in this process; its model isn't changed.
         progress: told of the stages before training.
         listener: told after each step.
@@ -124,7 +129,7 @@ def train(
     directory = Path(run_dir)
     runs = [_finished(Path(path)) for path in (directory, *also)]
     recipe = load_recipe(directory / RECIPE_NAME)
-    options = training_options(recipe, overrides)
+    options = options or training_options(recipe, overrides)
     loop = _import_loop()
     output = Path(output_dir) if output_dir is not None else directory
     devices = loop.Devices(options.execution.device)
@@ -143,6 +148,7 @@ def train(
         execution=options.execution,
         output_dir=output,
         evidence=_evidence(runs),
+        snapshots=snapshots,
     )
 
     def bind() -> None:

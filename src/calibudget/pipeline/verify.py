@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from calibudget.allocation import summarise
 from calibudget.errors import ArtefactError
+from calibudget.pipeline.checks.curves import check_report, derive_curves, read_warmed
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.manifest import Derived, check_bindings, check_manifest
 from calibudget.pipeline.checks.plan import derive_plan, given_plan
@@ -25,12 +26,14 @@ from calibudget.pipeline.checks.splits import check_scored_records, check_splits
 from calibudget.pipeline.checks.train import check_train
 from calibudget.pipeline.pools import Pools, pools_of_splits
 from calibudget.pipeline.rundir import RECIPE_NAME
+from calibudget.pipeline.selectors import RecipeSelector
 from calibudget.recipe import Recipe
 from calibudget.recipe.loading import recipe_from_fields
 from calibudget.recipe.strict_yaml import parse_document
 from calibudget.records import AllocationPlan, Selection, Statistics
 from calibudget.store import (
     ALLOCATION_NAME,
+    CURVES_NAME,
     MANIFEST_NAME,
     ROUNDS_NAME,
     SCORES_NAME,
@@ -39,6 +42,7 @@ from calibudget.store import (
     SPLITS_NAME,
     STATISTICS_NAME,
     SUMS_NAME,
+    WARM_UPS_NAME,
     Difference,
     Ledger,
     Manifest,
@@ -144,17 +148,26 @@ def _check_chain(
         check_splits(findings, recipe, splits)
     is_known = splits is not None and (ledger is None) == (recipe.rounds is None)
     pools = pools_of_splits(recipe, splits, ledger) if splits is not None and is_known else None
-    statistics = plan = selection = None
+    selector = None if splits is None else derive_selector(findings, recipe, splits)
+    statistics = plan = selection = warmed = curves = None
     if splits is not None and scored is not None:
         check_scored_records(findings, recipe, splits, scored)
         statistics = _derive_statistics(findings, recipe, splits, scored)
+        if recipe.warm_up is not None and statistics is not None:
+            if pools is not None and selector is not None:
+                warmed = read_warmed(findings, recipe, splits, pools, selector)
+                curves = None if warmed is None else derive_curves(findings, recipe, warmed, statistics)
+            statistics = None if curves is None else curves.statistics
+        _compare_statistics(findings, statistics)
     if pools is not None and is_given:
         plan = given_plan(findings, pools)
     elif pools is not None and (statistics is not None or not is_scored):
-        plan = derive_plan(findings, recipe, pools, statistics)
-    if splits is not None and pools is not None and plan is not None:
+        plan = derive_plan(findings, recipe, pools, statistics, None if curves is None else curves.fits.curves)
+    if curves is not None and plan is not None:
+        check_report(findings, recipe, curves, plan)
+    if pools is not None and plan is not None and selector is not None:
         companion_count = manifest.companion.count if manifest is not None and manifest.companion is not None else 0
-        selection = _derive_selection(findings, recipe, splits, pools, plan, companion_count)
+        selection = _derive_selection(findings, selector, pools, plan, companion_count)
     train = None if selection is None else check_train(findings, recipe, selection, train_name)
     if manifest is not None:
         derived = Derived(
@@ -167,6 +180,7 @@ def _check_chain(
             plan=plan,
             selection=selection,
             train=train,
+            warm_ups=warmed,
         )
         check_manifest(findings, manifest, derived)
     if beside.data_dir is not None:
@@ -209,12 +223,13 @@ def _artefact_names(recipe: Recipe, *, is_scored: bool) -> list[str]:
     scored = [SCORES_NAME, STATISTICS_NAME] if is_scored else []
     rounds = [ROUNDS_NAME] if recipe.rounds is not None else []
     train_name = f"train.{recipe.output.format}"
+    curves = [WARM_UPS_NAME, CURVES_NAME] if is_scored and recipe.warm_up is not None else []
     selector = [SELECTOR_NAME] if recipe.selector.given else []
-    return [RECIPE_NAME, SPLITS_NAME, *rounds, *scored, ALLOCATION_NAME, *selector, SELECTION_NAME, train_name]
+    return [RECIPE_NAME, SPLITS_NAME, *rounds, *scored, *curves, ALLOCATION_NAME, *selector, SELECTION_NAME, train_name]
 
 
 def _derive_statistics(findings: Findings, recipe: Recipe, splits: SplitIds, scored: ScoreFile) -> Statistics | None:
-    """The statistics as they follow from the scores, compared with `statistics.json`."""
+    """The statistics as they follow from the scores, without slopes."""
     model = (scored.provenance or {}).get("model")
     resamples = 0 if recipe.calibration == "none" else recipe.calibration.resamples
 
@@ -230,21 +245,21 @@ def _derive_statistics(findings: Findings, recipe: Recipe, splits: SplitIds, sco
                 bootstrap_seed=recipe.bootstrap_seed,
             )
 
-    statistics = findings.derive(STATISTICS_NAME, "statistics that the scores allow", again)
+    return findings.derive(STATISTICS_NAME, "statistics that the scores allow", again)
+
+
+def _compare_statistics(findings: Findings, statistics: Statistics | None) -> None:
+    """Compare the statistics that follow with `statistics.json`."""
     stored = findings.read(STATISTICS_NAME, read_statistics)
     if statistics is not None and stored is not None:
         findings.compare(STATISTICS_NAME, statistics_to_json(statistics), statistics_to_json(stored))
         findings.checked.append("statistics: means, error rates, bootstrap means and sd, from the scores")
-    return statistics
 
 
 def _derive_selection(
-    findings: Findings, recipe: Recipe, splits: SplitIds, pools: Pools, plan: AllocationPlan, companion_count: int
+    findings: Findings, selector: RecipeSelector, pools: Pools, plan: AllocationPlan, companion_count: int
 ) -> Selection | None:
     """The picks as they follow from splits, quotas and selector, compared with `selection.json`."""
-    selector = derive_selector(findings, recipe, splits)
-    if selector is None:
-        return None
     selection = findings.derive(
         SELECTION_NAME,
         "a selection that pools and quotas allow",

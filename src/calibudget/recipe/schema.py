@@ -11,6 +11,7 @@ from calibudget.allocation import POLICIES, parse_amount, parse_groups
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.recipe.selector import Selector, SelectorPart
+from calibudget.recipe.warm_up import WarmUpPart
 from calibudget.records import ErrorRule, Exponents, Unit
 from calibudget.sources import LIMITS, Limits, SourceSpec
 from calibudget.store import check_labels
@@ -190,6 +191,8 @@ class Recipe(_Part):
     rounds: Rounds | None = None
     policy: str = "calibudget"
     weights: dict[str, float] | None = None
+    importance: dict[str, float] | None = None
+    warm_up: WarmUpPart | None = None
     signal: Literal["error_rate", "z"] = "error_rate"
     exponents: ExponentsPart = ExponentsPart()
     need_transform: Literal["rank", "log1p"] | None = None
@@ -220,12 +223,22 @@ class Recipe(_Part):
         names = ("split_seed", "bootstrap_seed", "selection_seed", "training_seed")
         return fields | {name: fields.get(name) if fields.get(name) is not None else seed for name in names}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _curves_need_warm_ups(cls, fields: object) -> object:
+        if not isinstance(fields, dict) or fields.get("warm_up") is not None:
+            return fields
+        policy = fields.get("policy")
+        reads_curves = isinstance(policy, str) and policy in POLICIES and POLICIES[policy].weighs
+        return fields | {"warm_up": {}} if reads_curves else fields
+
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
         self._check_labels()
         if self.address is not None and self.engine != "ray":
             raise ValueError("`address` is that of a Ray cluster: say `engine: ray` with it")
         self._check_policy()
+        self._check_warm_up()
         self._check_answers()
         self._check_selector()
         return self
@@ -235,7 +248,7 @@ class Recipe(_Part):
             check_labels([*self.sources, *([COMPANION] if self.companion else [])])
         except InputError as error:
             raise ValueError(str(error)) from error
-        named = {"floor": self.floor, "caps": self.caps, "weights": self.weights}
+        named = {"floor": self.floor, "caps": self.caps, "weights": self.weights, "importance": self.importance}
         for field, mapping in named.items():
             if isinstance(mapping, dict):
                 allowed = {*self.sources, "default"} if field == "floor" else set(self.sources)
@@ -265,6 +278,24 @@ class Recipe(_Part):
             )
         if self.unit == "tokens" and self.model is None and self.engine != "fake":
             raise ValueError("a budget of tokens needs a `model`, whose tokenizer counts them")
+
+    def _check_warm_up(self) -> None:
+        rule = POLICIES[self.policy]
+        if self.warm_up is not None and not rule.weighs:
+            named = ", ".join(name for name, policy in POLICIES.items() if policy.weighs)
+            raise ValueError(f"`warm_up` is for the policies that read learning curves: {named}")
+        if self.importance is not None and not rule.weighs:
+            raise ValueError(f"policy {self.policy!r} doesn't weigh sources by `importance`")
+        if self.importance is not None and set(self.importance) != set(self.sources):
+            missing = sorted(set(self.sources) - set(self.importance))
+            raise ValueError(f"`importance` lacks the source {missing[0]!r}; 0 says that it doesn't matter")
+        if self.warm_up is None:
+            return
+        for field, value in {"rounds": self.rounds, "calibration.adapter": self.adapter}.items():
+            if value is not None:
+                raise ValueError(f"`warm_up` starts from the bare model, so `{field}` can't go with it")
+        if rule.wants == "curves" and self.groups is not None:
+            raise ValueError(f"policy {self.policy!r} weighs every source against every other and knows no `groups`")
 
     def _check_answers(self) -> None:
         if self.error == "nll" or self.calibration == "none":
@@ -309,6 +340,11 @@ class Recipe(_Part):
     def scorer(self) -> Literal["local", "fake"]:
         """What scores, wherever it runs; evidence has this, since the engine changes no byte."""
         return "fake" if self.engine == "fake" else "local"
+
+    @property
+    def reads_checkpoints(self) -> bool:
+        """Whether learning curves are read off one training's checkpoints."""
+        return self.warm_up is not None and self.warm_up.read == "checkpoints"
 
     @property
     def unit(self) -> Unit:

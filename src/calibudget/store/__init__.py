@@ -7,6 +7,14 @@ from calibudget.store.artefacts.allocation import (
     read_allocation,
     write_allocation,
 )
+from calibudget.store.artefacts.curves import (
+    CURVES_NAME,
+    CurveReport,
+    SourceCurve,
+    curves_to_json,
+    read_curves,
+    write_curves,
+)
 from calibudget.store.artefacts.manifest import (
     MANIFEST_NAME,
     AllocationEvidence,
@@ -17,6 +25,7 @@ from calibudget.store.artefacts.manifest import (
     SourceEvidence,
     SourceFile,
     TokenEvidence,
+    WarmUpEvidence,
     manifest_is_sealed,
     manifest_to_json,
     parse_manifest,
@@ -82,6 +91,15 @@ from calibudget.store.artefacts.train import (
     read_train,
     write_train,
 )
+from calibudget.store.artefacts.warm_ups import (
+    WARM_UPS_NAME,
+    WarmUpFile,
+    WarmUpNll,
+    WarmUpRun,
+    read_warm_ups,
+    read_warm_ups_file,
+    write_warm_ups,
+)
 from calibudget.store.atomic import atomic_file, clean_stale, write_atomic
 from calibudget.store.canonical import (
     canonical_json,
@@ -108,6 +126,7 @@ from calibudget.store.sums import (
 
 __all__ = [
     "ALLOCATION_NAME",
+    "CURVES_NAME",
     "LOCK_NAME",
     "MANIFEST_NAME",
     "ROUNDS_NAME",
@@ -119,8 +138,10 @@ __all__ = [
     "SUMS_NAME",
     "TRAIN_JSONL_NAME",
     "TRAIN_PARQUET_NAME",
+    "WARM_UPS_NAME",
     "AllocationEvidence",
     "CompanionEvidence",
+    "CurveReport",
     "Difference",
     "FileDigest",
     "Journal",
@@ -133,6 +154,7 @@ __all__ = [
     "SelectionDigest",
     "SelectionEvidence",
     "SelectorScores",
+    "SourceCurve",
     "SourceDigest",
     "SourceEvidence",
     "SourceFile",
@@ -141,6 +163,10 @@ __all__ = [
     "TokenCount",
     "TokenEvidence",
     "TrainLayout",
+    "WarmUpEvidence",
+    "WarmUpFile",
+    "WarmUpNll",
+    "WarmUpRun",
     "allocation_to_json",
     "atomic_file",
     "canonical_json",
@@ -148,6 +174,7 @@ __all__ = [
     "check_sums",
     "clean_stale",
     "confined",
+    "curves_to_json",
     "digest_selection",
     "directory_lock",
     "extend_sums",
@@ -164,6 +191,7 @@ __all__ = [
     "plain_json",
     "read_allocation",
     "read_bytes",
+    "read_curves",
     "read_manifest",
     "read_object",
     "read_rounds",
@@ -176,6 +204,8 @@ __all__ = [
     "read_sums",
     "read_train",
     "read_values",
+    "read_warm_ups",
+    "read_warm_ups_file",
     "scores_sha256",
     "selection_to_json",
     "sha256_hex",
@@ -185,6 +215,7 @@ __all__ = [
     "strict_json",
     "write_allocation",
     "write_atomic",
+    "write_curves",
     "write_manifest",
     "write_rounds",
     "write_scores",
@@ -194,4 +225,5 @@ __all__ = [
     "write_statistics",
     "write_sums",
     "write_train",
+    "write_warm_ups",
 ]

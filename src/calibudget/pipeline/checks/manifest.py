@@ -10,7 +10,7 @@ from typing import Any
 from calibudget.errors import InputError
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.train import TrainIds
-from calibudget.pipeline.evidence import token_evidence
+from calibudget.pipeline.evidence import token_evidence, warm_up_evidence
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.tokens import counted_by
 from calibudget.recipe import Recipe
@@ -23,6 +23,7 @@ from calibudget.store import (
     SourceEvidence,
     SplitIds,
     TokenEvidence,
+    WarmUpFile,
     confined,
     digest_selection,
     file_digest,
@@ -45,6 +46,7 @@ class Derived:
     plan: AllocationPlan | None
     selection: Selection | None
     train: TrainIds | None
+    warm_ups: WarmUpFile | None = None
 
 
 def check_bindings(findings: Findings, directory: Path, manifest: Manifest, names: Sequence[str]) -> None:
@@ -68,6 +70,9 @@ def check_manifest(findings: Findings, manifest: Manifest, derived: Derived) -> 
         findings.compare(MANIFEST_NAME, expected, found[section], field=section)
     counter = {name: value for name, value in (manifest.token_counter or {}).items() if name != "tokenizer_sha256"}
     findings.compare(MANIFEST_NAME, counted_by(derived.recipe) or {}, counter, field="token_counter")
+    cost = None if derived.warm_ups is None else warm_up_evidence(derived.recipe, derived.warm_ups)
+    if derived.recipe.warm_up is None or derived.warm_ups is not None:
+        findings.compare(MANIFEST_NAME, cost and asdict(cost), found.get("warm_ups"), field="warm_ups")
     if derived.splits is not None:
         findings.compare(MANIFEST_NAME, sorted(derived.splits.sources), sorted(manifest.sources), field="sources")
     tokens = _tokens(findings, derived)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from calibudget.allocation import check_plan
 from calibudget.pipeline.allocating import plan_recipe
 from calibudget.pipeline.checks.findings import Findings, equal
 from calibudget.pipeline.pools import Pools
 from calibudget.recipe import Recipe
-from calibudget.records import AllocationPlan, Exponents, Statistics
+from calibudget.records import AllocationPlan, Curve, Exponents, Statistics
 from calibudget.store import ALLOCATION_NAME, allocation_to_json, read_allocation
 
 #: Powers other than square roots may differ by an ulp between platforms, and so may what is made of them.
@@ -17,7 +18,11 @@ _PLATFORM_TOLERANCE = 1e-12
 
 
 def derive_plan(
-    findings: Findings, recipe: Recipe, pools: Pools, statistics: Statistics | None
+    findings: Findings,
+    recipe: Recipe,
+    pools: Pools,
+    statistics: Statistics | None,
+    curves: Mapping[str, Curve] | None = None,
 ) -> AllocationPlan | None:
     """The plan as it follows from its inputs, compared with `allocation.json`; None where it can't be made.
 
@@ -27,7 +32,7 @@ def derive_plan(
     plan = findings.derive(
         ALLOCATION_NAME,
         "an allocation that recipe, pools and statistics allow",
-        lambda: plan_recipe(recipe, pools, statistics),
+        lambda: plan_recipe(recipe, pools, statistics, curves),
     )
     stored = _consistent_plan(findings)
     if stored is None or plan is None:

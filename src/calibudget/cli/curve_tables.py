@@ -1,0 +1,74 @@
+"""Tables of warm-ups and learning curves, and the canonical JSON of the same things for machines."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from calibudget.cli.tables import console, new_table, print_json
+from calibudget.store import WarmUpFile
+from calibudget.wording import counted
+
+if TYPE_CHECKING:
+    from calibudget.pipeline import CurveView
+
+
+def print_warm_ups(warm_ups: WarmUpFile, output: Path, *, as_json: bool) -> None:
+    """What was trained, and the mean NLL of each source after each warm-up."""
+    means = {
+        label: {str(exposure): math.fsum(nlls.values()) / len(nlls) for exposure, nlls in warm_ups.of(label).items()}
+        for label in warm_ups.labels
+    }
+    if as_json:
+        runs = [{"examples": run.examples, "steps": run.steps, "seconds": run.seconds} for run in warm_ups.runs]
+        body = {"schema": "calibudget.warm-up/1", "output": str(output), "runs": runs, "mean_nll": means}
+        print_json(body)
+        return
+    out = console()
+    for number, run in enumerate(warm_ups.runs, start=1):
+        steps = counted(run.steps, "step")
+        out.print(f"warm-up {number}: {counted(run.examples, 'example')}, {steps}, {run.seconds:,.0f} s")
+    table = new_table(f"mean calibration NLL after so many {warm_ups.unit}, in {output}")
+    table.add_column("source", no_wrap=True)
+    table.add_column("exposure: NLL")
+    for label, by_exposure in means.items():
+        table.add_row(label, "   ".join(f"{int(exposure):,}: {mean:.4f}" for exposure, mean in by_exposure.items()))
+    out.print(table)
+
+
+def print_curves(view: CurveView, *, as_json: bool) -> None:
+    """The curve of each source, its quota, and the predicted NLL beside the measured one."""
+    if as_json:
+        print_json(view.to_json())
+        return
+    from calibudget.pipeline.notes import predicted
+
+    outcome = view.outcome
+    title = f"learning curves ({view.report.form}), slopes in nats per doubling"
+    table = new_table(title)
+    columns = ["slope", "as measured", "95% interval", "needs", "quota", "95% interval", "predicted NLL"]
+    table.add_column("source", no_wrap=True)
+    table.add_column("")
+    for column in [*columns, *(["measured NLL"] if outcome is not None else [])]:
+        table.add_column(column, justify="right", no_wrap=True)
+    for label, row in view.report.sources.items():
+        fit, (low, high) = row.fit, row.quota_interval
+        bend = f" ^{fit.curve.exponent:g}" if fit.curve.exponent else ""
+        needed = "" if fit.records_needed is None else f"{fit.records_needed:,}"
+        cells = [
+            f"{fit.slope:.4f}{bend}",
+            f"{fit.raw_slope:.4f}",
+            f"{fit.interval[0]:.4f} - {fit.interval[1]:.4f}",
+            needed,
+            f"[bold]{view.quotas[label]:,}[/bold]",
+            f"{low:,} - {high:,}",
+            "" if row.predicted_nll is None else f"{row.predicted_nll:.4f}",
+        ]
+        table.add_row(label, fit.verdict, *cells, *([f"{outcome[label]:.4f}"] if outcome is not None else []))
+    out = console()
+    out.print(table)
+    out.print("needs: calibration records with which the slope would be two standard deviations from 0")
+    out.print(predicted(view.report))
+    if view.outcome_nll is not None:
+        out.print(f"measured macro NLL of the calibration split after training: {view.outcome_nll:.4f}")

@@ -1,0 +1,93 @@
+"""Do slopes, curves and predictions follow from the warm-ups, and are these of the run's own records and examples?"""
+
+from __future__ import annotations
+
+import math
+
+from calibudget.pipeline.checks.findings import Findings, equal
+from calibudget.pipeline.curves import Curves, curve_report, curves_of
+from calibudget.pipeline.exposures import exposures_of, warm_up_plan
+from calibudget.pipeline.pools import Pools
+from calibudget.pipeline.selectors import RecipeSelector
+from calibudget.recipe import Recipe
+from calibudget.records import AllocationPlan, Statistics
+from calibudget.store import (
+    CURVES_NAME,
+    WARM_UPS_NAME,
+    SplitIds,
+    WarmUpFile,
+    curves_to_json,
+    digest_selection,
+    read_curves,
+    read_warm_ups,
+)
+from calibudget.wording import counted
+
+# Predictions go through logarithms, which platforms may round otherwise.
+_PLATFORM_TOLERANCE = 1e-9
+
+
+def read_warmed(
+    findings: Findings, recipe: Recipe, splits: SplitIds, pools: Pools, selector: RecipeSelector
+) -> WarmUpFile | None:
+    """The warm-ups, compared with the calibration records, and with what the recipe says that they train on."""
+    warmed = findings.read(WARM_UPS_NAME, read_warm_ups)
+    if warmed is None or not findings.compare(WARM_UPS_NAME, sorted(splits.sources), warmed.labels, field="source"):
+        return None
+    findings.compare(WARM_UPS_NAME, recipe.unit, warmed.unit, field="unit")
+    for label, ids in splits.sources.items():
+        for exposure, nlls in warmed.of(label).items():
+            differ = sorted(nlls.keys() ^ set(ids.calibration))
+            if differ:
+                field, found = f"source {label}: after {exposure}: {differ[0]}", counted(len(differ), "other")
+                findings.add(WARM_UPS_NAME, field, "an NLL of every calibration record, and of no other", found)
+    _check_trained(findings, recipe, pools, selector, warmed)
+    findings.checked.append("warm-ups: one NLL for each calibration record and exposure, of the run's own examples")
+    return warmed
+
+
+def derive_curves(findings: Findings, recipe: Recipe, warmed: WarmUpFile, statistics: Statistics) -> Curves | None:
+    """The curves as they follow from the warm-ups; None where there are none."""
+    found = findings.derive(
+        WARM_UPS_NAME, "warm-ups that curves go through", lambda: curves_of(recipe, warmed, statistics)
+    )
+    return None if found is None else found[0]
+
+
+def check_report(findings: Findings, recipe: Recipe, curves: Curves, plan: AllocationPlan) -> None:
+    """Compare `curves.json` with what curves and quotas give."""
+    stored = findings.read(CURVES_NAME, read_curves)
+    made = findings.derive(CURVES_NAME, "curves of this allocation", lambda: curve_report(recipe, curves, plan))
+    if stored is not None and made is not None:
+        findings.compare(CURVES_NAME, curves_to_json(made), curves_to_json(stored), same=_nearly_equal)
+        findings.checked.append("curves: slopes, their intervals, and the predicted NLL, from the warm-ups")
+
+
+def _check_trained(
+    findings: Findings, recipe: Recipe, pools: Pools, selector: RecipeSelector, warmed: WarmUpFile
+) -> None:
+    """Compare exposures and drawn examples with the recipe's; checkpoints lie on the way to the last ones."""
+    exposures = findings.derive(WARM_UPS_NAME, "pools that can be warmed up on", lambda: exposures_of(recipe, pools))
+    if exposures is None:
+        return
+    for label, own in exposures.items():
+        expected, found = list(own), list(warmed.of(label))
+        if recipe.reads_checkpoints:
+            expected, found = expected[-1:], found[-1:]
+        findings.compare(WARM_UPS_NAME, expected, found, field=f"source {label}: exposures")
+    numbers = range(len(warmed.runs))
+    for number in numbers[-1:] if recipe.reads_checkpoints else numbers:
+        drawn = findings.derive(
+            WARM_UPS_NAME,
+            "pools that can be warmed up on",
+            lambda number=number: pools.draw(warm_up_plan(recipe, pools, exposures, number), selector),  # type: ignore[misc]
+        )
+        if drawn is not None:
+            expected_sha256, found_sha256 = digest_selection(drawn).selected_sha256, warmed.runs[number].selected_sha256
+            findings.compare(WARM_UPS_NAME, expected_sha256, found_sha256, field=f"runs[{number}].selected_sha256")
+
+
+def _nearly_equal(expected: object, found: object) -> bool:
+    if isinstance(expected, float) and isinstance(found, float):
+        return math.isclose(expected, found, rel_tol=_PLATFORM_TOLERANCE)
+    return equal(expected, found)

@@ -1,0 +1,87 @@
+"""On how much of each source its warm-ups train, and the plans that draw just that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from calibudget.errors import AllocationError, RecipeError
+from calibudget.pipeline.allocating import feasible_floors, plan_allocation
+from calibudget.pipeline.inputs import AllocationInputs
+from calibudget.pipeline.pools import Pools
+from calibudget.recipe import Recipe
+from calibudget.records import AllocationPlan
+
+
+def exposures_of(recipe: Recipe, pools: Pools) -> dict[str, tuple[int, ...]]:
+    """Units of each source that its warm-ups train on, ascending.
+
+    Those that the recipe gives; without them half the source's floor, rounded up, and the floor.
+
+    Raises:
+        RecipeError: no warm-ups, or a floor that can't be halved.
+        AllocationError: a pool smaller than the largest warm-up.
+    """
+    if recipe.warm_up is None:
+        raise RecipeError("the recipe has no `warm_up`; give it one, and a policy that reads learning curves")
+    given = recipe.warm_up.exposures
+    if given is not None:
+        for label, size in pools.sizes.items():
+            if size < given[-1]:
+                raise AllocationError(
+                    f"the pool of {label!r} holds {size:,} {recipe.unit}, fewer than the largest warm-up's "
+                    f"{given[-1]:,}: take smaller `warm_up.exposures`, or give it to another recipe"
+                )
+        return dict.fromkeys(pools.sizes, given)
+    floors = feasible_floors(recipe, pools)
+    for label, floor in floors.items():
+        if floor < 2:
+            raise RecipeError(
+                f"warm_up: trains on half of each floor and on the floor, but that of {label!r} is {floor}; raise it, "
+                "or give `exposures`"
+            )
+    return {label: (-(-floor // 2), floor) for label, floor in floors.items()}
+
+
+def exposure_shares(recipe: Recipe, exposures: Mapping[str, tuple[int, ...]]) -> list[Fraction]:
+    """What part of all that the largest warm-up trains on each warm-up does, ascending to 1.
+
+    Raises:
+        RecipeError: exposures in tokens that are to be read off checkpoints, which tell examples only.
+    """
+    if recipe.reads_checkpoints and recipe.unit == "tokens":
+        raise RecipeError("warm_up.read: checkpoints tell how many examples were seen, not how many tokens; say `runs`")
+    totals = [sum(own) for own in zip(*exposures.values(), strict=True)]
+    return [Fraction(total, totals[-1]) for total in totals]
+
+
+def warm_up_plan(recipe: Recipe, pools: Pools, exposures: Mapping[str, tuple[int, ...]], number: int) -> AllocationPlan:
+    """The allocation that draws what one warm-up trains on.
+
+    Args:
+        recipe: budget and unit are used.
+        pools: the candidates.
+        exposures: of `exposures_of`.
+        number: of the warm-up, from 0.
+    """
+    floors = {label: own[number] for label, own in exposures.items()}
+    inputs = AllocationInputs(
+        pool_sizes=pools.sizes, budget=sum(floors.values()), floors=floors, unit=recipe.unit, pools=pools
+    )
+    return plan_allocation("floor", inputs, intervals=False)
+
+
+def warm_up_recipe(recipe: Recipe) -> Recipe:
+    """The recipe under which a warm-up's own run directory stands."""
+    keeps_companion = recipe.warm_up is not None and recipe.warm_up.companion
+    changes = {
+        "policy": "floor",
+        "floor": 0,
+        "caps": None,
+        "groups": None,
+        "weights": None,
+        "importance": None,
+        "warm_up": None,
+        "companion": recipe.companion if keeps_companion else None,
+    }
+    return recipe.model_copy(update=changes)
