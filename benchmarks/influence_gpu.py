@@ -7,8 +7,9 @@ Parts: `small` takes SmolLM2 (`--model`; random weights of its shape without), `
 `sketch` a vector of 1e8 values. The peer is LESS's way: peft in bfloat16, one example at a time, its gradients joined
 to one vector, Adam's update formed of it; both sides get the same factors, moments and sketch. Times are of whole
 loops after a warm-up, in one process. Cosines are between the two sides' vectors for the same example, and of each side
-with float32 where that is made. Prints one Markdown table and writes it with all numbers to the output directory ($OUT,
-or benchmarks/results).
+with float32 arithmetic on the same rounded weights where that is made. Examples are random ids; with `--data` (the file
+that influence_ab.py makes) those of `small` are real text. Prints one Markdown table and writes it with all numbers to
+the output directory ($OUT, or benchmarks/results).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import math
 import os
 import platform
+import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -35,9 +37,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 from calibudget.influence.direction import AdamDirection, plain_update
 from calibudget.influence.gradients import ExampleGradients, Whole, batches
 from calibudget.influence.sketching import Sketches, SketchTable
-from calibudget.lm import load_model
+from calibudget.lm import Encoder, load_model, load_tokenizer
 from calibudget.selection import CountSketch
-from calibudget.training import Execution, TrainingConfig, TrainingExample
+from calibudget.training import Execution, TrainingConfig, TrainingExample, encode_examples
 from calibudget.training.adapter import add_adapter
 from calibudget.training.learner import Learner
 
@@ -109,6 +111,8 @@ def main() -> None:
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--dimension", type=int, default=8192)
     parser.add_argument("--batch-tokens", type=int, default=8192)
+    parser.add_argument("--data", type=Path, help="rows of real text, as influence_ab.py makes them")
+    parser.add_argument("--examples", type=int, help="how many ours takes, and a quarter of them the peer")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a tiny shape and short vectors, to try the script out")
     parser.add_argument("--seconds", type=float, default=55, help="leave out what is left after so long")
@@ -145,19 +149,40 @@ def small(arguments: argparse.Namespace, report: Report, device: torch.device) -
         return random_model(shape, dtype, device)
 
     vocabulary = shape["vocab_size"]
-    examples = synthetic(16 if arguments.tiny else 256, vocabulary, mean=150)
-    compare("SmolLM2-135M", model, examples, 8 if arguments.tiny else 32, arguments, report, device, ways=(True, False))
+    if arguments.data is not None:
+        examples = real(arguments.data, str(arguments.model), arguments.examples or 256)
+    else:
+        examples = synthetic(arguments.examples or (16 if arguments.tiny else 256), vocabulary, mean=150)
+    compare(
+        "SmolLM2-135M",
+        model,
+        examples,
+        len(examples) // 4 if arguments.examples else (8 if arguments.tiny else 32),
+        arguments,
+        report,
+        device,
+        ways=(True, False),
+    )
 
 
 def seven(arguments: argparse.Namespace, report: Report, device: torch.device) -> None:
     """The 7B shape with random weights."""
     shape = TINY if arguments.tiny else SEVEN
-    examples = synthetic(16 if arguments.tiny else 96, shape["vocab_size"], mean=233)
+    examples = synthetic(arguments.examples or (16 if arguments.tiny else 96), shape["vocab_size"], mean=233)
 
     def model(dtype: torch.dtype) -> Any:
         return random_model(shape, dtype, device)
 
-    compare("7B shape", model, examples, 8 if arguments.tiny else 16, arguments, report, device, ways=(True,))
+    compare(
+        "7B shape",
+        model,
+        examples,
+        len(examples) // 4 if arguments.examples else (8 if arguments.tiny else 16),
+        arguments,
+        report,
+        device,
+        ways=(True,),
+    )
 
 
 def compare(
@@ -196,11 +221,11 @@ def compare(
 
     exact = None
     if len(ways) > 1:
-        reference = add_adapter(make(torch.float32), config, "benchmark")
+        # the same rounded weights: what differs is the arithmetic
+        reference = add_adapter(make(torch.bfloat16).float(), config, "benchmark")
         started(reference)
         exact = less_gradients(reference, names, shared)
-        worst = worst_angle(theirs, exact)
-        report.row(part, "one backward an example, with float32", **{"1 - cosine, worst": worst})
+        report.row(part, "one backward an example, with float32", **angles(theirs, exact))
         reference = None
         free()
 
@@ -251,9 +276,9 @@ def ours(
     device, tokens = gradients.device, given.batch_tokens
     way = "packed" if learner.packs_sequences else "rows of equal lengths"
     found = whole_gradients(gradients, shared, aligned(learner, given.names), max(1024, tokens // 4))
-    report.row(part, f"{way}: gradients with the peer's", **{"1 - cosine, worst": worst_angle(found, theirs[0])})
+    report.row(part, f"{way}: gradients with the peer's", **angles(found, theirs[0]))
     if theirs[1] is not None:
-        report.row(part, f"{way}: gradients with float32", **{"1 - cosine, worst": worst_angle(found, theirs[1])})
+        report.row(part, f"{way}: gradients with float32", **angles(found, theirs[1]))
     found = None
     free()
     direction, table = laid_out(given.direction, learner, given.names), relaid(given.table, learner, given.names)
@@ -279,7 +304,7 @@ def ours(
         row(report, part, f"{way}: {what}", seconds, examples, device, **{"times the peer": speed})
     places = {id(example): place for place, example in enumerate(example for each in parts for example in each)}
     of_shared = sketches[[places[id(example)] for example in shared]]
-    report.row(part, f"{way}: sketches with the peer's", **{"1 - cosine, worst": worst_angle(of_shared, theirs[2])})
+    report.row(part, f"{way}: sketches with the peer's", **angles(of_shared, theirs[2]))
 
 
 def whole_gradients(
@@ -398,13 +423,13 @@ def weights_of(examples: Sequence[TrainingExample], device: torch.device) -> tor
     return torch.tensor([1.0 / example.response_length for example in examples], device=device)
 
 
-def worst_angle(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    """The largest 1 - cosine over examples."""
+def angles(ours: torch.Tensor, theirs: torch.Tensor) -> dict[str, float]:
+    """1 - cosine over examples: the median and the worst."""
     cosines = [
         float(torch.dot(a.double(), b.double()) / (a.double().norm() * b.double().norm()))
         for a, b in zip(ours, theirs, strict=True)
     ]
-    return 1.0 - min(cosines)
+    return {"1 - cosine, median": 1.0 - statistics.median(cosines), "worst": 1.0 - min(cosines)}
 
 
 # --- CountSketch
@@ -478,6 +503,14 @@ def synthetic(count: int, vocabulary: int, *, mean: int, seed: int = 0) -> list[
         )
         for number, length in enumerate(lengths)
     ]
+
+
+def real(path: Path, model: str, count: int) -> list[TrainingExample]:
+    """Every so many rows of real text, encoded."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    chosen = [row for row in rows if row["split"] == "pool"]
+    encoder = Encoder("alpaca", load_tokenizer(model))
+    return list(encode_examples(chosen[:: len(chosen) // count][:count], encoder, max_length=512, too_long="cut"))
 
 
 def random_model(shape: dict[str, Any], dtype: torch.dtype, device: torch.device) -> Any:
