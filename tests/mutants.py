@@ -4,7 +4,7 @@
 
 Copies source and tests to a temporary directory, lets mutmut (dependency group `mutants`) put faults into the package
 or the named modules of it, runs the fast tests on each, and prints the score and every survivor's change as Markdown.
-A directory given by name is kept: a run that was stopped goes on, and its results are told with the new ones.
+A directory given by name is kept: a run that was stopped goes on when the same command is given again.
 What survives and why is in docs/mutation.md.
 
 Left out of the score are faults that nothing can notice: `strict=` of a zip over sequences of equal length.
@@ -31,7 +31,7 @@ markers = ["slow: slow", "full: full"]
 
 [tool.mutmut]
 source_paths = ["src"]
-only_mutate = ["src/calibudget/allocation/*"]
+only_mutate = {mutated}
 pytest_add_cli_args_test_selection = {tests}
 pytest_add_cli_args = ["-m", "not slow and not full"]
 """
@@ -46,18 +46,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         place = arguments.directory or Path(name)
         if not (place / "src").exists():
-            copy_sources(place)
+            copy_sources(place, arguments.modules)
         run_mutants(place, arguments.modules, arguments.children)
     return 0
 
 
-def copy_sources(place: Path) -> None:
+def copy_sources(place: Path, modules: list[str]) -> None:
     shutil.copytree(ROOT / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__"))
     for test in TESTS:
         source, target = ROOT / test, place / test
         target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
-    (place / "pyproject.toml").write_text(CONFIG.format(tests=TESTS))
+    mutated = [f"src/calibudget/allocation/{module}.py" for module in modules or ["*"]]
+    (place / "pyproject.toml").write_text(CONFIG.format(tests=TESTS, mutated=mutated))
 
 
 def run_mutants(place: Path, modules: list[str], children: str) -> None:
