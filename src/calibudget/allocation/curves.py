@@ -26,6 +26,7 @@ from calibudget.allocation.shrinkage import VISIBLE, Prior, prior_of, used_slope
 from calibudget.allocation.summary import FEW_RECORDS
 from calibudget.errors import AllocationError
 from calibudget.records import Curve, CurveFit, CurveForm, Verdict
+from calibudget.wording import counted
 
 #: The bootstrap seed unless another is given.
 SEED: Final = 42
@@ -178,7 +179,7 @@ def _measured(label: str, warm_ups: WarmUps, form: CurveForm, run_sd: float) -> 
         )
     rows = np.array(warm_ups.nll, dtype=np.float64)
     if rows.shape[1] < 2:
-        raise AllocationError(f"{label!r} has {rows.shape[1]} calibration records; a slope needs at least 2")
+        raise AllocationError(f"{label!r} has {counted(rows.shape[1], 'calibration record')}; a slope needs at least 2")
     if not np.isfinite(rows).all():
         raise AllocationError(f"{label!r} has a calibration NLL that isn't finite")
     means = [math.fsum(row) / len(row) for row in rows.tolist()]
@@ -246,7 +247,7 @@ def _too_few(fit: CurveFit, label: str) -> str:
     remedy = (
         "larger exposures might"
         if fit.records_needed is None
-        else f"about {fit.records_needed:,} calibration records of it would, or exposures further apart"
+        else f"about {counted(fit.records_needed, 'calibration record')} of it would, or exposures further apart"
     )
     return (
         f"no slope can be told from 0: the clearest, {label!r}, falls by {fit.raw_slope:.4f} nats per doubling with "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from calibudget.cli.options import Json
+from calibudget.wording import counted
 
 if TYPE_CHECKING:
     from calibudget.pipeline.influence import InfluenceResult
@@ -91,8 +92,8 @@ def _print(result: InfluenceResult, *, as_json: bool) -> None:
         sys.stdout.write(canonical_json(body).decode("utf-8") + "\n")
         return
     typer.echo(
-        f"{header.pool_size:,} candidates, {len(header.subgroups)} subgroups, "
-        f"warmed up on {result.warm_up_examples:,} examples in {result.warm_up_steps:,} steps"
+        f"{counted(header.pool_size, 'candidate')}, {counted(len(header.subgroups), 'subgroup')}, warmed up on "
+        f"{counted(result.warm_up_examples, 'example')} in {counted(result.warm_up_steps, 'step')}"
     )
     for path in result.shards:
         typer.echo(f"shard       {path}")

@@ -33,6 +33,7 @@ from calibudget.selection import (
     quality_selector,
 )
 from calibudget.store import SELECTOR_NAME, SelectorScores, file_digest, read_selector, read_values, write_selector
+from calibudget.wording import counted
 
 #: What a recipe's selector may be.
 RecipeSelector = Uniform | Scored | Mix
@@ -194,8 +195,8 @@ def _of_candidates(path: Path, pools: Pools, *, strict: bool) -> tuple[dict[str,
         first = others[0]
         raise ArtefactError(
             f"{path.name}: {first.place}: {first.record_id!r} is no candidate of {first.source}, nor are "
-            f"{len(others) - 1:,} more rows of any; score this pool (splits.parquet lists it), or, if the file scores "
-            "more than the pool on purpose, say `others: ignore`"
+            f"{counted(len(others) - 1, 'other row')}; score this pool (splits.parquet lists it), or, if the file "
+            "scores more than the pool on purpose, say `others: ignore`"
         )
     return values, len(others)
 
