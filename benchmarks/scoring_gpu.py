@@ -32,9 +32,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -47,9 +46,9 @@ SOURCES = ("arc_challenge", "arc_easy", "boolq", "hellaswag", "openbookqa", "piq
 #: LLaMA-2-7B but for its vocabulary, which is that of the tokenizer at hand (49,152 for 32,000).
 SEVEN = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
 SEVEN |= {"num_key_value_heads": 32, "max_position_embeddings": 4096}
-#: Llama-3.2-3B but for its vocabulary: each worker process reads it from disk.
-THREE = {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28, "num_attention_heads": 24}
-THREE |= {"num_key_value_heads": 8, "max_position_embeddings": 4096}
+#: Llama-3.2-1B but for its vocabulary: each worker process reads and digests it.
+ONE = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32}
+ONE |= {"num_key_value_heads": 8, "max_position_embeddings": 4096, "tie_word_embeddings": True}
 TINY = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4}
 TINY |= {"max_position_embeddings": 4096}
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -74,7 +73,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, help="records a source, for a rehearsal")
     parser.add_argument("--runs", type=int, default=3, help="timed runs of ours, of which the median counts")
     parser.add_argument("--peer-share", type=float, default=0.2, help="share of the records that the peer is timed on")
-    parser.add_argument("--batch-tokens", type=int, default=16384)
+    parser.add_argument("--batch-tokens", type=int, help="of the 7B shape; without it, what the scorer takes by itself")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--profile", action="store_true", help="write where the device's time goes at the 7B shape")
     parser.add_argument("--output", type=Path, default=Path(os.environ.get("OUT", ROOT / "benchmarks" / "results")))
@@ -263,7 +262,7 @@ def random_model(device: str, family: str, shape: dict[str, Any], dtype: Any, **
         return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
 
 
-def scorer_of(model: Any, tokenizer: Any, batch_tokens: int, *, kind: Any = None, **settings: Any) -> Any:
+def scorer_of(model: Any, tokenizer: Any, batch_tokens: int | None, *, kind: Any = None, **settings: Any) -> Any:
     from calibudget.lm import LanguageModel
     from calibudget.scoring import LocalScorer
 
@@ -389,20 +388,23 @@ def check(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def largest(ones: list[float], others: list[float]) -> float:
-    return max(abs(one - other) for one, other in zip(ones, others, strict=True))
+    return max((abs(one - other) for one, other in zip(ones, others, strict=True)), default=0.0)
 
 
 def seven(arguments: argparse.Namespace, report: Report) -> None:
     """The 7B shape with random weights."""
     import torch
 
+    from calibudget.scoring import measure_all
     from calibudget.scoring.local import LocalScorer
 
     class Agreeing(LocalScorer):
-        """Takes the last token of a reference for its end: random weights never say the end token."""
+        """Takes some records for settled by their forward, as those are that agree with their reference to its end."""
+
+        agreeing: frozenset[str] = frozenset()
 
         def _is_settled(self, work: Any, start: tuple[int, ...]) -> bool:
-            return start == work.example.response_ids or super()._is_settled(work, start)
+            return work.item.record.record_id in self.agreeing or super()._is_settled(work, start)
 
     shape, dtype = (SEVEN, torch.bfloat16) if arguments.device == "cuda" else (TINY, torch.float32)
     model = random_model(arguments.device, "llama", shape, dtype)
@@ -415,65 +417,36 @@ def seven(arguments: argparse.Namespace, report: Report) -> None:
     report.note(
         "seven",
         f"{len(works)} records, {tokens:,} tokens, limit {limit:.2f} s, packed {scorer._packs}, {len(batches)} batches "
-        f"of at most {arguments.batch_tokens:,} tokens",
+        f"of at most {scorer.describe()['batch_tokens']:,} tokens",
     )
-    spoken = greedy(scorer, works, batches)
+    scorer.measure(items[:32])
+    names = [item.record.record_id for item in items]
     for share in (0.0, 0.35, 0.9):
-        some = agreeing(works, spoken, share)
+        scorer.agreeing = frozenset(random.Random(1).sample(names, round(share * len(names))))
         free()
-        seconds, decoded = repeated(arguments.runs, lambda some=some: run_batches(scorer, some, batches))
-        name = f"ours, {share:.0%} agree"
-        report.row("seven", name, statistics.median(seconds), limit, runs=seconds, decoded=decoded)
+        with counting_decoded() as decoded:
+            seconds, found = repeated(arguments.runs, lambda: measure_all(scorer, items))
+        what, count = f"ours, {share:.0%} agree", sum(decoded) // arguments.runs
+        report.row("seven", what, statistics.median(seconds), limit, runs=seconds, decoded=count)
+        splits = max(one.batch_splits for one in found)
+        if splits:
+            report.note("seven", f"{what}: batches were halved {splits} times for want of memory")
+    free()
     seconds, _ = repeated(arguments.runs, lambda: [read_only(scorer, works, batch) for batch in batches])
     report.row("seven", "ours, likelihood alone", statistics.median(seconds), limit, runs=seconds)
+    scorer.agreeing = frozenset()
     if arguments.profile:
-        profile(lambda: run_batches(scorer, agreeing(works, spoken, 0.35), batches[:1]), arguments.output)
+        profile(lambda: scorer.measure([items[i] for i in batches[0]]), arguments.output)
     shuffled = works[:]
     random.Random(0).shuffle(shuffled)
     share, sizes = arguments.peer_share, (PEER_BATCH, 4 * PEER_BATCH)
     both_passes(report, "seven", f"peer, batches of {sizes[0]}", model, shuffled, sizes[0], share, peer=True)
     both_passes(report, "seven", f"peer, batches of {sizes[1]}", model, shuffled, sizes[1], share)
-    if arguments.device == "cuda":
-        whole = scorer_of(model, tokenizer, 32768, max_new_tokens=NEW_TOKENS)
-        free()
-        seconds, splits = repeated(2, lambda: largest_splits(whole, items))
-        report.row("seven", "ours, 0% agree, batch_tokens 32,768", min(seconds), limit, runs=seconds)
-        report.note("seven", f"batches of 32,768 tokens were halved {splits} times for want of memory")
 
 
-def largest_splits(scorer: Any, items: list[Any]) -> int:
-    from calibudget.scoring import measure_all
-
-    return max(one.batch_splits for one in measure_all(scorer, items))
-
-
-def greedy(scorer: Any, works: list[Any], batches: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The model's own greedy ids of each record."""
-    texts: dict[int, tuple[int, ...]] = {}
-    keep = scorer._text
-    for batch in batches:
-        ids: list[tuple[int, ...]] = []
-        scorer._text = lambda found, ids=ids: ids.append(tuple(found)) or ""
-        scorer._early_end = False
-        scorer._measure([works[i] for i in batch])
-        texts |= zip(batch, ids[-len(batch) :], strict=True)
-    scorer._text, scorer._early_end = keep, True
-    return [texts[i] for i in range(len(works))]
-
-
-def agreeing(works: list[Any], spoken: list[tuple[int, ...]], share: float) -> list[Any]:
-    """The works, a share of them with the model's own words as reference, as many as their reference has."""
-    chosen = set(random.Random(1).sample(range(len(works)), round(share * len(works))))
-    return [
-        replace(work, example=replace(work.example, response_ids=spoken[i][: len(work.example.response_ids)]))
-        if i in chosen
-        else work
-        for i, work in enumerate(works)
-    ]
-
-
-def run_batches(scorer: Any, works: list[Any], batches: list[tuple[int, ...]]) -> int:
-    """Score all batches; how many records had to be decoded."""
+@contextmanager
+def counting_decoded() -> Iterator[list[int]]:
+    """How many records each decoding run took up while the block runs."""
     from calibudget.scoring import local
 
     decoded, keep = [], local.continue_greedily
@@ -484,11 +457,9 @@ def run_batches(scorer: Any, works: list[Any], batches: list[tuple[int, ...]]) -
 
     local.continue_greedily = counting
     try:
-        for batch in batches:
-            scorer._measure([works[i] for i in batch])
+        yield decoded
     finally:
         local.continue_greedily = keep
-    return sum(decoded)
 
 
 def read_only(scorer: Any, works: list[Any], batch: tuple[int, ...]) -> Any:
@@ -529,9 +500,7 @@ def small(arguments: argparse.Namespace, report: Report) -> None:
         limit = limit_of(report, loaded.model, works)
         report.row("small", f"ours, {dtype}", statistics.median(seconds), limit, runs=seconds)
         answers[f"ours {dtype}"] = parsed([one.text for one in measured])
-        if dtype == "float32":
-            one_by_one(report, loaded, works, measured)
-        else:
+        if dtype == "bfloat16":
             both_passes(
                 report, "small", f"peer, batches of {PEER_BATCH}, {dtype}", loaded.model, works, PEER_BATCH, 0.1
             )
@@ -543,6 +512,9 @@ def small(arguments: argparse.Namespace, report: Report) -> None:
             report.row("small", name, first + second, limit, peer=is_peer)
             answers[name] = parsed([loaded.tokenizer.decode(ids, skip_special_tokens=True) for ids in texts])
             report.note("small", f"NLL, ours against {name}: {largest([m.nll for m in measured], nlls):.1e} at most")
+            if dtype == "float32":
+                unlike = [i for i, own in enumerate(answers["ours float32"]) if own != answers[name][i]]
+                one_by_one(report, loaded, works, measured, {"where the padded answer differs": unlike})
         del loaded, scorer, works
         free()
     names = list(answers)
@@ -552,26 +524,29 @@ def small(arguments: argparse.Namespace, report: Report) -> None:
             report.note("small", f"parsed answers that differ, {one} against {other}: {differing} of {len(items)}")
 
 
-def one_by_one(report: Report, loaded: Any, works: list[Any], measured: list[Any]) -> None:
-    """Every fiftieth record in float32: plain forward and `generate` of one example at a time."""
+def one_by_one(
+    report: Report, loaded: Any, works: list[Any], measured: list[Any], others: dict[str, list[int]]
+) -> None:
+    """Every fiftieth record in float32, and others: plain forward and `generate` of one example at a time."""
     from calibudget.lm.forward import plain_forward
     from calibudget.tasks import parse_answer
 
-    chosen = range(0, len(works), max(1, len(works) // 16))
-    some = [works[i] for i in chosen]
-    nlls = [plain_forward(loaded.model, work.example).nll for work in some]
-    texts = [
-        loaded.tokenizer.decode(ids, skip_special_tokens=True) for ids in padded_texts(loaded.model, some, 1, ends=True)
-    ]
-    same = sum(
-        parse_answer(work.item.answer, text) == parse_answer(work.item.answer, measured[i].text)
-        for i, work, text in zip(chosen, some, texts, strict=True)
-    )
-    report.note(
-        "small",
-        f"float32 against one-by-one forward and generate: {same} of {len(some)} parsed answers equal, NLL differs by "
-        f"{largest([measured[i].nll for i in chosen], nlls):.1e} at most",
-    )
+    every = list(range(0, len(works), max(1, len(works) // 16)))
+    for name, chosen in {"every fiftieth": every, **others}.items():
+        some = [works[i] for i in chosen]
+        nlls = [plain_forward(loaded.model, work.example).nll for work in some]
+        made = padded_texts(loaded.model, some, 1, ends=True)
+        texts = [loaded.tokenizer.decode(ids, skip_special_tokens=True) for ids in made]
+        same = sum(
+            parse_answer(work.item.answer, text) == parse_answer(work.item.answer, measured[i].text)
+            for i, work, text in zip(chosen, some, texts, strict=True)
+        )
+        off = largest([measured[i].nll for i in chosen], nlls)
+        report.note(
+            "small",
+            f"float32 against one-by-one forward and generate, {name}: {same} of {len(some)} parsed answers equal, "
+            f"NLL differs by {off:.1e} at most",
+        )
 
 
 def scaling(arguments: argparse.Namespace, report: Report) -> None:
@@ -581,7 +556,7 @@ def scaling(arguments: argparse.Namespace, report: Report) -> None:
     from calibudget.scoring import LocalPool, ScorerSettings
 
     on_cpu = arguments.device == "cpu"
-    shape, dtype = (TINY, torch.float32) if on_cpu else (THREE, torch.bfloat16)
+    shape, dtype = (TINY, torch.float32) if on_cpu else (ONE, torch.bfloat16)
     items = load_items(arguments, 400)
     sizes = range(1, (2 if on_cpu else torch.cuda.device_count()) + 1)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -591,9 +566,7 @@ def scaling(arguments: argparse.Namespace, report: Report) -> None:
         limit = limit_of(report, model, scorer_of(model, tokenizer_of(arguments), 8192)._encode(items))
         del model
         free()
-        settings = ScorerSettings(
-            model=folder, device=arguments.device, batch_tokens=arguments.batch_tokens // 2, max_new_tokens=NEW_TOKENS
-        )
+        settings = ScorerSettings(model=folder, device=arguments.device, batch_tokens=8192, max_new_tokens=NEW_TOKENS)
         pools = {size: stack.enter_context(LocalPool(settings, workers=size)) for size in sizes}
         for size, pool in pools.items():  # all begin to load before any is waited for
             pool._hire(size)

@@ -67,6 +67,25 @@ def test_packed_reading_is_plain_reading(family, model_of):
         assert (result.agreed, result.next_id) == (agreed, next_id)
 
 
+@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma2", "gemma3_text", "gpt2"])
+@pytest.mark.parametrize("block_tokens", [1, 60, 2**16])
+def test_reading_in_blocks_is_plain_reading(family, block_tokens, model_of, monkeypatch):
+    """As a GPU reads where the variable-length kernel is missing."""
+    from calibudget.lm import attention
+    from calibudget.lm.forward import can_pack, teacher_forced
+
+    monkeypatch.setattr(attention.Packed, "_attend_by_parts", attention.Packed._attend_in_blocks)
+    monkeypatch.setattr(attention, "_BLOCK_TOKENS", block_tokens)
+    model, examples = model_of(family, **FAMILIES[family]), make_examples(20)
+    assert can_pack(model)
+    results, layout = teacher_forced(model, examples)
+    assert (len(layout._blocks) == 1) == (block_tokens == 2**16)
+    for example, result in zip(examples, results, strict=True):
+        nll, agreed, next_id = plain_reading(model, example)
+        assert result.nll == pytest.approx(nll, abs=2e-5)
+        assert (result.agreed, result.next_id) == (agreed, next_id)
+
+
 @pytest.mark.parametrize("family", UNPACKABLE)
 def test_families_that_cannot_be_packed_are_found_out(family, model_of):
     from calibudget.lm.forward import can_pack, plain_forward

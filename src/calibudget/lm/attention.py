@@ -20,11 +20,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name that every torch program uses
 
+from calibudget.lm.blocks import Block
 from calibudget.lm.tree import Part
 from calibudget.lm.varlen import Spans, has_kernel, varlen_attention
 
 #: Name under which the function stands in transformers' registry.
 ATTENTION: Final = "calibudget"
+#: Tokens at which a block of parts is full, the filling counted.
+_BLOCK_TOKENS: Final = 2**16
 
 
 class Layout(Protocol):
@@ -114,6 +117,10 @@ class Packed:
             self.keys[layer], self.values[layer] = key[0], value[0]
         if bounds.softcap is None and has_kernel(query):
             return self._attend_at_once(query, key, value, bounds)
+        return (self._attend_in_blocks if query.is_cuda else self._attend_by_parts)(query, key, value, bounds)
+
+    def _attend_by_parts(self, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
+        """One part after another, which wastes nothing; for a CPU, to which a call costs little."""
         output = torch.empty_like(query)
         for number, part in enumerate(self.parts):
             own = slice(self.starts[number], self.starts[number] + len(part.ids))
@@ -125,6 +132,36 @@ class Packed:
                 bounds,
             )
         return output.transpose(1, 2)
+
+    def _attend_in_blocks(self, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
+        """Many parts in one call, filled up to equal lengths; for a GPU without the kernel, where calls cost most."""
+        output = torch.empty_like(query)
+        for block in self._blocks:
+            found = _attend(
+                query[0][:, block.queries].transpose(0, 1),
+                key[0][:, block.keys].transpose(0, 1),
+                value[0][:, block.keys].transpose(0, 1),
+                block.mask(bounds.window),
+                bounds,
+            )
+            output[0][:, block.queries[block.real]] = found.transpose(0, 1)[:, block.real]
+        return output.transpose(1, 2)
+
+    @cached_property
+    def _blocks(self) -> list[Block]:
+        lengths = [part.depth + len(part.ids) for part in self.parts]
+        order = sorted(range(len(self.parts)), key=lambda number: lengths[number])
+        blocks: list[list[int]] = [[]]
+        for number in order:  # the longest of a block is its last
+            if len(blocks[-1]) * lengths[number] >= _BLOCK_TOKENS:
+                blocks.append([])
+            blocks[-1].append(number)
+        return [
+            Block(
+                [self.tokens(number) for number in block], [self.parts[number].depth for number in block], self.device
+            )
+            for block in blocks
+        ]
 
     def _attend_at_once(self, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
         queries, keys, gather = self._spans
