@@ -60,7 +60,10 @@ def main() -> None:
     parser.add_argument("--quota", type=int, default=100, help="examples of each source")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--limit", type=int, help="only so many records of each source and split, for trying out")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--limit", type=int, help="only so many candidates a source, and half as many held out")
+    parser.add_argument("--families", default=",".join(FAMILIES))
+    parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"))
     parser.add_argument("--momentum", action="store_true")
     parser.add_argument("--output", type=Path, default=Path(os.environ.get("OUT", "benchmarks/results")))
     arguments = parser.parse_args()
@@ -69,7 +72,7 @@ def main() -> None:
         return
     results = Results(arguments.output)
     for condition in arguments.conditions.split(","):
-        compare(condition, read_data(arguments.data, arguments.limit), arguments, results)
+        compare(condition, read_data(arguments), arguments, results)
     print(results.table())
 
 
@@ -156,12 +159,13 @@ def compare(condition: str, rows: Sequence[Row], arguments: argparse.Namespace, 
 def influence(pool: Sequence[Row], rows: Sequence[Row], arguments: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Scores of the candidates: the largest of their similarities to the sources' calibration records."""
     settings = WARM_UP | {"learning_rate": 2e-4, "max_length": 512, "too_long": "cut"}
+    settings |= {"batch_size": arguments.batch_size}
     config = InfluenceConfig(warm_up=TrainingConfig(**settings), warm_up_share=0.1, momentum=arguments.momentum)
     execution = Execution(device=arguments.device)
     devices = Devices(arguments.device)
 
     def load() -> Any:
-        return load_model(arguments.model, device=arguments.device)
+        return load_model(arguments.model, device=arguments.device, dtype=arguments.dtype)
 
     scorer = InfluenceScorer(load, "alpaca", config, execution, devices)
     sources = sorted({row["source"] for row in pool})
@@ -189,9 +193,15 @@ def after_training(
 ) -> dict[str, float]:
     """Mean held-out NLL of each source after LoRA+ on the chosen records."""
     config = TrainingConfig(
-        rank=32, scaling=32.0, learning_rate=2e-4, epochs=arguments.epochs, batch_size=32, max_length=512, seed=seed
+        rank=32,
+        scaling=32.0,
+        learning_rate=2e-4,
+        epochs=arguments.epochs,
+        batch_size=arguments.batch_size,
+        max_length=512,
+        seed=seed,
     )
-    language_model = load_model(arguments.model, device=arguments.device)
+    language_model = load_model(arguments.model, device=arguments.device, dtype=arguments.dtype)
     encoder = Encoder("alpaca", language_model.tokenizer)
     with tempfile.TemporaryDirectory() as directory:
         job = TrainingJob(
@@ -273,9 +283,12 @@ def make_data(path: Path) -> None:
     print(f"{len(rows)} rows, {path.stat().st_size:,} bytes: {path}")
 
 
-def read_data(path: Path, limit: int | None) -> list[Row]:
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [row for row in rows if limit is None or int(row["record_id"].rpartition("-")[2]) < limit]
+def read_data(arguments: argparse.Namespace) -> list[Row]:
+    limit, families = arguments.limit or 10**9, set(arguments.families.split(","))
+    rows = [json.loads(line) for line in arguments.data.read_text().splitlines()]
+    limits = {"pool": limit, "calibration": limit // 2, "held-out": limit // 2}
+    kept = [row for row in rows if int(row["record_id"].rpartition("-")[2]) < limits[row["split"]]]
+    return [row for row in kept if row["source"] in families]
 
 
 def free() -> None:
