@@ -10,6 +10,7 @@ from calibudget.lm import load_model
 
 torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")
+pytestmark = pytest.mark.slow
 from safetensors.torch import load_file, save_file  # noqa: E402 - only where torch is
 
 

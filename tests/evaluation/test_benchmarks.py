@@ -50,7 +50,12 @@ def load(folder: Path, name: str, *rows: dict[str, object]) -> Benchmark:
     return load_benchmark(name, folder, path=str(write(folder, name, *rows)))
 
 
-@pytest.mark.parametrize("name", ORIGINALS)
+def checked(name: str, *rest: object) -> object:
+    """A test's parameters, slow where they import IFEval's checkers."""
+    return pytest.param(name, *rest, marks=pytest.mark.slow if name == "ifeval" else ())
+
+
+@pytest.mark.parametrize("name", map(checked, ORIGINALS))
 def test_original_fields_are_read(tmp_path: Path, name: str) -> None:
     benchmark = load(tmp_path, name, ORIGINALS[name])
     [item] = benchmark.items
@@ -92,8 +97,8 @@ def test_the_instruction_format_is_read(tmp_path: Path) -> None:
         ("humaneval", {"task_id": None}, "'task_id'"),
         ("mbpp", {"test_list": []}, "nothing that its reference"),
         ("mbpp", {"code": "def f(:"}, "no Python"),
-        ("ifeval", {"kwargs": [{}, {}]}, "one length"),
-        ("ifeval", {"instruction_id_list": ["a:b"]}, "unknown"),
+        checked("ifeval", {"kwargs": [{}, {}]}, "one length"),
+        checked("ifeval", {"instruction_id_list": ["a:b"]}, "unknown"),
     ],
 )
 def test_an_item_without_a_usable_gold_is_refused(tmp_path: Path, name: str, fields: dict, message: str) -> None:

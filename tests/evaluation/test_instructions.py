@@ -13,6 +13,7 @@ from calibudget.evaluation import instructions
 from calibudget.evaluation.instructions import check_instructions, detect_language, parse_instructions
 
 pytest.importorskip("if_verifiable")
+pytestmark = pytest.mark.slow  # importing the checkers takes seconds
 
 
 def record(name: str, prompt: str = "Write.", **arguments: object) -> dict[str, object]:
@@ -101,7 +102,6 @@ def test_a_missing_package_is_named_with_the_install_line(monkeypatch: pytest.Mo
 
 
 @pytest.mark.data
-@pytest.mark.slow
 def test_every_real_record_can_be_checked_twice_alike(data_dir: Path) -> None:
     with gzip.open(data_dir / "modern" / "ifeval.test.jsonl.gz") as lines:
         rows = [json.loads(line) for line in lines]

@@ -42,6 +42,7 @@ def test_strict_verdicts() -> None:
     assert found["arc_easy-1"].prediction == "answer2"
 
 
+@pytest.mark.slow
 def test_instructions_are_judged_together() -> None:
     pytest.importorskip("if_verifiable")
     original = {
