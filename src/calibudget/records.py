@@ -68,6 +68,7 @@ class Split:
         duplicates: records removed because an equal one stays (or kept and renamed, under `keep`).
         skipped: records that `on_error: skip` left out.
         filtered: records that the recipe's `where` left out; `read` doesn't count them.
+        barred: records that left because an evaluation set asks their prompt, or another source holds them too.
         shared_prompts: candidates that left the pool because a calibration record has the same prompt hash.
         spent: records that earlier rounds used up, as picks or (where this round calibrates anew) for calibration.
     """
@@ -81,6 +82,7 @@ class Split:
     shared_prompts: int
     spent: int = 0
     filtered: int = 0
+    barred: int = 0
 
     @property
     def pool_size(self) -> int:

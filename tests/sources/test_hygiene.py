@@ -21,6 +21,7 @@ def test_repeats_shared_prompts_and_uneven_answers_are_counted(tmp_path: Path, w
     )
     write("two.jsonl", [row(n) for n in range(15, 40)])
     write("companion.jsonl", [row(n) for n in (0, 1, 38, 99)])
+    write("exam.jsonl", [row(n) for n in (1, 2, 99)])
 
     def spec(label: str) -> SourceSpec:
         return SourceSpec(label=label, path=f"{label}.jsonl", answer=TRUTH)
@@ -29,22 +30,34 @@ def test_repeats_shared_prompts_and_uneven_answers_are_counted(tmp_path: Path, w
         source = open_source(spec(label), tmp_path, selection_seed=0)
         return part_source(source, split_seed=0, calibration_size=size)
 
-    hygiene = inspect_sources([split("two", 25), split("one", 0)], read_source(spec("companion"), tmp_path).records)
+    hygiene = inspect_sources(
+        [split("two", 25), split("one", 0)],
+        [spec("one"), spec("two")],
+        read_source(spec("companion"), tmp_path).records,
+        {"exam": read_source(spec("exam"), tmp_path).records},
+    )
     one, two = hygiene.sources["one"], hygiene.sources["two"]
     assert list(hygiene.sources) == ["one", "two"]
     assert one.duplicates == 1
     assert one.repeated_prompts == 1
     assert one.answers == {"false": 4, "true": 17}
     assert one.majority == 17 / 21
-    assert one.calibrated_elsewhere == 6  # 15 to 19, and 19 once more
+    assert one.prompts.calibration == {"two": 6}  # 15 to 19, and 19 once more
+    assert one.records.calibration == {"two": 5}
+    assert one.prompts.companion == 2
+    assert one.prompts.evaluation == {"exam": 2}
+    assert one.records.evaluation == {}  # 1 and 2 are "false" there
     assert two.answers == {}
     assert two.majority is None
-    assert hygiene.companion_in_calibration == 1
-    assert hygiene.companion_in_candidates == 2
+    assert not two.prompts
+    assert hygiene.companion is not None
+    assert hygiene.companion.calibration == {"two": 1}
+    assert hygiene.companion.candidates == {"one": 2}
+    assert hygiene.companion.evaluation == {"exam": 2}
 
 
 def test_free_answers_are_not_listed(tmp_path: Path, write: Write) -> None:
     write("one.jsonl", [{"prompt": f"p{n}", "completion": f"{n}"} for n in range(50)])
     spec = SourceSpec(label="one", path="one.jsonl", answer=AnswerSpec(kind="number"))
     split = part_source(open_source(spec, tmp_path, selection_seed=0), split_seed=0, calibration_size=0)
-    assert inspect_sources([split]).sources["one"].answers == {}
+    assert inspect_sources([split], [spec]).sources["one"].answers == {}

@@ -35,7 +35,7 @@ def data() -> Path:
 def test_counts_and_repeated_prompts(data: Path, label: str, file: str, count: int, repeats: int) -> None:
     spec = SourceSpec(label=label, path=f"commonsense/{file}.train.jsonl.gz", preset=label)
     split = part_source(open_source(spec, data, selection_seed=42), split_seed=42, calibration_size=0)
-    hygiene = inspect_sources([split]).sources[label]
+    hygiene = inspect_sources([split], [spec]).sources[label]
     assert split.read == count
     assert hygiene.duplicates + hygiene.repeated_prompts == repeats
     assert sum(hygiene.answers.values()) == split.pool_size == count - hygiene.duplicates
@@ -52,3 +52,12 @@ def test_the_largest_winogrande_size_alone_hardly_repeats(data: Path) -> None:
     read = read_source(spec, data)
     assert (read.read, read.filtered) == (63_238, 63_238 - 40_398)
     assert len({record.prompt_hash for record in read.records}) == 40_394
+
+
+def test_the_one_piqa_prompt_of_its_test_set_is_found(data: Path) -> None:
+    spec = SourceSpec(label="piqa", path="commonsense/piqa.train.jsonl.gz", preset="piqa")
+    test = SourceSpec(label="test", path="commonsense/piqa.test.jsonl.gz", preset="piqa")
+    split = part_source(open_source(spec, data, selection_seed=42), split_seed=42, calibration_size=0)
+    hygiene = inspect_sources([split], [spec], evaluation={"piqa": read_source(test, data).records})
+    assert hygiene.sources["piqa"].prompts.evaluation == {"piqa": 1}
+    assert hygiene.sources["piqa"].duplicates == 6

@@ -10,7 +10,7 @@ from pathlib import Path
 from calibudget.errors import InputError
 from calibudget.tasks import PRESETS
 
-_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv", ".csv.gz", ".parquet", ".arrow")
+_SUFFIXES = (*(kind + end for kind in (".jsonl", ".json", ".csv") for end in ("", ".gz", ".zst")), ".parquet", ".arrow")
 _SPLIT_WORDS = r"(?:train(?:ing)?|test|valid(?:ation)?|val|dev|eval)"
 _HELD_OUT = re.compile(r"(?:^|[._-])(?:test|valid(?:ation)?|val|dev|eval)(?:[._-]|$)", re.IGNORECASE)
 
@@ -70,7 +70,7 @@ def _labelled(folder: Path, files: Iterable[Path]) -> Iterable[tuple[str, Path]]
 
 
 def _label(name: str) -> str:
-    stem = re.sub(r"(?:\.(?:jsonl?|csv|parquet|arrow|gz))+$", "", name, flags=re.IGNORECASE)
+    stem = re.sub(r"(?:\.(?:jsonl?|csv|parquet|arrow|gz|zst))+$", "", name, flags=re.IGNORECASE)
     stem = re.sub(rf"[._-]{_SPLIT_WORDS}(?:[._-]\d+.*)?$", "", stem, flags=re.IGNORECASE)
     return re.sub(r"[^\w-]+", "_", stem).strip("_") or "source"
 

@@ -172,6 +172,7 @@ def _source(
         record_ids_sha256=digest.record_ids_sha256,
         spent=None if prepared.ledger is None else split.spent,
         filtered=split.filtered,
+        barred=split.barred,
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from calibudget.recipe import Recipe
 from calibudget.records import Split
 from calibudget.selection import marked, unmarked
-from calibudget.sources import Earlier, Resolved, part_source
+from calibudget.sources import Barred, Earlier, Resolved, part_source
 from calibudget.store import Ledger
 
 
-def part(recipe: Recipe, source: Resolved, ledger: Ledger | None) -> Split:
+def part(recipe: Recipe, source: Resolved, ledger: Ledger | None, barred: Barred | None = None) -> Split:
     """The calibration split and the pool of one source.
 
     A later round uses the calibration records of the last one again (see `reused_calibration`), or draws its own from
@@ -21,7 +21,7 @@ def part(recipe: Recipe, source: Resolved, ledger: Ledger | None) -> Split:
     """
     size = 0 if recipe.calibration == "none" else recipe.calibration.per_source
     earlier = None if ledger is None else _earlier(recipe, ledger, source.scan.spec.label)
-    return part_source(source, split_seed=recipe.split_seed, calibration_size=size, earlier=earlier)
+    return part_source(source, split_seed=recipe.split_seed, calibration_size=size, earlier=earlier, barred=barred)
 
 
 def _earlier(recipe: Recipe, ledger: Ledger, label: str) -> Earlier:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from calibudget.pipeline.parting import part
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import Recipe
-from calibudget.records import Split
-from calibudget.sources import SourceRead, check_distinct_files, open_source, read_source
+from calibudget.records import Record, Split
+from calibudget.sources import (
+    Barred,
+    Hygiene,
+    Resolved,
+    SourceRead,
+    check_distinct_files,
+    evaluation_prompts,
+    inspect_sources,
+    open_source,
+    read_source,
+    refuse_prompts,
+    shared_texts,
+)
 from calibudget.store import Ledger, SourceFile, TokenCount
 from calibudget.wording import counted
 
@@ -25,6 +37,7 @@ class Prepared:
         tokens: tokens by source and record id, None where the budget counts examples.
         token_counter: how they were counted, None likewise.
         ledger: the rounds before this one, None in a first round.
+        evaluation: the records of the evaluation sets that the recipe's hygiene names.
     """
 
     splits: Mapping[str, Split]
@@ -33,6 +46,7 @@ class Prepared:
     tokens: Mapping[str, Mapping[str, TokenCount]] | None = None
     token_counter: Mapping[str, object] | None = None
     ledger: Ledger | None = None
+    evaluation: Mapping[str, Sequence[Record]] = field(default_factory=dict)
 
     @property
     def pool_sizes(self) -> dict[str, int]:
@@ -49,6 +63,7 @@ class Prepared:
                 ("row", " skipped"): split.skipped,
                 ("row", " left out by `where`"): split.filtered,
                 ("candidate", " with a calibration record's prompt left out"): split.shared_prompts,
+                ("record", " of an evaluation set or another source left out"): split.barred,
                 ("record", " used by earlier rounds"): split.spent,
             }
             words = ", ".join(counted(count, noun) + rest for (noun, rest), count in counts.items() if count)
@@ -71,14 +86,40 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
     specs = recipe.source_specs()
     companion_spec = recipe.companion_spec()
     check_distinct_files([*specs, *([companion_spec] if companion_spec else [])], recipe.data_root)
-    splits: dict[str, Split] = {}
-    files: dict[str, tuple[SourceFile, ...]] = {}
+    sources: dict[str, Resolved] = {}
     total = len(specs) + (companion_spec is not None)
     for done, spec in enumerate(specs):
         progress("reading sources", done, total)
-        source = open_source(spec, recipe.data_root, selection_seed=recipe.selection_seed)
-        files[spec.label] = source.scan.files
-        splits[spec.label] = part(recipe, source, ledger)
+        sources[spec.label] = open_source(spec, recipe.data_root, selection_seed=recipe.selection_seed)
     companion = read_source(companion_spec, recipe.data_root) if companion_spec else None
+    evaluation = {spec.label: read_source(spec, recipe.data_root).records for spec in recipe.evaluation_specs()}
+    barred = _barred(recipe, sources, evaluation)
     progress("reading sources", total, total)
-    return Prepared(splits=splits, files=files, companion=companion, ledger=ledger)
+    return Prepared(
+        splits={label: part(recipe, source, ledger, barred[label]) for label, source in sources.items()},
+        files={label: source.scan.files for label, source in sources.items()},
+        companion=companion,
+        evaluation=evaluation,
+        ledger=ledger,
+    )
+
+
+def hygiene_of(recipe: Recipe, prepared: Prepared) -> Hygiene:
+    """What was noticed in prepared sources; see `inspect_sources`."""
+    companion = None if prepared.companion is None else prepared.companion.records
+    return inspect_sources(prepared.splits.values(), recipe.source_specs(), companion, prepared.evaluation)
+
+
+def _barred(
+    recipe: Recipe, sources: Mapping[str, Resolved], evaluation: Mapping[str, Sequence[Record]]
+) -> dict[str, Barred]:
+    """What the recipe's hygiene bars from each source.
+
+    Raises:
+        DataError: something that the recipe refuses is there.
+    """
+    if recipe.hygiene.evaluation_prompts == "refuse":
+        refuse_prompts(sources.values(), evaluation)
+    prompts = evaluation_prompts(evaluation) if recipe.hygiene.evaluation_prompts == "drop" else frozenset()
+    texts = shared_texts(list(sources.values()), recipe.hygiene.cross_source)
+    return {label: Barred(prompts=prompts, texts=own) for label, own in zip(sources, texts, strict=True)}

@@ -15,9 +15,9 @@ from calibudget.pipeline.boundary import boundary_notes
 from calibudget.pipeline.curves import curve_report, curves_of, warm_ups_made_elsewhere
 from calibudget.pipeline.evidence import make_manifest
 from calibudget.pipeline.exposures import exposures_of
-from calibudget.pipeline.notes import curve_notes, run_notes
+from calibudget.pipeline.notes import curve_notes, hygiene_notes, run_notes
 from calibudget.pipeline.pools import Pools, pools_of_run
-from calibudget.pipeline.preparing import Prepared
+from calibudget.pipeline.preparing import Prepared, hygiene_of
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rundir import JOURNAL_NAME, check_usable, is_finished, open_run
 from calibudget.pipeline.scoring import score_splits, scorer_for, scores_made_elsewhere
@@ -174,6 +174,7 @@ def run(
         told = curve_notes(report, manifest)
     else:
         told = tuple(boundary_notes(recipe, pools, statistics, plan, (made and made.provenance) or {}))
+    told = (*hygiene_notes(hygiene_of(recipe, prepared)), *told)
     result = _verified(directory, (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *warned, *told))
     progress("verifying", 1, 1)
     return result

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from calibudget.lm.loading import Device, Dtype
 
 #: Fields of a recipe that reading and parting its sources goes by.
-_READ_BY = ("sources", "companion", "duplicates", "on_error", "limits", "split_seed", "selection_seed", "calibration")
+_READ_BY = (
+    "sources",
+    "companion",
+    "duplicates",
+    "on_error",
+    "limits",
+    "hygiene",
+    "split_seed",
+    "selection_seed",
+    "calibration",
+)
 
 
 def read_sources(recipe: Recipe, shared: Shared | None, *, progress: Progress) -> Prepared:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -172,6 +173,14 @@ class Source(_Part):
         return self
 
 
+class HygienePart(_Part):
+    """Evaluation sets to keep apart from the sources, and what to do with records that are where they shouldn't be."""
+
+    evaluation: dict[str, Source] = {}
+    evaluation_prompts: Duplicates = "drop"
+    cross_source: Duplicates = "keep"
+
+
 class Recipe(_Part):
     """Everything that a run depends on; `recipe.resolved.yaml` writes it out with every default.
 
@@ -211,6 +220,7 @@ class Recipe(_Part):
     companion: Source | None = None
     output: Output = Output()
     limits: LimitsPart = LimitsPart()
+    hygiene: HygienePart = HygienePart()
 
     _base_dir: Path = PrivateAttr(default_factory=Path)
 
@@ -386,6 +396,11 @@ class Recipe(_Part):
     def source_specs(self) -> tuple[SourceSpec, ...]:
         """The sources as the readers take them, in code-point order."""
         return tuple(self._spec(label, self.sources[label]) for label in sorted(self.sources))
+
+    def evaluation_specs(self) -> tuple[SourceSpec, ...]:
+        """The evaluation sets that the hygiene names as the readers take them, in code-point order."""
+        sets = self.hygiene.evaluation
+        return tuple(replace(self._spec(name, sets[name]), duplicates="keep") for name in sorted(sets))
 
     def companion_spec(self) -> SourceSpec | None:
         """The companion set as the readers take it, or None."""

@@ -1,18 +1,20 @@
 """Sources: files and hub data sets to identified records, their calibration split and what was noticed in them."""
 
+from calibudget.sources.barring import evaluation_prompts, refuse_prompts, shared_texts
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.files import DataFile, check_distinct_files, find_files
 from calibudget.sources.formats import Example, detect_format, read_example
-from calibudget.sources.hygiene import Hygiene, SourceHygiene, inspect_sources
+from calibudget.sources.hygiene import Hygiene, Overlap, SourceHygiene, inspect_sources
 from calibudget.sources.identity import Identity, NormalisedRecord, identify, normalise_record
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.pool import CandidatePool, chosen_records
 from calibudget.sources.read import SourceRead, open_source, read_source, record_maker
 from calibudget.sources.spec import Duplicates, Format, OnError, SourceSpec
-from calibudget.sources.split import Earlier, check_roles, part_source, split_source
+from calibudget.sources.split import Barred, Earlier, check_roles, part_source, split_source
 
 __all__ = [
     "LIMITS",
+    "Barred",
     "CandidatePool",
     "DataFile",
     "Duplicates",
@@ -24,6 +26,7 @@ __all__ = [
     "Limits",
     "NormalisedRecord",
     "OnError",
+    "Overlap",
     "Resolved",
     "SourceHygiene",
     "SourceRead",
@@ -32,6 +35,7 @@ __all__ = [
     "check_roles",
     "chosen_records",
     "detect_format",
+    "evaluation_prompts",
     "find_files",
     "identify",
     "inspect_sources",
@@ -41,5 +45,7 @@ __all__ = [
     "read_example",
     "read_source",
     "record_maker",
+    "refuse_prompts",
+    "shared_texts",
     "split_source",
 ]

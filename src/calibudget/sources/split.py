@@ -72,7 +72,22 @@ def split_source(read: SourceRead, *, split_seed: int, selection_seed: int, cali
     )
 
 
-def part_source(source: Resolved, *, split_seed: int, calibration_size: int, earlier: Earlier | None = None) -> Split:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barred:
+    """What may neither calibrate nor be drawn: prompt hashes, and digests of whole texts."""
+
+    prompts: frozenset[bytes] = frozenset()
+    texts: frozenset[bytes] = frozenset()
+
+
+def part_source(
+    source: Resolved,
+    *,
+    split_seed: int,
+    calibration_size: int,
+    earlier: Earlier | None = None,
+    barred: Barred | None = None,
+) -> Split:
     """Part a source into its calibration split and its candidate pool.
 
     The calibration split is the first `calibration_size` distinct records in the order of the "calibration" key;
@@ -87,16 +102,17 @@ def part_source(source: Resolved, *, split_seed: int, calibration_size: int, ear
         split_seed: seed of the "calibration" key.
         calibration_size: records to hold out, 0 for none.
         earlier: what earlier rounds have used; None in a first round.
+        barred: records that leave before anything is drawn, and are counted.
 
     Raises:
         DataError: the source has fewer distinct records than that, or lacks one that is to calibrate again.
     """
     scan, earlier = source.scan, earlier or Earlier()
-    parting = _Parting(source, earlier)
+    parting = _Parting(source, earlier, barred or Barred())
     drawn = parting.draw(split_seed, calibration_size)
     rows = np.concatenate([np.empty(0, dtype=ROW), *drawn])
     candidates, usable, fresh = parting.pool(rows)
-    left = source.count - len(drawn) - (usable - fresh - len(drawn)) - len(candidates)
+    left = source.count - parting.barred_count - usable + fresh - len(candidates)
     return Split(
         source=scan.spec.label,
         calibration=tuple(scan.records(rows)),
@@ -107,14 +123,17 @@ def part_source(source: Resolved, *, split_seed: int, calibration_size: int, ear
         shared_prompts=usable - fresh - len(drawn),
         spent=left,
         filtered=scan.filtered,
+        barred=parting.barred_count,
     )
 
 
 class _Parting:
     """The two passes over a source's table: one draws, one fills the pool."""
 
-    def __init__(self, source: Resolved, earlier: Earlier) -> None:
+    def __init__(self, source: Resolved, earlier: Earlier, barred: Barred) -> None:
         self._source = source
+        self._barred = barred
+        self.barred_count = 0
         key = order_keys("selection", source.scan.selection_seed, source.scan.spec.label)
         self._earlier = earlier
         self._held_out = _keys(key, earlier.held_out - earlier.calibration)
@@ -163,7 +182,11 @@ class _Parting:
         return candidates, usable, fresh
 
     def _usable(self) -> Iterator[Rows]:
+        self.barred_count = 0
         for rows in self._source.parts():
+            out = among(rows["prompt"], self._barred.prompts) | among(rows["text"], self._barred.texts)
+            self.barred_count += int(out.sum())
+            rows = rows[~out] if out.any() else rows
             yield rows[~among(rows["key"], self._held_out)] if self._held_out else rows
 
     def _trained_prompts(self) -> frozenset[bytes]:

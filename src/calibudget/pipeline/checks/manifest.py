@@ -154,7 +154,7 @@ def _check_counts(findings: Findings, recipe: Recipe, label: str, row: SourceEvi
         return
     dropped = row.duplicates if specs[label].duplicates == "drop" else 0
     accounted = row.skipped + dropped + row.calibration_size + row.shared_prompts + row.pool_size
-    accounted += row.spent or 0
+    accounted += (row.spent or 0) + (row.barred or 0)
     if (recipe.rounds is None) != (row.spent is None):
         findings.add(
             MANIFEST_NAME, f"sources.{label}.spent", "a count in a later round, and only there", str(row.spent)

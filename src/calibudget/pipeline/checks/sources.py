@@ -57,6 +57,8 @@ def _check_evidence(findings: Findings, prepared: Prepared, manifest: Manifest) 
         found = {name: getattr(row, name) for name in counts} | {"files": [asdict(file) for file in row.files]}
         if prepared.ledger is not None:
             expected, found = expected | {"spent": split.spent}, found | {"spent": row.spent}
+        if row.barred is not None:
+            expected, found = expected | {"barred": split.barred}, found | {"barred": row.barred}
         if row.filtered is not None:
             expected, found = expected | {"filtered": split.filtered}, found | {"filtered": row.filtered}
         findings.compare(MANIFEST_NAME, expected, found, field=f"sources.{label}")

@@ -57,7 +57,7 @@ class SourceEvidence:
     """What the manifest keeps of one source; counts as in `records.Split`, digests as in docs/formats.md.
 
     `share` and `quota` are in the budget's unit; `tokens` is None where that is examples, `spent` in a first round,
-    `filtered` in manifests from before it was counted.
+    `filtered` and `barred` in manifests from before they were counted.
     """
 
     files: tuple[SourceFile, ...]
@@ -78,6 +78,7 @@ class SourceEvidence:
     tokens: TokenEvidence | None = None
     spent: int | None = None
     filtered: int | None = None
+    barred: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +267,7 @@ def parse_manifest(value: object, name: str) -> Manifest:
 
 def _source_to_json(row: SourceEvidence) -> dict[str, object]:
     """The fields of one source; those of token budgets and later rounds only where they are."""
-    return _known(asdict(row), "tokens", "spent", "filtered")
+    return _known(asdict(row), "tokens", "spent", "filtered", "barred")
 
 
 def _known(fields: dict[str, object], *optional: str) -> dict[str, object]:
@@ -310,6 +311,7 @@ def _parse_source(row: Fields) -> SourceEvidence:
         record_ids_sha256=row.digest("record_ids_sha256"),
         tokens=row.nullable("tokens", lambda name: _parse_tokens(row.child(name)), may_be_absent=True),
         spent=row.nullable("spent", row.integer, may_be_absent=True),
+        barred=row.nullable("barred", row.integer, may_be_absent=True),
         filtered=row.nullable("filtered", row.integer, may_be_absent=True),
     )
     row.finish()
