@@ -55,7 +55,7 @@ def checked(name: str, *rest: object) -> object:
     return pytest.param(name, *rest, marks=pytest.mark.slow if name == "ifeval" else ())
 
 
-@pytest.mark.parametrize("name", map(checked, ORIGINALS))
+@pytest.mark.parametrize("name", [checked(name) for name in ORIGINALS])
 def test_original_fields_are_read(tmp_path: Path, name: str) -> None:
     benchmark = load(tmp_path, name, ORIGINALS[name])
     [item] = benchmark.items
