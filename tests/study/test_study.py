@@ -41,7 +41,9 @@ def amend(small: Path) -> None:
 
 def test_every_cell_is_made_once(small, frozen, runner) -> None:
     outcome = go(small, runner)
-    assert len(outcome.grid.results) == len(runner.asked) == 30
+    assert len(outcome.grid.results) == 30
+    assert len(runner.asked) == 28
+    assert not any(name.startswith("transferred") and name.endswith("42") for name in runner.asked)
     assert not outcome.grid.failed
     assert not outcome.grid.stopped
     assert outcome.statuses == {
@@ -52,7 +54,20 @@ def test_every_cell_is_made_once(small, frozen, runner) -> None:
     }
     again = go(small, runner)
     assert again.grid.results == outcome.grid.results
-    assert len(runner.asked) == 30
+    assert len(runner.asked) == 28
+
+
+def test_a_cell_that_two_points_share_is_made_once(small, frozen, runner) -> None:
+    results = {cell.name: result for cell, result in go(small, runner).grid.results.items()}
+    own, shared = (results[f"{point}/tiny/calibudget/42"] for point in ("main", "transferred"))
+    assert own.outcome == shared.outcome
+    assert own.digests == shared.digests
+    assert own.cell.point == "main"
+    items = [
+        (frozen / "cells" / f"{point}/tiny/calibudget/42/items.parquet").read_bytes()
+        for point in ("main", "transferred")
+    ]
+    assert items[0] == items[1]
 
 
 def test_a_failed_cell_spoils_no_other_and_is_tried_again(small, frozen, runner) -> None:
@@ -80,7 +95,7 @@ def test_an_interrupted_grid_goes_on_where_it_stopped(small, frozen, runner) -> 
     runner.broken = {}
     assert len(go(small, runner).grid.results) == 30
     assert runner.asked.count("main/tiny/calibudget/43") == 2
-    assert len(runner.asked) == 31
+    assert len(runner.asked) == 29
 
 
 def test_the_continuation_criterion_stops_the_remaining_seeds(small, frozen, runner) -> None:
@@ -168,7 +183,7 @@ def test_an_amendment_is_kept_and_what_it_touches_is_exploratory(small, frozen, 
     amend(small)
     outcome = go(small, runner)
     assert outcome.statuses["main"] == "exploratory"
-    assert len(runner.asked) == 30 + 8
+    assert len(runner.asked) == 28 + 8
     assert sorted(p.relative_to(frozen).parts[0] for p in frozen.glob("*/main/tiny/equal/42")) == ["amended-1", "cells"]
     assert {path: path.read_bytes() for path in before} == before
     assert [one.changed for one in read_frozen(frozen).versions] == [
@@ -179,7 +194,7 @@ def test_an_amendment_is_kept_and_what_it_touches_is_exploratory(small, frozen, 
     edit(small, "status: confirmatory, budget: 24, floor: 3", "status: confirmatory, budget: 24, floor: 4")
     amend(small)
     assert go(small, runner).statuses["main"] == "confirmatory"
-    assert len(runner.asked) == 38
+    assert len(runner.asked) == 36
 
 
 def test_a_point_added_later_is_exploratory_whatever_it_says(small, frozen, runner) -> None:

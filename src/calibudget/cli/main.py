@@ -26,6 +26,7 @@ from calibudget.cli import (
     select,
     stability,
     statistics,
+    study,
     train,
     verify,
     warm_up,
@@ -60,6 +61,7 @@ for _module in (
 ):
     app.command(name=_module.__name__.rpartition(".")[2].replace("_", "-"))(_module.command)
 app.add_typer(proxy.app, name="proxy")
+app.add_typer(study.app, name="study")
 
 
 def _version(show: bool) -> None:

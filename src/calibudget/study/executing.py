@@ -1,16 +1,19 @@
-"""Running a grid: what is finished is kept by content, what fails is told and left, what must stop is stopped."""
+"""Running a grid: what is finished is kept by content, what fails is told and left, what must stop is stopped.
+
+Two cells whose settings, data and code are the same are made once, whatever points they belong to.
+"""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from calibudget.errors import ArtefactError, CalibudgetError, InterruptedRunError
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.store import canonical_json, clean_stale, directory_lock, file_digest, write_atomic
+from calibudget.store import canonical_json, clean_stale, directory_lock, file_digest, sha256_hex, write_atomic
 from calibudget.study.records import CELL_NAME, ITEMS_NAME, Cell, CellResult, CellRunner, read_cell, write_cell
 
 FAILURE_NAME: Final = "failure.json"
@@ -64,7 +67,13 @@ def run_grid(
         InterruptedRunError: stopped on request; finished cells are kept, and the next call goes on.
     """
     planned = list(planned)
-    results = {one.cell: found for one in planned if (found := read_finished(one)) is not None}
+    results: dict[Cell, CellResult] = {}
+    made: dict[str, Planned] = {}
+    for one in planned:
+        found = read_finished(one)
+        if found is not None:
+            results[one.cell] = found
+            made.setdefault(_content(one), one)
     left = [one for one in planned if one.cell not in results]
     failed: dict[Cell, str] = {}
     stopped: dict[Cell, str] = {}
@@ -75,7 +84,9 @@ def run_grid(
             stopped[one.cell] = reason
             continue
         try:
-            results[one.cell] = _make(one, runner, progress)
+            same = made.get(_content(one))
+            results[one.cell] = _make(one, runner, progress) if same is None else _copy(one, same, results[same.cell])
+            made.setdefault(_content(one), one)
         except InterruptedRunError:
             raise
         except Exception as error:
@@ -111,6 +122,11 @@ def read_finished(planned: Planned) -> CellResult | None:
     return found
 
 
+def _content(planned: Planned) -> str:
+    """What two cells share that are the same work under two names."""
+    return sha256_hex(canonical_json(dict(planned.digests)))
+
+
 _WORDS: Final = {"protocol": "settings"}
 
 
@@ -125,6 +141,20 @@ def _make(planned: Planned, runner: CellRunner, progress: Progress) -> CellResul
         result = CellResult(cell=planned.cell, outcome=outcome, digests={**planned.digests, **own})
         write_cell(directory / CELL_NAME, result)
         (directory / FAILURE_NAME).unlink(missing_ok=True)
+    return result
+
+
+def _copy(planned: Planned, same: Planned, made: CellResult) -> CellResult:
+    """The result of a cell that is the same work, under this cell's name."""
+    planned.directory.mkdir(parents=True, exist_ok=True)
+    with directory_lock(planned.directory):
+        clean_stale(planned.directory)
+        items = same.directory / ITEMS_NAME
+        if items.exists():
+            write_atomic(planned.directory / ITEMS_NAME, items.read_bytes())
+        result = replace(made, cell=planned.cell)
+        write_cell(planned.directory / CELL_NAME, result)
+        (planned.directory / FAILURE_NAME).unlink(missing_ok=True)
     return result
 
 

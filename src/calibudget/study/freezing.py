@@ -107,7 +107,7 @@ def examine(protocol: Protocol, shared: Shared, progress: Progress = silent) -> 
         recipe=recipe,
         data=data,
         digests=digests,
-        cells={cell.name: settings_sha256(cell, one) for cell, one in settings.items()},
+        cells={cell.name: settings_sha256(one) for cell, one in settings.items()},
         calibudget=version("calibudget"),
     )
     return Subject(protocol=protocol, settings=settings, version=made)

@@ -163,6 +163,14 @@ class Analysis(_Part):
     power: Annotated[float, Field(ge=0.5, lt=1)] = 0.8
 
 
+class Estimates(_Part):
+    """Sizes for `--dry-run` where the data isn't at hand; nothing else goes by them."""
+
+    tokens_per_example: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 233.0
+    companion_examples: Count = 0
+    items: Count = 0
+
+
 class Protocol(_Part):
     """Everything that a study does and will claim."""
 
@@ -181,6 +189,7 @@ class Protocol(_Part):
     evaluation: Annotated[tuple[Asked, ...], BeforeValidator(_to_tuple)] = (Asked(),)
     points: Annotated[dict[str, Point], Field(min_length=1)]
     analysis: Analysis = Analysis()
+    estimates: Estimates = Estimates()
     keep_adapters: bool = False
 
     _base_dir: Path = PrivateAttr(default_factory=Path)

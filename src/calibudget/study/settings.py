@@ -103,9 +103,12 @@ def base_recipe(protocol: Protocol) -> Document:
     return read_document(protocol.base_dir / protocol.recipe)
 
 
-def settings_sha256(cell: Cell, settings: CellSettings) -> str:
-    """Digest of what protocol and recipe say of a cell; a change of it makes the cell another one."""
-    return sha256_hex(canonical_json([asdict(cell), settings.to_json()]))
+def settings_sha256(settings: CellSettings) -> str:
+    """Digest of what protocol and recipe say of a cell.
+
+    Cells of one digest are one piece of work, whatever point or policy they are named by.
+    """
+    return sha256_hex(canonical_json(settings.to_json()))
 
 
 def asking_of(protocol: Protocol, asked: Asked) -> Asking:

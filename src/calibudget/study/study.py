@@ -17,7 +17,8 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.shared import Shared
 from calibudget.store import directory_lock
 from calibudget.study.endpoints import stop_rule
-from calibudget.study.executing import GridOutcome, Planned, run_grid
+from calibudget.study.executing import GridOutcome, Planned, read_finished, run_grid
+from calibudget.study.expected import Expected, expect
 from calibudget.study.freezing import Frozen, check, examine, freeze, read_frozen
 from calibudget.study.grid import cells_of, cells_of_point
 from calibudget.study.protocol import Protocol, Status
@@ -67,6 +68,18 @@ def run_study(
     with directory_lock(directory):
         grid = run_grid(planned, runner, stops=stop_rule(protocol), progress=progress)
     return StudyOutcome(grid=grid, statuses={name: status_of(protocol, frozen, name) for name in protocol.points})
+
+
+def expect_study(protocol: Protocol, directory: Path | None, *, progress: Progress = silent) -> dict[str, Expected]:
+    """What a study will take, or what is left of it where a directory is given; nothing is run or written.
+
+    Raises:
+        ArtefactError: nothing is frozen in the directory, or a folder holds a foreign cell.
+    """
+    if directory is None:
+        return expect(protocol, progress=progress)
+    planned = plan_cells(protocol, read_frozen(directory), directory)
+    return expect(protocol, [one for one in map(read_finished, planned) if one is not None], progress=progress)
 
 
 def plan_cells(protocol: Protocol, frozen: Frozen, directory: Path) -> tuple[Planned, ...]:

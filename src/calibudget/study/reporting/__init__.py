@@ -1,0 +1,1 @@
+"""From a study's cells to tables, figures and words; nothing here changes a result."""

@@ -1,0 +1,173 @@
+"""Scores and paired differences (paper, Tables 1, 2 and 4, and its ablations)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from calibudget.study.protocol import Endpoint
+from calibudget.study.reporting.results import Block, Results
+from calibudget.study.reporting.shown import difference_shown, effects_shown, head, mean_shown, place, seeds_note
+from calibudget.study.reporting.table import Quantity, Shown, Table
+from calibudget.study.statistics import Effects, effects, wins
+
+_SD = "± is the standard deviation over seeds (ddof 1), not of the mean."
+
+
+def heads(results: Results, *, difference: bool = False) -> tuple[str, ...]:
+    """The endpoints as columns."""
+    return tuple(head(name, one.measure, difference=difference) for name, one in results.protocol.endpoints.items())
+
+
+def paired(results: Results, block: Block, policy: str, comparator: str, endpoint: str) -> Effects | None:
+    """Differences by seed, policy minus comparator; None where the endpoint is undefined for a seed of either."""
+    first, second = (results.series(block, name, endpoint) for name in (policy, comparator))
+    return None if first is None or second is None else effects(first, second)
+
+
+def scores_table(results: Results, block: Block) -> Table:
+    """Mean of every endpoint by policy, the best set off."""
+    best = {name: _best(results, block, name, one) for name, one in results.protocol.endpoints.items()}
+
+    def row(policy: str) -> Iterator[Quantity]:
+        for name, one in results.protocol.endpoints.items():
+            yield mean_shown(results.series(block, policy, name), one.measure, best=policy in best[name])
+
+    return Table(
+        name=f"scores-{block.point}-{block.backbone}",
+        title=f"Scores by policy: {place(block)} ({block.status})",
+        columns=("policy", *heads(results)),
+        rows=tuple((policy, *row(policy)) for policy in block.policies),
+        notes=(f"Means over seeds. {seeds_note(block)} {_SD if len(block.seeds) > 1 else ''}".strip(),),
+    )
+
+
+def _best(results: Results, block: Block, name: str, endpoint: Endpoint) -> frozenset[str]:
+    means = {p: fmean(found.values()) for p in block.policies if (found := results.series(block, p, name)) is not None}
+    if len(means) < 2:
+        return frozenset()
+    top = (max if endpoint.direction == "higher" else min)(means.values())
+    return frozenset(policy for policy, mean in means.items() if mean == top)
+
+
+def paired_table(results: Results, block: Block) -> Table:
+    """Differences between focus and comparator by seed, with mean and standard deviation."""
+    focus = results.protocol.focus
+    found = {name: paired(results, block, focus, block.comparator, name) for name in results.protocol.endpoints}
+    measures = {name: one.measure for name, one in results.protocol.endpoints.items()}
+
+    def row(pick: str, values: dict[str, float | None]) -> tuple[Shown, ...]:
+        return (pick, *(difference_shown(values[name], measures[name]) for name in measures))
+
+    by_seed = [
+        row(str(seed), {name: one.by_seed[seed] if one else None for name, one in found.items()})
+        for seed in block.seeds
+    ]
+    mean = row("mean", {name: one.mean if one else None for name, one in found.items()})
+    spread = row("sd", {name: one.sd if one else None for name, one in found.items()})
+    unsigned = tuple(
+        Quantity(value=one.value, digits=one.digits) if isinstance(one, Quantity) else one for one in spread
+    )
+    return Table(
+        name=f"paired-{block.point}-{block.backbone}",
+        title=f"Paired differences, {focus} minus {block.comparator}: {place(block)} ({block.status})",
+        columns=("seed", *heads(results, difference=True)),
+        rows=(*by_seed, mean, unsigned),
+        notes=("Differences are taken before rounding; sd is over seeds (ddof 1).",),
+    )
+
+
+def contrasts_table(results: Results, block: Block) -> Table:
+    """The focus against every other policy: mean difference, and in how many seeds it is the better one."""
+    focus = results.protocol.focus
+    endpoints = results.protocol.endpoints
+
+    def row(policy: str) -> Iterator[Shown]:
+        for name, one in endpoints.items():
+            found = paired(results, block, focus, policy, name)
+            yield effects_shown(found, one.measure)
+            yield "" if found is None else _better(found, one)
+
+    columns = [column for name in heads(results, difference=True) for column in (name, "better in")]
+    return Table(
+        name=f"contrasts-{block.point}-{block.backbone}",
+        title=f"{focus} minus every other policy: {place(block)} ({block.status})",
+        columns=("other policy", *columns),
+        rows=tuple((policy, *row(policy)) for policy in block.policies if policy != focus),
+        notes=(
+            f"Ablations and variants are read here. {seeds_note(block)} Terms of the utility act on each other, so a "
+            "difference isn't the effect of one term alone.",
+        ),
+    )
+
+
+def _better(found: Effects, endpoint: Endpoint) -> str:
+    sign = 1 if endpoint.direction == "higher" else -1
+    return f"{sum(sign * one > 0 for one in found.by_seed.values())}/{found.seeds}"
+
+
+def tasks_table(results: Results, block: Block) -> Table:
+    """Differences by task, mean over seeds, with how many seeds the focus wins; and the count over all."""
+    focus, comparator = results.protocol.focus, block.comparator
+    rows: list[tuple[Shown, ...]] = []
+    notes = []
+    for name in _widest(results):
+        endpoint = results.protocol.endpoints[name]
+        first, second = (results.task_scores(block, one, name) for one in (focus, comparator))
+        if first is None or second is None:
+            notes.append(f"{name} is undefined for a task, so its tasks aren't compared.")
+            continue
+        for task in results.protocol.weights(name):
+            own = effects(*({seed: side[task, seed] for seed in block.seeds} for side in (first, second)))
+            rows.append((task, endpoint.measure, effects_shown(own, endpoint.measure), _better(own, endpoint)))
+        count = wins(first, second, endpoint.direction)
+        notes.append(
+            f"{name}: {focus} is better in {count.won} of {count.total} comparisons over tasks and seeds"
+            f"{f', equal in {count.tied}' if count.tied else ''}."
+        )
+    return Table(
+        name=f"tasks-{block.point}-{block.backbone}",
+        title=f"Differences by task, {focus} minus {comparator}: {place(block)} ({block.status})",
+        columns=("task", "measure", "difference", "better in"),
+        rows=tuple(rows),
+        notes=tuple(notes),
+    )
+
+
+def _widest(results: Results) -> Sequence[str]:
+    """Of each measure the endpoints whose tasks no other endpoint of the measure contains."""
+    endpoints = results.protocol.endpoints
+    tasks = {name: frozenset(results.protocol.weights(name)) for name in endpoints}
+    kept: list[str] = []
+    for name, own in tasks.items():
+        alike = [other for other in endpoints if endpoints[other].measure == endpoints[name].measure and other != name]
+        if not any(own < tasks[other] or (own == tasks[other] and other in kept) for other in alike):
+            kept.append(name)
+    return kept
+
+
+def points_table(results: Results) -> Table:
+    """Focus and comparator at every point: floors, backbones, adaptive and transferred quotas side by side."""
+    protocol = results.protocol
+    measures = {name: one.measure for name, one in protocol.endpoints.items()}
+    rows: list[tuple[Shown, ...]] = []
+    notes = [_SD]
+    for block in results.blocks():
+        point = protocol.points[block.point]
+        if not point.train:
+            continue
+        what = f"{point.floor:,} of {point.budget:,}, {'adaptive' if point.transfer is None else 'transferred'}"
+        start = (block.point, block.backbone, what, block.status)
+        for policy in dict.fromkeys((block.comparator, protocol.focus)):
+            if policy in block.policies:
+                values = (mean_shown(results.series(block, policy, name), measures[name]) for name in measures)
+                rows.append((*start, f"{policy} ({len(block.seeds)} seeds)", *values))
+    for reason in dict.fromkeys(f"{cell.point}, {cell.backbone}: {why}." for cell, why in results.stopped.items()):
+        notes.append(reason)
+    return Table(
+        name="points",
+        title="Focus and comparator at every point",
+        columns=("point", "backbone", "floor and quotas", "status", "policy", *heads(results)),
+        rows=tuple(rows),
+        notes=tuple(notes),
+    )

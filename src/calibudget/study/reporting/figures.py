@@ -1,0 +1,167 @@
+"""The four-panel figure of a comparison (paper, Figure 2) and the overview of a run (paper, Figure 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from calibudget.records import AllocationPlan, Statistics
+from calibudget.study.reporting.comparisons import paired
+from calibudget.study.reporting.drawing import COLOURS, pyplot, rendered, style
+from calibudget.study.reporting.geometry import shifts
+from calibudget.study.reporting.results import Block, Results
+from calibudget.study.reporting.shown import UNITS, head, place
+from calibudget.study.statistics import effects
+
+
+def diagnostics_figure(results: Results, block: Block) -> dict[str, bytes]:
+    """Paired seed effects, retention boundary, differences by task and mean quota shifts, by the format's ending."""
+    plot = pyplot()
+    figure, axes = plot.subplots(2, 2, figsize=(10.0, 7.6), layout="constrained")
+    _seed_effects(axes[0][0], results, block)
+    _boundary(axes[0][1], results, block)
+    _task_differences(axes[1][0], results, block)
+    _quota_shifts(axes[1][1], results, block)
+    figure.suptitle(f"{results.protocol.focus} and {block.comparator}: {place(block)} ({block.status})", fontsize=11)
+    return rendered(figure)
+
+
+def _seed_effects(axis: Any, results: Results, block: Block) -> None:
+    """A mark a seed and a line at the mean, for the endpoints of the first primary endpoint's measure."""
+    endpoints = results.protocol.endpoints
+    measure = endpoints[results.protocol.primary[0]].measure
+    names = [name for name, one in endpoints.items() if one.measure == measure]
+    scale = UNITS[measure].scale
+    for column, name in enumerate(names):
+        found = paired(results, block, results.protocol.focus, block.comparator, name)
+        if found is None:
+            continue
+        axis.hlines(scale * found.mean, column - 0.32, column + 0.32, color="#000000", linewidth=2)
+        for number, (seed, value) in enumerate(found.by_seed.items()):
+            offset = (number - (found.seeds - 1) / 2) * 0.5 / max(found.seeds, 2)
+            label = f"seed {seed}" if column == 0 else None
+            axis.plot([column + offset], [scale * value], linestyle="none", label=label, **style(number))
+    axis.axhline(0.0, color="#999999", linewidth=1)
+    axis.set_xticks(range(len(names)), names, rotation=20, ha="right")
+    axis.set_ylabel(f"difference ({UNITS[measure].difference})")
+    axis.set_title("(a) paired differences by seed, line at the mean")
+    if len(block.seeds) <= 10:
+        axis.legend(fontsize=8, frameon=False)
+
+
+def _boundary(axis: Any, results: Results, block: Block) -> None:
+    """Every policy's mean on what is to be kept against its mean on the first primary endpoint."""
+    protocol = results.protocol
+    vertical = protocol.primary[0]
+    others = [name for name in protocol.endpoints if name != vertical]
+    horizontal = protocol.retention.endpoint if protocol.retention else (others or [vertical])[0]
+    units = [UNITS[protocol.endpoints[name].measure] for name in (horizontal, vertical)]
+    for number, policy in enumerate(block.policies):
+        series = [results.series(block, policy, name) for name in (horizontal, vertical)]
+        if series[0] is None or series[1] is None:
+            continue
+        x, y = (unit.scale * fmean(one.values()) for unit, one in zip(units, series, strict=True) if one)
+        axis.plot([x], [y], linestyle="none", markersize=7, label=policy, **style(number))
+    axis.set_xlabel(head(horizontal, protocol.endpoints[horizontal].measure))
+    axis.set_ylabel(head(vertical, protocol.endpoints[vertical].measure))
+    axis.set_title(f"(b) {horizontal} against {vertical}, means")
+    axis.legend(fontsize=8, frameon=False, loc="best")
+
+
+def _task_differences(axis: Any, results: Results, block: Block) -> None:
+    """Mean difference of each task's score, with a mark a seed."""
+    protocol = results.protocol
+    measure = protocol.endpoints[protocol.primary[0]].measure
+    names = [name for name, one in protocol.endpoints.items() if one.measure == measure]
+    widest = max(names, key=lambda name: len(protocol.weights(name)))
+    sides = [results.task_scores(block, one, widest) for one in (protocol.focus, block.comparator)]
+    if sides[0] is None or sides[1] is None:
+        axis.set_axis_off()
+        return
+    scale = UNITS[measure].scale
+    tasks = list(protocol.weights(widest))
+    for row, task in enumerate(tasks):
+        found = effects(*({seed: side[task, seed] for seed in block.seeds} for side in sides if side))
+        _bar(axis, row, scale * found.mean, [scale * value for value in found.by_seed.values()])
+    _rows(axis, tasks, f"difference ({UNITS[measure].difference})", f"(c) differences by task, {measure}")
+
+
+def _quota_shifts(axis: Any, results: Results, block: Block) -> None:
+    """Mean change of each source's quota, with a mark a seed."""
+    found = list(shifts(results, block).values())
+    labels = list(found[0].by_source)
+    for row, label in enumerate(labels):
+        changes = [float(one.by_source[label]) for one in found]
+        _bar(axis, row, fmean(changes), changes)
+    unit = results.protocol.points[block.point].unit
+    _rows(axis, labels, f"quota change ({unit})", "(d) mean quota shifts")
+
+
+def _bar(axis: Any, row: int, mean: float, values: Sequence[float]) -> None:
+    # direction and hatch say the sign as well as the colour does
+    colour, hatch = (COLOURS[0], "") if mean >= 0 else (COLOURS[1], "//")
+    axis.barh(row, mean, color=colour, alpha=0.55, hatch=hatch, edgecolor="#333333", linewidth=0.5)
+    axis.plot(values, [row] * len(values), linestyle="none", marker="o", markersize=3.5, color="#000000")
+
+
+def _rows(axis: Any, names: Sequence[str], label: str, title: str) -> None:
+    axis.axvline(0.0, color="#999999", linewidth=1)
+    axis.set_yticks(range(len(names)), names)
+    axis.invert_yaxis()
+    axis.set_xlabel(label)
+    axis.set_title(title)
+
+
+def overview_figure(plan: AllocationPlan, statistics: Statistics | None) -> dict[str, bytes]:
+    """From pools over calibration and utility to quotas: one run at a glance, by the format's ending."""
+    plot = pyplot()
+    labels = list(plan.sources)
+    figure, axes = plot.subplots(1, 4, figsize=(12.0, 1.6 + 0.34 * len(labels)), layout="constrained", sharey=True)
+    rows = range(len(labels))
+    sources = plan.sources
+    axes[0].barh(rows, [max(sources[label].pool_size, 1) for label in labels], color=COLOURS[7])
+    axes[0].set_xscale("log")
+    _headed(axes[0], "pool", plan.unit)
+    _calibration(axes[1], labels, statistics)
+    utilities = {label: sources[label].utility for label in labels}
+    known = {label: value for label, value in utilities.items() if value is not None}
+    total = sum(known.values()) or 1.0
+    axes[2].barh(rows, [100 * known.get(label, 0.0) / total for label in labels], color=COLOURS[2])
+    _headed(axes[2], "utility" if known else "no utility under this policy", "% of all")
+    _quotas(axes[3], plan)
+    axes[0].set_yticks(rows, labels)
+    axes[0].invert_yaxis()
+    figure.suptitle(f"{plan.policy}: {plan.budget:,} {plan.unit}, floor {plan.floor:,}", fontsize=11)
+    return rendered(figure)
+
+
+def _calibration(axis: Any, labels: Sequence[str], statistics: Statistics | None) -> None:
+    """Mean calibration error with the bootstrap's standard deviation."""
+    if statistics is None:
+        _headed(axis, "not calibrated", "")
+        return
+    rows = [statistics.sources[label] for label in labels]
+    means, spreads = [one.mean_error for one in rows], [one.bootstrap_sd for one in rows]
+    axis.errorbar(means, range(len(rows)), xerr=spreads, fmt="o", color=COLOURS[1], capsize=3, markersize=4)
+    _headed(axis, "calibration error, mean and bootstrap sd", statistics.error)
+
+
+def _quotas(axis: Any, plan: AllocationPlan) -> None:
+    """Floor and residual quotas, with the quota's number and its interval where there is one."""
+    for row, one in enumerate(plan.sources.values()):
+        axis.barh(row, one.floor_quota, color=COLOURS[5], label="floor" if row == 0 else None)
+        own: Mapping[str, Any] = {"left": one.floor_quota, "color": COLOURS[0], "hatch": "//", "edgecolor": "#ffffff"}
+        axis.barh(row, one.quota - one.floor_quota, label="residual" if row == 0 else None, **own)
+        if one.interval is not None:
+            axis.plot(one.interval, [row, row], color="#000000", linewidth=1.5)
+        axis.annotate(f" {one.quota:,}", (one.quota, row), va="center", fontsize=8)
+    axis.margins(x=0.18)
+    axis.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    _headed(axis, "quota", plan.unit)
+
+
+def _headed(axis: Any, title: str, unit: str) -> None:
+    axis.set_title(title, fontsize=9)
+    axis.set_xlabel(unit, fontsize=8)
+    axis.tick_params(labelsize=8)

@@ -1,0 +1,113 @@
+"""What the policies moved, whether it goes with what was gained, and how stable quotas are (paper 3.3, 3.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+
+from calibudget.allocation import stability
+from calibudget.study.reporting.results import Block, Results
+from calibudget.study.reporting.shown import place
+from calibudget.study.reporting.table import Quantity, Shown, Table
+from calibudget.study.statistics import QuotaShift, correlations, quota_shift
+
+
+def shifts(results: Results, block: Block) -> dict[int, QuotaShift]:
+    """From the comparator's quotas to the focus', by seed."""
+    first, second = (results.quotas(block, name) for name in (results.protocol.focus, block.comparator))
+    return {seed: quota_shift(first[seed], second[seed]) for seed in block.seeds}
+
+
+def moved_table(results: Results, block: Block) -> Table:
+    """Units that changed their source, by seed, and how what moved goes with what was gained."""
+    found = shifts(results, block)
+    rows = [(str(seed), one.moved, Quantity(value=100 * one.share), one.largest) for seed, one in found.items()]
+    return Table(
+        name=f"moved-{block.point}-{block.backbone}",
+        title=f"Quotas moved from {block.comparator} to {results.protocol.focus}: {place(block)}",
+        columns=("seed", "moved", "of the budget (%)", "largest change of a source"),
+        rows=tuple(rows),
+        notes=("Moved is half the sum of all changes.", *_gains(results, block, found)),
+    )
+
+
+def _gains(results: Results, block: Block, found: Mapping[int, QuotaShift]) -> tuple[str, ...]:
+    """The correlations between a source's quota change and the change of its own task's score."""
+    notes = []
+    focus, comparator = results.protocol.focus, block.comparator
+    for measure in ("accuracy", "nll"):
+        pairs: list[tuple[float, float]] = []
+        for seed, shift in found.items():
+            first, second = (results.result(block, one, seed).outcome.tasks for one in (focus, comparator))
+            for source, change in shift.by_source.items():
+                scores = [side[source].metrics.get(measure) if source in side else None for side in (first, second)]
+                if scores[0] is not None and scores[1] is not None:
+                    pairs.append((float(change), scores[0] - scores[1]))
+        if not pairs:
+            continue
+        one = correlations(*zip(*pairs, strict=True))
+        both = [
+            f"{name} {'undefined' if r is None else f'{r:+.3f}'}"
+            for name, r in (("Pearson", one.pearson), ("Spearman", one.spearman))
+        ]
+        notes.append(
+            f"Quota change against {measure} change over {one.pairs} pairs of source and seed: {', '.join(both)}."
+        )
+    return tuple(notes)
+
+
+def quotas_table(results: Results, block: Block) -> Table:
+    """Mean quotas by source and policy, and the mean shift from comparator to focus."""
+    quotas = {policy: results.quotas(block, policy) for policy in block.policies}
+    found = shifts(results, block)
+    labels = sorted(next(iter(quotas[block.policies[0]].values())))
+
+    def row(label: str) -> tuple[Shown, ...]:
+        means = (Quantity(value=fmean(own[label] for own in quotas[p].values()), digits=1) for p in block.policies)
+        shift = fmean(one.by_source[label] for one in found.values())
+        return (label, *means, Quantity(value=shift, digits=1, signed=True))
+
+    return Table(
+        name=f"quotas-{block.point}-{block.backbone}",
+        title=f"Mean quotas by source: {place(block)}",
+        columns=("source", *block.policies, f"{results.protocol.focus} minus {block.comparator}"),
+        rows=tuple(row(label) for label in labels),
+    )
+
+
+def stability_table(results: Results) -> Table:
+    """How far quotas move between calibration splits, by point, backbone and policy."""
+    rows: list[tuple[Shown, ...]] = []
+    for block in results.blocks():
+        if results.protocol.points[block.point].transfer is not None or len(block.seeds) < 2:
+            continue
+        for policy in block.policies:
+            found = stability(list(results.quotas(block, policy).values()))
+            rows.append(
+                (
+                    block.point,
+                    block.backbone,
+                    policy,
+                    found.splits,
+                    Quantity(value=found.mean_quota_sd),
+                    found.largest_range,
+                    Quantity(value=found.smallest_spearman, digits=4),
+                    Quantity(value=found.smallest_pearson, digits=4),
+                )
+            )
+    return Table(
+        name="stability",
+        title="Quotas between calibration splits",
+        columns=(
+            "point",
+            "backbone",
+            "policy",
+            "splits",
+            "mean sd",
+            "largest range",
+            "least Spearman",
+            "least Pearson",
+        ),
+        rows=tuple(rows),
+        notes=("A correlation is undefined where a policy gives all sources the same quota.",),
+    )

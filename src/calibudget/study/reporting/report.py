@@ -1,0 +1,160 @@
+"""`calibudget study report`: every table and figure of a study, in a folder of its own.
+
+report.md                 all tables in one text, the boundary of claims first
+tables/<name>.{md,tex,csv}
+figures/<name>.{svg,pdf,png}
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Final
+
+from calibudget.store import (
+    ALLOCATION_NAME,
+    STATISTICS_NAME,
+    atomic_file,
+    clean_stale,
+    directory_lock,
+    read_allocation,
+    read_statistics,
+)
+from calibudget.study.reporting import figures
+from calibudget.study.reporting.boundary import boundary_table
+from calibudget.study.reporting.certainty import claims_table, intervals_table
+from calibudget.study.reporting.comparisons import (
+    contrasts_table,
+    paired_table,
+    points_table,
+    scores_table,
+    tasks_table,
+)
+from calibudget.study.reporting.geometry import moved_table, quotas_table, stability_table
+from calibudget.study.reporting.results import Block, Results, load_results
+from calibudget.study.reporting.table import Quantity, Shown, Table, to_csv, to_latex, to_markdown
+from calibudget.study.runner import RUN_NAME
+
+REPORT_NAME: Final = "report"
+
+
+def write_report(directory: Path, *, output: Path | None = None, partial: bool = False) -> Path:
+    """Write a study's report.
+
+    Args:
+        directory: the study's.
+        output: where it goes; `report/` in the study's directory by default.
+        partial: report although cells are missing, and say so.
+
+    Returns:
+        The path of `report.md`.
+
+    Raises:
+        ArtefactError, StudyError: the cells can't be used, see `load_results`.
+        DependencyError: scipy or matplotlib isn't installed.
+    """
+    results = load_results(directory, partial=partial)
+    target = output or directory / REPORT_NAME
+    for folder in (target, target / "tables", target / "figures"):
+        folder.mkdir(parents=True, exist_ok=True)
+    with directory_lock(target):
+        for folder in (target, target / "tables", target / "figures"):
+            clean_stale(folder)
+        tables = list(tables_of(results))
+        for table in tables:
+            for ending, show in (("md", to_markdown), ("tex", to_latex), ("csv", to_csv)):
+                _write(target / "tables" / f"{table.name}.{ending}", show(table).encode("utf-8"))
+        drawn = []
+        for name, files in _figures(results):
+            drawn.append(name)
+            for ending, data in files.items():
+                _write(target / "figures" / f"{name}.{ending}", data)
+        _write(target / "report.md", _text(results, tables, drawn).encode("utf-8"))
+    return target / "report.md"
+
+
+def tables_of(results: Results) -> Iterator[Table]:
+    """Every table, in the order of the report."""
+    yield boundary_table(results)
+    yield claims_table(results)
+    yield points_table(results)
+    for block in results.blocks():
+        yield from _tables_of_block(results, block)
+    yield stability_table(results)
+    yield cells_table(results)
+
+
+def _tables_of_block(results: Results, block: Block) -> Iterator[Table]:
+    both = {results.protocol.focus, block.comparator} <= set(block.policies)
+    if results.protocol.points[block.point].train:
+        yield scores_table(results, block)
+        if both:
+            yield paired_table(results, block)
+            yield intervals_table(results, block)
+            yield tasks_table(results, block)
+        if results.protocol.focus in block.policies and len(block.policies) > 1:
+            yield contrasts_table(results, block)
+    if both:
+        yield moved_table(results, block)
+        yield quotas_table(results, block)
+
+
+def cells_table(results: Results) -> Table:
+    """What was run: cells and seconds by point and backbone, and what is missing."""
+    places = Counter((cell.point, cell.backbone) for cell in (*results.results, *results.missing, *results.stopped))
+    rows: list[tuple[Shown, ...]] = []
+    for point, backbone in places:
+        here = [one for cell, one in results.results.items() if (cell.point, cell.backbone) == (point, backbone)]
+        seconds = [sum(one.outcome.seconds.values()) for one in here]
+        left = [
+            sum((c.point, c.backbone) == (point, backbone) for c in some) for some in (results.missing, results.stopped)
+        ]
+        mean = Quantity(value=fmean(seconds) if seconds else None, digits=1)
+        rows.append((point, backbone, len(here), *left, mean, Quantity(value=sum(seconds) / 3600, digits=3)))
+    environments = sorted({value for one in results.results.values() for value in one.outcome.environment.items()})
+    return Table(
+        name="cells",
+        title="Cells",
+        columns=("point", "backbone", "finished", "missing", "stopped", "seconds a cell", "hours"),
+        rows=tuple(rows),
+        notes=(
+            *(f"Missing: {cell.name}: {why}." for cell, why in results.missing.items()),
+            f"Made with: {', '.join(f'{name} {value}' for name, value in environments)}.",
+        ),
+    )
+
+
+def _figures(results: Results) -> Iterator[tuple[str, dict[str, bytes]]]:
+    for block in results.blocks():
+        if not {results.protocol.focus, block.comparator} <= set(block.policies):
+            continue
+        if results.protocol.points[block.point].train:
+            yield f"diagnostics-{block.point}-{block.backbone}", figures.diagnostics_figure(results, block)
+        folder = results.folders.get(results.result(block, results.protocol.focus, block.seeds[0]).cell)
+        if folder is not None and (folder / RUN_NAME / ALLOCATION_NAME).exists():
+            plan = read_allocation(folder / RUN_NAME / ALLOCATION_NAME)
+            path = folder / RUN_NAME / STATISTICS_NAME
+            statistics = read_statistics(path) if path.exists() else None
+            yield f"overview-{block.point}-{block.backbone}", figures.overview_figure(plan, statistics)
+
+
+def _text(results: Results, tables: list[Table], drawn: list[str]) -> str:
+    protocol = results.protocol
+    confirmatory = [name for name, status in results.statuses.items() if status == "confirmatory"]
+    lines = [
+        f"# {protocol.name}",
+        "",
+        *([protocol.question, ""] if protocol.question else []),
+        f"Confirmatory: {', '.join(confirmatory) or 'nothing'}. Everything else is exploratory: it describes, and "
+        "selects no method.",
+        "",
+    ]
+    shown = [f"![{name}](figures/{name}.svg)\n" for name in drawn]
+    return "\n".join([*lines, *map(to_markdown, tables), *shown])
+
+
+def _write(path: Path, data: bytes) -> None:
+    with atomic_file(path) as handle:
+        handle.write(data)

@@ -1,0 +1,168 @@
+"""The finished cells of a study, and the numbers that its comparisons are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from calibudget.errors import StudyError
+from calibudget.store import read_object
+from calibudget.study.endpoints import endpoint_value, stop_rule
+from calibudget.study.executing import FAILURE_NAME, read_finished
+from calibudget.study.freezing import Frozen, protocol_of, read_frozen
+from calibudget.study.items import Items, read_items
+from calibudget.study.protocol import Protocol, Status
+from calibudget.study.records import ITEMS_NAME, Cell, CellResult
+from calibudget.study.study import plan_cells, status_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """The cells of one point on one backbone, which are compared with each other.
+
+    Attributes:
+        point: name of the point.
+        backbone: name of the model.
+        status: how its results count.
+        seeds: seeds of which every policy's cell is finished.
+        policies: in the protocol's order.
+        comparator: what the focus is compared with.
+    """
+
+    point: str
+    backbone: str
+    status: Status
+    seeds: tuple[int, ...]
+    policies: tuple[str, ...]
+    comparator: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """What a study holds.
+
+    Attributes:
+        protocol: the version in force.
+        results: finished cells.
+        folders: where each lies.
+        statuses: by point.
+        missing: cells without a result that nothing stopped, with what is known of why.
+        stopped: why cells weren't run.
+    """
+
+    protocol: Protocol
+    results: Mapping[Cell, CellResult]
+    statuses: Mapping[str, Status]
+    folders: Mapping[Cell, Path] = field(default_factory=dict)
+    missing: Mapping[Cell, str] = field(default_factory=dict)
+    stopped: Mapping[Cell, str] = field(default_factory=dict)
+
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, str, str, int], CellResult]:
+        return {(c.point, c.backbone, c.policy, c.seed): found for c, found in self.results.items()}
+
+    def blocks(self) -> Iterator[Block]:
+        """Every point on every backbone of which some seed is whole."""
+        for name, point in self.protocol.points.items():
+            policies = self.protocol.policies_of(point)
+            for backbone in self.protocol.backbones_of(point):
+                whole = tuple(
+                    seed for seed in point.seeds if all((name, backbone, p, seed) in self._by_place for p in policies)
+                )
+                if whole:
+                    yield Block(
+                        point=name,
+                        backbone=backbone,
+                        status=self.statuses[name],
+                        seeds=whole,
+                        policies=policies,
+                        comparator=self.protocol.comparator_of(point),
+                    )
+
+    def result(self, block: Block, policy: str, seed: int) -> CellResult:
+        """One finished cell."""
+        return self._by_place[block.point, block.backbone, policy, seed]
+
+    def quotas(self, block: Block, policy: str) -> dict[int, Mapping[str, int]]:
+        """A policy's quotas by seed."""
+        return {seed: self.result(block, policy, seed).outcome.quotas for seed in block.seeds}
+
+    def series(self, block: Block, policy: str, endpoint: str) -> dict[int, float] | None:
+        """An endpoint by seed; None where it is undefined for one of them, never a mean of fewer."""
+        found = {
+            seed: endpoint_value(self.protocol, endpoint, self.result(block, policy, seed).outcome)
+            for seed in block.seeds
+        }
+        known = {seed: value for seed, value in found.items() if value is not None}
+        return known if len(known) == len(found) else None
+
+    def task_scores(self, block: Block, policy: str, endpoint: str) -> dict[tuple[str, int], float] | None:
+        """The scores behind an endpoint by task and seed; None where one is undefined."""
+        measure = self.protocol.endpoints[endpoint].measure
+        found: dict[tuple[str, int], float] = {}
+        for seed in block.seeds:
+            tasks = self.result(block, policy, seed).outcome.tasks
+            for task in self.protocol.weights(endpoint):
+                value = tasks[task].metrics.get(measure) if task in tasks and tasks[task].items else None
+                if value is None:
+                    return None
+                found[task, seed] = value
+        return found
+
+    def items(self, block: Block, policy: str, seed: int) -> Mapping[tuple[str, str], Items] | None:
+        """Items of one cell by task and metric; None where it kept none."""
+        result = self.result(block, policy, seed)
+        folder = self.folders.get(result.cell)
+        return None if folder is None or "items" not in result.digests else read_items(folder / ITEMS_NAME)
+
+
+def load_results(directory: Path, *, partial: bool = False) -> Results:
+    """Read a study's cells, each held to what is frozen.
+
+    Args:
+        directory: the study's.
+        partial: whether cells may be missing.
+
+    Raises:
+        ArtefactError: nothing is frozen there, or a folder holds a cell of other code, data or settings.
+        StudyError: cells are missing and `partial` is off, or none is finished.
+    """
+    frozen = read_frozen(directory)
+    protocol = protocol_of(frozen.last, directory)
+    planned = plan_cells(protocol, frozen, directory)
+    found = {one.cell: (one.directory, result) for one in planned if (result := read_finished(one)) is not None}
+    results = {cell: result for cell, (_, result) in found.items()}
+    if not results:
+        raise StudyError(f"{directory}: no cell is finished; `calibudget study run` makes them")
+    stops = stop_rule(protocol)
+    left = [one for one in planned if one.cell not in results]
+    stopped = {one.cell: reason for one in left if (reason := stops(one.cell, results)) is not None}
+    missing = {one.cell: _why(one.directory) for one in left if one.cell not in stopped}
+    if missing and not partial:
+        first = next(iter(missing))
+        raise StudyError(
+            f"{directory}: {len(missing)} of {len(planned)} cells are missing, the first {first.name} "
+            f"({missing[first]}); `calibudget study run` makes them, `--partial` reports without them"
+        )
+    return Results(
+        protocol=protocol,
+        results=results,
+        statuses=_statuses(protocol, frozen),
+        folders={cell: folder for cell, (folder, _) in found.items()},
+        missing=missing,
+        stopped=stopped,
+    )
+
+
+def _statuses(protocol: Protocol, frozen: Frozen) -> dict[str, Status]:
+    return {name: status_of(protocol, frozen, name) for name in protocol.points}
+
+
+def _why(directory: Path) -> str:
+    path = directory / FAILURE_NAME
+    if not path.exists():
+        return "not run yet"
+    note = read_object(path)
+    return f"failed: {note.get('error')}: {note.get('message')}"

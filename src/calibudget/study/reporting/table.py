@@ -1,0 +1,190 @@
+"""Tables once, shown as Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_LATEX: Final = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
+        "…": r"\ldots{}",
+    }
+)
+#: What stands where a value is undefined.
+UNDEFINED: Final = "n/a"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """A number as it is shown.
+
+    Attributes:
+        value: in the unit that is shown; None is undefined.
+        digits: digits after the point.
+        signed: whether a plus is written.
+        sd: standard deviation to show with it, or None.
+        interval: ends of an interval to show with it, or None.
+        best: whether it is set off.
+    """
+
+    value: float | None
+    digits: int = 2
+    signed: bool = False
+    sd: float | None = None
+    interval: tuple[float, float] | None = None
+    best: bool = False
+
+
+Shown = str | int | Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table.
+
+    Attributes:
+        name: of its files.
+        title: what it shows.
+        columns: heads; the first columns of text are set left, all others right.
+        rows: one entry a column.
+        notes: what a reader has to know of it.
+    """
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Shown, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Hold every row to the heads."""
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"table {self.name!r}: a row of {len(row)} entries under {len(self.columns)} heads")
+
+    @property
+    def text_columns(self) -> int:
+        """How many columns, from the left, hold text alone."""
+        count = 0
+        while count < len(self.columns) and all(isinstance(row[count], str) for row in self.rows):
+            count += 1
+        return max(count, 1)
+
+
+def to_markdown(table: Table) -> str:
+    """A heading, a pipe table and the notes."""
+    rows = [list(table.columns), *([_text(entry, bold="**{}**") for entry in row] for row in table.rows)]
+    cells = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(table.columns))]
+    left = table.text_columns
+
+    def line(row: Sequence[str]) -> str:
+        padded = (
+            cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        return f"| {' | '.join(padded)} |"
+
+    rule = [("-" * max(w, 3) if i < left else "-" * max(w - 1, 2) + ":") for i, w in enumerate(widths)]
+    lines = [f"### {table.title}", "", line(cells[0]), line(rule), *map(line, cells[1:])]
+    return "\n".join([*lines, *(f"\n{note}" for note in table.notes)]) + "\n"
+
+
+def to_latex(table: Table) -> str:
+    """A booktabs table with caption and label."""
+    left = table.text_columns
+    spec = "l" * left + "r" * (len(table.columns) - left)
+    heads = " & ".join(_latex(head) for head in table.columns)
+    rows = [" & ".join(_latex_entry(entry) for entry in row) + r" \\" for row in table.rows]
+    caption = " ".join([table.title + ".", *table.notes])
+    lines = [
+        r"\begin{table}[t]",
+        r"\centering",
+        rf"\begin{{tabular}}{{{spec}}}",
+        r"\toprule",
+        heads + r" \\",
+        r"\midrule",
+        *rows,
+        r"\bottomrule",
+        r"\end{tabular}",
+        rf"\caption{{{_latex(caption)}}}",
+        rf"\label{{tab:{table.name}}}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def to_csv(table: Table) -> str:
+    """Numbers in full, standard deviations and interval ends in columns of their own; undefined ones are empty."""
+    parts = [_csv_parts([row[i] for row in table.rows]) for i in range(len(table.columns))]
+    heads = [f"{head}{part}" for head, own in zip(table.columns, parts, strict=True) for part in own]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(heads)
+    for row in table.rows:
+        writer.writerow(_csv_value(entry, part) for entry, own in zip(row, parts, strict=True) for part in own)
+    return stream.getvalue()
+
+
+def _csv_parts(entries: Sequence[Shown]) -> list[str]:
+    quantities = [entry for entry in entries if isinstance(entry, Quantity)]
+    sd = any(one.sd is not None for one in quantities)
+    interval = any(one.interval is not None for one in quantities)
+    return ["", *([" sd"] if sd else []), *([" low", " high"] if interval else [])]
+
+
+def _csv_value(entry: Shown, part: str) -> str | int | float:
+    if not isinstance(entry, Quantity):
+        return entry if not part else ""
+    ends = entry.interval or (None, None)
+    value = {"": entry.value, " sd": entry.sd, " low": ends[0], " high": ends[1]}[part]
+    return "" if value is None else value
+
+
+def _text(entry: Shown, *, bold: str = "{}") -> str:
+    if isinstance(entry, int):
+        return f"{entry:,}"
+    if isinstance(entry, str):
+        return entry
+    if entry.value is None:
+        return UNDEFINED
+    text = _number(entry.value, entry)
+    if entry.sd is not None:
+        text += f" ± {entry.sd:.{entry.digits}f}"
+    if entry.interval is not None:
+        text += f" [{', '.join(_number(end, entry) for end in entry.interval)}]"
+    return bold.format(text) if entry.best else text
+
+
+def _number(value: float, entry: Quantity) -> str:
+    rounded = round(value, entry.digits) + 0.0  # never -0.00
+    return f"{rounded:+.{entry.digits}f}" if entry.signed else f"{rounded:.{entry.digits}f}"
+
+
+def _latex_entry(entry: Shown) -> str:
+    if not isinstance(entry, Quantity) or entry.value is None:
+        return _latex(_text(entry))
+    text = _number(entry.value, entry)
+    if entry.sd is not None:
+        text += rf"_{{\pm {entry.sd:.{entry.digits}f}}}"
+    if entry.interval is not None:
+        low, high = (_number(end, entry) for end in entry.interval)
+        text += rf"\,[{low},\,{high}]"
+    return rf"\textbf{{${text}$}}" if entry.best else f"${text}$"
+
+
+def _latex(text: str) -> str:
+    return text.translate(_LATEX)

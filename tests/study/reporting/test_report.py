@@ -1,0 +1,117 @@
+"""A whole report from made-up cells: files, refusals, and the same bytes again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibudget.errors import ArtefactError, StudyError
+from calibudget.study.protocol import load_protocol
+from calibudget.study.reporting.certainty import example_interval, task_interval
+from calibudget.study.reporting.report import write_report
+from calibudget.study.reporting.results import load_results
+from calibudget.study.study import freeze_study, run_study
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def finished(small: Path, runner) -> Path:
+    directory = small.parent / "study"
+    freeze_study(load_protocol(small), directory)
+    run_study(load_protocol(small), directory, runner=runner)
+    return directory
+
+
+def test_a_report_holds_every_table_and_figure_and_is_the_same_again(finished: Path, tmp_path: Path) -> None:
+    report = write_report(finished)
+    text = report.read_text()
+    assert "Confirmatory: main." in text
+    names = {path.stem for path in (report.parent / "tables").iterdir()}
+    assert {
+        "boundary",
+        "claims",
+        "points",
+        "stability",
+        "cells",
+        "scores-main-tiny",
+        "intervals-low-floor-tiny",
+    } <= names
+    assert "scores-splits-tiny" not in names
+    for path in (report.parent / "tables").glob("*.md"):
+        assert path.read_text() in text
+    figures = {path.name for path in (report.parent / "figures").iterdir()}
+    assert {f"diagnostics-main-tiny.{ending}" for ending in ("svg", "pdf", "png")} <= figures
+    again = write_report(finished, output=tmp_path / "again").parent
+    files = [path.relative_to(report.parent) for path in report.parent.rglob("*") if path.suffix not in ("", ".lock")]
+    assert files
+    for name in files:
+        assert (again / name).read_bytes() == (report.parent / name).read_bytes(), name
+
+
+def test_missing_cells_are_refused_or_told(finished: Path) -> None:
+    (finished / "cells/main/tiny/equal/43/cell.json").unlink()
+    with pytest.raises(StudyError, match=r"1 of 30 cells are missing, the first main/tiny/equal/43 \(not run yet\)"):
+        write_report(finished)
+    text = write_report(finished, partial=True).read_text()
+    assert "Missing: main/tiny/equal/43: not run yet." in text
+    assert "Seed 42 alone" in text
+    block = next(load_results(finished, partial=True).blocks())
+    assert block.seeds == (42,)
+
+
+def test_a_study_without_a_finished_cell_has_no_report(small: Path) -> None:
+    directory = small.parent / "study"
+    freeze_study(load_protocol(small), directory)
+    with pytest.raises(StudyError, match="no cell is finished"):
+        write_report(directory, partial=True)
+
+
+def test_a_foreign_cell_is_refused(finished: Path) -> None:
+    cells = finished / "cells/main/tiny/equal"
+    (cells / "43/cell.json").write_bytes((cells / "42/cell.json").read_bytes())
+    with pytest.raises(ArtefactError, match="main/tiny/equal/42"):
+        write_report(finished)
+
+
+def test_intervals_over_examples_agree_with_the_items(finished: Path) -> None:
+    results = load_results(finished)
+    block = next(results.blocks())
+    found = example_interval(results, block, "Both")
+    assert found is not None
+    means = []
+    for seed in block.seeds:
+        sides = [results.items(block, policy, seed) for policy in ("calibudget", "val-error-floor")]
+        for key in (("boolq", "accuracy"), ("openbookqa", "accuracy")):
+            means.append(float(np.mean(sides[0][key].values - sides[1][key].values)))
+    assert found.low <= np.mean(means) <= found.high
+    # no item has an NLL in these cells, so there is no such interval; a single task has none over tasks
+    assert example_interval(results, block, "BothNLL") is None
+    assert task_interval(results, block, "BoolQ", seeds=True) is None
+
+
+def test_an_undefined_metric_leaves_its_endpoints_undefined_and_everything_else_whole(small: Path, runner) -> None:
+    from dataclasses import replace
+
+    from calibudget.study.records import TaskMetrics
+
+    real = runner.run
+
+    def without_items(cell, directory, progress):
+        outcome = real(cell, directory, progress)
+        if cell.policy != "equal" or not outcome.tasks:
+            return outcome
+        return replace(outcome, tasks={**outcome.tasks, "boolq": TaskMetrics(items=0, metrics={"accuracy": None})})
+
+    runner.run = without_items
+    directory = small.parent / "study"
+    freeze_study(load_protocol(small), directory)
+    run_study(load_protocol(small), directory, runner=runner)
+    text = write_report(directory).read_text()
+    scores = text[text.index("### Scores by policy: main") :].splitlines()
+    equal = next(line for line in scores if line.startswith("| equal"))
+    assert equal.count("n/a") == 3
+    focus = next(line for line in scores if line.startswith("| calibudget"))
+    assert "n/a" not in focus
