@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,10 @@ def test_a_cells_recipe_is_the_protocols_with_its_own_seeds(small: Path) -> None
 def test_a_protocol_comes_back_from_its_json(small: Path) -> None:
     protocol = load_protocol(small)
     assert protocol_from_json(protocol.to_json(), small.parent) == protocol
+    shuffled = json.loads(json.dumps(protocol.to_json(), sort_keys=True))
+    again = protocol_from_json(shuffled, small.parent)
+    assert list(again.points) == ["main", "low-floor", "transferred", "splits"]
+    assert cells_of(again) == cells_of(protocol)
     small.write_text("# a comment\n" + small.read_text())
     assert load_protocol(small).to_json() == protocol.to_json()
     with pytest.raises(StudyError, match="focus"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calibudget.cli import testbed
 from calibudget.cli.options import Json
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from calibudget.study.study import StudyOutcome
 
 app = typer.Typer(no_args_is_help=True, help="Compare policies under a protocol that is frozen before it runs.")
+
+app.command(name="testbed")(testbed.command)
 
 ProtocolPath = Annotated[Path, typer.Argument(metavar="PROTOCOL", help="The protocol, a YAML file.")]
 StudyDir = Annotated[Path, typer.Option(help="The study's directory.")]

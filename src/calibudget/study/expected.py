@@ -160,7 +160,7 @@ def _by_rates(parameters: int | None, tokens: int, items: int) -> tuple[float | 
     share = math.log(parameters / small.parameters) / math.log(large.parameters / small.parameters)
 
     def between(first: float, second: float) -> float:
-        return first * (second / first) ** share
+        return first * math.exp(share * math.log(second / first))
 
     per_second = (small.items or 0.0) * small.parameters / parameters
     seconds = tokens / between(small.train_tokens, large.train_tokens) + items / per_second

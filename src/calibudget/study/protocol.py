@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
@@ -283,8 +283,16 @@ class Protocol(_Part):
         return self._base_dir
 
     def to_json(self) -> dict[str, Any]:
-        """Every field with its value, as plain JSON values; comments and layout of the file play no role."""
-        return self.model_dump(mode="json")
+        """Every field with its value, as plain JSON values; comments and layout of the file play no role.
+
+        `order` holds the names whose order counts, since JSON objects have none.
+        """
+        fields = self.model_dump(mode="json")
+        return {**fields, "order": {name: list(fields[name]) for name in _ORDERED}}
+
+
+#: Mappings of a protocol whose order counts: cells are run and tables are read by it.
+_ORDERED: Final = ("backbones", "policies", "endpoints", "points")
 
 
 def asked_tasks(asked: Asked) -> tuple[str, ...]:
@@ -329,8 +337,14 @@ def protocol_from_json(value: Mapping[str, object], base_dir: Path) -> Protocol:
     Raises:
         StudyError: it isn't one.
     """
+    fields = dict(value)
+    order = fields.pop("order", {})
+    for name in _ORDERED:
+        own, names = fields.get(name), order.get(name, []) if isinstance(order, Mapping) else []
+        if isinstance(own, Mapping) and sorted(own) == sorted(names):
+            fields[name] = {one: own[one] for one in names}
     try:
-        protocol = Protocol.model_validate(dict(value))
+        protocol = Protocol.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
         raise StudyError(f"the frozen protocol: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
