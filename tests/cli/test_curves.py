@@ -134,3 +134,13 @@ def test_a_split_that_shows_no_slope_is_refused_with_a_number(calibudget, folder
     assert outcome.code == 2
     assert "no slope can be told from 0" in outcome.err
     assert "calibration records" in outcome.err
+
+
+def test_a_dry_run_tells_what_warm_ups_would_train_on(calibudget, folder):
+    outcome = calibudget("run", folder / "recipe.yaml", "--dry-run", "--json")
+    assert json.loads(outcome.out)["warm_ups"] == [8, 16]
+    shown = calibudget("run", folder / "recipe.yaml", "warm_up.exposures=[2, 5, 10]", "--dry-run")
+    assert "warm-ups train on 4 and 10 and 20 examples before anything is allocated" in shown.out
+    refused = calibudget("run", folder / "recipe.yaml", "floor=1", "--dry-run")
+    assert refused.code == 2
+    assert "trains on half of each floor" in refused.err

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
-from calibudget.allocation.amounts import Amount, Portion, least_units, most_units, parse_amount
-from calibudget.allocation.apportionment import listed, require_same_labels, sorted_labels
-from calibudget.allocation.exact import as_count, as_ratio
-from calibudget.allocation.groups import parse_groups, plain_groups, resolve_groups
+from calibudget.allocation.amounts import Amount
+from calibudget.allocation.cases import DEFAULT_EXPONENTS, pose_case
+from calibudget.allocation.groups import plain_groups
 from calibudget.allocation.intervals import quota_intervals
 from calibudget.allocation.need import EPSILON
-from calibudget.allocation.policies import Policy, policy_named
-from calibudget.allocation.rule import Problem, pose
+from calibudget.allocation.rule import Problem
 from calibudget.allocation.spread import Spread
-from calibudget.allocation.worth import Evidence, Signal, Worth
-from calibudget.errors import AllocationError, UnfedPolicyError
+from calibudget.allocation.worth import Signal, Worth
+from calibudget.errors import AllocationError
 from calibudget.records import AllocationPlan, Curve, Exponents, SourceAllocation, Statistics, Unit
-
-_DEFAULT_EXPONENTS = Exponents()
 
 
 def plan(
@@ -32,7 +27,7 @@ def plan(
     floors: Mapping[str, Amount | str] | None = None,
     caps: Mapping[str, Amount | str] | None = None,
     weights: Mapping[str, float] | None = None,
-    exponents: Exponents = _DEFAULT_EXPONENTS,
+    exponents: Exponents = DEFAULT_EXPONENTS,
     need_transform: str | None = None,
     groups: Mapping[str, Any] | None = None,
     pooled: Mapping[str, int] | None = None,
@@ -76,7 +71,7 @@ def plan(
 
     Source: paper 2.2 and 2.3, table 1 and the reliability ablation; ours: weights and learning curves.
     """
-    case = _case(
+    case = pose_case(
         policy,
         pool_sizes=pool_sizes,
         statistics=statistics,
@@ -123,171 +118,12 @@ def replicate_quotas(policy: str, **inputs: Any) -> list[dict[str, int]]:
     Raises:
         AllocationError: as `plan`; or the policy doesn't read the mean errors, or the statistics keep no replicates.
     """
-    case = _case(policy, **inputs)
+    case = pose_case(policy, **inputs)
     if not case.rule.rule(case.evidence).from_means:
         raise AllocationError(f"the policy {policy} doesn't allocate by mean errors, so replicates don't move it")
     if not case.replicable:
         raise AllocationError("the statistics keep no bootstrap means")
     return [dict(zip(case.problem.labels, quotas, strict=True)) for quotas in case.replicates()]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Case:
-    """A policy's problem and its evidence, and the bounds in whole units as they are recorded."""
-
-    rule: Policy
-    problem: Problem
-    evidence: Evidence
-    floor: int
-    floors: dict[str, int] | None
-    caps: dict[str, int] | None
-
-    @property
-    def replicable(self) -> bool:
-        """Whether the statistics keep bootstrap means."""
-        return bool(self.evidence.statistics) and all(row.bootstrap_means for row in self.evidence.statistics)
-
-    def solve(self, worth: Worth) -> Spread:
-        """Quotas and shares above the floor quotas."""
-        return self.problem.solve(worth.utilities, floor_is_lower=self.rule.floor_use == "bound")
-
-    def replicates(self) -> list[list[int]]:
-        """Whole quotas under each replicate's means, shape (R, K)."""
-        floors = self.problem.floor_quotas
-        columns = [row.bootstrap_means or () for row in self.evidence.statistics]
-        worths = (self.rule.rule(replace(self.evidence, mean_errors=means)) for means in zip(*columns, strict=True))
-        extras = (self.solve(worth).quotas for worth in worths)
-        return [[least + more for least, more in zip(floors, extra, strict=True)] for extra in extras]
-
-
-def _case(
-    policy: str,
-    *,
-    pool_sizes: Mapping[str, int],
-    budget: int,
-    statistics: Statistics | None = None,
-    floor: Amount | str = 0,
-    floors: Mapping[str, Amount | str] | None = None,
-    caps: Mapping[str, Amount | str] | None = None,
-    weights: Mapping[str, float] | None = None,
-    exponents: Exponents = _DEFAULT_EXPONENTS,
-    need_transform: str | None = None,
-    groups: Mapping[str, Any] | None = None,
-    pooled: Mapping[str, int] | None = None,
-    curves: Mapping[str, Curve] | None = None,
-    importance: Mapping[str, float] | None = None,
-    signal: Signal = "error_rate",
-) -> _Case:
-    rule = policy_named(policy)
-    labels = sorted_labels(pool_sizes)
-    rows = None if statistics is None else statistics.sources
-    given = {"statistics": rows, "weights": weights, "pooled": pooled, "curves": curves}
-    _require_input(policy, rule, labels, given)
-    if rule.weighs and importance is not None:
-        _require_importance(labels, importance)
-    if rule.wants == "pooled" and (caps or groups):
-        raise UnfedPolicyError("pooled draws from all pools together and knows neither caps nor groups")
-    if rule.wants == "curves" and groups:
-        raise UnfedPolicyError(f"{policy} weighs every source against every other and knows no groups")
-    pools = {label: as_count(pool_sizes[label], "the pool size", label) for label in labels}
-    budget = as_count(budget, "the budget")
-    if rule.floor_use == "none":
-        floor, floors = 0, None
-    common, own_floors = _resolved_floors(floor, floors, pools, budget)
-    own_caps = _resolved_caps(caps, pools, budget)
-    excluded = _zero_weights(weights or {}) if rule.wants == "weights" else ()
-    problem = pose(pools, budget, common, floors=own_floors, caps=own_caps, excluded=excluded)
-    if groups is not None:
-        read = parse_groups(groups, labels)
-        problem = replace(problem, groups=resolve_groups(read, budget=budget, pools=pools))
-    if rule.floor_use == "only":
-        # The bounds of groups are for whoever spends the rest.
-        problem = replace(problem, budget=sum(problem.floor_quotas), groups={})
-    evidence = _evidence(rule, problem, statistics, weights, pooled, curves, importance)
-    return _Case(
-        rule=rule,
-        problem=problem,
-        evidence=replace(evidence, exponents=exponents, need_transform=need_transform, signal=signal),
-        floor=common,
-        floors=own_floors,
-        caps=own_caps,
-    )
-
-
-def _resolved_floors(
-    floor: Amount | str, floors: Mapping[str, Amount | str] | None, pools: Mapping[str, int], budget: int
-) -> tuple[int, dict[str, int] | None]:
-    """The common floor and the own floors in whole units; a common portion of the pool becomes own floors."""
-    common = parse_amount(floor, "the floor")
-    own: dict[str, Amount] = {}
-    if isinstance(common, Portion) and common.of == "pool":
-        own, common = dict.fromkeys(pools, common), 0
-    for label in sorted_labels(floors or {}):
-        own[label] = parse_amount((floors or {})[label], f"the floor of {label!r}")
-    resolved = {label: least_units(own[label], budget=budget, pool=pools.get(label, 0)) for label in sorted(own)}
-    none = floors is None and not resolved
-    return least_units(common, budget=budget, pool=0), None if none else resolved
-
-
-def _resolved_caps(
-    caps: Mapping[str, Amount | str] | None, pools: Mapping[str, int], budget: int
-) -> dict[str, int] | None:
-    if caps is None:
-        return None
-    amounts = {label: parse_amount(caps[label], f"the cap of {label!r}") for label in sorted_labels(caps)}
-    return {label: most_units(amount, budget=budget, pool=pools.get(label, 0)) for label, amount in amounts.items()}
-
-
-def _require_input(
-    name: str, rule: Policy, labels: list[str], inputs: Mapping[str, Mapping[str, object] | None]
-) -> None:
-    """Refuse a policy whose own input is missing or speaks of other sources."""
-    if rule.wants is None:
-        return
-    given = inputs[rule.wants]
-    if given is None:
-        raise UnfedPolicyError(f"the policy {name} needs {rule.wants}")
-    require_same_labels(labels, given, rule.wants)
-
-
-def _require_importance(labels: list[str], importance: Mapping[str, float]) -> None:
-    require_same_labels(labels, importance, "importance")
-    numerators = [as_ratio(importance[label], "the importance", label)[0] for label in labels]
-    if labels and not any(numerators):
-        raise AllocationError(f"every source has the importance 0: {listed(labels)}")
-
-
-def _zero_weights(weights: Mapping[str, float]) -> list[str]:
-    zero = [label for label, weight in weights.items() if not as_ratio(weight, "the weight", label)[0]]
-    if weights and len(zero) == len(weights):
-        raise AllocationError(f"all weights are 0: {listed(sorted(zero))}")
-    return zero
-
-
-def _evidence(
-    rule: Policy,
-    problem: Problem,
-    statistics: Statistics | None,
-    weights: Mapping[str, float] | None,
-    pooled: Mapping[str, int] | None,
-    curves: Mapping[str, Curve] | None,
-    importance: Mapping[str, float] | None,
-) -> Evidence:
-    rows = [statistics.sources[label] for label in problem.labels] if statistics and rule.wants == "statistics" else []
-    return Evidence(
-        labels=problem.labels,
-        pool_sizes=problem.pool_sizes,
-        capacities=[size - least for size, least in zip(problem.pool_sizes, problem.floor_quotas, strict=True)],
-        statistics=rows,
-        mean_errors=[row.mean_error for row in rows],
-        lower=problem.floor_quotas,
-        upper=[low + room for low, room in zip(problem.floor_quotas, problem.residual_capacities, strict=True)],
-        budget=problem.budget,
-        weights=[weights[label] for label in problem.labels] if weights and rule.wants == "weights" else [],
-        importance=[importance[label] for label in problem.labels] if importance and rule.weighs else [],
-        curves=[curves[label] for label in problem.labels] if curves and rule.wants == "curves" else [],
-        pooled=[pooled[label] for label in problem.labels] if pooled and rule.wants == "pooled" else [],
-    )
 
 
 def _rows(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calibudget.pipeline.allocating import feasible_floors
+from calibudget.pipeline.exposures import exposures_of
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
@@ -49,6 +50,7 @@ class DryRun:
         sources: by label.
         companion_count: companion records that would be joined.
         seconds_expected: time that scoring would take, measured on one batch of it; None where nothing is scored.
+        warm_ups: source units that each warm-up would train on; empty where there are none.
     """
 
     unit: Unit
@@ -58,10 +60,11 @@ class DryRun:
     sources: Mapping[str, DryRunSource]
     companion_count: int
     seconds_expected: float | None
+    warm_ups: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The `--json` output of `calibudget run --dry-run`."""
-        return {"schema": "calibudget.dry-run/1", **asdict(self)}
+        return {"schema": "calibudget.dry-run/1", **asdict(self), "warm_ups": list(self.warm_ups)}
 
 
 def dry_run(recipe: Recipe, *, scores: str | Path | None = None, progress: Progress = silent) -> DryRun:
@@ -73,6 +76,7 @@ def dry_run(recipe: Recipe, *, scores: str | Path | None = None, progress: Progr
     prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
     pools = pools_of_run(recipe, prepared)
     floors, sizes = feasible_floors(recipe, pools), pools.sizes
+    exposures = exposures_of(recipe, pools) if recipe.warm_up is not None else {}
     tokens: dict[str, int] = {}
     seconds = None
     if scores is not None:
@@ -101,6 +105,7 @@ def dry_run(recipe: Recipe, *, scores: str | Path | None = None, progress: Progr
         },
         companion_count=0 if prepared.companion is None else len(prepared.companion.records),
         seconds_expected=seconds,
+        warm_ups=tuple(map(sum, zip(*exposures.values(), strict=True))),
     )
 
 

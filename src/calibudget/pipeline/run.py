@@ -12,7 +12,7 @@ from calibudget.allocation import summarise
 from calibudget.errors import CheckFailedError, RecipeError
 from calibudget.pipeline.allocating import feasible_floors, plan_recipe
 from calibudget.pipeline.boundary import boundary_notes
-from calibudget.pipeline.curves import curve_report, curves_of, warm_ups_made_elsewhere
+from calibudget.pipeline.curves import Curves, curve_report, curves_of, warm_ups_made_elsewhere
 from calibudget.pipeline.evidence import make_manifest
 from calibudget.pipeline.exposures import exposures_of
 from calibudget.pipeline.notes import curve_notes, hygiene_notes, run_notes
@@ -148,24 +148,17 @@ def run(
         if scorer is not None:
             made = score_splits(recipe, prepared.splits, scorer, journal_path=journal, progress=progress)
         workers.close()  # before anything is trained
-        statistics, warned = _statistics(recipe, prepared, made, directory)
-        curves = None
-        if statistics is not None and recipe.warm_up is not None:
-            if warmed is None:
-                work = directory.with_name(f"{directory.name}.warm-ups")
-                warmed = measure_warm_ups(recipe, prepared, work, shared=shared, progress=progress, listener=listener)
-            curves, more = curves_of(recipe, warmed, statistics)
-            write_warm_ups(directory / WARM_UPS_NAME, warmed)
-            statistics, warned = curves.statistics, (*warned, *more)
-        if statistics is not None:
-            write_statistics(directory / STATISTICS_NAME, statistics)
+        measured = _measured(recipe, prepared, made, warmed, directory, shared, progress, listener)
+        statistics, curves = measured.statistics, measured.curves
         plan = plan_recipe(recipe, pools, statistics, None if curves is None else curves.fits.curves)
         write_allocation(directory / ALLOCATION_NAME, plan)
         report = None if curves is None else curve_report(recipe, curves, plan)
         if report is not None:
             write_curves(directory / CURVES_NAME, report)
         selection = write_selected(recipe, prepared, plan, parts, directory)
-        manifest = make_manifest(recipe, prepared, made, plan, selection, statistics, directory, warm_ups=warmed)
+        manifest = make_manifest(
+            recipe, prepared, made, plan, selection, statistics, directory, warm_ups=measured.warm_ups
+        )
         write_manifest(directory / MANIFEST_NAME, manifest)
         journal.unlink(missing_ok=True)
         write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
@@ -175,7 +168,8 @@ def run(
     else:
         told = tuple(boundary_notes(recipe, pools, statistics, plan, (made and made.provenance) or {}))
     told = (*hygiene_notes(hygiene_of(recipe, prepared)), *told)
-    result = _verified(directory, (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *warned, *told))
+    notes = (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *measured.warned, *told)
+    result = _verified(directory, notes)
     progress("verifying", 1, 1)
     return result
 
@@ -191,6 +185,42 @@ def _given_warm_ups(recipe: Recipe, prepared: Prepared, pools: Pools, warm_ups: 
         check_trainable(recipe)
         return None
     return warm_ups_made_elsewhere(Path(warm_ups), recipe, prepared.splits, exposures)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """What the calibration splits showed: of the bare model, and after warm-ups; None where that wasn't asked."""
+
+    statistics: Statistics | None
+    warm_ups: WarmUpFile | None = None
+    curves: Curves | None = None
+    warned: tuple[str, ...] = ()
+
+
+def _measured(
+    recipe: Recipe,
+    prepared: Prepared,
+    made: ScoreFile | None,
+    warmed: WarmUpFile | None,
+    directory: Path,
+    shared: Shared | None,
+    progress: Progress,
+    listener: Listener | None,
+) -> _Measured:
+    """Write the scores' statistics; under learning curves warm up first, if that wasn't done elsewhere."""
+    statistics, warned = _statistics(recipe, prepared, made, directory)
+    if statistics is None:
+        return _Measured(statistics=None)
+    curves = None
+    if recipe.warm_up is not None:
+        if warmed is None:
+            work = directory.with_name(f"{directory.name}.warm-ups")
+            warmed = measure_warm_ups(recipe, prepared, work, shared=shared, progress=progress, listener=listener)
+        curves, more = curves_of(recipe, warmed, statistics)
+        write_warm_ups(directory / WARM_UPS_NAME, warmed)
+        statistics, warned = curves.statistics, (*warned, *more)
+    write_statistics(directory / STATISTICS_NAME, statistics)
+    return _Measured(statistics=statistics, warm_ups=warmed, curves=curves, warned=warned)
 
 
 def _statistics(
