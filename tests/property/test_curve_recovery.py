@@ -65,8 +65,8 @@ def test_the_best_quotas_and_the_macro_nll_are_covered(count):
         expected = prediction(fits, best)
         true_nll = sum(curve.nll(best[x]) for x, curve in truth.items()) / len(truth)
         nll_hits.append(expected.interval[0] <= true_nll <= expected.interval[1])
-    # Shrinkage pulls slopes together, so the quotas at the ends are covered less often than a slope is.
-    assert sum(quota_hits) / len(quota_hits) >= 0.88 - 3 * math.sqrt(0.12 * 0.88 / len(quota_hits))
+    # Quotas of one allocation move together, so that their count says less than that of independent ones.
+    assert sum(quota_hits) / len(quota_hits) >= 0.92 - 3 * math.sqrt(0.08 * 0.92 / (len(quota_hits) / 4))
     assert sum(nll_hits) / count >= 0.93 - 3 * math.sqrt(0.07 * 0.93 / count)
 
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from calibudget.allocation.bootstrap import Floats, paired_means
 from calibudget.allocation.curve_shapes import EXPONENTS, Shape, shape
-from calibudget.allocation.shrinkage import prior_of, used_slopes
 from calibudget.keys import named_stream
 from calibudget.records import Curve
 
@@ -48,7 +47,7 @@ class Replicates:
         labels: in code-point order.
         exposures: at which level and slope are taken, shape (K,).
         exponents: of the power laws.
-        slopes: as they are used, shrunk where the curves are and never negative.
+        slopes: as measured, and 0 where the NLL rises.
         levels: NLL at the exposures, nats.
     """
 
@@ -98,16 +97,21 @@ def refit(
     )
 
 
-def used_curves(
-    refits: Mapping[str, Refits], exposures: Sequence[int], sds: Sequence[float], *, is_shrunk: bool
-) -> Replicates:
-    """The curves as they would be used: drawn together in each replicate by its own prior, and clipped at 0."""
-    slopes = np.stack([one.slopes for one in refits.values()], axis=1)
-    slopes = np.array([used_slopes(row, sds, prior_of(row, sds) if is_shrunk else None) for row in slopes.tolist()])
-    centres, reaches, exponents = (
+def refitted_curves(refits: Mapping[str, Refits], exposures: Sequence[int]) -> Replicates:
+    """The curves of all sources as each replicate measures them, slopes clipped at 0.
+
+    They aren't drawn together: shrunk ones would vary less than what is known of a slope, and around another centre
+    than the true one.
+
+    Args:
+        refits: by label in code-point order.
+        exposures: at which level and slope are taken, shape (K,).
+    """
+    slopes, centres, reaches, exponents = (
         np.stack([getattr(one, name) for one in refits.values()], axis=1)
-        for name in ("centres", "reaches", "exponents")
+        for name in ("slopes", "centres", "reaches", "exponents")
     )
+    slopes = np.maximum(slopes, 0.0)
     return Replicates(
         labels=list(refits), exposures=exposures, exponents=exponents, slopes=slopes, levels=centres + slopes * reaches
     )

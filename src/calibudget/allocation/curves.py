@@ -18,7 +18,14 @@ import numpy as np
 
 from calibudget.allocation.apportionment import listed, sorted_labels
 from calibudget.allocation.bootstrap import RESAMPLES, Floats
-from calibudget.allocation.curve_bootstrap import Refits, Replicates, best_shape, refit, standard_deviation, used_curves
+from calibudget.allocation.curve_bootstrap import (
+    Refits,
+    Replicates,
+    best_shape,
+    refit,
+    refitted_curves,
+    standard_deviation,
+)
 from calibudget.allocation.curve_shapes import Shape, curvature_weights, shape
 from calibudget.allocation.exact import as_count
 from calibudget.allocation.intervals import central
@@ -57,7 +64,7 @@ class CurveSet:
     Attributes:
         sources: by label in code-point order.
         prior: what the slopes were drawn towards; None where they weren't.
-        replicates: the same curves from resampled records, for intervals.
+        replicates: curves from resampled records, for intervals.
     """
 
     sources: Mapping[str, CurveFit]
@@ -138,9 +145,7 @@ def fit_curves(
     }
     _judge(sources, fits, require_visible=require_visible)
     exposures = [one.exposures[-1] for one in sources]
-    return CurveSet(
-        sources=fits, prior=prior, replicates=used_curves(refits, exposures, sds, is_shrunk=prior is not None)
-    )
+    return CurveSet(sources=fits, prior=prior, replicates=refitted_curves(refits, exposures))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
