@@ -167,3 +167,13 @@ def test_a_directory_is_no_regular_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     with pytest.raises(DataError, match=r"pipe\.jsonl: is no regular file"):
         read_source(SourceSpec(label="s", path="pipe.jsonl"), tmp_path)
+
+
+@pytest.mark.parametrize("images", [{"images": [{"path": "a.png"}]}, {"image": {"bytes": "eA==", "path": None}}])
+def test_rows_with_images_are_refused_in_so_many_words(write: Write, read: Read, images: dict[str, object]) -> None:
+    write("rows.jsonl", [{**ROWS[0], "images": [], "image": None}, {**ROWS[1], **images}])
+    with pytest.raises(
+        DataError, match=r"rows\.jsonl:2: the field 'images?' holds images; only text can be trained on"
+    ):
+        read()
+    assert read(on_error="skip").skipped == 1

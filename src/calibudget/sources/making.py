@@ -108,6 +108,9 @@ class RecordMaker:
         return prompt, completion, rendered.answer if self._answers == render.answer else None
 
     def _read(self, view: Fields) -> tuple[str | tuple[Message, ...], str]:
+        for name in ("images", "image"):
+            if name in view and isinstance(view[name], dict | list) and view[name]:
+                raise DataError(f"the field {name!r} holds images; only text can be trained on")
         found = self._spec.format or self._seen_format(view)
         pair = read_pair(view, found)
         if pair is not None:
