@@ -88,7 +88,9 @@ def is_feasible(policy, inputs, bounds):
     low = [min(inputs["pool_sizes"][k], floors[k]) for k in labels]
     high = [min(inputs["pool_sizes"][k], caps.get(k, 10**9)) for k in labels]
     if policy == "weights":
-        high = [least if not inputs["weights"][k] else most for k, least, most in zip(labels, low, high, strict=True)]
+        high = [
+            most if inputs["weights"][k] else min(least, most) for k, least, most in zip(labels, low, high, strict=True)
+        ]
     if any(least > most for least, most in zip(low, high, strict=True)):
         return False
     rows = [LinearConstraint(np.ones(len(labels)), inputs["budget"], inputs["budget"])]
