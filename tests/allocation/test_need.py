@@ -162,6 +162,14 @@ def test_bad_exponents_are_refused_by_name(name):
         utilities(ROWS, 100, **{name: True})
 
 
+@pytest.mark.parametrize(
+    "exponents", [{"availability_exponent": 500.0}, {"availability_exponent": 1e308}, {"need_exponent": -1e300}]
+)
+def test_exponents_that_leave_the_doubles_are_refused(exponents):
+    with pytest.raises(AllocationError, match="is too large a number; take a smaller exponent"):
+        utilities(ROWS, 1, **exponents)
+
+
 def test_bad_floors_are_refused():
     with pytest.raises(InputTypeError, match="the floor must be an integer"):
         utilities(ROWS, 1.5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Context, Decimal
+from decimal import Context, Decimal, Overflow
 from typing import Final
 
 from calibudget.allocation.apportionment import sorted_labels
@@ -67,6 +67,9 @@ def power(base: float, exponent: float) -> float:
     """A power for utilities, base > 0: exact at exponents 0 and 1, correctly rounded root at 0.5, else to 1 ulp.
 
     Other exponents go through decimal arithmetic, whose results don't depend on the platform's math library.
+
+    Raises:
+        AllocationError: the power is above every double.
     """
     if exponent == 1:
         return base
@@ -74,7 +77,13 @@ def power(base: float, exponent: float) -> float:
         return math.sqrt(base)
     if exponent == 0:
         return 1.0
-    return float(_CONTEXT.power(Decimal(base), Decimal(exponent)))
+    try:
+        raised = float(_CONTEXT.power(Decimal(base), Decimal(exponent)))
+    except Overflow:
+        raised = math.inf
+    if raised == math.inf:
+        raise AllocationError(f"{base:g} to the power of {exponent:g} is too large a number; take a smaller exponent")
+    return raised
 
 
 def utilities(
