@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import typer
 
 from calibudget.errors import InputError
 
 Number = TypeVar("Number", int, float)
+
+#: Up to as many digits as Python reads by default.
+_WHOLE: Final = re.compile(r"-?[0-9]{1,4300}")
 
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.")]
 Overrides = Annotated[
@@ -59,14 +63,14 @@ def whole_number(text: str, option: str) -> int:
     Raises:
         InputError: anything else.
     """
-    if not text.lstrip("-").isdigit() or not text.isascii():
-        raise InputError(f"{option} {text!r} isn't an integer; budgets are counted whole")
+    if not _WHOLE.fullmatch(text):
+        raise InputError(f"{option} {text!r:.60} isn't an integer; budgets are counted whole")
     return int(text)
 
 
 def amount(text: str) -> int | str:
     """A floor as people type it: an integer, or a text such as '10% of budget' that the allocator reads."""
-    return int(text) if text.isascii() and text.lstrip("-").isdigit() else text
+    return int(text) if _WHOLE.fullmatch(text) else text
 
 
 def mapping(given: str | None, option: str) -> dict[str, object] | None:
