@@ -150,6 +150,8 @@ def test_data_dir_starts_at_the_recipe_but_an_override_at_the_working_directory(
         (PLAIN.replace("error: nll", "error: nll+wrong"), "the source 'a' has no checkable answer"),
         (PLAIN.replace("  b:", "  A:"), "'A'"),
         (PLAIN.replace("  b:", '  "../b":'), "'../b'"),
+        (PLAIN.replace("  b:", "  companion:"), "'companion' is kept for the companion set"),
+        (PLAIN.replace("  b:", "  Companion:"), "'Companion' is kept for the companion set"),
         (PLAIN.replace("  b:", '  "x/y":'), "'x/y'"),
         (PLAIN + "companion: {path: c.jsonl}\n" + "", None),
     ],

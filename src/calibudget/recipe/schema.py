@@ -255,9 +255,12 @@ class Recipe(_Part):
 
     def _check_labels(self) -> None:
         try:
-            check_labels([*self.sources, *([COMPANION] if self.companion else [])])
+            check_labels(self.sources)
         except InputError as error:
             raise ValueError(str(error)) from error
+        taken = next((label for label in self.sources if label.casefold() == COMPANION), None)
+        if taken is not None:  # with or without a companion set: rows of a train set are told apart by it
+            raise ValueError(f"the source label {taken!r} is kept for the companion set; rename the source")
         named = {"floor": self.floor, "caps": self.caps, "weights": self.weights, "importance": self.importance}
         for field, mapping in named.items():
             if isinstance(mapping, dict):
