@@ -72,6 +72,14 @@ def test_a_link_out_of_the_data_directory_is_refused(tmp_path: Path, write: Writ
         names(data, pattern)
 
 
+def test_a_hard_link_is_the_file_itself(tmp_path: Path, write: Write) -> None:
+    (tmp_path / "b.jsonl").hardlink_to(write("a.jsonl", [ROW]))
+    with pytest.raises(DataError, match=r"'a' and 'b' both read b\.jsonl"):
+        check_distinct_files([SourceSpec(label=name, path=f"{name}.jsonl") for name in ("a", "b")], tmp_path)
+    write("c.jsonl", [ROW])
+    check_distinct_files([SourceSpec(label=name, path=f"{name}.jsonl") for name in ("a", "c")], tmp_path)
+
+
 def test_a_link_inside_is_the_file_itself(tmp_path: Path, write: Write) -> None:
     path = write("a.jsonl", [ROW])
     (tmp_path / "b.jsonl").symlink_to(path)

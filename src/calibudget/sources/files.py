@@ -67,12 +67,18 @@ def check_distinct_files(specs: Iterable[SourceSpec], data_dir: Path) -> None:
         keys = [(spec.hub, spec.subset, spec.split, spec.revision)] if spec.hub else []
         places: list[tuple[object, str]] = [(key, f"the hub data set {spec.hub}") for key in keys]
         if spec.paths:
-            places = [(file.path.resolve(), file.name) for file in find_files(spec, data_dir)]
+            places = [(_identity(file.path), file.name) for file in find_files(spec, data_dir)]
         for key, name in places:
             for other in readers.setdefault(key, []):
                 if not _disjoint(spec, other):
                     raise DataError(f"sources {other.label!r} and {spec.label!r} both read {name}; drop one of them")
             readers[key].append(spec)
+
+
+def _identity(path: Path) -> object:
+    """What two names of one file share, links of either kind included; the path where files aren't numbered."""
+    status = path.stat()
+    return (status.st_dev, status.st_ino) if status.st_ino else path.resolve()
 
 
 def _disjoint(one: SourceSpec, two: SourceSpec) -> bool:
