@@ -63,6 +63,8 @@ def test_statistics_and_allocate_from_scores_made_elsewhere(calibudget, tmp_path
     assert outcome.code == 0
     statistics = parse_statistics(json.loads(outcome.out), "stdout")
     assert statistics.sources["a"].pool_size == 100
+    assert calibudget("statistics", scores, "--pool-sizes", "a=100 b=50").out == outcome.out
+    assert calibudget("statistics", scores, "--pool-sizes", "a=100 b=50 a=9").code == 2
     (tmp_path / "statistics.json").write_text(outcome.out)
     compared = calibudget(
         "allocate", tmp_path / "statistics.json", "--budget", 60, "--floor", 10, "--compare", "--json"

@@ -137,7 +137,7 @@ def test_an_overlong_line_is_refused_before_it_fills_memory_or_skipped(tmp_path:
         ("r.csv", b'prompt,completion\np,"c"d\n', r"r\.csv:2: "),
         ("r.csv", b"prompt,completion\np\xff,c\n", r"r\.csv:\d: invalid UTF-8"),
         ("r.csv", b"prompt,completion\np\x00,c\n", r"r\.csv:2: .*NUL"),
-        ("r.csv", b"prompt,completion\np\n", r"r\.csv:2: 1 cells under 2 columns"),
+        ("r.csv", b"prompt,completion\np\n", r"r\.csv:2: 1 cell under 2 columns"),
         ("r.csv", b"prompt,completion\np,\n", r"r\.csv:2: the response .* is empty"),
         ("r.csv", b"prompt,completion\n", "no records"),
         ("r.parquet", b"", r"r\.parquet: can't be read"),

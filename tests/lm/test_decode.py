@@ -60,7 +60,9 @@ def decoded(model, examples, limits):
     return continue_greedily(model, layout, continuations, frozenset({2}))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [pytest.param(family, marks=[] if family == "llama" else pytest.mark.slow) for family in FAMILIES]
+)
 @pytest.mark.parametrize("agreed", [0, 5])
 def test_it_is_plain_greedy_decoding(family, agreed, model_of):
     model = model_of(family, **FAMILIES[family])

@@ -54,7 +54,9 @@ def plain_reading(model, example):
     return nll, agreed, int(scores.argmax(-1)[agreed]) if len(wrong) else None
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [pytest.param(family, marks=[] if family == "llama" else pytest.mark.slow) for family in FAMILIES]
+)
 def test_packed_reading_is_plain_reading(family, model_of):
     from calibudget.lm.forward import can_pack, teacher_forced
 

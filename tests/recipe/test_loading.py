@@ -152,6 +152,7 @@ def test_data_dir_starts_at_the_recipe_but_an_override_at_the_working_directory(
         (PLAIN.replace("  b:", '  "../b":'), "'../b'"),
         (PLAIN.replace("  b:", "  companion:"), "'companion' is kept for the companion set"),
         (PLAIN.replace("  b:", "  Companion:"), "'Companion' is kept for the companion set"),
+        (PLAIN.replace("  b:", "  default:"), "'default' stands for all other sources"),
         (PLAIN.replace("  b:", '  "x/y":'), "'x/y'"),
         (PLAIN + "companion: {path: c.jsonl}\n" + "", None),
     ],

@@ -54,7 +54,7 @@ def read_pool_sizes(texts: Sequence[str]) -> dict[str, int]:
     """
     sizes: dict[str, int] = {}
     for text in texts:
-        for label, size in _pool_sizes(text).items():
+        for label, size in _pool_sizes(text):
             if label in sizes:
                 raise InputError(f"--pool-sizes names {label!r} twice")
             if isinstance(size, bool) or not isinstance(size, int) or size < 0:
@@ -63,15 +63,21 @@ def read_pool_sizes(texts: Sequence[str]) -> dict[str, int]:
     return sizes
 
 
-def _pool_sizes(text: str) -> dict[str, object]:
+def _pool_sizes(text: str) -> list[tuple[str, object]]:
     path = Path(text)
     if path.suffix == ".parquet":
-        return dict(read_splits(path).pool_sizes)
+        return list(read_splits(path).pool_sizes.items())
     if path.is_file():
-        return read_object(path)
+        return list(read_object(path).items())
+    parts = text.split()
+    # several in one text, unless the spaces belong to a label
+    return [_pool_size(part) for part in (parts if all("=" in part for part in parts) else [text])]
+
+
+def _pool_size(text: str) -> tuple[str, int]:
     label, equals, number = text.rpartition("=")
     if not equals or not label:
         raise InputError(f"--pool-sizes {text!r}: neither label=n nor a file")
     if not (number.isascii() and number.isdigit()):
         raise InputError(f"--pool-sizes {text!r}: {number!r} isn't a nonnegative integer")
-    return {label: int(number)}
+    return label, int(number)

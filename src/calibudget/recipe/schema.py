@@ -261,6 +261,8 @@ class Recipe(_Part):
         taken = next((label for label in self.sources if label.casefold() == COMPANION), None)
         if taken is not None:  # with or without a companion set: rows of a train set are told apart by it
             raise ValueError(f"the source label {taken!r} is kept for the companion set; rename the source")
+        if "default" in self.sources:
+            raise ValueError("the source label 'default' stands for all other sources under `floor`; rename the source")
         named = {"floor": self.floor, "caps": self.caps, "weights": self.weights, "importance": self.importance}
         for field, mapping in named.items():
             if isinstance(mapping, dict):
