@@ -181,3 +181,15 @@ def test_a_missing_or_binary_recipe_is_refused(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(RecipeError, match="UTF-8"):
         load_recipe(tmp_path / "recipe.yaml")
+
+
+def test_a_fault_is_told_once(tmp_path):
+    """A field of several forms in one line, and a seed that four others default to where it stands."""
+    path = tmp_path / "recipe.yaml"
+    path.write_text(PLAIN.replace("budget: ", "seed: x\nbudget: many # "))
+    with pytest.raises(RecipeError) as refused:
+        load_recipe(path)
+    lines = str(refused.value).splitlines()
+    assert len(lines) == 2
+    assert sum("seed" in line for line in lines) == 1
+    assert any("budget: " in line and "integer" in line and "mapping" in line for line in lines)

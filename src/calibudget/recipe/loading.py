@@ -120,12 +120,21 @@ def explained(error: ValidationError, document: Document, fields: Collection[str
         document: what was validated.
         fields: names of the fields at its root.
     """
-    lines = []
+    found: dict[Location, list[str]] = {}
     for problem in error.errors(include_url=False):
-        location = _location_in_file(problem["loc"], document, fields)
-        field = ".".join(str(part) for part in location) or "the whole"
-        lines.append(f"{document.where(location)}: {field}: {_words(problem)}")
-    return sorted(set(lines), key=lines.index)
+        words = found.setdefault(_location_in_file(problem["loc"], document, fields), [])
+        words.extend({_words(problem)}.difference(words))
+    # a value that others default to is wrong once, where it stands
+    written = {tuple(words) for location, words in found.items() if location in document.lines}
+    told = {
+        location: words
+        for location, words in found.items()
+        if location in document.lines or tuple(words) not in written
+    }
+    return [
+        f"{document.where(location)}: {'.'.join(map(str, location)) or 'the whole'}: {', or '.join(words)}"
+        for location, words in told.items()
+    ]
 
 
 def _location_in_file(location: tuple[str | int, ...], document: Document, fields: Collection[str]) -> Location:
@@ -153,6 +162,8 @@ def _words(problem: Any) -> str:
             return "missing"
         case "value_error":
             return str(problem["ctx"]["error"])
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"must be a mapping of its fields{shown}"
         case _:
             message = str(problem["msg"])
             return message[0].lower() + message[1:] + shown
