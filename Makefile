@@ -29,12 +29,15 @@ venv: $(VENV)/.dev
 demo: $(VENV)/.demo
 	$(BIN)/calibudget demo
 
+# Importing torch with peft takes ten seconds in each process; what tests trained models waits for `make test`.
+HEAVY := tests/crash tests/training tests/influence tests/evaluation/test_adapters.py tests/pipeline/test_influence.py
+
 check: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal -m 'not slow and not model and not data and not full'
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal $(HEAVY:%=--ignore=%) -m 'not slow and not model and not data and not full'
 
 test: venv
 	$(BIN)/pytest -m 'not full'
