@@ -47,13 +47,16 @@ def pyplot() -> Any:
 
 def rendered(figure: Any) -> dict[str, bytes]:
     """A figure in every format, by the format's ending; the figure is closed."""
-    files = {}
-    for ending, metadata in FORMATS.items():
-        buffer = BytesIO()
-        figure.savefig(buffer, format=ending, metadata=metadata)
-        files[ending] = buffer.getvalue()
+    files = {ending: encoded(figure, ending) for ending in FORMATS}
     pyplot().close(figure)
     return files
+
+
+def encoded(figure: Any, ending: str) -> bytes:
+    """A figure in one of the formats; it stays open."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format=ending, metadata=FORMATS[ending])
+    return buffer.getvalue()
 
 
 def style(place: int) -> dict[str, str]:

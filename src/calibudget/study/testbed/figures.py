@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from io import BytesIO
 from statistics import fmean
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from calibudget.errors import DependencyError
+from calibudget.study.reporting.drawing import COLOURS, encoded, pyplot, style
 from calibudget.study.testbed.analysis import Comparison, PointResults
-
-#: Colours that stay apart under the common kinds of colour blindness (Okabe and Ito), and marks that do without.
-COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
-MARKS: Final = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 
 
 def differences(groups: Sequence[tuple[str, Sequence[Comparison]]]) -> bytes:
@@ -23,8 +18,7 @@ def differences(groups: Sequence[tuple[str, Sequence[Comparison]]]) -> bytes:
     Args:
         groups: a panel each: its title, and the comparisons in it.
     """
-    pyplot = _pyplot()
-    figure, axes = pyplot.subplots(1, len(groups), figsize=(4.6 * len(groups), 3.4), squeeze=False, sharex=True)
+    figure, axes = pyplot().subplots(1, len(groups), figsize=(4.6 * len(groups), 3.4), squeeze=False, sharex=True)
     for axis, (title, comparisons) in zip(axes[0], groups, strict=True):
         axis.axvline(0.0, color="#999999", linewidth=1)
         for row, one in enumerate(comparisons):
@@ -43,16 +37,14 @@ def differences(groups: Sequence[tuple[str, Sequence[Comparison]]]) -> bytes:
 
 def exposures(point: PointResults) -> bytes:
     """Each family's held-out NLL against its quota: a mark a policy, at the means over seeds."""
-    pyplot = _pyplot()
     count = len(point.labels)
-    figure, axes = pyplot.subplots(2, -(-count // 2), figsize=(3.0 * -(-count // 2), 5.6), squeeze=False)
+    figure, axes = pyplot().subplots(2, -(-count // 2), figsize=(3.0 * -(-count // 2), 5.6), squeeze=False)
     for axis, label in zip(axes.flat, point.labels, strict=False):
         for number, policy in enumerate(point.policies):
             seeds = point.seeds(policy)
             quota = fmean(point.cells[policy, seed]["quotas"][label] for seed in seeds)
             nll = fmean(point.task(policy, seed, label, "nll") for seed in seeds)
-            style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKS[number % len(MARKS)]}
-            axis.plot([max(quota, 1)], [nll], linestyle="none", markersize=6, label=policy, **style)
+            axis.plot([max(quota, 1)], [nll], linestyle="none", markersize=6, label=policy, **style(number))
         axis.set_xscale("log", base=2)
         axis.set_title(label, fontsize=10)
         axis.tick_params(labelsize=8)
@@ -77,22 +69,8 @@ def _share_height(axes: Any, count: int) -> None:
 
 
 def _svg(figure: Any, *, tight: bool = True) -> bytes:
-    buffer = BytesIO()
     if tight:
         figure.tight_layout()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    _pyplot().close(figure)
-    return buffer.getvalue()
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise DependencyError("figures need matplotlib; install: pip install 'calibudget[study]'") from error
-    mpl.use("agg")
-    mpl.rcParams["svg.hashsalt"] = "calibudget"
-    mpl.rcParams["svg.fonttype"] = "none"
-    from matplotlib import pyplot
-
-    return pyplot
+    data = encoded(figure, "svg")
+    pyplot().close(figure)
+    return data
