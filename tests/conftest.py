@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import calibudget.lm  # noqa: F401 (before any product of torch's: it sets how MKL shares one among threads)
 from calibudget.records import Message, Record
 
 TEXTS = [

@@ -5,6 +5,7 @@ Names are loaded on first use, so importing this package imports neither torch n
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
     from calibudget.lm.encoding import Encoded, Encoder, Template
     from calibudget.lm.loading import LanguageModel, load_model, load_tokenizer
     from calibudget.lm.resolve import EMBEDDED, ModelSource, resolve_model
+
+# MKL shares a matrix product among threads in ways that change the last bits with their number, and so with the number
+# of workers. Its strict mode doesn't, at no cost that was measured; it is read at MKL's first use, so it must stand
+# before that.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 _HOMES = {
     "EMBEDDED": "resolve",
