@@ -58,13 +58,13 @@ def test_compressed_files_may_follow_one_another_in_one(tmp_path: Path, ending: 
 @pytest.mark.parametrize("cut", [-1, -9, -200, 20])
 def test_a_truncated_zstd_file_is_refused_with_the_line_it_broke_at(tmp_path: Path, cut: int, on_error: str) -> None:
     (tmp_path / "r.jsonl.zst").write_bytes(zstd(MANY)[:cut])
-    with pytest.raises(DataError, match=r"r\.jsonl\.zst:\d+: the compressed file is cut short"):
+    with pytest.raises(DataError, match=r"source 's': r\.jsonl\.zst:\d+: the compressed file is cut short"):
         read(tmp_path, "r.jsonl.zst", on_error=on_error)
 
 
 def test_what_is_no_zstd_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "r.jsonl.zst").write_bytes(GOOD * 100)
-    with pytest.raises(DataError, match=r"r\.jsonl\.zst:1: can't be read: ZSTD"):
+    with pytest.raises(DataError, match=r"source 's': r\.jsonl\.zst:1: can't be read: ZSTD"):
         read(tmp_path, "r.jsonl.zst")
 
 
@@ -92,7 +92,7 @@ def test_a_line_of_200_megabytes_is_refused_in_bounded_memory(tmp_path: Path) ->
         for _ in range(200):
             handle.write(b"p" * 2**20)
         handle.write(b'", "completion": "c"}\n' + GOOD.replace(b'"p"', b'"q"'))
-    with pytest.raises(DataError, match=r"r\.jsonl:2: the line is longer than 67,108,864 bytes"):
+    with pytest.raises(DataError, match=r"source 's': r\.jsonl:2: the line is longer than 67,108,864 bytes"):
         read(tmp_path, "r.jsonl")
     result = read(tmp_path, "r.jsonl", on_error="skip")
     assert (len(result.records), result.skipped) == (2, 1)
@@ -101,7 +101,9 @@ def test_a_line_of_200_megabytes_is_refused_in_bounded_memory(tmp_path: Path) ->
 def test_a_json_array_is_bounded_and_json_lines_are_named_as_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_bytes(b"[" + GOOD.strip() + b"]")
     assert len(read(tmp_path, "r.json").records) == 1
-    with pytest.raises(DataError, match=r"r\.json: a JSON array of more than 10 bytes; give it as JSON lines"):
+    with pytest.raises(
+        DataError, match=r"source 's': r\.json: a JSON array of more than 10 bytes; give it as JSON lines"
+    ):
         read(tmp_path, "r.json", limits=Limits(array_bytes=10))
 
 
@@ -129,7 +131,7 @@ def test_a_flipped_byte_in_parquet_names_the_row_group(tmp_path: Path) -> None:
     data = bytearray((tmp_path / "r.parquet").read_bytes())
     data[column.data_page_offset + column.total_compressed_size - 5] ^= 0x10
     (tmp_path / "r.parquet").write_bytes(data)
-    with pytest.raises(DataError, match=r"r\.parquet, row group 3: can't be read: .*CRC"):
+    with pytest.raises(DataError, match=r"source 's': r\.parquet, row group 3: can't be read: .*CRC"):
         read(tmp_path, "r.parquet", on_error="skip")
 
 
@@ -138,7 +140,7 @@ def test_text_that_is_not_utf8_is_one_bad_row_of_parquet(tmp_path: Path) -> None
     texts = pa.StringArray.from_buffers(3, good.buffers()[1], good.buffers()[2])
     table = pa.table({"prompt": texts, "completion": ["a", "b", "c"]})
     pq.write_table(table, tmp_path / "r.parquet")
-    with pytest.raises(DataError, match=r"r\.parquet, row 2: column 'prompt': invalid UTF-8"):
+    with pytest.raises(DataError, match=r"source 's': r\.parquet, row 2: column 'prompt': invalid UTF-8"):
         read(tmp_path, "r.parquet")
     result = read(tmp_path, "r.parquet", on_error="skip")
     assert [record.completion for record in result.records] == ["a", "c"]
@@ -153,13 +155,13 @@ def test_arrow_whose_offsets_lead_out_of_its_buffers_is_refused(tmp_path: Path) 
     data = (tmp_path / "r.arrow").read_bytes()
     assert offsets in data
     (tmp_path / "r.arrow").write_bytes(data.replace(offsets, wild, 1))
-    with pytest.raises(DataError, match=r"r\.arrow: can't be read: "):
+    with pytest.raises(DataError, match=r"source 's': r\.arrow: can't be read: "):
         read(tmp_path, "r.arrow")
 
 
 def test_csv_cells_with_line_ends_keep_the_lines_of_later_errors_right(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_bytes(b'prompt,completion\n"one\ntwo\nthree",c\np,\n')
-    with pytest.raises(DataError, match=r"r\.csv:5: the response .* is empty"):
+    with pytest.raises(DataError, match=r"source 's': r\.csv:5: the response .* is empty"):
         read(tmp_path, "r.csv")
 
 
@@ -179,9 +181,9 @@ def test_a_file_that_vanishes_or_shrinks_while_it_is_read_is_noticed(
         return rows
 
     for change, message in (
-        (path.unlink, r"r\.jsonl: can't be read again"),
-        (lambda: os.truncate(path, 40), r"r\.jsonl: changed while it was read"),
-        (lambda: path.write_bytes(MANY.replace(b"p1", b"p2")), r"r\.jsonl: changed while it was read"),
+        (path.unlink, r"source 's': r\.jsonl: can't be read again"),
+        (lambda: os.truncate(path, 40), r"source 's': r\.jsonl: changed while it was read"),
+        (lambda: path.write_bytes(MANY.replace(b"p1", b"p2")), r"source 's': r\.jsonl: changed while it was read"),
     ):
         path.write_bytes(MANY)
         monkeypatch.setattr(module, "read_rows", meddling(change))

@@ -88,7 +88,7 @@ def test_a_strange_but_good_line_is_read(tmp_path: Path, line: bytes) -> None:
 @pytest.mark.parametrize("cut", [-1, -4, -9, -200, 20])
 def test_a_truncated_gzip_file_is_refused_with_the_line_it_broke_at(tmp_path: Path, cut: int, on_error: str) -> None:
     (tmp_path / "r.jsonl.gz").write_bytes(gzip.compress(MANY)[:cut])
-    with pytest.raises(DataError, match=r"r\.jsonl\.gz:\d+: the compressed file is cut short"):
+    with pytest.raises(DataError, match=r"source 's': r\.jsonl\.gz:\d+: the compressed file is cut short"):
         read(tmp_path, "r.jsonl.gz", on_error=on_error)
 
 
@@ -98,16 +98,16 @@ def test_a_flipped_byte_in_a_gzip_file_is_refused(tmp_path: Path) -> None:
         data = bytearray(whole)
         data[position] ^= 0x41
         (tmp_path / "r.jsonl.gz").write_bytes(data)
-        with pytest.raises(DataError, match=r"r\.jsonl\.gz:\d+: "):
+        with pytest.raises(DataError, match=r"source 's': r\.jsonl\.gz:\d+: "):
             read(tmp_path, "r.jsonl.gz")
 
 
 def test_what_is_no_gzip_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "r.jsonl.gz").write_bytes(GOOD)
-    with pytest.raises(DataError, match=r"r\.jsonl\.gz:1: can't be read: Not a gzipped file"):
+    with pytest.raises(DataError, match=r"source 's': r\.jsonl\.gz:1: can't be read: Not a gzipped file"):
         read(tmp_path, "r.jsonl.gz")
     (tmp_path / "r.json.gz").write_bytes(GOOD)
-    with pytest.raises(DataError, match=r"r\.json\.gz: can't be read"):
+    with pytest.raises(DataError, match=r"source 's': r\.json\.gz: can't be read"):
         read(tmp_path, "r.json.gz")
 
 
@@ -115,7 +115,7 @@ def test_an_overlong_line_is_refused_before_it_fills_memory_or_skipped(tmp_path:
     limits = Limits(line_bytes=1000)
     for length in (1000, 3 * 2**20):
         (tmp_path / "r.jsonl").write_bytes(GOOD + b'{"prompt": "' + b"p" * length + b'", "completion": "c"}\n' + OTHER)
-        with pytest.raises(DataError, match=r"r\.jsonl:2: the line is longer than 1,000 bytes"):
+        with pytest.raises(DataError, match=r"source 's': r\.jsonl:2: the line is longer than 1,000 bytes"):
             read(tmp_path, "r.jsonl", limits=limits)
         result = read(tmp_path, "r.jsonl", limits=limits, on_error="skip")
         assert (len(result.records), result.skipped) == (2, 1)
@@ -150,7 +150,7 @@ def test_an_overlong_line_is_refused_before_it_fills_memory_or_skipped(tmp_path:
 )  # fmt: skip
 def test_a_malformed_file_is_refused_with_its_place(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=rf"^source 's': .*{message}"):
         read(tmp_path, name)
 
 
@@ -161,7 +161,7 @@ def test_a_truncated_or_flipped_parquet_file_is_refused_or_reads_the_same(tmp_pa
     expected = read(tmp_path, "r.parquet").records
     for cut in (len(whole) - 1, len(whole) // 2, 8):
         (tmp_path / "r.parquet").write_bytes(whole[:cut])
-        with pytest.raises(DataError, match=r"r\.parquet: can't be read"):
+        with pytest.raises(DataError, match=r"source 's': r\.parquet: can't be read"):
             read(tmp_path, "r.parquet")
     for position in range(0, len(whole), max(1, len(whole) // 25)):
         data = bytearray(whole)
@@ -177,7 +177,7 @@ def test_a_truncated_or_flipped_parquet_file_is_refused_or_reads_the_same(tmp_pa
 def test_a_parquet_file_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["prompt", "prompt"])
     pq.write_table(table, tmp_path / "r.parquet")
-    with pytest.raises(DataError, match=r"r\.parquet:1: the header must name every column, each once"):
+    with pytest.raises(DataError, match=r"source 's': r\.parquet:1: the header must name every column, each once"):
         read(tmp_path, "r.parquet")
 
 
@@ -194,5 +194,5 @@ def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: py
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(lines, "open_plain", deny)
-    with pytest.raises(DataError, match=r"r\.jsonl:1: can't be read: Permission denied"):
+    with pytest.raises(DataError, match=r"source 's': r\.jsonl:1: can't be read: Permission denied"):
         read(tmp_path, "r.jsonl")

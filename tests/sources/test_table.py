@@ -100,7 +100,7 @@ def test_a_record_that_changed_since_the_pass_is_noticed(tmp_path: Path, write: 
     split = part_source(source, split_seed=0, calibration_size=0)
     assert len(list(split.candidates)) == 9
     path.write_text(path.read_text().replace("p7", "p8"))
-    with pytest.raises(ValueError, match=r"rows\.jsonl:8: isn't what it was when the source was read"):
+    with pytest.raises(ValueError, match=r"^source 's': rows\.jsonl:8: isn't what it was when the source was read"):
         list(split.candidates)
     path.write_text(json.dumps({"prompt": "p0", "completion": "c"}))
     with pytest.raises(ValueError, match="isn't what it was"):

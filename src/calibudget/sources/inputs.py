@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -39,20 +40,32 @@ class Input(Protocol):
         ...
 
 
-class FileInput:
-    """A data file."""
+@contextmanager
+def _naming(label: str) -> Iterator[None]:
+    """Say of which source a file is that can't be read."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"source {label!r}: {error}") from error
 
-    def __init__(self, file: DataFile, limits: Limits) -> None:
+
+class FileInput:
+    """A data file of the source with that label."""
+
+    def __init__(self, label: str, file: DataFile, limits: Limits) -> None:
+        self._label = label
         self._file = file
         self._limits = limits
 
     def rows(self) -> Iterator[Row]:
         """See `Input`."""
-        return read_rows(self._file.path, self._file.name, self._limits)
+        with _naming(self._label):
+            yield from read_rows(self._file.path, self._file.name, self._limits)
 
     def again(self, wanted: Sequence[int]) -> Iterator[Row]:
         """See `Input`."""
-        return read_rows(self._file.path, self._file.name, self._limits, wanted=wanted)
+        with _naming(self._label):
+            yield from read_rows(self._file.path, self._file.name, self._limits, wanted=wanted)
 
     def place(self, at: int) -> str:
         """See `Input`."""
@@ -61,13 +74,14 @@ class FileInput:
     def bound(self) -> SourceFile:
         """See `Input`."""
         file = self._file
-        try:
-            digest = file_digest(file.path.resolve())
-            status = file.path.stat()
-        except (ArtefactError, OSError) as error:
-            raise DataError(f"{file.name}: can't be read again: {error}") from error
-        if (status.st_size, status.st_mtime_ns) != file.version:
-            raise DataError(f"{file.name}: changed while it was read; run again when it is complete")
+        with _naming(self._label):
+            try:
+                digest = file_digest(file.path.resolve())
+                status = file.path.stat()
+            except (ArtefactError, OSError) as error:
+                raise DataError(f"{file.name}: can't be read again: {error}") from error
+            if (status.st_size, status.st_mtime_ns) != file.version:
+                raise DataError(f"{file.name}: changed while it was read; run again when it is complete")
         return SourceFile(name=file.name, bytes=digest.bytes, sha256=digest.sha256)
 
 
@@ -111,4 +125,4 @@ def inputs_of(spec: SourceSpec, data_dir: Path) -> tuple[Input, ...]:
     """
     if spec.hub is not None:
         return (HubInput(spec),)
-    return tuple(FileInput(file, spec.limits) for file in find_files(spec, data_dir))
+    return tuple(FileInput(spec.label, file, spec.limits) for file in find_files(spec, data_dir))

@@ -77,7 +77,7 @@ class Scan:
             for index, at, record in zip(own, places, self._again(number, places, maker), strict=True):
                 bare, _, _ = ids[index].rpartition("#") if rows["copy"][index] > 1 else (ids[index], "", "")
                 if record.record_id != bare:
-                    raise DataError(f"{self.place(number, at)}: {_CHANGED}")
+                    raise self._changed(number, at)
                 found[index] = record if bare == ids[index] else renamed(record, ids[index])
         return [record for record in found if record is not None]
 
@@ -91,18 +91,21 @@ class Scan:
         for wanted in places:
             at, fields = next(rows, (-1, {}))
             if at != wanted or isinstance(fields, DataError):
-                raise DataError(f"{self.place(file, wanted)}: {_CHANGED}")
+                raise self._changed(file, wanted)
             yield fields
 
     def _again(self, file: int, places: Sequence[int], maker: RecordMaker) -> Iterator[Record]:
         for at, fields in zip(places, self.originals(file, places), strict=True):
             record = maker(fields) if isinstance(fields, dict) else None
             if record is None:
-                raise DataError(f"{self.place(file, at)}: {_CHANGED}")
+                raise self._changed(file, at)
             yield record
 
-
-_CHANGED: Final = "isn't what it was when the source was read; run again when its files are complete"
+    def _changed(self, file: int, at: int) -> DataError:
+        return DataError(
+            f"source {self.spec.label!r}: {self.place(file, at)}: isn't what it was when the source was read; "
+            "run again when its files are complete"
+        )
 
 
 def renamed(record: Record, record_id: str) -> Record:
@@ -158,7 +161,7 @@ def _take(scan: Scan, number: int, given: Input) -> None:
             add(key(text.hex()), text, prompt, at, number, answer, None)
             continue
         if check is not None:
-            check(own, given, at)
+            check(spec.label, own, given, at)
         add(key(own), text, prompt, at, number, answer, own.encode())
 
 
@@ -170,6 +173,8 @@ def _skip(scan: Scan, place: Callable[[], str], error: DataError) -> None:
         scan.skipped_examples.append(f"{place()}: {error}")
 
 
-def _check_unnumbered(own_id: str, given: Input, at: int) -> None:
+def _check_unnumbered(label: str, own_id: str, given: Input, at: int) -> None:
     if _NUMBERED.search(own_id):
-        raise DataError(f"{given.place(at)}: the id {own_id!r} looks like a copy's; drop `keep` or `id_field`")
+        raise DataError(
+            f"source {label!r}: {given.place(at)}: the id {own_id!r} looks like a copy's; drop `keep` or `id_field`"
+        )
