@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import random
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from calibudget.records import Split
-from calibudget.sources import SourceSpec, open_source, part_source, pool, table
+from calibudget.sources import SourceSpec, lines, open_source, opening, part_source, pool, table
 from calibudget.sources.table import ROW, IdentityTable, among, same_as_before, sorted_rows
 
 Write = Callable[..., Path]
@@ -88,8 +89,6 @@ def test_a_source_split_through_files_is_split_as_in_memory(
     assert (held.duplicates, held.shared_prompts) == (spilled.duplicates, spilled.shared_prompts)
     assert held.duplicates == 100
     assert held.pool_size == len(spilled.candidates) > 100
-    in_files = list(spilled.candidates.reading_order())  # type: ignore[attr-defined]
-    assert sorted(record.record_id for record in in_files) == sorted(spilled.candidate_ids)
     wanted = spilled.candidate_ids[2:30:9]
     assert set(pool.chosen_records(spilled.candidates, wanted)) == set(wanted)
 
@@ -105,3 +104,18 @@ def test_a_record_that_changed_since_the_pass_is_noticed(tmp_path: Path, write: 
     path.write_text(json.dumps({"prompt": "p0", "completion": "c"}))
     with pytest.raises(ValueError, match="isn't what it was"):
         list(split.candidates)
+
+
+def test_going_through_a_pool_reads_a_compressed_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"prompt": f"p{n}", "completion": "c", "n": n, "x": [n / 7, None, "\u00e9"]} for n in range(300)]
+    (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    source = open_source(SourceSpec(label="s", path="rows.jsonl.gz"), tmp_path, selection_seed=3)
+    candidates = part_source(source, split_seed=4, calibration_size=20).candidates
+    monkeypatch.setattr(pool, "_CHUNK", 7)
+    monkeypatch.setattr(pool, "_WAITING", 500)
+    opened = []
+    monkeypatch.setattr(lines, "open_plain", lambda *given: opened.append(given) or opening.open_plain(*given))
+    found = list(candidates)
+    assert len(opened) == 1
+    assert [record.record_id for record in found] == list(candidates.ids)  # type: ignore[attr-defined]
+    assert all(record.original == rows[int(str(record.original["n"]))] for record in found)

@@ -12,7 +12,6 @@ from calibudget.pipeline.preparing import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import Recipe
 from calibudget.records import Record, Split
-from calibudget.sources import CandidatePool
 from calibudget.store import TokenCount, sha256_hex
 
 if TYPE_CHECKING:
@@ -148,8 +147,7 @@ def with_tokens(
 
 
 def _chunks(split: Split) -> Iterator[Sequence[Record]]:
-    pool = split.candidates
-    records = chain(split.calibration, pool.reading_order() if isinstance(pool, CandidatePool) else pool)
+    records = chain(split.calibration, split.candidates)
     while chunk := tuple(islice(records, _CHUNK)):
         yield chunk
 

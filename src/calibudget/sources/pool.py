@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, overload
 
 import numpy as np
 
 from calibudget.records import Record
+from calibudget.sources.rows import Fields
 from calibudget.sources.scan import Scan
 from calibudget.sources.scratch import Scratch
-from calibudget.sources.table import ROW, Rows
+from calibudget.sources.table import PARTS, ROW, Rows
 
 #: Rows that are held in memory; more of them lie in a file.
 _HELD: Final = 65_536
-#: Records that are read again at a time.
+#: Records that are made at a time, or one of `PARTS` parts of the pool if that is more.
 _CHUNK: Final = 16_384
+#: Bytes of fields that are held before they are written.
+_WAITING: Final = 16 * 2**20
 _ROWS: Final = "rows"
 
 
@@ -84,7 +89,8 @@ class PoolIds(Sequence[str]):
 class CandidatePool(Sequence[Record]):
     """A source's candidates in key order.
 
-    Going through it reads the source again for every chunk; `reading_order` does so once.
+    Going through it reads the source again, once: what doesn't fit in memory waits in files for its
+    turn. Memory holds 20 bytes a candidate meanwhile, and one of `PARTS` parts of the records.
 
     Attributes:
         ids: their ids.
@@ -112,26 +118,32 @@ class CandidatePool(Sequence[Record]):
         return self._scan.records(self._rows.read(at, at + 1))[0]
 
     def __iter__(self) -> Iterator[Record]:
-        for rows in self._rows.chunks(_CHUNK):
-            yield from self._scan.records(rows)
+        size = max(_CHUNK, -(-len(self) // PARTS))
+        if len(self) <= size:
+            yield from self._scan.records(self._rows.read(0, len(self)))
+            return
+        waiting = self._by_turn(size)
+        for turn, rows in enumerate(self._rows.chunks(size)):
+            originals: list[Fields] = [{}] * len(rows)
+            for line in waiting.lines(f"{turn:03d}"):
+                index, originals[index] = json.loads(line)
+            yield from self._scan.made(rows, originals)
 
-    def reading_order(self) -> Iterator[Record]:
-        """Every candidate once, as they stand in their files; memory holds 16 bytes a candidate."""
-        places = np.concatenate(
-            [np.empty(0, dtype=[("at", "<i8"), ("file", "<u4"), ("index", "<i8")]), *self._places()]
-        )
-        places = places[np.lexsort((places["at"], places["file"]))]
-        for start in range(0, len(places), _CHUNK):
-            some = places["index"][start : start + _CHUNK].tolist()
-            yield from self._scan.records(np.concatenate([self._rows.read(at, at + 1) for at in some]))
-
-    def _places(self) -> Iterator[Rows]:
-        start = 0
-        for rows in self._rows.chunks(_CHUNK):
-            part = np.empty(len(rows), dtype=[("at", "<i8"), ("file", "<u4"), ("index", "<i8")])
-            part["at"], part["file"], part["index"] = rows["at"], rows["file"], np.arange(start, start + len(rows))
-            start += len(rows)
-            yield part
+    def _by_turn(self, size: int) -> Scratch:
+        """The fields of every candidate with its place in its turn, in one file a turn, as the source gives them."""
+        columns = [(rows["file"].copy(), rows["at"].copy()) for rows in self._rows.chunks(_HELD)]
+        files, places = (np.concatenate(column) for column in zip(*columns, strict=True))
+        scratch, pending, held = Scratch(), defaultdict[int, list[bytes]](list), 0
+        for index, fields in self._scan.again(files, places):
+            turn, own = divmod(index, size)
+            line = json.dumps([own, fields]).encode("ascii") + b"\n"
+            pending[turn].append(line)
+            held += len(line)
+            if held > _WAITING:
+                _write(scratch, pending)
+                held = 0
+        _write(scratch, pending)
+        return scratch
 
     def answers(self, labels: Sequence[str]) -> Mapping[str, int]:
         """How many candidates have each label as their answer; labels without one are left out."""
@@ -159,6 +171,12 @@ class CandidatePool(Sequence[Record]):
         if not found:
             return {}
         return {record.record_id: record for record in self._scan.records(np.concatenate(found))}
+
+
+def _write(scratch: Scratch, pending: defaultdict[int, list[bytes]]) -> None:
+    for turn, lines in pending.items():
+        scratch.append(f"{turn:03d}", b"".join(lines))
+    pending.clear()
 
 
 def chosen_records(pool: Sequence[Record], ids: Collection[str]) -> Mapping[str, Record]:

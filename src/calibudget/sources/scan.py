@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibudget.errors import DataError
 from calibudget.keys import order_keys
@@ -67,19 +68,33 @@ class Scan:
         Raises:
             DataError: one isn't what it was in the pass.
         """
-        found: list[Record | None] = [None] * len(rows)
-        order = np.lexsort((rows["at"], rows["file"]))
-        ids = self.ids(rows)
+        fields: list[Fields] = [{}] * len(rows)
+        for index, found in self.again(rows["file"], rows["at"]):
+            fields[index] = found
+        return self.made(rows, fields)
+
+    def again(self, files: NDArray[np.uint32], places: NDArray[np.int64]) -> Iterator[tuple[int, Fields]]:
+        """The fields of rows, read again in one way through each file; with each its index among the rows asked for."""
+        order = np.lexsort((places, files))
+        for number in np.unique(files).tolist():
+            own = order[files[order] == number]
+            yield from zip(own.tolist(), self.originals(number, places[own].tolist()), strict=True)
+
+    def made(self, rows: Rows, originals: Sequence[Fields]) -> list[Record]:
+        """The records of rows from their fields.
+
+        Raises:
+            DataError: one isn't what it was in the pass.
+        """
         maker = RecordMaker(self.spec)
-        for number in np.unique(rows["file"]).tolist():
-            own = order[rows["file"][order] == number].tolist()
-            places = rows["at"][own].tolist()
-            for index, at, record in zip(own, places, self._again(number, places, maker), strict=True):
-                bare, _, _ = ids[index].rpartition("#") if rows["copy"][index] > 1 else (ids[index], "", "")
-                if record.record_id != bare:
-                    raise self._changed(number, at)
-                found[index] = record if bare == ids[index] else renamed(record, ids[index])
-        return [record for record in found if record is not None]
+        found = []
+        for row, record_id, fields in zip(rows, self.ids(rows), originals, strict=True):
+            record = maker(fields) if isinstance(fields, dict) else None
+            bare = record_id.rpartition("#")[0] if row["copy"] > 1 else record_id
+            if record is None or record.record_id != bare:
+                raise self._changed(int(row["file"]), int(row["at"]))
+            found.append(record if bare == record_id else renamed(record, record_id))
+        return found
 
     def place(self, file: int, at: int) -> str:
         """Where a record stands, in words."""
@@ -93,13 +108,6 @@ class Scan:
             if at != wanted or isinstance(fields, DataError):
                 raise self._changed(file, wanted)
             yield fields
-
-    def _again(self, file: int, places: Sequence[int], maker: RecordMaker) -> Iterator[Record]:
-        for at, fields in zip(places, self.originals(file, places), strict=True):
-            record = maker(fields) if isinstance(fields, dict) else None
-            if record is None:
-                raise self._changed(file, at)
-            yield record
 
     def _changed(self, file: int, at: int) -> DataError:
         return DataError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -25,6 +26,11 @@ class Scratch:
         """Write at the end of a file."""
         with self.path(name).open("ab", buffering=0) as handle:
             handle.write(data)
+
+    def lines(self, name: str) -> Iterator[bytes]:
+        """The lines of a file."""
+        with self.path(name).open("rb") as handle:
+            yield from handle
 
     def read(self, name: str, start: int, size: int) -> bytes:
         """So many bytes of a file, fewer at its end."""
