@@ -1,7 +1,10 @@
 """Fixtures that several packages' tests share: a tiny random language model and records for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,6 +109,52 @@ def model_of() -> Callable[..., object]:
 @pytest.fixture(scope="session")
 def record_of() -> Callable[..., Record]:
     return make_record
+
+
+@pytest.fixture
+def s3_endpoint(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Point the S3 client at an endpoint, by the environment and fsspec's configuration alone."""
+    fsspec = pytest.importorskip("fsspec")
+    pytest.importorskip("s3fs")
+    environment = {
+        "AWS_ACCESS_KEY_ID": "an-id",
+        "AWS_SECRET_ACCESS_KEY": "a-secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": "/dev/null",
+    }
+
+    def point(url: str, **options: object) -> None:
+        for name, value in {**environment, "AWS_ENDPOINT_URL": url}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setitem(fsspec.config.conf, "s3", options)
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+    return point
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The endpoint of an S3 server on this machine."""
+    moto = pytest.importorskip("moto.server")
+    running = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    yield f"http://{host}:{port}"
+    running.stop()
+
+
+@pytest.fixture
+def s3_bucket(s3_server: str, s3_endpoint: Callable[..., None]) -> Any:
+    """The file system of that server, with an empty bucket `rows` in it."""
+    import fsspec
+
+    s3_endpoint(s3_server)
+    with closing(HTTPConnection(s3_server.removeprefix("http://"))) as connection:
+        connection.request("POST", "/moto-api/reset")
+        assert connection.getresponse().status == 200
+    system = fsspec.filesystem("s3")
+    system.mkdir("rows")
+    return system
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from calibudget.pipeline.parting import part
 from calibudget.pipeline.progress import Progress, silent
@@ -77,7 +78,7 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
     Args:
         recipe: its sources, seeds and calibration are used.
         ledger: the rounds before this one; what they spent leaves the pools.
-        progress: told how many sources are read.
+        progress: told how many sources' files are here (those of a store are copied), and how many are read.
 
     Raises:
         DataError: a file, a line or a record can't be used, a source is too small for its calibration split, or an
@@ -85,9 +86,10 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
     """
     specs = recipe.source_specs()
     companion_spec = recipe.companion_spec()
-    check_distinct_files([*specs, *([companion_spec] if companion_spec else [])], recipe.data_root)
-    sources: dict[str, Resolved] = {}
     total = len(specs) + (companion_spec is not None)
+    found = partial(progress, "finding files", total=total)
+    check_distinct_files([*specs, *([companion_spec] if companion_spec else [])], recipe.data_root, found)
+    sources: dict[str, Resolved] = {}
     for done, spec in enumerate(specs):
         progress("reading sources", done, total)
         sources[spec.label] = open_source(spec, recipe.data_root, selection_seed=recipe.selection_seed)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
 from calibudget.allocation import POLICIES, parse_amount, parse_groups
 from calibudget.errors import InputError, InputTypeError
@@ -14,7 +14,7 @@ from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.recipe.selector import Selector, SelectorPart
 from calibudget.recipe.warm_up import WarmUpPart
 from calibudget.records import ErrorRule, Exponents, Unit
-from calibudget.sources import LIMITS, Limits, SourceSpec
+from calibudget.sources import LIMITS, Limits, SourceSpec, check_path
 from calibudget.store import check_labels
 from calibudget.tasks import PRESETS, AnswerSpec
 
@@ -30,6 +30,17 @@ def _to_tuple(value: object) -> object:
 
 def _one_or_more(value: object) -> object:
     return (value,) if isinstance(value, str) else _to_tuple(value)
+
+
+def _source_path(value: str) -> str:
+    check_path(value)
+    return value
+
+
+def _local_folder(value: str) -> str:
+    if "://" in value:
+        raise ValueError("must be a folder of this machine; URLs go into a source's `path`")
+    return value
 
 
 def _answer_shorthand(value: object) -> object:
@@ -49,6 +60,9 @@ Count = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
 AmountText = Annotated[Count | str, BeforeValidator(_readable_amount)]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_to_tuple)]
 Paths = Annotated[tuple[str, ...], BeforeValidator(_one_or_more), Field(min_length=1)]
+SourcePaths = Annotated[
+    tuple[Annotated[str, AfterValidator(_source_path)], ...], BeforeValidator(_one_or_more), Field(min_length=1)
+]
 Scalar = str | int | float | bool
 Duplicates = Literal["drop", "keep", "refuse"]
 OnError = Literal["refuse", "skip"]
@@ -143,9 +157,9 @@ class Answer(_Part):
 
 
 class Source(_Part):
-    """One source of training examples: files below `data_dir`, or a data set of the hub."""
+    """One source of training examples: files below `data_dir` or by URL, or a data set of the hub."""
 
-    path: Paths | None = None
+    path: SourcePaths | None = None
     hub: str | None = None
     subset: str | None = None
     split: str = "train"
@@ -213,7 +227,7 @@ class Recipe(_Part):
     training_seed: Count = 42
     error: ErrorRule = "nll+wrong"
     calibration: Calibration | Literal["none"] = Calibration()
-    data_dir: str = "."
+    data_dir: Annotated[str, AfterValidator(_local_folder)] = "."
     duplicates: Duplicates = "drop"
     on_error: OnError = "refuse"
     sources: Annotated[dict[str, Source], Field(min_length=1)]

@@ -9,6 +9,7 @@ from calibudget.sources.identity import Identity, NormalisedRecord, identify, no
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.pool import CandidatePool, chosen_records
 from calibudget.sources.read import SourceRead, open_source, read_source, record_maker
+from calibudget.sources.remote import check_path
 from calibudget.sources.spec import Duplicates, Format, OnError, SourceSpec
 from calibudget.sources.split import Barred, Earlier, check_roles, part_source, split_source
 
@@ -32,6 +33,7 @@ __all__ = [
     "SourceRead",
     "SourceSpec",
     "check_distinct_files",
+    "check_path",
     "check_roles",
     "chosen_records",
     "detect_format",

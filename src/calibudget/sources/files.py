@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from calibudget.errors import DataError, InputError
+from calibudget.sources.remote import COPIES, find_remote, is_url, local_path
 from calibudget.sources.rows import SUFFIXES
 from calibudget.sources.spec import SourceSpec
 from calibudget.store import confined, read_object
@@ -19,8 +20,8 @@ class DataFile(NamedTuple):
     """A file to read.
 
     Attributes:
-        path: where it lies.
-        name: what to call it in messages and evidence; never absolute.
+        path: where it lies; of an object of a store, where its copy does.
+        name: what to call it in messages and evidence: a URL, or a path that is never absolute.
         version: size and modification time (nanoseconds) when it was found.
     """
 
@@ -32,8 +33,9 @@ class DataFile(NamedTuple):
 def find_files(spec: SourceSpec, data_dir: Path) -> tuple[DataFile, ...]:
     """The files of a source, each once, sorted by name.
 
-    A relative path or glob stays below the data directory, links included; an absolute one is taken at its word.
-    A directory stands for the data files in it, at any depth, or for the data set that `datasets` saved there.
+    A relative path or glob stays below the data directory, links included; an absolute one is taken at its word, and
+    so is a URL, whose objects are copied here. A directory stands for the data files in it, at any depth, or for the
+    data set that `datasets` saved there.
 
     Raises:
         DataError: nothing is found, a path leads out of the data directory, something is no regular file, or a
@@ -43,27 +45,43 @@ def find_files(spec: SourceSpec, data_dir: Path) -> tuple[DataFile, ...]:
     found: dict[Path, DataFile] = {}
     for pattern in spec.paths:
         try:
-            paths = [file for path in _matches(pattern, data_dir) for file in _expand(path, spec.split)]
-            for path in paths:
-                file = _data_file(path, data_dir, outside=Path(pattern).is_absolute())
-                found.setdefault(path.resolve(), file)
+            files = _copied(pattern) if is_url(pattern) else _local(local_path(pattern), data_dir, spec.split)
         except (InputError, OSError) as error:
             raise DataError(f"source {spec.label!r}: {error}") from error
-        if not paths:
-            raise DataError(f"source {spec.label!r}: no file matches {pattern!r} below {data_dir}")
+        if not files:
+            below = "" if is_url(pattern) else f" below {data_dir}"
+            raise DataError(f"source {spec.label!r}: no file matches {pattern!r}{below}")
+        for file in files:
+            found.setdefault(file.path.resolve(), file)
     return tuple(sorted(found.values(), key=lambda file: (file.name, str(file.path))))
 
 
-def check_distinct_files(specs: Iterable[SourceSpec], data_dir: Path) -> None:
+def _local(pattern: str, data_dir: Path, split: str) -> list[DataFile]:
+    paths = (file for path in _matches(pattern, data_dir) for file in _expand(path, split))
+    return [_data_file(path, data_dir, outside=Path(pattern).is_absolute()) for path in paths]
+
+
+def _copied(url: str) -> list[DataFile]:
+    return [_with_version(COPIES.path(remote), remote.url) for remote in find_remote(url)]
+
+
+def check_distinct_files(
+    specs: Iterable[SourceSpec], data_dir: Path, found: Callable[[int], None] = lambda _: None
+) -> None:
     """Check that no two sources, the companion included, read the same file or the same split of a hub data set.
 
     Two sources may share one if their `where` filters ask a field for different values.
+
+    Args:
+        specs: the sources.
+        data_dir: the directory below which relative paths lie.
+        found: told of how many sources the files are found.
 
     Raises:
         DataError: two do; the message names them and what they share.
     """
     readers: dict[object, list[SourceSpec]] = {}
-    for spec in specs:
+    for number, spec in enumerate(specs, start=1):
         keys = [(spec.hub, spec.subset, spec.split, spec.revision)] if spec.hub else []
         places: list[tuple[object, str]] = [(key, f"the hub data set {spec.hub}") for key in keys]
         if spec.paths:
@@ -73,6 +91,7 @@ def check_distinct_files(specs: Iterable[SourceSpec], data_dir: Path) -> None:
                 if not _disjoint(spec, other):
                     raise DataError(f"sources {other.label!r} and {spec.label!r} both read {name}; drop one of them")
             readers[key].append(spec)
+        found(number)
 
 
 def _identity(path: Path) -> object:
@@ -111,6 +130,10 @@ def _data_file(path: Path, data_dir: Path, *, outside: bool) -> DataFile:
         name = path.name
     if not path.is_file():
         raise DataError(f"{name}: is no regular file")
+    return _with_version(path, name)
+
+
+def _with_version(path: Path, name: str) -> DataFile:
     status = path.stat()
     return DataFile(path=path, name=name, version=(status.st_size, status.st_mtime_ns))
 

@@ -9,6 +9,7 @@ from typing import Final, Literal, get_args
 
 from calibudget.errors import RecipeError
 from calibudget.sources.limits import LIMITS, Limits
+from calibudget.sources.remote import check_path
 from calibudget.tasks import AnswerSpec, preset
 
 #: How a row's fields hold a prompt and a response; see `calibudget.sources.formats`.
@@ -34,7 +35,8 @@ class SourceSpec:
 
     Attributes:
         label: its name.
-        path: files, directories or globs below the data directory, or absolute; a single string is one of them.
+        path: files, directories or globs below the data directory, absolute, or as URLs (file, s3, hf); a single
+            string is one of them.
         hub: a data set of the Hugging Face hub instead of files, as owner/name.
         subset: the hub data set's configuration.
         split: the split of a hub data set, or of a saved data set that has several.
@@ -51,8 +53,8 @@ class SourceSpec:
         limits: what its files may ask of the machine.
 
     Raises:
-        RecipeError: a field that names neither or both of path and hub, a hub name that is none, an unknown
-            preset, format or word, or a preset beside a format.
+        RecipeError: a field that names neither or both of path and hub, a URL that can't name a source, a hub name that
+            is none, an unknown preset, format or word, or a preset beside a format.
     """
 
     label: str
@@ -75,6 +77,11 @@ class SourceSpec:
     def __post_init__(self) -> None:
         if bool(self.path) == (self.hub is not None):
             raise RecipeError(f"source {self.label!r}: give either path or hub")
+        for path in self.paths:
+            try:
+                check_path(path)
+            except RecipeError as error:
+                raise RecipeError(f"source {self.label!r}: {error}") from error
         if self.hub is not None and not _HUB_NAME.fullmatch(self.hub):
             raise RecipeError(f"source {self.label!r}: hub must be a name like owner/name, not {self.hub!r}")
         if self.hub is None and (self.subset or self.revision or self.streaming):

@@ -1,0 +1,65 @@
+"""A run whose sources lie in a store: the selection of their local copies, and a clear end when the store is gone."""
+
+import json
+import socket
+from contextlib import closing
+
+import pytest
+
+from calibudget.errors import DataError, RecipeError
+from calibudget.pipeline import run, verify
+from calibudget.recipe import load_recipe
+
+
+def urls(recipe, bucket):
+    """The recipe with its files put into the bucket and named by URL."""
+    for name in ("boolq", "piqa", "math"):
+        bucket.put_file(str(recipe.parent / "data" / f"{name}.jsonl"), f"rows/{name}.jsonl")
+    path = recipe.with_name("remote.yaml")
+    path.write_text(recipe.read_text().replace("{path: ", "{path: s3://rows/"))
+    return path
+
+
+@pytest.mark.slow
+def test_a_run_from_a_store_selects_what_the_local_run_selects(tmp_path, make_recipe, s3_bucket):
+    recipe = make_recipe()
+    local = run(load_recipe(recipe), tmp_path / "local")
+    remote = run(load_recipe(urls(recipe, s3_bucket)), tmp_path / "remote")
+    for name in ("splits.parquet", "scores.parquet", "allocation.json", "selection.json", "train.jsonl"):
+        assert (local.directory / name).read_bytes() == (remote.directory / name).read_bytes()
+    evidence = [json.loads((found.directory / "manifest.json").read_text())["sources"] for found in (local, remote)]
+    for label, row in evidence[1].items():
+        bound = [dict(file) for file in evidence[0][label]["files"]]
+        assert row["files"] == [{**file, "name": f"s3://rows/{file['name']}"} for file in bound]
+    assert verify(remote.directory, data_dir=tmp_path).differences == ()
+    for path in remote.directory.rglob("*"):
+        assert path.is_dir() or b"a-secret" not in path.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_store_that_is_gone_ends_the_run_with_code_2_and_nothing_written(
+    tmp_path, make_recipe, s3_bucket, s3_endpoint
+):
+    recipe = load_recipe(urls(make_recipe(), s3_bucket))
+    with closing(socket.create_server(("127.0.0.1", 0))) as unused:
+        port = unused.getsockname()[1]
+    s3_endpoint(f"http://127.0.0.1:{port}", config_kwargs={"retries": {"total_max_attempts": 1}})
+    with pytest.raises(DataError, match=r"^source 'boolq': s3://rows/boolq\.jsonl: can't be read: Could not") as caught:
+        run(recipe, tmp_path / "run")
+    assert caught.value.exit_code == 2
+    assert [path.name for path in (tmp_path / "run").glob("*") if not path.name.startswith(".")] == []
+
+
+def test_credentials_in_a_recipe_are_refused_and_not_repeated(make_recipe):
+    recipe = make_recipe()
+    recipe.write_text(recipe.read_text().replace("path: piqa", "path: s3://key:a-secret@rows/piqa"))
+    with pytest.raises(RecipeError, match=r"sources\.piqa\.path.*: a s3 URL must not hold credentials") as caught:
+        load_recipe(recipe)
+    assert "a-secret" not in str(caught.value)
+
+
+def test_a_data_dir_by_url_is_refused_with_the_way_out(make_recipe):
+    recipe = make_recipe()
+    recipe.write_text(recipe.read_text().replace("data_dir: data", "data_dir: s3://rows"))
+    with pytest.raises(RecipeError, match="data_dir: must be a folder of this machine; URLs go into"):
+        load_recipe(recipe)
