@@ -26,21 +26,9 @@ def run_of(quotas):
     return MixtureRun(quotas=quotas, nll={x: LAWS[x].nll(quotas[x], total - quotas[x]) for x in quotas})
 
 
-def test_every_source_is_enlarged_and_reduced_alone():
-    mixtures = perturbed_mixtures("ba", 100)
-    assert mixtures == [
-        {"a": 100, "b": 100},
-        {"a": 300, "b": 100},
-        {"a": 33, "b": 100},
-        {"a": 100, "b": 300},
-        {"a": 100, "b": 33},
-    ]
-    assert len(perturbed_mixtures("abcdefgh", 64, factor=2)) == 17
-
-
 @pytest.mark.slow
 def test_planted_laws_predict_other_mixtures():
-    fitted = fit_mixing_laws([run_of(mixture) for mixture in perturbed_mixtures(sorted(LAWS), 120)])
+    fitted = fit_mixing_laws([run_of(mixture) for mixture in perturbed_mixtures(dict.fromkeys(LAWS, (40, 120, 360)))])
     for quotas in ({"a": 400, "b": 100, "c": 100}, {"a": 250, "b": 250, "c": 250}, {"a": 60, "b": 500, "c": 240}):
         assert predict_mixture(fitted, quotas) == pytest.approx(predict_mixture(LAWS, quotas), rel=0.01)
     best, found = (mixing_law_quotas(laws, 1_200, lower=dict.fromkeys(LAWS, 50)) for laws in (LAWS, fitted))
@@ -83,10 +71,3 @@ def test_weights_count_what_matters():
 def test_runs_that_show_no_law_are_refused(runs, message):
     with pytest.raises(AllocationError, match=message):
         fit_mixing_laws(runs)
-
-
-def test_a_mixture_needs_room_for_its_factor():
-    with pytest.raises(AllocationError, match="must hold the factor 3"):
-        perturbed_mixtures("ab", 2)
-    with pytest.raises(AllocationError, match="2 or more"):
-        perturbed_mixtures("ab", 10, factor=1)

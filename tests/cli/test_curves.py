@@ -1,12 +1,15 @@
 """`calibudget curves`, `warm-up`, and the options that take warm-ups and curves made elsewhere."""
 
 import json
+import math
+import re
+from dataclasses import replace
 
 import pytest
 
 from calibudget.allocation import WarmUps, apportion, fit_curves, minimise_nll
 from calibudget.recipe import load_recipe
-from calibudget.store import parse_statistics, read_curves, read_splits
+from calibudget.store import parse_statistics, read_curves, read_splits, read_warm_ups_file, write_warm_ups
 
 RECIPE = """\
 engine: fake
@@ -117,6 +120,96 @@ def test_what_has_no_curves_is_refused(calibudget, folder, tmp_path):
     assert "scores other records than the calibration split" in other.err
 
 
+#: What a doubling of each source gives to each: b does more for a than a itself.
+GIVES = {"a": {"a": 0.1, "b": 0.0}, "b": {"a": 0.3, "b": 0.05}}
+
+
+@pytest.fixture(scope="module")
+def mixed(folder, tmp_path_factory):
+    """A run from mixtures made elsewhere, and its quotas."""
+    from calibudget.pipeline import run
+
+    root = tmp_path_factory.mktemp("mixed")
+    mixtures = [{"a": 4, "b": 4}, {"a": 2, "b": 4}, {"a": 8, "b": 4}, {"a": 4, "b": 2}, {"a": 4, "b": 8}]
+    lines = [
+        {**json.loads(line), "exposure": quotas[label], "warm_up": number, "nll": 2 - fall + 0.01 * (place % 5)}
+        for place, line in enumerate((folder / "after.jsonl").read_text().splitlines())
+        for label in [json.loads(line)["source"]]
+        for number, quotas in enumerate(mixtures, start=1)
+        for fall in [sum(GIVES[other][label] * math.log2(quotas[other] / 4) for other in GIVES)]
+    ]
+    (root / "mixtures.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    recipe = load_recipe(folder / "recipe.yaml", ["warm_up={read: mixtures, exposures: [2, 4, 8], shrink: false}"])
+    return root, run(recipe, root / "run", warm_ups=root / "mixtures.jsonl").plan.quotas
+
+
+def test_a_source_is_paid_for_what_it_gives_to_others(calibudget, mixed):
+    root, quotas = mixed
+    assert quotas == apportion({"a": 0.1, "b": 0.35}, 40, lower={"a": 8, "b": 8}).quotas
+    shown = calibudget("curves", root / "run")
+    row = next(line for line in shown.out.splitlines() if "+0.3000" in line)
+    assert "+0.0500" in row
+    assert "calibration records of all sources" in shown.out
+    body = json.loads(calibudget("curves", root / "run", "--json").out)["curves"]
+    assert {label: pytest.approx(row, abs=1e-9) for label, row in GIVES.items()} == body["transfer"]
+    assert calibudget("verify", root / "run").code == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda line: line | {"exposure": line["exposure"] + 1}, r"warmed 'a' up on \[5, 3, 9, 5, 5\] examples"),
+        (lambda line: {key: line[key] for key in line if key != "warm_up"}, "line 1: warm_up: is missing"),
+        (lambda line: line | {"warm_up": 1}, "was given at"),
+    ],
+)
+def test_mixtures_of_another_recipe_are_refused(calibudget, folder, mixed, tmp_path, change, message):
+    lines = [json.loads(line) for line in (mixed[0] / "mixtures.jsonl").read_text().splitlines()]
+    (tmp_path / "w.jsonl").write_text("".join(json.dumps(change(line)) + "\n" for line in lines))
+    told = ("warm_up={read: mixtures, exposures: [2, 4, 8]}", "--warm-ups", tmp_path / "w.jsonl")
+    outcome = calibudget("run", folder / "recipe.yaml", *told, "--output-dir", tmp_path / "run")
+    assert outcome.code == 2
+    assert re.search(message, outcome.err)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("fall", "message"),
+    [
+        (-0.2, "the NLL rises with the exposure, so that the slope counts as 0: 'b'"),
+        (0.0, "the slope can't be told from 0 at two standard deviations: 'b'"),
+    ],
+)
+def test_a_curve_that_rises_or_is_flat_is_told_and_gets_little(calibudget, folder, tmp_path, fall, message):
+    lines = [json.loads(line) for line in (folder / "warm-ups.jsonl").read_text().splitlines()]
+    for number, line in enumerate(lines):
+        if line["source"] == "b":
+            line["nll"] = 2.0 + 0.05 * (number // 2 % 2 - 0.5) * (line["exposure"] > 4) - fall * (line["exposure"] > 4)
+    (tmp_path / "w.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    arguments = ("--warm-ups", tmp_path / "w.jsonl", "--output-dir", tmp_path / "run")
+    outcome = calibudget("run", folder / "recipe.yaml", *arguments)
+    assert outcome.code == 0
+    assert message in " ".join((outcome.out + outcome.err).split())
+    quotas = json.loads((tmp_path / "run" / "allocation.json").read_text())["sources"]
+    assert quotas["b"]["quota"] == 8
+
+
+def test_statistics_refuse_warm_ups_of_another_model_or_of_other_records(calibudget, folder, tmp_path):
+    asked = ("--pool-sizes", "a=50 b=50", "--resamples", 8)
+    lines = (folder / "warm-ups.jsonl").read_text()
+    first = json.loads(lines.splitlines()[0])["record_id"]
+    (tmp_path / "other.jsonl").write_text(lines.replace(first, "0" * 64))
+    scores = folder / "run" / "scores.parquet"
+    other = calibudget("statistics", scores, "--warm-ups", tmp_path / "other.jsonl", *asked)
+    assert other.code == 2
+    assert "measure other records of 'a' than the scores" in other.err
+    named = read_warm_ups_file(folder / "warm-ups.jsonl")
+    write_warm_ups(tmp_path / "named.parquet", replace(named, model={"name": "another", "sha256": "0" * 64}))
+    refused = calibudget("statistics", scores, "--warm-ups", tmp_path / "named.parquet", *asked)
+    assert refused.code == 2
+    assert "another model than the scores" in refused.err
+
+
 def test_the_fake_engine_has_nothing_to_warm_up(calibudget, folder, tmp_path):
     outcome = calibudget("warm-up", folder / "recipe.yaml", "--output", tmp_path / "w.parquet")
     assert outcome.code == 2
@@ -140,7 +233,9 @@ def test_a_dry_run_tells_what_warm_ups_would_train_on(calibudget, folder):
     outcome = calibudget("run", folder / "recipe.yaml", "--dry-run", "--json")
     assert json.loads(outcome.out)["warm_ups"] == [8, 16]
     shown = calibudget("run", folder / "recipe.yaml", "warm_up.exposures=[2, 5, 10]", "--dry-run")
-    assert "warm-ups train on 4 and 10 and 20 examples before anything is allocated" in shown.out
+    assert "warm-ups train on 4 and 10 and 20 examples (34 in all) before anything is allocated" in shown.out
+    several = calibudget("run", folder / "recipe.yaml", "warm_up={read: mixtures, exposures: [2, 4, 8]}", "--dry-run")
+    assert "warm-ups train on 5 warm-ups: 6 to 12 examples (44 in all) before anything is allocated" in several.out
     refused = calibudget("run", folder / "recipe.yaml", "floor=1", "--dry-run")
     assert refused.code == 2
     assert "trains on half of each floor" in refused.err

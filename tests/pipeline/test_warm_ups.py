@@ -1,8 +1,10 @@
 """Warm-ups from the recipe to the verified run: trained, scored, resumed, made elsewhere, and refused."""
 
 import json
+import math
 import shutil
 
+import numpy as np
 import pytest
 
 from calibudget.errors import (
@@ -83,7 +85,10 @@ def differences(directory):
 def test_a_run_warms_up_fits_allocates_and_verifies(warmed):
     assert differences(warmed) == []
     made = read_warm_ups(warmed / "warm-ups.parquet")
-    assert {label: list(made.of(label)) for label in made.labels} == {"apples": [8, 16], "pears": [8, 16]}
+    assert {label: list(made.exposures(label).values()) for label in made.labels} == {
+        "apples": [8, 16],
+        "pears": [8, 16],
+    }
     assert [(run.examples, run.steps) for run in made.runs] == [(16, 8), (32, 16)]
     slopes = {label: row.slope for label, row in read_statistics(warmed / "statistics.json").sources.items()}
     report = read_curves(warmed / "curves.json")
@@ -127,7 +132,7 @@ def test_the_curves_are_shown_beside_the_outcome(warmed, folder, tmp_path):
     seen = show_curves(warmed, tmp_path / "after.parquet")
     made = read_warm_ups(warmed / "warm-ups.parquet")
     for label in made.labels:
-        assert seen.outcome[label] == pytest.approx(sum(made.of(label)[16].values()) / 30, rel=1e-5)
+        assert seen.outcome[label] == pytest.approx(sum(made.of(label)[2].values()) / 30, rel=1e-5)
     assert seen.outcome_nll == pytest.approx(sum(seen.outcome.values()) / 2)
 
 
@@ -209,9 +214,9 @@ def test_curves_are_read_off_checkpoints(folder, tmp_path):
     assert differences(tmp_path / "run") == []
     made = read_warm_ups(tmp_path / "run" / "warm-ups.parquet")
     assert [(one.examples, one.steps) for one in made.runs] == [(16, 4), (32, 8)]
-    early = {label: min(made.of(label)) for label in made.labels}
-    assert sum(early.values()) == 16
-    assert all(max(made.of(label)) == 16 for label in made.labels)
+    early, late = ([made.exposures(label)[number] for label in made.labels] for number in (1, 2))
+    assert sum(early) == 16
+    assert late == [16, 16]
     assert read_manifest(tmp_path / "run" / "manifest.json").warm_ups.examples == 32
     assert sum(result.plan.quotas.values()) == 60
     assert made.runs[0].training["schedule"] == "constant"
@@ -232,10 +237,90 @@ def test_the_least_nll_is_reached_exactly(folder, warmed, tmp_path):
     assert quotas == {"apples": best, "pears": 60 - best}
 
 
+@pytest.fixture(scope="session")
+def mixed(folder):
+    """A finished run whose warm-ups are mixtures; to be copied, never changed."""
+    run(recipe_of(folder, "warm_up.read=mixtures", "warm_up.exposures=[6, 10, 16]"), folder / "mixed")
+    return folder / "mixed"
+
+
+@pytest.mark.slow
+def test_transfer_is_measured_paid_for_and_verified(mixed, folder):
+    assert differences(mixed) == []
+    made = read_warm_ups(mixed / "warm-ups.parquet")
+    assert made.mixtures
+    exposures = {label: list(made.exposures(label).values()) for label in made.labels}
+    assert exposures == {"apples": [10, 6, 16, 10, 10], "pears": [10, 10, 10, 6, 16]}
+    assert [one.examples for one in made.runs] == [20, 16, 26, 16, 26]
+    manifest = read_manifest(mixed / "manifest.json")
+    assert (manifest.warm_ups.count, manifest.warm_ups.examples) == (5, 104)
+    report = read_curves(mixed / "curves.json")
+    means = {label: {number: sum(nll.values()) / 30 for number, nll in made.of(label).items()} for label in made.labels}
+    for changed, numbers in (("apples", (2, 1, 3)), ("pears", (4, 1, 5))):
+        logs = [math.log2(exposures[changed][number - 1]) for number in numbers]
+        for label in made.labels:
+            falls = -np.polyfit(logs, [means[label][number] for number in numbers], 1)[0]
+            assert report.transfer[changed][label] == pytest.approx(falls, abs=1e-9)
+        assert report.sources[changed].fit.raw_slope == pytest.approx(sum(report.transfer[changed].values()))
+        assert report.sources[changed].predicted_nll is None
+    slopes = {label: row.slope for label, row in read_statistics(mixed / "statistics.json").sources.items()}
+    allocation = json.loads((mixed / "allocation.json").read_text())["sources"]
+    assert {label: row["utility"] for label, row in allocation.items()} == slopes
+    assert min(row["quota"] for row in allocation.values()) >= 16
+    assert math.isfinite(report.predicted_nll)
+
+
+@pytest.mark.slow
+def test_what_matters_is_part_of_the_curves_of_mixtures(mixed, folder, tmp_path):
+    overrides = ("warm_up.read=mixtures", "warm_up.exposures=[6, 10, 16]", "importance={apples: 0, pears: 1}")
+    made = {"warm_ups": mixed / "warm-ups.parquet", "scores": mixed / "scores.parquet"}
+    for policy in ("learning-curve", "least-nll"):
+        run(recipe_of(folder, *overrides, f"policy={policy}"), tmp_path / policy, **made)
+        assert differences(tmp_path / policy) == []
+        report = read_curves(tmp_path / policy / "curves.json")
+        for label, row in report.sources.items():
+            assert row.fit.raw_slope == pytest.approx(2 * report.transfer[label]["pears"])
+
+
+@pytest.mark.slow
+def test_mixtures_that_were_edited_or_made_otherwise_show(mixed, warmed, folder, tmp_path):
+    from dataclasses import replace
+
+    copy = shutil.copytree(mixed, tmp_path / "run")
+    body = json.loads((copy / "curves.json").read_text())
+    body["transfer"]["apples"]["pears"] += 0.1
+    (copy / "curves.json").write_text(json.dumps(body))
+    extend_sums(copy, list(read_sums(copy)))
+    assert any(one.startswith("curves.json") and "transfer.apples.pears" in one for one in differences(copy))
+    made = read_warm_ups(mixed / "warm-ups.parquet")
+    shutil.rmtree(copy)
+    shutil.copytree(mixed, copy)
+    changed = tuple(replace(one, exposure=11) if one.exposure == 10 else one for one in made.nlls)
+    write_warm_ups(copy / "warm-ups.parquet", replace(made, nlls=changed))
+    extend_sums(copy, list(read_sums(copy)))
+    assert any("source apples: exposures" in one for one in differences(copy))
+
+    recipe = recipe_of(folder, "warm_up.read=mixtures", "warm_up.exposures=[6, 10, 16]")
+    scores = mixed / "scores.parquet"
+    with pytest.raises(ArtefactError, match="holds warm-ups of all sources together, but the recipe's"):
+        run(recipe, tmp_path / "a", warm_ups=warmed / "warm-ups.parquet", scores=scores)
+    with pytest.raises(ArtefactError, match="holds mixtures that show transfer, but the recipe's"):
+        run(recipe_of(folder), tmp_path / "b", warm_ups=mixed / "warm-ups.parquet", scores=scores)
+    fewer = tuple(one for one in made.nlls if one.warm_up != 5)
+    write_warm_ups(tmp_path / "fewer.parquet", replace(made, nlls=fewer, runs=()))
+    with pytest.raises(ArtefactError, match=r"warmed 'apples' up on \[10, 6, 16, 10\]"):
+        run(recipe, tmp_path / "c", warm_ups=tmp_path / "fewer.parquet", scores=scores)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "error", "message"),
     [
+        (
+            ("warm_up.read=mixtures", "warm_up.exposures=[10, 51]", "budget=100"),
+            AllocationError,
+            "the pool of 'apples' holds 50",
+        ),
         (("floor=1",), RecipeError, "trains on half of each floor"),
         (
             ("warm_up.exposures=[10, 51]", "budget=100"),

@@ -137,6 +137,11 @@ def test_data_dir_starts_at_the_recipe_but_an_override_at_the_working_directory(
         (PLAIN + "policy: learning-curve\nwarm_up: {exposures: [0, 3]}\n", "recipe.yaml:9: warm_up.exposures"),
         (PLAIN + "policy: learning-curve\nwarm_up: {run_sd: -1.0}\n", "recipe.yaml:9: warm_up.run_sd"),
         (PLAIN + "policy: learning-curve\nwarm_up: {form: cubic}\n", "recipe.yaml:9: warm_up.form"),
+        (PLAIN + "policy: learning-curve\nwarm_up: {read: transfer}\n", "recipe.yaml:9: warm_up.read"),
+        (
+            PLAIN[: PLAIN.index("  b:")] + "policy: learning-curve\nwarm_up: {read: mixtures}\n",
+            "`warm_up.read: mixtures` sees what sources give each other; with one source say `runs`",
+        ),
         (PLAIN + "policy: learning-curve\nrounds: {previous: x}\n", "`rounds` can't go with it"),
         (PLAIN + "policy: learning-curve\ncalibration: none\n", "needs scores"),
         (PLAIN + "policy: least-nll\ngroups: {g: {sources: [a, b]}}\n", "knows no `groups`"),

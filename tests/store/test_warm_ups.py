@@ -1,7 +1,7 @@
 """`warm-ups.parquet` and `curves.json`: written, read back bit for bit, and refused with the place of the fault."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -62,7 +62,8 @@ def test_warm_ups_come_back(tmp_path):
     first = path.read_bytes()
     write_warm_ups(path, WARM_UPS)
     assert path.read_bytes() == first
-    assert WARM_UPS.of("a") == {5: {"x": 0.1 + 0.2, "y": 1e-300}, 10: {"x": 0.1, "y": 0.1}}
+    assert WARM_UPS.of("a") == {1: {"x": 0.1 + 0.2, "y": 1e-300}, 2: {"x": 0.1, "y": 0.1}}
+    assert WARM_UPS.exposures("a") == {1: 5, 2: 10}
     assert WARM_UPS.labels == ["a", "b"]
 
 
@@ -113,6 +114,45 @@ def test_runs_and_rows_must_agree(tmp_path):
         read_warm_ups(tmp_path / "warm-ups.parquet")
 
 
+MIXTURES = WarmUpFile(
+    nlls=tuple(
+        nll(source, number, exposure, record)
+        for source, exposures, records in (("a", (5, 10, 5), "xy"), ("b", (3, 3, 6), "z"))
+        for number, exposure in enumerate(exposures, start=1)
+        for record in records
+    ),
+    mixtures=True,
+)
+
+
+def test_mixtures_come_back(tmp_path):
+    path = tmp_path / "warm-ups.parquet"
+    write_warm_ups(path, MIXTURES)
+    assert read_warm_ups(path) == read_warm_ups_file(path) == MIXTURES
+    assert MIXTURES.exposures("a") == {1: 5, 2: 10, 3: 5}
+    lines = [asdict(one) for one in reversed(MIXTURES.nlls)]
+    (tmp_path / "w.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert read_warm_ups_file(tmp_path / "w.jsonl", mixtures=True) == MIXTURES
+    with pytest.raises(ArtefactError, match="was given at"):
+        read_warm_ups_file(tmp_path / "w.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"warm_up": None}, "line 9: warm_up: is missing"),
+        ({"warm_up": 1}, "line 9: record_id: 'z' of 'b' after warm-up 1 was given at line 7 already"),
+        ({"record_id": "v", "warm_up": 2}, "line 9: exposure: 6 of 'b' in warm-up 2, which has 3 of it"),
+    ],
+)
+def test_mixtures_name_their_warm_up(tmp_path, change, message):
+    rows = [asdict(one) for one in MIXTURES.nlls]
+    rows[-1] |= change
+    (tmp_path / "w.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(ArtefactError, match=message):
+        read_warm_ups_file(tmp_path / "w.jsonl", mixtures=True)
+
+
 REPORT = CurveReport(
     form="power",
     shrink=True,
@@ -143,7 +183,9 @@ REPORT = CurveReport(
 
 
 def test_curves_come_back(tmp_path):
-    for report in (REPORT, replace(REPORT, prior=None, importance=None, predicted_nll=None, prediction_interval=None)):
+    bare = replace(REPORT, prior=None, importance=None, predicted_nll=None, prediction_interval=None)
+    transfer = {"a": {"a": 0.1, "b": -0.02}, "b": {"a": 0.0, "b": 0.3}}
+    for report in (REPORT, bare, replace(REPORT, transfer=transfer)):
         write_curves(tmp_path / "curves.json", report)
         assert read_curves(tmp_path / "curves.json") == report
     assert REPORT.curves["a"] == Curve(exposure=10, level=0.7, slope=0.1, exponent=0.5)

@@ -16,7 +16,6 @@ from calibudget.allocation.mixing_laws import (
     MixtureRun,
     fit_mixing_laws,
     mixing_law_quotas,
-    perturbed_mixtures,
     predict_mixture,
 )
 from calibudget.allocation.need import EPSILON, NEED_TRANSFORMS, availability, needs, reliability, utilities
@@ -26,6 +25,13 @@ from calibudget.allocation.rule import allocate
 from calibudget.allocation.searching import fit_curves_to_means, search_quotas, weighted_mean
 from calibudget.allocation.stability import Stability, order_probabilities, stability
 from calibudget.allocation.summary import SmallCalibrationWarning, summarise
+from calibudget.allocation.transfer import (
+    MeasuredMixture,
+    macro_run_sd,
+    macro_warm_ups,
+    perturbed_mixtures,
+    transfers,
+)
 from calibudget.allocation.whatif import WhatIf, what_if
 from calibudget.allocation.worth import Signal
 
@@ -38,6 +44,7 @@ __all__ = [
     "CurveSet",
     "CurveWarning",
     "Group",
+    "MeasuredMixture",
     "MixingLaw",
     "MixtureRun",
     "Policy",
@@ -65,6 +72,8 @@ __all__ = [
     "fit_power_law",
     "imbalance",
     "least_units",
+    "macro_run_sd",
+    "macro_warm_ups",
     "minimise_nll",
     "mixing_law_quotas",
     "most_units",
@@ -86,6 +95,7 @@ __all__ = [
     "slice_tuner_round",
     "stability",
     "summarise",
+    "transfers",
     "unimax_quotas",
     "utilities",
     "weighted_mean",

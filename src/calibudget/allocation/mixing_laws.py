@@ -67,27 +67,6 @@ class MixingLaw:
         return self.floor + self.scale * effective**-self.exponent if effective > 0 else math.inf
 
 
-def perturbed_mixtures(labels: Sequence[str], exposure: int, *, factor: int = 3) -> list[dict[str, int]]:
-    """The small mixtures that the law is fitted to: equal exposures, then each source alone enlarged and reduced.
-
-    Args:
-        labels: the sources, K of them.
-        exposure: units of every source.
-        factor: by which one source's exposure is multiplied, and divided (rounded down), >= 2.
-
-    Returns:
-        2 K + 1 mixtures, the equal one first.
-
-    Raises:
-        InputTypeError, AllocationError: an exposure below the factor, or a factor below 2.
-    """
-    size, times = as_count(exposure, "the exposure"), as_count(factor, "the factor")
-    if times < 2 or size < times:
-        raise AllocationError(f"the exposure {size} must hold the factor {times}, and a factor is 2 or more")
-    equal = dict.fromkeys(sorted(labels), size)
-    return [equal, *({**equal, label: other} for label in equal for other in (size * times, size // times))]
-
-
 def fit_mixing_laws(runs: Sequence[MixtureRun]) -> dict[str, MixingLaw]:
     """Fit every source's law to small runs, `perturbed_mixtures` or others.
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from rich.table import Table
 
 from calibudget.cli.tables import console, new_table, print_json
 from calibudget.store import WarmUpFile
@@ -16,10 +19,7 @@ if TYPE_CHECKING:
 
 def print_warm_ups(warm_ups: WarmUpFile, output: Path, *, as_json: bool) -> None:
     """What was trained, and the mean NLL of each source after each warm-up."""
-    means = {
-        label: {str(exposure): math.fsum(nlls.values()) / len(nlls) for exposure, nlls in warm_ups.of(label).items()}
-        for label in warm_ups.labels
-    }
+    means = {label: _means(warm_ups, label) for label in warm_ups.labels}
     if as_json:
         runs = [{"examples": run.examples, "steps": run.steps, "seconds": run.seconds} for run in warm_ups.runs]
         body = {"schema": "calibudget.warm-up/1", "output": str(output), "runs": runs, "mean_nll": means}
@@ -29,12 +29,22 @@ def print_warm_ups(warm_ups: WarmUpFile, output: Path, *, as_json: bool) -> None
     for number, run in enumerate(warm_ups.runs, start=1):
         steps = counted(run.steps, "step")
         out.print(f"warm-up {number}: {counted(run.examples, 'example')}, {steps}, {run.seconds:,.0f} s")
-    table = new_table(f"mean calibration NLL after so many {warm_ups.unit}, in {output}")
+    after = "the warm-up of that number" if warm_ups.mixtures else f"so many {warm_ups.unit}"
+    table = new_table(f"mean calibration NLL after {after}, in {output}")
     table.add_column("source", no_wrap=True)
-    table.add_column("exposure: NLL")
-    for label, by_exposure in means.items():
-        table.add_row(label, "   ".join(f"{int(exposure):,}: {mean:.4f}" for exposure, mean in by_exposure.items()))
+    table.add_column("warm-up: NLL" if warm_ups.mixtures else "exposure: NLL")
+    for label, own in means.items():
+        table.add_row(label, "   ".join(f"{int(name):,}: {mean:.4f}" for name, mean in own.items()))
     out.print(table)
+
+
+def _means(warm_ups: WarmUpFile, label: str) -> dict[str, float]:
+    """A source's mean NLL by exposure, or of mixtures, where that recurs, by number of the warm-up."""
+    exposures = warm_ups.exposures(label)
+    return {
+        str(number if warm_ups.mixtures else exposures[number]): math.fsum(nlls.values()) / len(nlls)
+        for number, nlls in warm_ups.of(label).items()
+    }
 
 
 def print_curves(view: CurveView, *, as_json: bool) -> None:
@@ -68,7 +78,21 @@ def print_curves(view: CurveView, *, as_json: bool) -> None:
         table.add_row(label, fit.verdict, *cells, *([f"{outcome[label]:.4f}"] if outcome is not None else []))
     out = console()
     out.print(table)
-    out.print("needs: calibration records with which the slope would be two standard deviations from 0")
+    records = "calibration records" if view.report.transfer is None else "calibration records of all sources"
+    out.print(f"needs: {records} with which the slope would be two standard deviations from 0")
+    if view.report.transfer is not None:
+        out.print(_transfer_table(view.report.transfer))
     out.print(predicted(view.report))
     if view.outcome_nll is not None:
         out.print(f"measured macro NLL of the calibration split after training: {view.outcome_nll:.4f}")
+
+
+def _transfer_table(transfer: Mapping[str, Mapping[str, float]]) -> Table:
+    """What a doubling of each source gives to every source."""
+    table = new_table("fall of each source's NLL when the source of the row doubles, nats")
+    table.add_column("doubled", no_wrap=True)
+    for label in transfer:
+        table.add_column(label, justify="right", no_wrap=True)
+    for label, row in transfer.items():
+        table.add_row(label, *(f"{row[other]:+.4f}" for other in transfer))
+    return table

@@ -161,8 +161,10 @@ def print_dry_run(dry: DryRun, *, as_json: bool) -> None:
     if dry.seconds_expected is not None:
         console().print(f"scoring is expected to take {dry.seconds_expected:,.0f} s, by one batch of it")
     if dry.warm_ups:
-        trained = " and ".join(f"{units:,}" for units in dry.warm_ups)
-        console().print(f"warm-ups train on {trained} {dry.unit} before anything is allocated")
+        several = f"{counted(len(dry.warm_ups), 'warm-up')}: {min(dry.warm_ups):,} to {max(dry.warm_ups):,}"
+        trained = " and ".join(f"{units:,}" for units in dry.warm_ups) if len(dry.warm_ups) <= 3 else several
+        total = sum(dry.warm_ups)
+        console().print(f"warm-ups train on {trained} {dry.unit} ({total:,} in all) before anything is allocated")
     if dry.companion_count:
         console().print(f"joined unchanged: {counted(dry.companion_count, 'companion record')}")
 

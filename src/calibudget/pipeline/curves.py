@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from calibudget.allocation import CurveSet, WarmUps, curve_intervals, fit_curves, prediction, weighted_mean
+from calibudget.allocation import (
+    CurveSet,
+    MeasuredMixture,
+    WarmUps,
+    curve_intervals,
+    fit_curves,
+    macro_run_sd,
+    macro_warm_ups,
+    prediction,
+    transfers,
+    weighted_mean,
+)
 from calibudget.errors import ArtefactError, RecipeError
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Split, Statistics
@@ -29,26 +40,60 @@ from calibudget.store import (
 from calibudget.wording import counted
 
 
-def measured(warm_ups: WarmUpFile) -> dict[str, WarmUps]:
+def measured(warm_ups: WarmUpFile, importance: Mapping[str, float] | None = None) -> dict[str, WarmUps]:
     """The warm-ups as curves are fitted to them, records in code-point order of their ids.
 
+    Args:
+        warm_ups: what was measured.
+        importance: what a nat of each source is worth; only of mixtures it is part of the curves.
+
     Raises:
-        ArtefactError: a source whose exposures measured different records.
+        ArtefactError: a source whose warm-ups measured different records.
+        AllocationError: mixtures in which not just one source is changed.
     """
-    found = {}
-    for label in warm_ups.labels:
-        by_exposure = warm_ups.of(label)
-        ids = sorted({one for nlls in by_exposure.values() for one in nlls})
-        for exposure, nlls in by_exposure.items():
-            if len(nlls) != len(ids):
-                missing = next(one for one in ids if one not in nlls)
-                raise ArtefactError(
-                    f"warm-ups: source {label!r}: after {exposure:,} units the record {missing!r} has no NLL, which it "
-                    "has after another exposure; a curve needs the same records at each"
-                )
-        nll = [[nlls[one] for one in ids] for nlls in by_exposure.values()]
-        found[label] = WarmUps(exposures=list(by_exposure), nll=nll)
-    return found
+    if warm_ups.mixtures:
+        return macro_warm_ups(mixtures_of(warm_ups), importance)
+    return {
+        label: WarmUps(exposures=list(warm_ups.exposures(label).values()), nll=list(_rows(warm_ups, label).values()))
+        for label in warm_ups.labels
+    }
+
+
+def mixtures_of(warm_ups: WarmUpFile) -> list[MeasuredMixture]:
+    """The mixtures that warm-ups trained on, with what they left.
+
+    Raises:
+        ArtefactError: a source whose warm-ups measured different records, or that some mixtures weren't measured on.
+    """
+    exposures = {label: warm_ups.exposures(label) for label in warm_ups.labels}
+    rows = {label: _rows(warm_ups, label) for label in warm_ups.labels}
+    numbers = sorted({number for own in exposures.values() for number in own})
+    for label, own in exposures.items():
+        if list(own) != numbers:
+            raise ArtefactError(
+                f"warm-ups: source {label!r}: wasn't measured after each of the {len(numbers)} mixtures"
+            )
+    return [
+        MeasuredMixture(
+            quotas={label: own[number] for label, own in exposures.items()},
+            nll={label: own[number] for label, own in rows.items()},
+        )
+        for number in numbers
+    ]
+
+
+def _rows(warm_ups: WarmUpFile, label: str) -> dict[int, list[float]]:
+    """A source's NLLs by warm-up, the same records in each."""
+    by_number, exposures = warm_ups.of(label), warm_ups.exposures(label)
+    ids = sorted({one for nlls in by_number.values() for one in nlls})
+    for number, nlls in by_number.items():
+        if len(nlls) != len(ids):
+            missing = next(one for one in ids if one not in nlls)
+            raise ArtefactError(
+                f"warm-ups: source {label!r}: after {exposures[number]:,} units (warm-up {number}) the record "
+                f"{missing!r} has no NLL, which it has after another warm-up; a curve needs the same records at each"
+            )
+    return {number: [nlls[one] for one in ids] for number, nlls in by_number.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +104,13 @@ class Curves:
         fits: the curves.
         exposures: units of each source that its warm-ups trained on, ascending.
         statistics: the calibration statistics, slopes included.
+        transfer: of `allocation.transfers`; None unless warm-ups are mixtures.
     """
 
     fits: CurveSet
     exposures: Mapping[str, tuple[int, ...]]
     statistics: Statistics
+    transfer: Mapping[str, Mapping[str, float]] | None = None
 
 
 def curves_of(recipe: Recipe, warm_ups: WarmUpFile, statistics: Statistics) -> tuple[Curves, tuple[str, ...]]:
@@ -80,19 +127,25 @@ def curves_of(recipe: Recipe, warm_ups: WarmUpFile, statistics: Statistics) -> t
     """
     if recipe.warm_up is None:
         raise RecipeError("the recipe has no `warm_up`")
-    _check_same_model(warm_ups.model, statistics.model, "the warm-ups are")
+    check_same_model(warm_ups.model, statistics.model, "the warm-ups are")
+    points = measured(warm_ups, recipe.importance)
+    run_sd = recipe.warm_up.run_sd
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fits = fit_curves(
-            measured(warm_ups),
+            points,
             form=recipe.warm_up.form,
             shrink=recipe.warm_up.shrink,
-            run_sd=recipe.warm_up.run_sd,
+            run_sd=macro_run_sd(run_sd, list(points), recipe.importance) if warm_ups.mixtures else run_sd,
             resamples=statistics.resamples,
             seed=statistics.bootstrap_seed,
         )
-    exposures = {label: tuple(warm_ups.of(label)) for label in fits.sources}
-    found = Curves(fits=fits, exposures=exposures, statistics=with_slopes(statistics, fits.slopes))
+    found = Curves(
+        fits=fits,
+        exposures={label: tuple(one.exposures) for label, one in points.items()},
+        statistics=with_slopes(statistics, fits.slopes),
+        transfer=transfers(mixtures_of(warm_ups)) if warm_ups.mixtures else None,
+    )
     return found, tuple(str(warning.message) for warning in caught)
 
 
@@ -120,10 +173,12 @@ def curve_report(recipe: Recipe, curves: Curves, plan: AllocationPlan) -> CurveR
     fits = curves.fits
     lower = {label: row.floor_quota for label, row in plan.sources.items()}
     upper = {label: row.floor_quota + row.residual_capacity for label, row in plan.sources.items()}
-    bands = curve_intervals(fits, plan.budget, lower=lower, upper=upper, weights=recipe.importance)
-    expected = prediction(fits, plan.quotas, weights=recipe.importance)
+    weights = recipe.curve_weights
+    bands = curve_intervals(fits, plan.budget, lower=lower, upper=upper, weights=weights)
+    expected = prediction(fits, plan.quotas, weights=weights)
     is_known = math.isfinite(expected.nll) and all(map(math.isfinite, expected.interval))
     nlls = {label: fits.curves[label].nll(quota) for label, quota in plan.quotas.items()}
+    is_own = curves.transfer is None  # with transfer a source's curve isn't that of its own NLL
     return CurveReport(
         form=recipe.warm_up.form,
         shrink=recipe.warm_up.shrink,
@@ -137,10 +192,11 @@ def curve_report(recipe: Recipe, curves: Curves, plan: AllocationPlan) -> CurveR
                 exposures=curves.exposures[label],
                 fit=fit,
                 quota_interval=bands[label],
-                predicted_nll=nlls[label] if math.isfinite(nlls[label]) else None,
+                predicted_nll=nlls[label] if is_own and math.isfinite(nlls[label]) else None,
             )
             for label, fit in fits.sources.items()
         },
+        transfer=curves.transfer,
         predicted_nll=expected.nll if is_known else None,
         prediction_interval=expected.interval if is_known else None,
     )
@@ -193,7 +249,7 @@ def show_curves(run_dir: str | Path, outcome: str | Path | None = None) -> Curve
     ids = [{(score.source, score.record_id) for score in file.scores} for file in (before, after)]
     if ids[0] != ids[1]:
         raise ArtefactError(f"{outcome}: scores other records than the calibration split of {directory}")
-    _check_same_model(
+    check_same_model(
         (after.provenance or {}).get("model"), (before.provenance or {}).get("model"), f"{outcome}: is an outcome"
     )
     nlls: dict[str, list[float]] = {}
@@ -206,39 +262,49 @@ def show_curves(run_dir: str | Path, outcome: str | Path | None = None) -> Curve
 
 
 def warm_ups_made_elsewhere(
-    file: Path, recipe: Recipe, splits: Mapping[str, Split], exposures: Mapping[str, tuple[int, ...]]
+    file: Path, recipe: Recipe, splits: Mapping[str, Split], quotas: Sequence[Mapping[str, int]]
 ) -> WarmUpFile:
     """Read warm-ups of exactly these calibration splits and exposures.
 
+    Args:
+        file: where they are.
+        recipe: whose they should be.
+        splits: its sources.
+        quotas: of `warm_up_quotas`.
+
     Raises:
-        ArtefactError: a file of other records, exposures or units.
+        ArtefactError: a file of other records, exposures, mixtures or units.
     """
-    found = read_warm_ups_file(file)
+    found = read_warm_ups_file(file, mixtures=recipe.reads_mixtures)
+    if found.mixtures != recipe.reads_mixtures:
+        kinds = ("mixtures that show transfer", "warm-ups of all sources together")
+        own, other = kinds if found.mixtures else kinds[::-1]
+        raise ArtefactError(f"{file}: holds {own}, but the recipe's `warm_up.read` asks for {other}")
     if found.unit != recipe.unit:
         raise ArtefactError(f"{file}: exposures count {found.unit}, but the budget counts {recipe.unit}")
     if found.labels != sorted(splits):
         differ = min(set(found.labels) ^ set(splits))
         raise ArtefactError(f"{file}: is of other sources than the recipe ({differ!r} is in one of them only)")
     for label, split in splits.items():
-        by_exposure = found.of(label)
-        if not recipe.reads_checkpoints and tuple(by_exposure) != exposures[label]:
+        exposures, expected = found.exposures(label), [each[label] for each in quotas]
+        if not recipe.reads_checkpoints and list(exposures.values()) != expected:
             raise ArtefactError(
-                f"{file}: warmed {label!r} up on {list(by_exposure)} {found.unit}, but the recipe says "
-                f"{list(exposures[label])}"
+                f"{file}: warmed {label!r} up on {list(exposures.values())} {found.unit}, but the recipe says "
+                f"{expected}"
             )
         wanted = {record.record_id for record in split.calibration}
-        for exposure, nlls in by_exposure.items():
+        for number, nlls in found.of(label).items():
             if nlls.keys() != wanted:
                 stray = min(nlls.keys() ^ wanted)
                 raise ArtefactError(
-                    f"{file}: after {exposure:,} {found.unit} of {label!r} it measures other records than the "
+                    f"{file}: after {exposures[number]:,} {found.unit} of {label!r} it measures other records than the "
                     f"{counted(len(wanted), 'calibration record')} of this recipe (the first that differs: {stray}); "
                     "was it made with this recipe, its seeds and its data?"
                 )
     return found
 
 
-def _check_same_model(own: object, scored: object, subject: str) -> None:
+def check_same_model(own: object, scored: object, subject: str) -> None:
     """Refuse measurements of another model than the one that scored, where both say which it was.
 
     Args:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calibudget.pipeline.allocating import feasible_floors
-from calibudget.pipeline.exposures import exposures_of
+from calibudget.pipeline.exposures import exposures_of, warm_up_quotas
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
@@ -76,7 +76,7 @@ def dry_run(recipe: Recipe, *, scores: str | Path | None = None, progress: Progr
     prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
     pools = pools_of_run(recipe, prepared)
     floors, sizes = feasible_floors(recipe, pools), pools.sizes
-    exposures = exposures_of(recipe, pools) if recipe.warm_up is not None else {}
+    warm_ups = warm_up_quotas(recipe, exposures_of(recipe, pools)) if recipe.warm_up is not None else []
     tokens: dict[str, int] = {}
     seconds = None
     if scores is not None:
@@ -105,7 +105,7 @@ def dry_run(recipe: Recipe, *, scores: str | Path | None = None, progress: Progr
         },
         companion_count=0 if prepared.companion is None else len(prepared.companion.records),
         seconds_expected=seconds,
-        warm_ups=tuple(map(sum, zip(*exposures.values(), strict=True))),
+        warm_ups=tuple(sum(quotas.values()) for quotas in warm_ups),
     )
 
 

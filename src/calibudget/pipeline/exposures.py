@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
+from calibudget.allocation import perturbed_mixtures
 from calibudget.errors import AllocationError, RecipeError
 from calibudget.pipeline.allocating import feasible_floors, plan_allocation
 from calibudget.pipeline.inputs import AllocationInputs
@@ -55,18 +56,28 @@ def exposure_shares(recipe: Recipe, exposures: Mapping[str, tuple[int, ...]]) ->
     return [Fraction(total, totals[-1]) for total in totals]
 
 
-def warm_up_plan(recipe: Recipe, pools: Pools, exposures: Mapping[str, tuple[int, ...]], number: int) -> AllocationPlan:
+def warm_up_quotas(recipe: Recipe, exposures: Mapping[str, tuple[int, ...]]) -> list[dict[str, int]]:
+    """Units of each source that each warm-up trains on: all at one exposure after another, or perturbed mixtures.
+
+    Args:
+        recipe: its `warm_up` says how curves are read.
+        exposures: of `exposures_of`.
+    """
+    if recipe.reads_mixtures:
+        return perturbed_mixtures(exposures)
+    return [dict(zip(exposures, own, strict=True)) for own in zip(*exposures.values(), strict=True)]
+
+
+def warm_up_plan(recipe: Recipe, pools: Pools, quotas: Mapping[str, int]) -> AllocationPlan:
     """The allocation that draws what one warm-up trains on.
 
     Args:
-        recipe: budget and unit are used.
+        recipe: its unit is used.
         pools: the candidates.
-        exposures: of `exposures_of`.
-        number: of the warm-up, from 0.
+        quotas: one of `warm_up_quotas`.
     """
-    floors = {label: own[number] for label, own in exposures.items()}
     inputs = AllocationInputs(
-        pool_sizes=pools.sizes, budget=sum(floors.values()), floors=floors, unit=recipe.unit, pools=pools
+        pool_sizes=pools.sizes, budget=sum(quotas.values()), floors=quotas, unit=recipe.unit, pools=pools
     )
     return plan_allocation("floor", inputs, intervals=False)
 

@@ -61,7 +61,7 @@ def inputs_of_recipe(
         pool_sizes=pools.sizes,
         budget=recipe.budget_total,
         curves=curves,
-        importance=recipe.importance,
+        importance=recipe.curve_weights,
         statistics=statistics,
         statistics_sha256=None if statistics is None else statistics_sha256(statistics),
         weights=recipe.weights,

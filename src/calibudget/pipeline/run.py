@@ -14,7 +14,7 @@ from calibudget.pipeline.allocating import feasible_floors, plan_recipe
 from calibudget.pipeline.boundary import boundary_notes
 from calibudget.pipeline.curves import Curves, curve_report, curves_of, warm_ups_made_elsewhere
 from calibudget.pipeline.evidence import make_manifest
-from calibudget.pipeline.exposures import exposures_of
+from calibudget.pipeline.exposures import exposures_of, warm_up_quotas
 from calibudget.pipeline.notes import curve_notes, hygiene_notes, run_notes
 from calibudget.pipeline.pools import Pools, pools_of_run
 from calibudget.pipeline.preparing import Prepared, hygiene_of
@@ -180,11 +180,11 @@ def _given_warm_ups(recipe: Recipe, prepared: Prepared, pools: Pools, warm_ups: 
         if warm_ups is not None:
             raise RecipeError(f"policy {recipe.policy!r} reads no learning curves, so warm-ups have no place in it")
         return None
-    exposures = exposures_of(recipe, pools)
+    quotas = warm_up_quotas(recipe, exposures_of(recipe, pools))
     if warm_ups is None:
         check_trainable(recipe)
         return None
-    return warm_ups_made_elsewhere(Path(warm_ups), recipe, prepared.splits, exposures)
+    return warm_ups_made_elsewhere(Path(warm_ups), recipe, prepared.splits, quotas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from calibudget.allocation import fit_curves, summarise
-from calibudget.errors import InputError
-from calibudget.pipeline.curves import measured, with_slopes
+from calibudget.errors import ArtefactError, InputError
+from calibudget.pipeline.curves import check_same_model, measured, with_slopes
 from calibudget.records import ErrorRule, Statistics
-from calibudget.store import read_object, read_scores_file, read_splits, read_warm_ups_file
+from calibudget.store import ScoreFile, WarmUpFile, read_object, read_scores_file, read_splits, read_warm_ups_file
 
 
 def statistics_of_file(
@@ -24,7 +24,7 @@ def statistics_of_file(
     """The statistics of a scores file (paper 2.2), and the slopes of a warm-ups file.
 
     Raises:
-        ArtefactError: the file or a row of it can't be used.
+        ArtefactError: the file or a row of it can't be used, or warm-ups of another model or of other records.
         ScoringError, AllocationError: sources differ from the pool sizes', or have too few scores.
 
     Warns:
@@ -42,8 +42,20 @@ def statistics_of_file(
     )
     if warm_ups is None:
         return statistics
-    fits = fit_curves(measured(read_warm_ups_file(warm_ups)), resamples=resamples, seed=bootstrap_seed)
-    return with_slopes(statistics, fits.slopes)
+    warmed = read_warm_ups_file(warm_ups)
+    check_same_model(warmed.model, statistics.model, f"{warm_ups}: the warm-ups are")
+    fits = fit_curves(measured(warmed), resamples=resamples, seed=bootstrap_seed)
+    sloped = with_slopes(statistics, fits.slopes)
+    if found.provenance is not None:  # a file made elsewhere needn't name its records
+        _check_same_records(found, warmed, warm_ups)
+    return sloped
+
+
+def _check_same_records(scores: ScoreFile, warmed: WarmUpFile, file: Path) -> None:
+    for label in warmed.labels:
+        scored = {score.record_id for score in scores.scores if score.source == label}
+        if any(nlls.keys() != scored for nlls in warmed.of(label).values()):
+            raise ArtefactError(f"{file}: the warm-ups measure other records of {label!r} than the scores")
 
 
 def read_pool_sizes(texts: Sequence[str]) -> dict[str, int]:

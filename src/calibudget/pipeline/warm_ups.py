@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from calibudget.errors import ArtefactError, RecipeError
-from calibudget.pipeline.exposures import exposure_shares, exposures_of, warm_up_plan
+from calibudget.pipeline.exposures import exposure_shares, exposures_of, warm_up_plan, warm_up_quotas
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import Prepared
 from calibudget.pipeline.progress import Progress, silent
@@ -96,7 +96,7 @@ def measure_warm_ups(
         task = Task(
             recipe=recipe,
             prepared=prepared,
-            plans=[warm_up_plan(recipe, pools, exposures, number) for number in range(len(shares))],
+            plans=[warm_up_plan(recipe, pools, quotas) for quotas in warm_up_quotas(recipe, exposures)],
             shares=shares,
             shared=shared or Shared(),
             work=work,
@@ -110,4 +110,5 @@ def measure_warm_ups(
         unit=recipe.unit,
         model=scored[-1].model,
         runs=tuple(each.run for each in scored),
+        mixtures=recipe.reads_mixtures,
     )

@@ -74,8 +74,8 @@ class Task:
     Attributes:
         recipe: whose warm-ups they are.
         prepared: its sources.
-        plans: one for each exposure, ascending.
-        shares: what part of the largest warm-up each is.
+        plans: one for each warm-up, in their order.
+        shares: what part of the largest exposure each is, for checkpoints.
         shared: the model.
         work: folder of the warm-ups' run directories.
         journal: of what is finished.
@@ -92,7 +92,7 @@ class Task:
     progress: Progress
 
     def from_runs(self, listener: Listener | None) -> list[Trained]:
-        """A training for each exposure."""
+        """A training for each plan."""
         return [self.trained(number, None, listener) for number in range(1, len(self.plans) + 1)]
 
     def from_checkpoints(self, listener: Listener | None) -> list[Trained]:

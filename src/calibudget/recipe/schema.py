@@ -323,6 +323,8 @@ class Recipe(_Part):
         for field, value in {"rounds": self.rounds, "calibration.adapter": self.adapter}.items():
             if value is not None:
                 raise ValueError(f"`warm_up` starts from the bare model, so `{field}` can't go with it")
+        if self.reads_mixtures and len(self.sources) < 2:
+            raise ValueError("`warm_up.read: mixtures` sees what sources give each other; with one source say `runs`")
         if rule.wants == "curves" and self.groups is not None:
             raise ValueError(f"policy {self.policy!r} weighs every source against every other and knows no `groups`")
 
@@ -374,6 +376,16 @@ class Recipe(_Part):
     def reads_checkpoints(self) -> bool:
         """Whether learning curves are read off one training's checkpoints."""
         return self.warm_up is not None and self.warm_up.read == "checkpoints"
+
+    @property
+    def reads_mixtures(self) -> bool:
+        """Whether learning curves are those of the macro NLL, read off mixtures in which one source is changed."""
+        return self.warm_up is not None and self.warm_up.read == "mixtures"
+
+    @property
+    def curve_weights(self) -> dict[str, float] | None:
+        """What weighs learning curves: `importance`, which curves of the macro NLL hold already."""
+        return None if self.reads_mixtures else self.importance
 
     @property
     def unit(self) -> Unit:

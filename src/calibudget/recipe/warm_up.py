@@ -22,7 +22,8 @@ class WarmUpPart(BaseModel):
     """Warm-ups: on how much of each source, what is read off them, and how they are trained.
 
     Without `exposures` a source's warm-ups train on half its floor and on its floor. Given ones are units of every
-    source, and act as floors: what warm-ups train on is part of the selection.
+    source, and act as floors: what warm-ups train on is part of the selection. `mixtures` sees transfer between
+    sources: each is at its other exposures alone, the rest at the middle one.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -35,7 +36,7 @@ class WarmUpPart(BaseModel):
         ]
         | None
     ) = None
-    read: Literal["runs", "checkpoints"] = "runs"
+    read: Literal["runs", "checkpoints", "mixtures"] = "runs"
     form: CurveForm = "log-linear"
     shrink: bool = True
     run_sd: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0

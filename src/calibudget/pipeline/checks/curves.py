@@ -6,7 +6,7 @@ import math
 
 from calibudget.pipeline.checks.findings import Findings, equal
 from calibudget.pipeline.curves import Curves, curve_report, curves_of
-from calibudget.pipeline.exposures import exposures_of, warm_up_plan
+from calibudget.pipeline.exposures import exposures_of, warm_up_plan, warm_up_quotas
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.selectors import RecipeSelector
 from calibudget.recipe import Recipe
@@ -35,11 +35,13 @@ def read_warmed(
     if warmed is None or not findings.compare(WARM_UPS_NAME, sorted(splits.sources), warmed.labels, field="source"):
         return None
     findings.compare(WARM_UPS_NAME, recipe.unit, warmed.unit, field="unit")
+    findings.compare(WARM_UPS_NAME, recipe.reads_mixtures, warmed.mixtures, field="mixtures")
     for label, ids in splits.sources.items():
-        for exposure, nlls in warmed.of(label).items():
+        exposures = warmed.exposures(label)
+        for number, nlls in warmed.of(label).items():
             differ = sorted(nlls.keys() ^ set(ids.calibration))
             if differ:
-                field, found = f"source {label}: after {exposure}: {differ[0]}", counted(len(differ), "other")
+                field, found = f"source {label}: after {exposures[number]}: {differ[0]}", counted(len(differ), "other")
                 findings.add(WARM_UPS_NAME, field, "an NLL of every calibration record, and of no other", found)
     _check_trained(findings, recipe, pools, selector, warmed)
     findings.checked.append("warm-ups: one NLL for each calibration record and exposure, of the run's own examples")
@@ -67,11 +69,15 @@ def _check_trained(
     findings: Findings, recipe: Recipe, pools: Pools, selector: RecipeSelector, warmed: WarmUpFile
 ) -> None:
     """Compare exposures and drawn examples with the recipe's; checkpoints lie on the way to the last ones."""
-    exposures = findings.derive(WARM_UPS_NAME, "pools that can be warmed up on", lambda: exposures_of(recipe, pools))
-    if exposures is None:
+    quotas = findings.derive(
+        WARM_UPS_NAME,
+        "pools that can be warmed up on",
+        lambda: warm_up_quotas(recipe, exposures_of(recipe, pools)),
+    )
+    if quotas is None:
         return
-    for label, own in exposures.items():
-        expected, found = list(own), list(warmed.of(label))
+    for label in warmed.labels:
+        expected, found = [each[label] for each in quotas], list(warmed.exposures(label).values())
         if recipe.reads_checkpoints:
             expected, found = expected[-1:], found[-1:]
         findings.compare(WARM_UPS_NAME, expected, found, field=f"source {label}: exposures")
@@ -80,7 +86,7 @@ def _check_trained(
         drawn = findings.derive(
             WARM_UPS_NAME,
             "pools that can be warmed up on",
-            lambda number=number: pools.draw(warm_up_plan(recipe, pools, exposures, number), selector),  # type: ignore[misc]
+            lambda number=number: pools.draw(warm_up_plan(recipe, pools, quotas[number]), selector),  # type: ignore[misc]
         )
         if drawn is not None:
             expected_sha256, found_sha256 = digest_selection(drawn).selected_sha256, warmed.runs[number].selected_sha256

@@ -46,6 +46,8 @@ class CurveReport:
         bootstrap_seed: their seed.
         prior: mean and variance that slopes were drawn towards; None where they weren't.
         importance: what a nat of each source is worth; None if all are worth the same.
+        transfer: by source what a doubling of its exposure lowers each source's mean NLL by, nats; None unless warm-ups
+            were mixtures, and the curves are then those of the macro NLL.
         sources: by label, code-point order.
         predicted_nll: (weighted) macro NLL at the allocation's quotas, nats; None where a curve has no value there.
         prediction_interval: its 95% interval; None likewise.
@@ -61,6 +63,7 @@ class CurveReport:
     sources: Mapping[str, SourceCurve]
     predicted_nll: float | None
     prediction_interval: tuple[float, float] | None
+    transfer: Mapping[str, Mapping[str, float]] | None = None
 
     @property
     def curves(self) -> dict[str, Curve]:
@@ -81,6 +84,7 @@ def curves_to_json(report: CurveReport) -> dict[str, object]:
         "sources": {label: _source_json(row) for label, row in sorted(report.sources.items())},
         "predicted_nll": report.predicted_nll,
         "prediction_interval": None if report.prediction_interval is None else list(report.prediction_interval),
+        **({} if report.transfer is None else {"transfer": {k: dict(row) for k, row in report.transfer.items()}}),
     }
 
 
@@ -109,10 +113,11 @@ def read_curves(path: Path) -> CurveReport:
         resamples=bootstrap.integer("resamples", minimum=1),
         bootstrap_seed=bootstrap.integer("seed", minimum=None),
         prior=root.nullable("prior", lambda name: _parse_prior(root.child(name))),
-        importance=root.nullable("importance", lambda name: _parse_importance(root.child(name), root.mapping(name))),
+        importance=root.nullable("importance", lambda name: root.numbers_by_label(name, minimum=0.0)),
         sources={label: _parse_source(row) for label, row in root.by_label("sources").items()},
         predicted_nll=root.nullable("predicted_nll", root.number),
         prediction_interval=root.nullable("prediction_interval", lambda name: _pair(root, name)),
+        transfer=root.nullable("transfer", lambda name: _parse_transfer(root, name), may_be_absent=True),
     )
     bootstrap.finish()
     root.finish()
@@ -176,7 +181,6 @@ def _parse_prior(row: Fields) -> tuple[float, float]:
     return prior
 
 
-def _parse_importance(row: Fields, value: Mapping[str, object]) -> dict[str, float]:
-    importance = {label: row.number(label, minimum=0.0) for label in sorted(value)}
-    row.finish()
-    return importance
+def _parse_transfer(root: Fields, name: str) -> dict[str, dict[str, float]]:
+    rows = root.child(name)
+    return {label: rows.numbers_by_label(label) for label in root.by_label(name)}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, cast
 
@@ -36,7 +36,8 @@ class WarmUpNll:
 
     Attributes:
         source: label of the source.
-        warm_up: its number, from 1 in ascending order of exposure.
+        warm_up: its number, from 1: in ascending order of exposure, or of mixtures in the order of
+            `allocation.perturbed_mixtures`.
         exposure: units of the source that it trained on, >= 1.
         record_id: id of the calibration record.
         nll: its mean NLL after the warm-up, nats.
@@ -79,20 +80,27 @@ class WarmUpFile:
         unit: what exposures count.
         model: what the scorer said of the bare model, None for a file made elsewhere that doesn't say.
         runs: one a warm-up; none for a file made elsewhere that doesn't say.
+        mixtures: whether the warm-ups are mixtures in which one source at a time is changed, so that a source's
+            exposure recurs.
     """
 
     nlls: tuple[WarmUpNll, ...]
     unit: Unit = "examples"
     model: Mapping[str, object] | None = None
     runs: tuple[WarmUpRun, ...] = ()
+    mixtures: bool = False
 
     def of(self, label: str) -> dict[int, dict[str, float]]:
-        """A source's NLLs by exposure, ascending, and record id."""
+        """A source's NLLs by number of the warm-up, ascending, and record id."""
         found: dict[int, dict[str, float]] = {}
         for one in self.nlls:
             if one.source == label:
-                found.setdefault(one.exposure, {})[one.record_id] = one.nll
+                found.setdefault(one.warm_up, {})[one.record_id] = one.nll
         return found
+
+    def exposures(self, label: str) -> dict[int, int]:
+        """A source's exposure in each warm-up, by number, ascending."""
+        return {one.warm_up: one.exposure for one in self.nlls if one.source == label}
 
     @property
     def labels(self) -> list[str]:
@@ -106,13 +114,15 @@ def write_warm_ups(path: Path, warm_ups: WarmUpFile) -> None:
     Raises:
         ArtefactError: a row isn't what it should be, or the file can't be written.
     """
-    rows = _checked([(f"row {n}", asdict(row)) for n, row in enumerate(sorted(warm_ups.nlls), start=1)], path.name)
+    numbered = [(f"row {n}", asdict(row)) for n, row in enumerate(sorted(warm_ups.nlls), start=1)]
+    rows = _checked(numbered, path.name, mixtures=warm_ups.mixtures)
     columns = {name: [getattr(row, name) for row in rows] for name in _COLUMNS.names}
     metadata = {
         "schema": _SCHEMA,
         "unit": warm_ups.unit,
         "model": None if warm_ups.model is None else dict(warm_ups.model),
         "runs": [asdict(run) | {"training": dict(run.training)} for run in warm_ups.runs],
+        **({"mixtures": True} if warm_ups.mixtures else {}),
     }
     write_table(path, pa.table(columns, schema=_COLUMNS), metadata, dictionary=["source"])
 
@@ -124,30 +134,38 @@ def read_warm_ups(path: Path) -> WarmUpFile:
         ArtefactError: the file is missing or damaged, or a column or row isn't what it should be; it is named.
     """
     table, metadata = read_table(path, _COLUMNS)
-    found = _parse(metadata, _checked(_table_rows(table), path.name), path.name)
+    found = _parse(metadata, table, path.name)
     if list(found.nlls) != [WarmUpNll(**row) for row in table.to_pylist()]:
         raise ArtefactError(f"{path.name}: rows must ascend by source, warm-up and record id")
     return found
 
 
-def read_warm_ups_file(path: Path) -> WarmUpFile:
+def read_warm_ups_file(path: Path, *, mixtures: bool = False) -> WarmUpFile:
     """Read warm-ups from any place: Parquet or JSONL with `source`, `exposure`, `record_id` and `nll`.
+
+    Args:
+        path: the file.
+        mixtures: whether a file that doesn't say so itself holds mixtures; these need `warm_up` too.
 
     Raises:
         ArtefactError: the file can't be read, or a row isn't what it should be; file and line or row are named.
     """
     if path.suffix != ".parquet":
-        return WarmUpFile(nlls=_checked(_json_lines(path), path.name))
+        return WarmUpFile(nlls=_checked(_json_lines(path), path.name, mixtures=mixtures), mixtures=mixtures)
     table = load_table(path)
     metadata = table_metadata(table, path.name)
-    rows = _checked(_table_rows(table), path.name)
-    return WarmUpFile(nlls=rows) if metadata is None else _parse(metadata, rows, path.name)
+    if metadata is None:
+        return WarmUpFile(nlls=_checked(_table_rows(table), path.name, mixtures=mixtures), mixtures=mixtures)
+    return _parse(metadata, table, path.name)
 
 
-def _parse(metadata: Mapping[str, object], rows: tuple[WarmUpNll, ...], name: str) -> WarmUpFile:
+def _parse(metadata: Mapping[str, object], table: pa.Table, name: str) -> WarmUpFile:
     root = open_artefact(metadata, f"{name}: schema metadata", _SCHEMA)
+    mixtures = root.nullable("mixtures", root.boolean, may_be_absent=True) or False
+    rows = _checked(_table_rows(table), name, mixtures=mixtures)
     found = WarmUpFile(
         nlls=rows,
+        mixtures=mixtures,
         unit=cast(Unit, root.one_of("unit", "examples", "tokens")),
         model=root.nullable("model", root.mapping),
         runs=tuple(_parse_run(run) for run in root.children("runs")),
@@ -182,19 +200,45 @@ def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
             yield f"line {number}", loads_object(line, f"{path.name}: line {number}")
 
 
-def _checked(rows: Iterable[tuple[str, Mapping[str, object]]], name: str) -> tuple[WarmUpNll, ...]:
-    """Rows in order; each record once after each exposure, warm-ups numbered where they aren't."""
+def _checked(rows: Iterable[tuple[str, Mapping[str, object]]], name: str, *, mixtures: bool) -> tuple[WarmUpNll, ...]:
+    """Rows in order; each record once after each warm-up."""
     parsed = [(place, _parse_row(Fields(row, f"{name}: {place}"))) for place, row in rows]
     if not parsed:
         raise ArtefactError(f"{name}: holds no NLLs")
     seen: dict[tuple[str, int, str], str] = {}
     for place, row in parsed:
-        twin = seen.setdefault((row.source, row.exposure, row.record_id), place)
+        if mixtures and row.warm_up < 1:
+            raise ArtefactError(f"{name}: {place}: warm_up: is missing; of mixtures each row names its own, from 1 on")
+        after = row.warm_up if mixtures else row.exposure
+        twin = seen.setdefault((row.source, after, row.record_id), place)
         if twin != place:
             raise ArtefactError(
-                f"{name}: {place}: record_id: {row.record_id!r} of {row.source!r} after {row.exposure:,} was given at "
-                f"{twin} already"
+                f"{name}: {place}: record_id: {row.record_id!r} of {row.source!r} after "
+                f"{'warm-up ' if mixtures else ''}{after:,} was given at {twin} already"
             )
+    found = _mixed(parsed, name) if mixtures else _ranked(parsed, name)
+    try:
+        check_labels(sorted({row.source for row in found}))
+    except InputError as fault:
+        raise ArtefactError(f"{name}: source: {fault}") from fault
+    return tuple(sorted(found))
+
+
+def _mixed(parsed: Sequence[tuple[str, WarmUpNll]], name: str) -> list[WarmUpNll]:
+    """Rows of mixtures, which name their warm-up; a source has one exposure in each."""
+    exposures: dict[tuple[str, int], int] = {}
+    for place, row in parsed:
+        other = exposures.setdefault((row.source, row.warm_up), row.exposure)
+        if other != row.exposure:
+            raise ArtefactError(
+                f"{name}: {place}: exposure: {row.exposure:,} of {row.source!r} in warm-up {row.warm_up}, which has "
+                f"{other:,} of it in another row"
+            )
+    return [row for _, row in parsed]
+
+
+def _ranked(parsed: Sequence[tuple[str, WarmUpNll]], name: str) -> list[WarmUpNll]:
+    """Rows whose warm-ups are numbered by exposure, where they aren't yet."""
     ranks: dict[str, dict[int, int]] = {}
     for source, exposure in sorted({(row.source, row.exposure) for _, row in parsed}):
         own = ranks.setdefault(source, {})
@@ -202,22 +246,7 @@ def _checked(rows: Iterable[tuple[str, Mapping[str, object]]], name: str) -> tup
     for place, row in parsed:
         if row.warm_up not in (0, ranks[row.source][row.exposure]):
             raise ArtefactError(f"{name}: {place}: warm_up: {row.warm_up} isn't the place of its exposure")
-    try:
-        check_labels(sorted(ranks))
-    except InputError as fault:
-        raise ArtefactError(f"{name}: source: {fault}") from fault
-    return tuple(
-        sorted(
-            WarmUpNll(
-                source=row.source,
-                warm_up=ranks[row.source][row.exposure],
-                exposure=row.exposure,
-                record_id=row.record_id,
-                nll=row.nll,
-            )
-            for _, row in parsed
-        )
-    )
+    return [replace(row, warm_up=ranks[row.source][row.exposure]) for _, row in parsed]
 
 
 def _parse_row(row: Fields) -> WarmUpNll:

@@ -6,22 +6,21 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from calibudget.allocation import POLICIES, SmallCalibrationWarning, plan
 from calibudget.allocation.comparators import PowerLaw, fit_power_law, slice_tuner_round, unimax_quotas
 from calibudget.allocation.curves import CurveSet, CurveWarning, WarmUps, fit_curves
 from calibudget.allocation.least_nll import minimise_nll, predict_nll
-from calibudget.allocation.mixing_laws import (
-    MixtureRun,
-    fit_mixing_laws,
-    mixing_law_quotas,
-    perturbed_mixtures,
-    predict_mixture,
-)
+from calibudget.allocation.mixing_laws import MixtureRun, fit_mixing_laws, mixing_law_quotas, predict_mixture
+from calibudget.allocation.transfer import perturbed_mixtures
 from calibudget.errors import AllocationError, RecipeError
 from calibudget.records import Curve, Exponents
 from calibudget.study.testbed.bench import Bench, Probe
 from calibudget.study.testbed.protocol import Point, PolicyRule
+
+#: By how much a mixing law's perturbed mixtures enlarge and reduce a source.
+_FACTOR: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +153,8 @@ def _laws(measured: Sequence[tuple[Mapping[str, int], Probe]]) -> dict[str, Powe
 def _by_mixtures(bench: Bench, point: Point, rule: PolicyRule, seed: int) -> Decision:
     """Li, Liu and Xing's way: a law with transfer, fitted to small perturbed mixtures."""
     sizes = bench.pool_sizes
-    mixtures = perturbed_mixtures(list(sizes), rule.exposures[0])
+    middle = rule.exposures[0]
+    mixtures = perturbed_mixtures(dict.fromkeys(sizes, (middle // _FACTOR, middle, middle * _FACTOR)))
     probes = [bench.probe(seed, mixture, decode=False) for mixture in mixtures]
     runs = [
         MixtureRun(quotas=mixture, nll={label: _mean(nll) for label, nll in probe.nll.items()})
