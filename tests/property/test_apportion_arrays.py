@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 
+from calibudget.allocation import filtering
 from calibudget.allocation.exact import integer_weights
 from calibudget.allocation.spread import spread_arrays
 from calibudget.allocation.waterlevel import exact_shares
@@ -26,6 +27,7 @@ def families(size, seed):
     yield "integers", count
     yield "small integers", rng.integers(1, 5, size).astype(np.float64)
     yield "neighbours", rng.choice([1.0, math.nextafter(1, 2), math.nextafter(1, 0), 0.5], size)
+    yield "neighbours and dust", np.where(count % 7 == 0, 2.0**-90, 1.0 + 2.0**-52 * rng.integers(0, 3, size))
     yield "wide", 10.0 ** rng.uniform(-300, 300, size)
     yield "powers", 2.0 ** -rng.integers(0, 1000, size).astype(np.float64)
     yield "subnormal", rng.integers(1, 1000, size) * 5e-324
@@ -89,6 +91,19 @@ def test_no_family_differs(size, seeds):
     assert wrong == []
     # The filter may leave a case to the integers, but not many.
     assert left_over <= 0.05 * tried
+
+
+@pytest.mark.parametrize("size", [9, 60, 500, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_doubles_find_at_once_which_bounds_bind(monkeypatch, size):
+    """What they get wrong, exact decisions put right, but each time costs a pass over all sources."""
+    monkeypatch.setattr(filtering, "_CORRECTIONS", 1)
+    missed, tried = [], 0
+    for lower, upper, budget in constraints(size, 0):
+        most = np.minimum(upper, budget)
+        for name, utilities in families(size, 0):
+            missed += [(name, budget)] if spread_arrays(utilities, lower, most, budget) is None else []
+            tried += 1
+    assert len(missed) <= 0.05 * tried, missed
 
 
 @pytest.mark.parametrize(("count", "seed"), [(300, 1), pytest.param(5_000, 2, marks=pytest.mark.slow)])

@@ -34,22 +34,19 @@ class Filtered:
 
     Attributes:
         quotas: largest-remainder quotas, shape (K,).
-        free: the sources whose shares are between their bounds, ascending; None for all of them.
-        level: their level, K of them or fewer; None without such sources.
+        free: where the sources are whose shares are between their bounds.
+        level: their level; None without such sources.
     """
 
     quotas: Integers
-    free: Integers | None
+    free: slice | Integers
     level: Level | None
 
     def shares(self) -> Floats:
         """The shares as correctly rounded doubles, shape (K,); those at a bound are the quotas."""
-        if self.level is None:
-            return self.quotas.astype(np.float64)
-        if self.free is None:
-            return self.level.nearest()
         shares = self.quotas.astype(np.float64)
-        shares[self.free] = self.level.nearest()
+        if self.level is not None:
+            shares[self.free] = self.level.nearest()
         return shares
 
 
@@ -71,7 +68,7 @@ def filtered(
     doubles = Doubles.of(utilities)
     if int(upper.min()) == budget and not lower.any():
         level = Level.at(doubles, budget, doubles.total(), float(utilities.max()))
-        return Filtered(quotas=_rounded(level, tie_key), free=None, level=level)
+        return Filtered(quotas=_rounded(level, tie_key), free=slice(None), level=level)
     sides = _trial_sides(utilities, lower, upper, budget)
     for _ in range(_CORRECTIONS):
         trial = _level(doubles, lower, upper, sides, budget)

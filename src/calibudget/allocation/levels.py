@@ -89,8 +89,8 @@ class Level:
         for block in blocks(len(sides)):
             part, old = self.only(block), sides[block]
             over, under = part._signs(upper[block]), part._signs(lower[block])
-            wrong = np.where(old > 0, over < 0, np.where(old < 0, under > 0, (over > 0) | (under < 0)))
-            result[block] = np.where(wrong, (over > 0).astype(np.int8) - (under < 0), old)
+            at_bound = np.where(old > 0, over, under) == 0
+            result[block] = np.where(at_bound, old, (over > 0).astype(np.int8) - (under < 0))
         return result
 
     def parted(self) -> tuple[Integers, Floats]:

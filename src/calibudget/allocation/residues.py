@@ -90,8 +90,8 @@ class Doubles:
     def wrapped(self) -> NDArray[np.uint64]:
         """The M_k modulo 2**64."""
         significands, shifts = self._parts()
-        shifted = significands.view(np.uint64) << np.minimum(shifts, 63).view(np.uint64)
-        return np.where(shifts < 64, shifted, np.uint64(0))
+        # numpy defines a shift by 64 or more, unlike C: nothing is left.
+        return significands.view(np.uint64) << shifts.view(np.uint64)
 
     def _parts(self) -> tuple[Integers, Integers]:
         bits = self.values.view(np.int64)

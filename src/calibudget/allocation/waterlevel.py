@@ -61,7 +61,8 @@ def _level(weights: Sequence[int], lower: Sequence[int], upper: Sequence[int], b
 
     At a trial level, compare what the upper bounds cut off with what the lower bounds add. If more is cut off
     than added, the true level is no lower than the trial, so whoever is over the upper bound here is over it
-    there and can be settled; and the other way round. Each round settles a source or ends.
+    there and can be settled; if not, the level is no higher, and whoever is under the lower bound can. Each round
+    settles a source or ends.
     """
     free = [k for k, weight in enumerate(weights) if weight]
     settled = {k: lower[k] for k, weight in enumerate(weights) if not weight}
@@ -78,7 +79,7 @@ def _level(weights: Sequence[int], lower: Sequence[int], upper: Sequence[int], b
             elif share < (limit := lower[k] * total):
                 under[k] = lower[k]
                 added += limit - share
-        bounded = over | under if cut_off == added else over if cut_off > added else under
+        bounded = over if cut_off > added else under
         if not bounded:
             break
         settled |= bounded
