@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
 
 #: Which quantity a calibration record's error z is: NLL + 1{wrong} (paper 2.2), or the NLL alone.
 ErrorRule = Literal["nll+wrong", "nll"]
@@ -25,10 +25,28 @@ SplitRole = Literal["calibration", "candidate"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One turn of a conversation, its text as it stands with the ends stripped."""
+    """One turn of a conversation.
+
+    Attributes:
+        role: "system", "user", "assistant" or "tool".
+        content: its text as it stands with the ends stripped; empty only where an assistant calls tools.
+        more: what else a turn of tool use says, as it stands: `tool_calls`, or `tool_call_id` and `name`.
+    """
 
     role: str
     content: str
+    more: Mapping[str, object] = field(default_factory=dict, hash=False)
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The turn as trainers and chat templates take it."""
+        return {"role": self.role, "content": self.content, **self.more}
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """The turn that has these fields."""
+        more = {name: value for name, value in fields.items() if name not in ("role", "content")}
+        return cls(role=fields["role"], content=fields["content"], more=more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +62,7 @@ class Record:
         completion: the response that training teaches, ends stripped. Never empty.
         answer: the gold answer as text, None where the source has no checkable answer.
         original: the record's fields as the source has them.
+        tools: descriptions of the tools that the conversation may call, as they stand.
     """
 
     source: str
@@ -53,6 +72,17 @@ class Record:
     completion: str
     answer: str | None
     original: Mapping[str, object]
+    tools: tuple[Mapping[str, object], ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a single user turn comes before the response, and no tools."""
+        return len(self.prompt) == 1 and self.prompt[0].role == "user" and not self.tools
+
+    @property
+    def uses_tools(self) -> bool:
+        """Whether there are tools to call, or a turn calls one or answers for one."""
+        return bool(self.tools) or any(turn.more or turn.role == "tool" for turn in self.prompt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

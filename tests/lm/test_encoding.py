@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from calibudget.errors import InputTypeError, ScoringError
@@ -10,9 +12,15 @@ ALPACA = (
 )
 
 
-def turns(record, *pairs):
-    from dataclasses import replace
+TOOL_TEMPLATE = (
+    "{% if tools %}tools: {{ tools | tojson }}\n{% endif %}"
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"
+    "{% for call in message.tool_calls or [] %}call {{ call.function.name }}({{ call.function.arguments }})"
+    "{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 
+
+def turns(record, *pairs):
     return replace(record, prompt=tuple(Message(role=role, content=content) for role, content in pairs))
 
 
@@ -165,3 +173,31 @@ def test_an_empty_response_is_refused(tokenizer, record_of):
 def test_an_unknown_template_is_refused(tokenizer):
     with pytest.raises(ScoringError, match="vicuna"):
         Encoder("vicuna", tokenizer)
+
+
+def with_tools(record):
+    call = {"id": "x", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    prompt = (
+        Message(role="user", content="1+2?"),
+        Message(role="assistant", content="", more={"tool_calls": [call]}),
+        Message(role="tool", content="3", more={"tool_call_id": "x"}),
+    )
+    return replace(record, prompt=prompt, completion="It is 3.", tools=({"function": {"name": "add"}},))
+
+
+def test_a_chat_template_is_given_tools_and_their_calls(tokenizer_with, record_of):
+    tokenizer = tokenizer_with(chat_template=TOOL_TEMPLATE)
+    encoded = Encoder("chat", tokenizer).encode(with_tools(record_of()))
+    assert tokenizer.decode(encoded.prompt_ids) == (
+        'tools: [{"function": {"name": "add"}}]\n<|im_start|>user\n1+2?<|im_end|>\n'
+        '<|im_start|>assistant\ncall add({"a": 1})<|im_end|>\n<|im_start|>tool\n3<|im_end|>\n<|im_start|>assistant\n'
+    )
+    assert tokenizer.decode(encoded.response_ids) == "It is 3.<|im_end|>"
+
+
+@pytest.mark.parametrize(
+    ("template", "message"), [("alpaca", "alpaca template knows no"), ("chat", "chat template knows no")]
+)
+def test_templates_without_tools_dont_drop_them_in_silence(tokenizer, record_of, template, message):
+    with pytest.raises(ScoringError, match=f"source apples, record apples-0000: the {message} tools"):
+        Encoder(template, tokenizer).encode(with_tools(record_of()))

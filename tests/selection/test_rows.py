@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from calibudget.errors import InputError
@@ -21,6 +23,16 @@ def make_record(source, record_id, *turns, completion="answer"):
 
 PLAIN = make_record("a", "1")
 SYSTEM = make_record("a", "2", ("system", "be brief"), ("user", "ask"))
+CALL = {"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}
+TOOLS = replace(
+    make_record("a", "4"),
+    prompt=(
+        Message(role="user", content="1+2?"),
+        Message(role="assistant", content="", more={"tool_calls": [CALL]}),
+        Message(role="tool", content="3", more={"tool_call_id": "x"}),
+    ),
+    tools=({"type": "function", "function": {"name": "add"}},),
+)
 CANDIDATES = {label: [make_record(label, f"{label}{i}") for i in range(9)] for label in ("a", "b")}
 COMPANION = [make_record("companion", f"c{i}") for i in (3, 1, 2)]
 SELECTION = Selection(
@@ -66,8 +78,40 @@ def test_one_layout_for_all_rows(records, chat, layout):
     assert train_layout(records, chat=chat) == layout
 
 
+@pytest.mark.parametrize(
+    ("records", "asked", "layout"),
+    [
+        ([PLAIN], "messages", "messages"),
+        ([PLAIN], "completion", "completion"),
+        ([PLAIN, SYSTEM], "completion", "turns"),
+        ([TOOLS], "completion", "turns"),
+        ([], "messages", "messages"),
+    ],
+)
+@pytest.mark.parametrize("chat", [False, True])
+def test_a_recipe_may_ask_for_a_layout(records, asked, layout, chat):
+    assert train_layout(records, chat=chat, asked=asked) == layout
+
+
+def test_prompt_and_completion_are_turns_where_texts_cant_hold_them():
+    row = train_row(SYSTEM, "source", layout="turns")
+    assert row["prompt"] == [{"role": "system", "content": "be brief"}, {"role": "user", "content": "ask"}]
+    assert row["completion"] == [{"role": "assistant", "content": "answer"}]
+
+
+def test_tools_and_their_calls_stand_in_the_row_as_they_are():
+    row = train_row(TOOLS, "source", layout="messages")
+    assert row["tools"] == [{"type": "function", "function": {"name": "add"}}]
+    assert row["messages"][1] == {"role": "assistant", "content": "", "tool_calls": [CALL]}
+    assert row["messages"][2] == {"role": "tool", "content": "3", "tool_call_id": "x"}
+    assert "tools" not in train_row(PLAIN, "source", layout="messages")
+    selection = Selection(seed=42, selector="uniform", picks={"a": ("4",)})
+    assert train_rows(selection, {"a": [TOOLS]}).tools
+    assert not train_rows(SELECTION, CANDIDATES, COMPANION).tools
+
+
 def ids(order):
-    _, rows = train_rows(SELECTION, CANDIDATES, COMPANION, order=order)
+    rows = train_rows(SELECTION, CANDIDATES, COMPANION, order=order).rows
     return [(row["source"], row["record_id"], row["role"]) for row in rows]
 
 
@@ -85,7 +129,7 @@ def test_shuffled_order_is_keyed_over_all_rows():
 
 def test_shuffled_order_doesnt_depend_on_the_order_of_candidates_or_companion():
     backwards = {label: list(reversed(records)) for label, records in reversed(CANDIDATES.items())}
-    _, rows = train_rows(SELECTION, backwards, list(reversed(COMPANION)))
+    rows = train_rows(SELECTION, backwards, list(reversed(COMPANION))).rows
     assert [row["record_id"] for row in rows] == [record_id for _, record_id, _ in ids("shuffled")]
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from calibudget.errors import DataError
@@ -8,6 +10,10 @@ from calibudget.sources import Format, detect_format, identify, read_example
 
 USER = {"role": "user", "content": "a"}
 ASSISTANT = {"role": "assistant", "content": "b"}
+CALLS = [{"id": "x", "type": "function", "function": {"name": "f", "arguments": '{"b": 1, "a":  2}'}}]
+CALLING = {"role": "assistant", "content": None, "tool_calls": CALLS}
+ANSWER = {"role": "tool", "content": " 3 ", "tool_call_id": "x", "name": "f"}
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"z": None, "a": [1.50]}}}]
 
 
 def turns(*pairs: tuple[str, str]) -> tuple[Message, ...]:
@@ -133,7 +139,22 @@ def test_one_exchange_has_one_id_in_every_format() -> None:
         ([USER, {"content": "b"}], "turn 2 has the role None"),
         ([USER, {"role": "assistant", "content": None}], "turn 2 must be text, not NoneType"),
         ([USER, {"role": "assistant", "content": " "}], "turn 2 is empty"),
-        ([USER, {"role": "assistant", "content": None, "tool_calls": [{"id": "x"}]}], "turn 2 holds tool calls"),
+        ([USER, CALLING], "the last turn of 'messages' calls tools; what training teaches must be words"),
+        ([USER, {"role": "user", "content": "a", "tool_calls": [{}]}, ASSISTANT], "turn 2 calls tools, which only the"),
+        (
+            [USER, {"role": "assistant", "content": "", "tool_calls": ["x"]}, ASSISTANT],
+            "turn 2 must hold its tool_calls",
+        ),
+        (
+            [USER, {"role": "assistant", "content": "", "function_call": {"name": "f"}}, ASSISTANT],
+            "write it as tool_calls",
+        ),
+        (
+            [USER, CALLING, {"role": "tool", "content": "b", "tool_call_id": []}, ASSISTANT],
+            "turn 3: tool_call_id must be",
+        ),
+        ([USER, CALLING, {"role": "tool", "content": {"a": 1}}, ASSISTANT], "turn 3 must be text, not dict"),
+        ([{"role": "user", "content": [{"type": "input_audio"}]}, ASSISTANT], "turn 1 holds 'input_audio'; only text"),
         ([{"role": "user", "content": [{"type": "image_url"}]}, ASSISTANT], "turn 1 holds 'image_url'; only text"),
         ([{"role": "user", "content": ["a"]}, ASSISTANT], "turn 1 holds 'str'; only text"),
     ],
@@ -141,3 +162,50 @@ def test_one_exchange_has_one_id_in_every_format() -> None:
 def test_a_conversation_that_cannot_be_taught_is_refused(messages: object, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_example({"messages": messages}, "messages")
+
+
+@pytest.mark.parametrize("tools", [TOOLS, json.dumps(TOOLS)], ids=["a list", "its text"])
+def test_tool_use_is_kept_as_it_stands(tools: object) -> None:
+    example = read_example({"messages": [USER, CALLING, ANSWER, ASSISTANT], "tools": tools}, "messages")
+    assert example.completion == "b"
+    assert example.tools == tuple(TOOLS)
+    assert [turn.fields for turn in example.prompt] == [
+        USER,
+        {"role": "assistant", "content": "", "tool_calls": CALLS},
+        {"role": "tool", "content": "3", "tool_call_id": "x", "name": "f"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tools", "message"),
+    [
+        ("{", "text that is no JSON"),
+        ({"name": "f"}, "must hold a list of objects"),
+        (["f"], "must hold a list of objects"),
+    ],
+)
+def test_tools_of_another_form_are_refused(tools: object, message: str) -> None:
+    with pytest.raises(DataError, match=f"the field 'tools' .*{message}"):
+        read_example({"messages": [USER, ASSISTANT], "tools": tools}, "messages")
+
+
+def test_no_tools_are_no_tools() -> None:
+    for none in (None, "", " ", [], "[]"):
+        example = read_example({"messages": [USER, ASSISTANT], "tools": none}, "messages")
+        assert identify(example.prompt, example.completion, example.tools) == identify(turns(("user", "a")), "b")
+
+
+def test_conversations_that_differ_in_tool_use_alone_are_different_records() -> None:
+    other = {**CALLING, "tool_calls": [{**CALLS[0], "id": "y"}]}
+    rows: list[dict[str, object]] = [
+        {"messages": [USER, CALLING, ANSWER, ASSISTANT]},
+        {"messages": [USER, other, ANSWER, ASSISTANT]},
+        {"messages": [USER, CALLING, {**ANSWER, "name": "g"}, ASSISTANT]},
+        {"messages": [USER, CALLING, ANSWER, ASSISTANT], "tools": TOOLS},
+        {"messages": [USER, {"role": "assistant", "content": "c"}, ANSWER, ASSISTANT]},
+        {"messages": [USER, ASSISTANT], "tools": TOOLS},
+        {"messages": [USER, ASSISTANT]},
+    ]
+    examples = [read_example(row, "messages") for row in rows]
+    found = [identify(example.prompt, example.completion, example.tools) for example in examples]
+    assert len({one.record_id for one in found}) == len({one.prompt_hash for one in found}) == len(rows)

@@ -3,11 +3,13 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import ArtefactError, InputError
-from calibudget.store import plain_json, read_train, write_train
+from calibudget.store import plain_json, read_train, train_files, write_train
+from calibudget.store.artefacts import train_columns
 
 ORIGINAL = {"z": 1, "a": None, "n": 2**60 + 1, "f": 0.1, "nested": {"list": [1, "é", {"b": True, "a": []}]}}
 
@@ -29,18 +31,124 @@ def make_turns(number=1, **more):
     return {name: value for name, value in row.items() if name not in ("prompt", "completion")}
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-@pytest.mark.parametrize(("layout", "make"), [("completion", make_row), ("messages", make_turns)])
-def test_rows_come_back_with_their_originals_untouched(tmp_path, suffix, layout, make):
+def make_parts(number=1, **more):
+    prompt = [{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}]
+    return make_row(number, prompt=prompt, completion=[{"role": "assistant", "content": "é"}], **more)
+
+
+CALL = {"id": "x", "function": {"name": "f", "arguments": {"n": 2**60 + 1, "list": [1, "a", None], "z": {}}}}
+
+
+def make_tool_turns(number=1, **more):
+    """Every second row uses tools, the first doesn't."""
+    if number % 2:
+        return make_turns(number, **more)
+    turns = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "content": "3", "tool_call_id": "x", "name": "f"},
+        {"role": "assistant", "content": "é"},
+    ]
+    return make_turns(
+        number, messages=turns, tools=[{"function": {"name": "f", "parameters": {"b": 1, "a": None}}}], **more
+    )
+
+
+SUFFIXES = ["jsonl", "parquet", "dataset"]
+LAYOUTS = [
+    ("completion", make_row, False),
+    ("messages", make_turns, False),
+    ("turns", make_parts, False),
+    ("messages", make_tool_turns, True),
+]
+
+
+def digests(root):
+    return {path.name: path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(("layout", "make", "tools"), LAYOUTS)
+def test_rows_come_back_with_their_originals_untouched(tmp_path, suffix, layout, make, tools):
     rows = [make(1), make(2, original={}), make(3, role="companion", source="companion")]
     path = tmp_path / f"train.{suffix}"
-    assert write_train(path, iter(rows), layout=layout) == 3
+    assert write_train(path, iter(rows), layout=layout, tools=tools) == 3
     again = list(read_train(path))
     assert again == rows
     assert list(again[0]["original"]) == list(ORIGINAL)
-    first = path.read_bytes()
-    write_train(path, iter(rows), layout=layout)
-    assert path.read_bytes() == first
+    first = digests(tmp_path)
+    assert [name for name in train_files(f"train.{suffix}") if not (tmp_path / name).is_file()] == []
+    assert len(first) == len(train_files(f"train.{suffix}"))
+    write_train(path, iter(rows), layout=layout, tools=tools)
+    assert digests(tmp_path) == first
+
+
+@pytest.mark.parametrize(("layout", "make", "tools"), LAYOUTS)
+def test_columns_dont_depend_on_which_rows_come_first(tmp_path, layout, make, tools):
+    parquet, arrow = set(), set()
+    for name, rows in (("one", [make(1)]), ("other", [make(2)]), ("none", [])):
+        write_train(tmp_path / f"{name}.parquet", rows, layout=layout, tools=tools)
+        write_train(tmp_path / f"{name}.dataset", rows, layout=layout, tools=tools)
+        parquet.add(pq.read_schema(tmp_path / f"{name}.parquet").to_string())
+        with pa.ipc.open_stream(tmp_path / f"{name}.dataset" / "data-00000-of-00001.arrow") as stream:
+            arrow.add(stream.schema.to_string())
+        assert list(read_train(tmp_path / f"{name}.dataset")) == rows
+    assert len(parquet) == len(arrow) == 1
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "dataset"])
+def test_long_rows_are_written_a_few_at_a_time(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr(train_columns, "_CHARACTERS", 1000)
+    sizes = []
+    honest = train_columns._batch
+    monkeypatch.setattr(
+        train_columns, "_batch", lambda chunk, schema: sizes.append(len(chunk)) or honest(chunk, schema)
+    )
+    rows = [make_row(i, original={"x": "y" * (900 if i % 3 else 2000)}) for i in range(10)]
+    write_train(tmp_path / f"train.{suffix}", iter(rows), layout="completion")
+    assert max(sizes) == 2
+    assert list(read_train(tmp_path / f"train.{suffix}")) == rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("layout", "make", "tools"), LAYOUTS)
+def test_datasets_loads_the_directory_as_one_that_it_saved(tmp_path, layout, make, tools):
+    datasets = pytest.importorskip("datasets")
+    rows = [make(number) for number in range(1, 40)]
+    write_train(tmp_path / "train.dataset", iter(rows), layout=layout, tools=tools)
+    write_train(tmp_path / "other.dataset", iter(rows[1:]), layout=layout, tools=tools)
+    loaded, other = (datasets.load_from_disk(str(tmp_path / f"{name}.dataset")) for name in ("train", "other"))
+    assert loaded.split == "train"
+    assert len(loaded) == 39
+    assert loaded["record_id"][:] == [row["record_id"] for row in rows]
+    assert json.loads(loaded[5]["original"]) == ORIGINAL
+    column = loaded.column_names[3]
+    text = loaded[0][column]
+    assert (text if isinstance(text, str) else text[0]["content"]) in ("question", "s", "hi")
+    assert loaded._fingerprint != other._fingerprint
+    if tools:
+        assert json.loads(loaded[1]["messages"][1]["tool_calls"]) == [CALL]
+        assert loaded[0]["tools"] is None
+
+
+def test_a_damaged_arrow_file_is_refused_or_reads_as_what_was_written(tmp_path):
+    rows = [make_row(number) for number in range(3)]
+    write_train(tmp_path / "train.dataset", iter(rows), layout="completion")
+    path = tmp_path / "train.dataset" / "data-00000-of-00001.arrow"
+    whole = path.read_bytes()
+    refused = 0
+    for position in range(0, len(whole), 7):
+        data = bytearray(whole)
+        data[position] ^= 0x20
+        path.write_bytes(data)
+        try:
+            list(read_train(tmp_path / "train.dataset"))
+        except ArtefactError:
+            refused += 1
+    assert refused > 10
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ArtefactError, match=r"train\.dataset/data-00000-of-00001\.arrow: can't be read"):
+        list(read_train(tmp_path / "train.dataset"))
 
 
 def test_json_lines_are_compact_and_keep_characters(tmp_path):
@@ -109,7 +217,7 @@ def endless():
     return value
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize(
     ("value", "said"),
     [

@@ -35,6 +35,42 @@ def test_messages_give_the_same_ids_as_prompt_and_completion(encoder, rows_of):
     assert list(encode(encoder, [chat])[0].ids) == list(encode(encoder, [row])[0].ids)
 
 
+TURNS = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "2+2?"},
+    {"role": "assistant", "content": "4"},
+    {"role": "user", "content": "3+3?"},
+    {"role": "assistant", "content": "6"},
+]
+
+
+@pytest.mark.parametrize("template", ["alpaca", "chat"])
+def test_of_several_turns_the_last_alone_is_taught(tokenizer_with, template):
+    tokenizer = tokenizer_with()
+    encoder = Encoder(template, tokenizer)
+    identity = {"source": "a", "record_id": "1", "role": "source", "original": {}}
+    parts = {"prompt": TURNS[:-1], "completion": TURNS[-1:]}
+    whole, parted = encode(encoder, [identity | {"messages": TURNS}])[0], encode(encoder, [identity | parts])[0]
+    assert list(whole.ids) == list(parted.ids)
+    assert whole.prompt_length == parted.prompt_length
+    assert tokenizer.decode(whole.ids[whole.prompt_length :]) == "6<|im_end|>"
+    prompt = tokenizer.decode(whole.ids[: whole.prompt_length])
+    assert all(turn["content"] in prompt for turn in TURNS[:-1])
+
+
+def test_tools_of_a_row_reach_the_template(tokenizer_with):
+    tokenizer = tokenizer_with(
+        chat_template="{{ tools | tojson }}"
+        "{% for turn in messages %}{{ turn.content }}{{ turn.tool_calls }}<|im_end|>{% endfor %}"
+    )
+    calling = {"role": "assistant", "content": "", "tool_calls": [{"id": "x"}]}
+    row = {"source": "a", "record_id": "1", "role": "source", "original": {}, "tools": [{"name": "f"}]}
+    example = encode(Encoder("chat", tokenizer), [row | {"messages": [TURNS[1], calling, *TURNS[3:]]}])[0]
+    text = tokenizer.decode(example.ids)
+    assert text.startswith('[{"name": "f"}]2+2?<|im_end|>')
+    assert "'id': 'x'" in text
+
+
 @pytest.mark.parametrize("pad", [None, "<|im_end|>"])
 def test_a_tokenizer_without_padding_or_with_it_as_the_end_keeps_the_end(tokenizer_with, pad, rows_of):
     encoder = Encoder("alpaca", tokenizer_with(pad=pad))

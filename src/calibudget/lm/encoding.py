@@ -9,7 +9,7 @@ template's own special tokens can't be told from those in a turn).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -142,18 +142,23 @@ class Encoder:
         return record.completion
 
     def _chat_text(self, record: Record) -> str:
-        turns = [{"role": turn.role, "content": turn.content} for turn in record.prompt]
+        turns = [turn.fields for turn in record.prompt]
+        if record.uses_tools and "tool" not in str(self._chat_template):
+            raise ScoringError(f"{_name(record)}: the chat template knows no tools, and this record has some")
         try:
-            return self._render(turns, add_generation_prompt=True)
+            return self._render(turns, add_generation_prompt=True, tools=record.tools)
         except ScoringError as error:
             raise ScoringError(f"{_name(record)}: {error}") from error
 
-    def _render(self, turns: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
+    def _render(
+        self, turns: list[dict[str, Any]], *, add_generation_prompt: bool, tools: Sequence[Mapping[str, object]] = ()
+    ) -> str:
         from jinja2.exceptions import TemplateError
 
         try:
             text = self._tokenizer.apply_chat_template(
                 turns,
+                tools=list(tools) or None,
                 chat_template=self._chat_template,
                 tokenize=False,
                 add_generation_prompt=add_generation_prompt,
@@ -190,6 +195,8 @@ def _alpaca_text(record: Record) -> str:
     own instruction or response block in front of the last response marker.
     """
     turns = list(record.prompt)
+    if record.uses_tools:
+        raise ScoringError(f"{_name(record)}: the alpaca template knows no tools; choose template: chat")
     if len(turns) > 1 and turns[0].role == "system":
         first = Message(role=turns[1].role, content=f"{turns[0].content}\n\n{turns[1].content}")
         turns[:2] = [first]

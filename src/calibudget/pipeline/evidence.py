@@ -41,6 +41,7 @@ from calibudget.store import (
     file_digest,
     ids_sha256,
     scores_sha256,
+    train_files,
 )
 from calibudget.tasks import PARSER_VERSION
 
@@ -60,7 +61,7 @@ def make_manifest(
     """Gather the evidence of a run whose other artefacts are written already."""
     provenance = None if made is None else dict(made.provenance or {})
     digests = digest_selection(selection)
-    names = [RECIPE_NAME, SPLITS_NAME, ALLOCATION_NAME, SELECTION_NAME, f"train.{recipe.output.format}"]
+    names = [RECIPE_NAME, SPLITS_NAME, ALLOCATION_NAME, SELECTION_NAME, *train_files(recipe.output.train_name)]
     names += [SCORES_NAME, STATISTICS_NAME] if made is not None else []
     names += [ROUNDS_NAME] if prepared.ledger is not None else []
     names += [WARM_UPS_NAME, CURVES_NAME] if warm_ups is not None else []

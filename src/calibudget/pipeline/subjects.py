@@ -15,7 +15,7 @@ from calibudget.pipeline.rundir import RECIPE_NAME
 from calibudget.pipeline.shared import Shared
 from calibudget.recipe import load_recipe
 from calibudget.scoring import FakeScorer, Scorer
-from calibudget.store import TRAIN_JSONL_NAME, TRAIN_PARQUET_NAME, check_labels
+from calibudget.store import TRAIN_NAMES, check_labels
 
 if TYPE_CHECKING:
     from calibudget.lm import LanguageModel
@@ -80,7 +80,7 @@ def find_subject(target: str | Path, adapters: Sequence[Path], output_dir: Path 
         return Subject(model=str(target), adapters=named or {"": None}, output=output_dir)
     recipe = load_recipe(directory / RECIPE_NAME)
     own = directory / ADAPTER_NAME
-    trains = [directory / name for name in (TRAIN_JSONL_NAME, TRAIN_PARQUET_NAME)]
+    trains = [directory / name for name in TRAIN_NAMES]
     return Subject(
         model=recipe.model or "",
         adapters=named or {"": own if own.is_dir() else None},

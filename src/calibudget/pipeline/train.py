@@ -17,14 +17,14 @@ from calibudget.recipe.strict_yaml import parse_value
 from calibudget.store import (
     MANIFEST_NAME,
     SUMS_NAME,
-    TRAIN_JSONL_NAME,
-    TRAIN_PARQUET_NAME,
+    TRAIN_NAMES,
     Manifest,
     extend_sums,
     file_digest,
     read_manifest,
     read_object,
     read_train,
+    train_files,
 )
 from calibudget.training import (
     ADAPTER_NAME,
@@ -194,7 +194,7 @@ def _evidence(runs: Sequence[_FinishedRun]) -> dict[str, object]:
     evidence: dict[str, object] = {
         "manifest_sha256": runs[0].manifest_sha256,
         "selected_sha256": first.selection.selected_sha256,
-        "train_sha256": first.artefacts[runs[0].train_file.name].sha256,
+        "train_sha256": first.artefacts[train_files(runs[0].train_file.name)[0]].sha256,
         "policy": first.allocation.policy,
     }
     if len(runs) > 1:
@@ -204,15 +204,16 @@ def _evidence(runs: Sequence[_FinishedRun]) -> dict[str, object]:
 
 def _check_train_file(directory: Path, manifest: Manifest) -> Path:
     """The train set, its bytes those that the manifest binds."""
-    names = [name for name in (TRAIN_JSONL_NAME, TRAIN_PARQUET_NAME) if name in manifest.artefacts]
+    names = [name for name in TRAIN_NAMES if manifest.artefacts.keys() >= set(train_files(name))]
     if len(names) != 1:
         raise ArtefactError(f"{directory}: its manifest binds {len(names)} train sets, not one")
-    path = directory / names[0]
-    if file_digest(path) != manifest.artefacts[names[0]]:
-        raise ArtefactError(
-            f"{path}: isn't the train set of {MANIFEST_NAME} (its digest differs); `calibudget verify` says more"
-        )
-    return path
+    for file in train_files(names[0]):
+        if file_digest(directory / file) != manifest.artefacts[file]:
+            raise ArtefactError(
+                f"{directory / file}: isn't the train set of {MANIFEST_NAME} (its digest differs); `calibudget verify` "
+                "says more"
+            )
+    return directory / names[0]
 
 
 def _load(name: str, device: str, execution: Execution, shared: Shared | None) -> Any:

@@ -60,6 +60,7 @@ from calibudget.store import (
     read_splits,
     read_statistics,
     statistics_to_json,
+    train_files,
 )
 
 
@@ -136,7 +137,7 @@ def _check_chain(
     findings: Findings, directory: Path, resolved: _Resolved, manifest: Manifest | None, beside: _Beside
 ) -> None:
     recipe = resolved.recipe
-    train_name = f"train.{recipe.output.format}"
+    train_name = recipe.output.train_name
     is_given = manifest is not None and manifest.allocation.given
     is_scored = recipe.calibration != "none" and not is_given
     if manifest is not None:
@@ -222,10 +223,10 @@ def _read_ledger(findings: Findings, recipe: Recipe, splits: SplitIds | None, pr
 def _artefact_names(recipe: Recipe, *, is_scored: bool) -> list[str]:
     scored = [SCORES_NAME, STATISTICS_NAME] if is_scored else []
     rounds = [ROUNDS_NAME] if recipe.rounds is not None else []
-    train_name = f"train.{recipe.output.format}"
+    train = train_files(recipe.output.train_name)
     curves = [WARM_UPS_NAME, CURVES_NAME] if is_scored and recipe.warm_up is not None else []
     selector = [SELECTOR_NAME] if recipe.selector.given else []
-    return [RECIPE_NAME, SPLITS_NAME, *rounds, *scored, *curves, ALLOCATION_NAME, *selector, SELECTION_NAME, train_name]
+    return [RECIPE_NAME, SPLITS_NAME, *rounds, *scored, *curves, ALLOCATION_NAME, *selector, SELECTION_NAME, *train]
 
 
 def _derive_statistics(findings: Findings, recipe: Recipe, splits: SplitIds, scored: ScoreFile) -> Statistics | None:

@@ -58,10 +58,9 @@ def write_selected(
     selection = replace(drawn, companion_count=len(companion))
     write_selection(directory / SELECTION_NAME, selection)
     candidates = {label: _picked(prepared.splits[label], picks, recipe) for label, picks in selection.picks.items()}
-    layout, rows = train_rows(
-        selection, candidates, companion, order=recipe.output.order, chat=recipe.template == "chat"
-    )
-    write_train(directory / f"train.{recipe.output.format}", rows, layout=layout)
+    output, chat = recipe.output, recipe.template == "chat"
+    made = train_rows(selection, candidates, companion, order=output.order, chat=chat, asked=output.layout)
+    write_train(directory / output.train_name, made.rows, layout=made.layout, tools=made.tools)
     return selection
 
 

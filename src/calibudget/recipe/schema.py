@@ -123,8 +123,14 @@ class ExponentsPart(_Part):
 class Output(_Part):
     """What the train set looks like."""
 
-    format: Literal["jsonl", "parquet"] = "jsonl"
+    format: Literal["jsonl", "parquet", "dataset"] = "jsonl"
+    layout: Literal["completion", "messages"] | None = None
     order: Literal["shuffled", "source"] = "shuffled"
+
+    @property
+    def train_name(self) -> str:
+        """The train set's name in the run directory."""
+        return f"train.{self.format}"
 
 
 class LimitsPart(_Part):

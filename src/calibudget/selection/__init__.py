@@ -17,7 +17,7 @@ from calibudget.selection.proxy import (
 from calibudget.selection.proxy_checks import check_merged, check_pool, check_shard, merge_shards
 from calibudget.selection.proxy_lines import parse_proxy_lines, proxy_lines
 from calibudget.selection.repeats import exposures, marked, unmarked
-from calibudget.selection.rows import RowOrder, RowRole, train_layout, train_row, train_rows
+from calibudget.selection.rows import RowOrder, RowRole, TrainRows, train_layout, train_row, train_rows
 from calibudget.selection.scored_selectors import Band, column_selector, influence_selector, quality_selector
 from calibudget.selection.selectors import UNIFORM, Mix, Scored, Selector, Uniform
 from calibudget.selection.sketch import CountSketch
@@ -40,6 +40,7 @@ __all__ = [
     "RowRole",
     "Scored",
     "Selector",
+    "TrainRows",
     "Uniform",
     "canonical_selected_indices_sha256",
     "check_merged",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from calibudget.errors import InputError
 from calibudget.keys import order_keys
@@ -14,34 +14,60 @@ from calibudget.store import TrainLayout
 RowRole = Literal["source", "companion"]
 #: Order of a train set: keyed over all rows, or source after source.
 RowOrder = Literal["shuffled", "source"]
+#: The layout that a recipe asks for.
+AskedLayout = Literal["completion", "messages"]
 
 
-def train_layout(records: Iterable[Record], *, chat: bool) -> TrainLayout:
+class TrainRows(NamedTuple):
+    """A train set about to be written.
+
+    Attributes:
+        layout: of all its rows.
+        tools: whether some record has tools or calls one.
+        rows: the rows in their order, made one at a time.
+    """
+
+    layout: TrainLayout
+    tools: bool
+    rows: Iterator[dict[str, object]]
+
+
+def train_layout(records: Iterable[Record], *, chat: bool, asked: AskedLayout | None = None) -> TrainLayout:
     """The layout of a train set: one for all its rows, since trainers take the first row's for the whole.
 
     Args:
         records: every record of the set, the companion included.
         chat: whether the recipe's template is a chat template.
+        asked: what the recipe asks for; prompt and completion are lists of turns where a text can't hold them.
     """
-    return "messages" if chat or not all(map(_is_plain, records)) else "completion"
+    if asked == "messages" or (asked is None and chat):
+        return "messages"
+    if all(record.is_plain for record in records):
+        return "completion"
+    return "turns" if asked == "completion" else "messages"
 
 
 def train_row(record: Record, role: RowRole, *, layout: TrainLayout = "completion") -> dict[str, object]:
     """One row of `train.jsonl`, the record's own text beside its original fields.
 
     Raises:
-        InputError: a record with a system message or several turns under the layout "completion".
+        InputError: a record with a system message, several turns or tools under the layout "completion".
     """
     row: dict[str, object] = {"source": record.source, "record_id": record.record_id, "role": role}
+    prompt = [turn.fields for turn in record.prompt]
+    completion = [Message(role="assistant", content=record.completion).fields]
     if layout == "messages":
-        turns = (*record.prompt, Message(role="assistant", content=record.completion))
-        row["messages"] = [{"role": turn.role, "content": turn.content} for turn in turns]
-    elif _is_plain(record):
+        row["messages"] = prompt + completion
+    elif layout == "turns":
+        row |= {"prompt": prompt, "completion": completion}
+    elif record.is_plain:
         row |= {"prompt": record.prompt[0].content, "completion": record.completion}
     else:
         raise InputError(
             f"{record.source}: record {record.record_id} has several turns and needs the layout 'messages'"
         )
+    if record.tools:
+        row["tools"] = list(record.tools)
     row["original"] = record.original
     return row
 
@@ -53,7 +79,8 @@ def train_rows(
     *,
     order: RowOrder = "shuffled",
     chat: bool = False,
-) -> tuple[TrainLayout, Iterator[dict[str, object]]]:
+    asked: AskedLayout | None = None,
+) -> TrainRows:
     """All rows of a train set in their order, made one at a time.
 
     Args:
@@ -63,9 +90,7 @@ def train_rows(
         order: "shuffled" is ascending under the "order" key of seed, source and record id, companion rows among
             the others; "source" is source after source in code-point order, each in key order, then the companion.
         chat: whether the recipe's template is a chat template.
-
-    Returns:
-        The layout of all rows, and the rows.
+        asked: the layout that the recipe asks for.
 
     Raises:
         InputError: a pick is no candidate of its source.
@@ -74,12 +99,9 @@ def train_rows(
     chosen += [(record, "companion") for record in companion]
     if order == "shuffled":
         chosen = _shuffled(chosen, selection.seed)
-    layout = train_layout((record for record, _ in chosen), chat=chat)
-    return layout, (train_row(record, role, layout=layout) for record, role in chosen)
-
-
-def _is_plain(record: Record) -> bool:
-    return len(record.prompt) == 1 and record.prompt[0].role == "user"
+    layout = train_layout((record for record, _ in chosen), chat=chat, asked=asked)
+    tools = any(record.uses_tools for record, _ in chosen)
+    return TrainRows(layout, tools, (train_row(record, role, layout=layout) for record, role in chosen))
 
 
 def _picked(selection: Selection, candidates: Mapping[str, Sequence[Record]]) -> Iterator[Record]:

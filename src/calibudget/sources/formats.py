@@ -10,18 +10,23 @@ doesn't have takes the form in which docs/formats.md writes it. The formats and 
 - `messages`: a list of turns with role and content (OpenAI), the last one by the assistant;
 - `sharegpt`: `conversations`, a list of turns with from and value, the last one by the model, and a system
   message if a field `system` holds one.
+
+The last turn is what training teaches; every turn before it is prompt. Turns may call tools and answer for them, as
+chat templates know them: `tool_calls` of an assistant, then turns of the role `tool`; `tools` of the row describes
+what may be called (a list, or its JSON text). All three are kept as they stand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from calibudget.errors import DataError
+from calibudget.errors import DataError, InputError
 from calibudget.records import Message
 from calibudget.sources.identity import PROMPT_ALIASES, RESPONSE_ALIASES, checked_text, field_text, pair
 from calibudget.sources.spec import Format
+from calibudget.store import strict_json
 
 Fields = Mapping[str, object]
 
@@ -35,6 +40,9 @@ _ROLES: Final = {
     "chatgpt": "assistant",
     "model": "assistant",
     "bot": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "observation": "tool",
 }
 
 
@@ -49,6 +57,7 @@ class Example:
 
     prompt: tuple[Message, ...]
     completion: str
+    tools: tuple[Mapping[str, object], ...] = ()
 
 
 def detect_format(fields: Fields) -> Format:
@@ -76,8 +85,8 @@ def read_example(fields: Fields, format: Format) -> Example:  # noqa: A002 - the
     """The example that a row holds under a format.
 
     Raises:
-        DataError: a field is missing, empty or of the wrong type, a role is unknown, a turn holds what isn't text
-            (images, tool calls), or the conversation doesn't end with a response after a user's turn.
+        DataError: a field is missing, empty or of the wrong type, a role is unknown, a turn holds images or sounds, or
+            the conversation doesn't end with a response in words after a user's turn.
     """
     return _READERS[format](fields)
 
@@ -109,18 +118,18 @@ def _read_alpaca(fields: Fields) -> Example:
 def _read_prompt_completion(fields: Fields) -> Example:
     prompt, completion = fields.get("prompt"), fields.get("completion")
     if isinstance(prompt, list) and isinstance(completion, list):
-        return _conversation([*prompt, *completion], "prompt and completion")
+        return _conversation([*prompt, *completion], "prompt and completion", fields)
     instruction, response = _texts(fields)
     return Example(prompt=(*_system(fields), Message(role="user", content=instruction)), completion=response)
 
 
 def _read_messages(fields: Fields) -> Example:
-    return _conversation(fields.get("messages"), "messages")
+    return _conversation(fields.get("messages"), "messages", fields)
 
 
 def _read_sharegpt(fields: Fields) -> Example:
-    example = _conversation(fields.get("conversations"), "conversations")
-    return Example(prompt=(*_system(fields), *example.prompt), completion=example.completion)
+    example = _conversation(fields.get("conversations"), "conversations", fields)
+    return replace(example, prompt=(*_system(fields), *example.prompt))
 
 
 _READERS: Final[Mapping[Format, Callable[[Fields], Example]]] = {
@@ -138,7 +147,7 @@ def _system(fields: Fields) -> tuple[Message, ...]:
     return (Message(role="system", content=checked_text(text, "the field 'system'")),)
 
 
-def _conversation(turns: object, field: str) -> Example:
+def _conversation(turns: object, field: str, row: Fields) -> Example:
     if not isinstance(turns, list) or not turns:
         raise DataError(f"the field {field!r} must hold a nonempty list of turns")
     messages = [message for number, turn in enumerate(turns, start=1) if (message := _turn(turn, f"turn {number}"))]
@@ -146,7 +155,23 @@ def _conversation(turns: object, field: str) -> Example:
         raise DataError(f"the last turn of {field!r} must be the assistant's: it is what training teaches")
     if not any(message.role == "user" for message in messages[:-1]):
         raise DataError(f"no user turn comes before the last response of {field!r}")
-    return Example(prompt=tuple(messages[:-1]), completion=messages[-1].content)
+    if messages[-1].more:
+        raise DataError(
+            f"the last turn of {field!r} calls tools; what training teaches must be words, so end before it"
+        )
+    return Example(prompt=tuple(messages[:-1]), completion=messages[-1].content, tools=_tools(row.get("tools")))
+
+
+def _tools(given: object) -> tuple[Mapping[str, object], ...]:
+    if isinstance(given, str):
+        try:
+            given = strict_json(given.encode("utf-8")) if given.strip() else None
+        except (InputError, UnicodeEncodeError) as error:
+            raise DataError(f"the field 'tools' holds text that is no JSON: {error}") from error
+    given = [] if given is None else given
+    if not isinstance(given, list) or not all(isinstance(tool, dict) for tool in given):
+        raise DataError("the field 'tools' must hold a list of objects, or its JSON text")
+    return tuple(given)
 
 
 def _turn(turn: object, place: str) -> Message | None:
@@ -157,12 +182,30 @@ def _turn(turn: object, place: str) -> Message | None:
     role = _ROLES.get(named.lower()) if isinstance(named, str) else None
     if role is None:
         raise DataError(f"{place} has the role {named!r}; known are {', '.join(_ROLES)}")
-    if turn.get("tool_calls") or turn.get("function_call"):
-        raise DataError(f"{place} holds tool calls, which can't be trained on yet")
+    if turn.get("function_call"):
+        raise DataError(f"{place} holds a function_call; write it as tool_calls")
+    more = _tool_use(turn, role, place)
     content = _content(turn.get("content", turn.get("value")), place)
-    if role == "system" and isinstance(content, str) and not content.strip():
+    is_blank = content is None or (isinstance(content, str) and not content.strip())
+    if role == "system" and isinstance(content, str) and is_blank:
         return None
-    return Message(role=role, content=checked_text(content, place))
+    text = "" if is_blank and "tool_calls" in more else checked_text(content, place)
+    return Message(role=role, content=text, more=more)
+
+
+def _tool_use(turn: Mapping[str, object], role: str, place: str) -> dict[str, object]:
+    """What a turn says of tools, as it stands."""
+    calls = turn.get("tool_calls") or []
+    if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
+        raise DataError(f"{place} must hold its tool_calls as a list of objects")
+    if calls and role != "assistant":
+        raise DataError(f"{place} calls tools, which only the assistant can")
+    if role != "tool":
+        return {"tool_calls": calls} if calls else {}
+    named = {name: turn[name] for name in ("tool_call_id", "name") if turn.get(name) is not None}
+    for name, value in named.items():
+        checked_text(value, f"{place}: {name}")
+    return named
 
 
 def _content(content: object, place: str) -> object:

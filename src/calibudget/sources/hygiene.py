@@ -106,7 +106,7 @@ def inspect_sources(
 
 def as_rows(records: Iterable[Record]) -> Rows:
     """Records as rows of a table, as far as their prompts and texts go."""
-    found = [digests(record.prompt, record.completion) for record in records]
+    found = [digests(record.prompt, record.completion, record.tools) for record in records]
     rows = np.zeros(len(found), dtype=ROW)
     for column, values in (("text", [text for text, _ in found]), ("prompt", [prompt for _, prompt in found])):
         rows[column] = np.frombuffer(b"".join(values), dtype="V32")

@@ -62,7 +62,7 @@ class Identity(NamedTuple):
     prompt_hash: str
 
 
-def identify(prompt: Sequence[Message], completion: str) -> Identity:
+def identify(prompt: Sequence[Message], completion: str, tools: Sequence[Mapping[str, object]] = ()) -> Identity:
     """The ids of an example by its text.
 
     `record_id` digests the canonical array [instruction, response] for a single user turn and its response, and
@@ -73,30 +73,38 @@ def identify(prompt: Sequence[Message], completion: str) -> Identity:
     prompts; for anything more than a single user turn the canonical array ["messages", [[role, content], ...]] of
     the turns before the response, contents folded.
 
+    A turn of tool use is [role, content, more] in both, and tools that the conversation may call are a third element
+    of both arrays, as they stand.
+
     Raises:
-        DataError: a text holds a lone surrogate.
+        DataError: a text holds a lone surrogate, or a tool call has no canonical form.
     """
-    text, folded = digests(prompt, completion)
+    text, folded = digests(prompt, completion, tools)
     return Identity(text.hex(), folded.hex())
 
 
-def digests(prompt: str | Sequence[Message], completion: str) -> tuple[bytes, bytes]:
+def digests(
+    prompt: str | Sequence[Message], completion: str, tools: Sequence[Mapping[str, object]] = ()
+) -> tuple[bytes, bytes]:
     """What `identify` gives, as bytes; a single user turn may be given as its text.
 
     Raises:
-        DataError: a text holds a lone surrogate.
+        DataError: as `identify`.
     """
     response = normal_response(completion)
-    if not isinstance(prompt, str) and len(prompt) == 1 and prompt[0].role == "user":
+    if not isinstance(prompt, str) and len(prompt) == 1 and prompt[0].role == "user" and not tools:
         prompt = prompt[0].content
     try:
         if isinstance(prompt, str):
             instruction = normal_instruction(prompt)
             name, folded = canonical_pair(instruction, response), instruction.casefold().encode("utf-8")
         else:
-            turns = [[turn.role, _normal_turn(turn)] for turn in prompt]
-            name = canonical_json(["messages", [*turns, ["assistant", response]]])
-            folded = canonical_json(["messages", [[role, text.casefold()] for role, text in turns]])
+            texts = [_normal_turn(turn) for turn in prompt]
+            turns = [_turn_array(turn, text) for turn, text in zip(prompt, texts, strict=True)]
+            questions = [_turn_array(turn, text.casefold()) for turn, text in zip(prompt, texts, strict=True)]
+            last = [list(tools)] if tools else []
+            name = canonical_json(["messages", [*turns, ["assistant", response]], *last])
+            folded = canonical_json(["messages", questions, *last])
     except (InputError, UnicodeEncodeError) as error:
         raise DataError(f"the record's text can't be identified: {error}") from error
     return sha256(name).digest(), sha256(folded).digest()
@@ -196,6 +204,10 @@ def own_id(value: object) -> str:
 
 def _normal_turn(turn: Message) -> str:
     return normal_response(turn.content) if turn.role == "assistant" else normal_instruction(turn.content)
+
+
+def _turn_array(turn: Message, text: str) -> list[object]:
+    return [turn.role, text, dict(turn.more)] if turn.more else [turn.role, text]
 
 
 def _names(fields: Mapping[str, object]) -> str:

@@ -36,6 +36,7 @@ class Named(NamedTuple):
 class _Parsed(NamedTuple):
     prompt: str | tuple[Message, ...]
     completion: str
+    tools: tuple[Mapping[str, object], ...]
     answer: str | None
     view: Fields
 
@@ -59,8 +60,8 @@ class RecordMaker:
         parsed = self._parse(fields)
         if parsed is None:
             return None
-        prompt, completion, answer, view = parsed
-        text, prompt_hash = digests(prompt, completion)
+        prompt, completion, tools, answer, view = parsed
+        text, prompt_hash = digests(prompt, completion, tools)
         field = self._spec.id_field
         own = None if field is None else own_id(view.get(field))
         return Named(text, prompt_hash, own, -1 if answer is None else self._labels.get(answer, -1))
@@ -70,8 +71,8 @@ class RecordMaker:
         parsed = self._parse(fields)
         if parsed is None:
             return None
-        prompt, completion, answer, view = parsed
-        text, prompt_hash = digests(prompt, completion)
+        prompt, completion, tools, answer, view = parsed
+        text, prompt_hash = digests(prompt, completion, tools)
         field = self._spec.id_field
         return Record(
             source=self._spec.label,
@@ -81,6 +82,7 @@ class RecordMaker:
             completion=completion,
             answer=answer,
             original=fields,
+            tools=tools,
         )
 
     def _parse(self, fields: Fields) -> _Parsed | None:
@@ -91,14 +93,15 @@ class RecordMaker:
             if str(view[name]) not in values:
                 return None
         prompt: str | tuple[Message, ...]
+        tools: tuple[Mapping[str, object], ...] = ()
         answer = None
         if self._spec.preset is not None:
             prompt, completion, answer = self._rendered(view)
         else:
-            prompt, completion = self._read(view)
+            prompt, completion, tools = self._read(view)
         if answer is None and self._answers.kind != "none":
             answer = gold_answer(self._answers, view, completion)
-        return _Parsed(prompt, completion, answer, view)
+        return _Parsed(prompt, completion, tools, answer, view)
 
     def _rendered(self, view: Fields) -> tuple[str, str, str | None]:
         render = preset(self._spec.preset or "")
@@ -107,16 +110,16 @@ class RecordMaker:
         completion = checked_text(rendered.response, "the response")
         return prompt, completion, rendered.answer if self._answers == render.answer else None
 
-    def _read(self, view: Fields) -> tuple[str | tuple[Message, ...], str]:
+    def _read(self, view: Fields) -> tuple[str | tuple[Message, ...], str, tuple[Mapping[str, object], ...]]:
         for name in ("images", "image"):
             if name in view and isinstance(view[name], dict | list) and view[name]:
                 raise DataError(f"the field {name!r} holds images; only text can be trained on")
         found = self._spec.format or self._seen_format(view)
         pair = read_pair(view, found)
         if pair is not None:
-            return pair
+            return *pair, ()
         example = read_example(view, found)
-        return example.prompt, example.completion
+        return example.prompt, example.completion, example.tools
 
     def _seen_format(self, view: Fields) -> Format:
         names = tuple(view)

@@ -32,6 +32,7 @@ from calibudget.store.artefacts.manifest import (
     read_manifest,
     write_manifest,
 )
+from calibudget.store.artefacts.plain import plain_json
 from calibudget.store.artefacts.rounds import (
     ROUNDS_NAME,
     Ledger,
@@ -83,14 +84,8 @@ from calibudget.store.artefacts.statistics import (
     statistics_to_json,
     write_statistics,
 )
-from calibudget.store.artefacts.train import (
-    TRAIN_JSONL_NAME,
-    TRAIN_PARQUET_NAME,
-    TrainLayout,
-    plain_json,
-    read_train,
-    write_train,
-)
+from calibudget.store.artefacts.train import TRAIN_NAMES, read_train, train_files, write_train
+from calibudget.store.artefacts.train_columns import TrainLayout
 from calibudget.store.artefacts.warm_ups import (
     WARM_UPS_NAME,
     WarmUpFile,
@@ -136,8 +131,7 @@ __all__ = [
     "SPLITS_NAME",
     "STATISTICS_NAME",
     "SUMS_NAME",
-    "TRAIN_JSONL_NAME",
-    "TRAIN_PARQUET_NAME",
+    "TRAIN_NAMES",
     "WARM_UPS_NAME",
     "AllocationEvidence",
     "CompanionEvidence",
@@ -213,6 +207,7 @@ __all__ = [
     "statistics_sha256",
     "statistics_to_json",
     "strict_json",
+    "train_files",
     "write_allocation",
     "write_atomic",
     "write_curves",

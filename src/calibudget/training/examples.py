@@ -100,10 +100,8 @@ def check_vocabulary(examples: Sequence[TrainingExample], model: Any) -> None:
 
 def _record(row: Mapping[str, object]) -> Record:
     """The record of a row; identity fields that encoding doesn't need stay empty."""
-    if "messages" in row:
-        turns = [
-            Message(role=turn["role"], content=turn["content"]) for turn in cast(list[dict[str, str]], row["messages"])
-        ]
+    turns = _turns(row)
+    if turns is not None:
         if len(turns) < 2 or turns[-1].role != "assistant":
             raise TrainingError(
                 f"{row['source']}/{row['record_id']}: its messages don't end with an assistant's answer"
@@ -119,7 +117,19 @@ def _record(row: Mapping[str, object]) -> Record:
         completion=completion,
         answer=None,
         original={},
+        tools=tuple(cast(list[dict[str, object]], row.get("tools", []))),
     )
+
+
+def _turns(row: Mapping[str, object]) -> list[Message] | None:
+    """The turns of a row that has some, the response the last of them."""
+    if "messages" in row:
+        found = row["messages"]
+    elif isinstance(row["prompt"], list):
+        found = [*row["prompt"], *cast(list[object], row["completion"])]
+    else:
+        return None
+    return [Message.of(turn) for turn in cast(list[dict[str, Any]], found)]
 
 
 def _example(row: Mapping[str, object], encoded: Encoded, max_length: int, too_long: TooLong) -> TrainingExample:

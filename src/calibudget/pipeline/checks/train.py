@@ -13,7 +13,7 @@ from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.splits import COPY_MARK
 from calibudget.recipe import COMPANION, Recipe
 from calibudget.records import Record, Selection
-from calibudget.selection import RowRole, train_row, unmarked
+from calibudget.selection import RowRole, train_layout, train_row, unmarked
 from calibudget.sources import record_maker
 from calibudget.store import TrainLayout, read_train
 from calibudget.wording import counted
@@ -56,9 +56,10 @@ def _read(findings: Findings, recipe: Recipe, path: Path) -> TrainIds:
     makers = {label: record_maker(spec) for label, spec in specs.items()}
     ids = TrainIds()
     layout: TrainLayout | None = None
+    odd: Record | None = None
     for number, row in enumerate(read_train(path), start=1):
         label, record_id, role = str(row["source"]), str(row["record_id"]), str(row["role"])
-        layout = layout or ("messages" if "messages" in row else "completion")
+        layout = layout or _layout(row)
         place = f"row {number}"
         if label not in specs or (role == "companion") != (label == COMPANION):
             findings.add(path.name, f"{place}: source", f"a source of the recipe in its role, not {role}", label)
@@ -68,8 +69,18 @@ def _read(findings: Findings, recipe: Recipe, path: Path) -> TrainIds:
         own_id = unrepeated_id(recipe, row)
         if specs[label].duplicates == "keep":
             own_id = COPY_MARK.sub("", own_id)
-        _check_row(findings, path.name, place, {**row, "record_id": own_id}, makers[label], layout)
+        record = _check_row(findings, path.name, place, {**row, "record_id": own_id}, makers[label], layout)
+        odd = odd or (record if record is not None and not record.is_plain else None)
+    asked, chat = recipe.output.layout, recipe.template == "chat"
+    expected = train_layout([odd] if odd else [], chat=chat, asked=asked)
+    findings.compare(path.name, expected, layout or expected, field="layout")
     return ids
+
+
+def _layout(row: Mapping[str, object]) -> TrainLayout:
+    if "messages" in row:
+        return "messages"
+    return "turns" if isinstance(row["prompt"], list) else "completion"
 
 
 def unrepeated_id(recipe: Recipe, row: Mapping[str, object]) -> str:
@@ -85,7 +96,8 @@ def _check_row(
     row: Mapping[str, object],
     make: _Maker,
     layout: TrainLayout,
-) -> None:
+) -> Record | None:
+    """Compare a row with the record that its original fields make, which is returned if they make one."""
     original = row["original"]
     try:
         record = make(original if isinstance(original, Mapping) else {})
@@ -94,9 +106,10 @@ def _check_row(
         expected = train_row(record, _role(row), layout=layout)
     except InputError as error:
         findings.add(file, f"{place}: original", "fields that the recipe can use", str(error))
-        return
-    for name in ("record_id", "prompt", "completion", "messages"):
+        return None
+    for name in ("record_id", "prompt", "completion", "messages", "tools"):
         findings.compare(file, expected.get(name), row.get(name), field=f"{place}: {name}")
+    return record
 
 
 def _role(row: Mapping[str, object]) -> RowRole:

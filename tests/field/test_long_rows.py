@@ -1,0 +1,51 @@
+"""Twenty sources with rows of 40 MB: reading them takes the memory of one such row, however many there are."""
+
+import gzip
+import json
+import subprocess
+import sys
+
+import pytest
+
+ROW_BYTES = 40 * 10**6
+RECIPE = """
+budget: 40
+policy: equal
+calibration: none
+sources:
+{sources}
+"""
+READ = """
+import resource, sys
+from calibudget.pipeline.preparing import prepare
+from calibudget.recipe import load_recipe
+
+prepared = prepare(load_recipe(sys.argv[1]))
+print(sum(prepared.pool_sizes.values()), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def peak_mib(root, count):
+    """Records read, and the peak memory of a process that reads so many sources, in MiB."""
+    sources = "\n".join(f"  s{number}: {{path: s{number}.jsonl.gz}}" for number in range(count))
+    recipe = root / f"{count}.yaml"
+    recipe.write_text(RECIPE.format(sources=sources))
+    done = subprocess.run([sys.executable, "-c", READ, str(recipe)], capture_output=True, text=True, check=True)
+    read, peak = map(int, done.stdout.split())
+    return read, peak
+
+
+@pytest.mark.slow
+def test_twenty_sources_of_40_mb_rows_take_the_memory_of_one_row(tmp_path):
+    long = json.dumps({"prompt": "summarise " + "word " * (ROW_BYTES // 5), "completion": "words"}).encode() + b"\n"
+    packed = gzip.compress(long, 1)
+    for number in range(20):
+        short = "".join(json.dumps({"prompt": f"{number}: {i}?", "completion": str(i)}) + "\n" for i in range(50))
+        (tmp_path / f"s{number}.jsonl.gz").write_bytes(gzip.compress(short.encode()) + packed)
+    read, one = peak_mib(tmp_path, 1)
+    assert read == 51
+    read, twenty = peak_mib(tmp_path, 20)
+    assert read == 20 * 51
+    print(f"peak MiB: {one} for one source, {twenty} for twenty")
+    assert twenty < one + 100
+    assert twenty < 12 * ROW_BYTES / 2**20 + 150

@@ -1,0 +1,161 @@
+"""What a run hands over: every format and layout, from every form of record, verified and read back."""
+
+import hashlib
+import json
+
+import pytest
+
+from calibudget.errors import DataError
+from calibudget.pipeline import run, verify
+from calibudget.recipe import load_recipe
+from calibudget.store import extend_sums, read_train, train_files, write_train
+
+RECIPE = """
+engine: fake
+template: {template}
+budget: 40
+floor: 10
+error: nll
+calibration: {{per_source: 5, resamples: 4}}
+sources:
+  plain: {{path: plain.jsonl}}
+  talks: {{path: talks.jsonl, on_error: skip}}
+output: {{format: {format}, layout: {layout}}}
+"""
+CALL = {"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"b": 2,  "a": 1}'}}
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"b": None, "a": [1.5]}}}]
+
+
+def talk(number):
+    turns = [{"role": "user", "content": f"what is {number} + 2?"}]
+    if number % 3 == 0:
+        turns.insert(0, {"role": "system", "content": "Be brief."})
+    if number % 3 == 1:
+        turns += [{"role": "assistant", "content": "Which base?"}, {"role": "user", "content": "Ten."}]
+    if number % 5 == 0:
+        turns += [
+            {"role": "assistant", "content": None, "tool_calls": [CALL]},
+            {"role": "tool", "content": str(number + 2), "tool_call_id": "x"},
+        ]
+    turns.append({"role": "assistant", "content": f"It is {number + 2}."})
+    return {
+        "messages": turns,
+        "tools": TOOLS if number % 5 == 0 else None,
+        "extra": None if number < 9 else {"n": number},
+    }
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Writes a recipe of plain records and conversations, one of which has an image."""
+
+    def write(*, template="chat", form="jsonl", layout="null", talks=True):
+        rows = (
+            [talk(number) for number in range(40)]
+            if talks
+            else [{"prompt": f"q {n}", "completion": "a"} for n in range(40)]
+        )
+        if talks:
+            rows[7]["messages"][0]["content"] = [{"type": "image_url", "image_url": {"url": "file.png"}}]
+        plain = [{"prompt": f"question {number}?", "completion": f"answer {number}"} for number in range(30)]
+        for name, some in (("plain", plain), ("talks", rows)):
+            (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
+        path = tmp_path / "recipe.yaml"
+        path.write_text(RECIPE.format(template=template, format=form, layout=layout))
+        return load_recipe(path)
+
+    return write
+
+
+def train_rows(found):
+    return list(read_train(found.train_file))
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "dataset"])
+@pytest.mark.parametrize("layout", ["null", "completion", "messages"])
+def test_conversations_come_out_in_every_format_and_layout_and_verify(tmp_path, recipe, form, layout):
+    found = run(recipe(form=form, layout=layout), tmp_path / "run")
+    assert found.train_file == tmp_path / "run" / f"train.{form}"
+    assert verify(tmp_path / "run", data_dir=tmp_path).differences == ()
+    rows = train_rows(found)
+    assert len(rows) == 40
+    assert sum("tools" in row for row in rows) > 1
+    for row in rows:
+        turns = row["prompt"] + row["completion"] if layout == "completion" else row["messages"]
+        given = row["original"].get("messages") or [
+            {"role": "user", "content": row["original"]["prompt"]},
+            {"role": "assistant", "content": row["original"]["completion"]},
+        ]
+        assert turns == [{**turn, "content": turn["content"] or ""} for turn in given]
+        assert row.get("tools") == row["original"].get("tools")
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert set(train_files(f"train.{form}")) <= set(manifest["artefacts"])
+    assert manifest["recipe"]["output"]["layout"] == (None if layout == "null" else layout)
+    assert manifest["sources"]["talks"]["skipped"] == 1
+
+
+@pytest.mark.parametrize(("layout", "column"), [("null", "prompt"), ("completion", "prompt"), ("messages", "messages")])
+def test_plain_records_are_texts_unless_turns_are_asked_for(tmp_path, recipe, layout, column):
+    rows = train_rows(run(recipe(template="alpaca", layout=layout, talks=False), tmp_path / "run"))
+    assert all(isinstance(row[column], list if column == "messages" else str) for row in rows)
+
+
+@pytest.mark.parametrize("form", ["parquet", "dataset"])
+def test_two_runs_give_the_same_bytes(tmp_path, recipe, form):
+    digests = []
+    for name in ("one", "two"):
+        run(recipe(form=form), tmp_path / name)
+        files = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
+        digests.append({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files})
+    assert digests[0] == digests[1]
+
+
+def test_images_are_refused_with_the_line_and_a_clear_word(tmp_path, recipe):
+    given = recipe()
+    strict = given.model_copy(
+        update={"sources": {**given.sources, "talks": given.sources["talks"].model_copy(update={"on_error": None})}}
+    )
+    strict._base_dir = tmp_path
+    with pytest.raises(DataError, match=r"source 'talks': talks\.jsonl:8: turn 1 holds 'image_url'; only text can be"):
+        run(strict, tmp_path / "run")
+
+
+@pytest.mark.parametrize("form", ["jsonl", "dataset"])
+def test_a_train_set_of_another_layout_or_without_its_tools_is_found(tmp_path, recipe, form):
+    found = run(recipe(form=form, layout="completion"), tmp_path / "run")
+    rows = train_rows(found)
+    as_messages = [
+        {
+            **{k: v for k, v in row.items() if k not in ("prompt", "completion")},
+            "messages": row["prompt"] + row["completion"],
+        }
+        for row in rows
+    ]
+    write_train(found.train_file, as_messages, layout="messages", tools=True)
+    extend_sums(tmp_path / "run", train_files(found.train_file.name))
+    told = [str(one) for one in verify(tmp_path / "run").differences]
+    assert any(f'train.{form}: layout: expected "turns", found "messages"' in one for one in told)
+    write_train(
+        found.train_file, [{k: v for k, v in row.items() if k != "tools"} for row in rows], layout="turns", tools=True
+    )
+    extend_sums(tmp_path / "run", train_files(found.train_file.name))
+    told = [str(one) for one in verify(tmp_path / "run").differences]
+    assert any(": tools: expected [" in one and one.endswith("found null") for one in told)
+
+
+def test_a_flipped_byte_in_the_dataset_is_found(tmp_path, recipe):
+    found = run(recipe(form="dataset"), tmp_path / "run")
+    path = next(found.train_file.glob("*.arrow"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert any(path.name in one.file for one in verify(tmp_path / "run").differences)
+
+
+@pytest.mark.slow
+def test_datasets_reads_what_a_run_saved(tmp_path, recipe):
+    datasets = pytest.importorskip("datasets")
+    found = run(recipe(form="dataset"), tmp_path / "run")
+    loaded = datasets.load_from_disk(str(found.train_file))
+    assert loaded["record_id"][:] == [row["record_id"] for row in train_rows(found)]
+    assert verify(tmp_path / "run").differences == ()
