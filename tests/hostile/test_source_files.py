@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.sources import Limits, SourceRead, SourceSpec, lines, read_source
+from calibudget.sources import Limits, SourceRead, SourceSpec, lines, open_source, read_source
 from calibudget.sources.rows import read_rows
 
 GOOD = b'{"prompt": "p", "completion": "c"}\n'
@@ -29,6 +29,11 @@ def zstd(data: bytes) -> bytes:
     with pa.CompressedOutputStream(sink, "zstd") as stream:
         stream.write(data)
     return bytes(sink.getvalue().to_pybytes())
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as handle:
+        handle.write(data)
 
 
 COMPRESS = {"gz": gzip.compress, "zst": zstd}
@@ -165,7 +170,7 @@ def test_csv_cells_with_line_ends_keep_the_lines_of_later_errors_right(tmp_path:
         read(tmp_path, "r.csv")
 
 
-def test_a_file_that_vanishes_or_shrinks_while_it_is_read_is_noticed(
+def test_a_file_that_vanishes_shrinks_or_grows_while_it_is_read_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from calibudget.sources import inputs as module
@@ -182,6 +187,8 @@ def test_a_file_that_vanishes_or_shrinks_while_it_is_read_is_noticed(
 
     for change, message in (
         (path.unlink, r"source 's': r\.jsonl: can't be read again"),
+        (lambda: append(path, GOOD), r"source 's': r\.jsonl: changed while it was read"),
+        (lambda: append(path, b'{"prompt": "half a l'), r"source 's': r\.jsonl: changed while it was read"),
         (lambda: os.truncate(path, 40), r"source 's': r\.jsonl: changed while it was read"),
         (lambda: path.write_bytes(MANY.replace(b"p1", b"p2")), r"source 's': r\.jsonl: changed while it was read"),
     ):
@@ -189,6 +196,53 @@ def test_a_file_that_vanishes_or_shrinks_while_it_is_read_is_noticed(
         monkeypatch.setattr(module, "read_rows", meddling(change))
         with pytest.raises(DataError, match=message):
             read(tmp_path, "r.jsonl")
+
+
+def test_a_selected_row_that_is_another_later_is_noticed(tmp_path: Path) -> None:
+    """The pass is over when the file changes: what is read again must be what was named."""
+    path = tmp_path / "r.jsonl"
+    for change, place in (
+        (lambda: path.write_bytes(MANY.replace(b"c8", b"c9", 1)), "3"),
+        (lambda: path.write_bytes(MANY[:30]), r"\d+"),
+        (lambda: path.write_bytes(b"\n" + MANY), r"\d+"),
+    ):
+        path.write_bytes(MANY)
+        source = open_source(SourceSpec(label="s", path="r.jsonl"), tmp_path, selection_seed=0)
+        rows = next(iter(source.parts()))
+        change()
+        with pytest.raises(DataError, match=rf"source 's': r\.jsonl:{place}: isn't what it was"):
+            source.scan.records(rows)
+
+
+def test_a_column_may_be_of_another_type_in_each_file(tmp_path: Path) -> None:
+    for name, value in {"a": 1, "b": "one", "c": None, "d": [1.5], "e": {"x": True}}.items():
+        table = pa.Table.from_pylist([{"prompt": name, "completion": "c", "extra": value}])
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    pq.write_table(pa.table({"prompt": [7], "completion": [True], "extra": ["x"]}), tmp_path / "f.parquet")
+    result = read(tmp_path, "*.parquet", on_error="skip")
+    assert [record.original["extra"] for record in result.records] == [1, "one", None, [1.5], {"x": True}]
+    assert result.skipped_examples == ("f.parquet, row 1: the response (field 'completion') must be text, not bool",)
+    with pytest.raises(DataError, match=r"source 's': f\.parquet, row 1: the response .* must be text, not bool"):
+        read(tmp_path, "*.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "places"),
+    [
+        ("r.json", b"[" + GOOD + b', 5, {"prompt": "q", "completion": " "}]', [", item 2", ", item 3"]),
+        ("r.csv", b'prompt,completion\n"p\nq",c\nr\n"s\n\nt",\n', [":4", ":5"]),
+        ("r.tsv", b"prompt\tcompletion\np\tc\np\x00\tc\nq\tc\td\n", [":3", ":4"]),
+        ("r.csv.gz", gzip.compress(b"prompt,completion\np,c\n,c\n"), [":3"]),
+        ("r.jsonl.zst", zstd(GOOD + b'{"prompt": "p", "prompt": "q"}\n\n[]\n'), [":2", ":4"]),
+    ],
+)  # fmt: skip
+def test_bad_rows_of_every_kind_are_skipped_counted_and_placed(
+    tmp_path: Path, name: str, data: bytes, places: list[str]
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    result = read(tmp_path, name, on_error="skip")
+    assert (len(result.records), result.skipped) == (1, len(places))
+    assert [example.partition(": ")[0] for example in result.skipped_examples] == [name + place for place in places]
 
 
 def test_lines_are_counted_only_when_an_error_needs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
