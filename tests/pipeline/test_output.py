@@ -71,8 +71,13 @@ def train_rows(found):
     return list(read_train(found.train_file))
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet", "dataset"])
-@pytest.mark.parametrize("layout", ["null", "completion", "messages"])
+FORMS = [("jsonl", "null"), ("parquet", "completion"), ("dataset", "messages")]
+OTHERS = [(form, layout) for form, _ in FORMS for _, layout in FORMS if (form, layout) not in FORMS]
+
+
+@pytest.mark.parametrize(
+    ("form", "layout"), [*FORMS, *(pytest.param(*other, marks=pytest.mark.slow) for other in OTHERS)]
+)
 def test_conversations_come_out_in_every_format_and_layout_and_verify(tmp_path, recipe, form, layout):
     found = run(recipe(form=form, layout=layout), tmp_path / "run")
     assert found.train_file == tmp_path / "run" / f"train.{form}"
@@ -100,6 +105,7 @@ def test_plain_records_are_texts_unless_turns_are_asked_for(tmp_path, recipe, la
     assert all(isinstance(row[column], list if column == "messages" else str) for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["parquet", "dataset"])
 def test_two_runs_give_the_same_bytes(tmp_path, recipe, form):
     digests = []
