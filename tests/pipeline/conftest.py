@@ -57,3 +57,15 @@ def finished(tmp_path_factory):
     make_sources(root)
     run(load_recipe(write_recipe(root)), root / "run")
     return root
+
+
+@pytest.fixture(scope="module")
+def exam_run(tmp_path_factory):
+    """A finished run that dropped two prompts of an evaluation set; to be copied, never changed."""
+    root = tmp_path_factory.mktemp("exam")
+    make_sources(root)
+    rows = [{"instruction": f"boolq question {number}?", "output": "true"} for number in (4, 9)]
+    (root / "data" / "exam.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    exam = "hygiene.evaluation={exam: {path: exam.jsonl, answer: none}}"
+    run(load_recipe(write_recipe(root), [exam]), root / "run")
+    return root / "run"

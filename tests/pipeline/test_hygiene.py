@@ -1,6 +1,7 @@
 """What a recipe's hygiene does with prompts of evaluation sets and with records that two sources hold."""
 
 import json
+import shutil
 
 import pytest
 
@@ -42,9 +43,9 @@ def test_they_may_be_kept_and_are_told_or_refused_by_their_line(exam, tmp_path) 
     recipe = load_recipe(exam, [EXAM, "hygiene.evaluation_prompts=keep", "calibration.per_source=2"])
     result = run(recipe, tmp_path / "run")
     assert manifest(tmp_path / "run")["boolq"]["barred"] == 0
-    assert any("also in the evaluation set exam" in note for note in result.notes)
+    assert result.hygiene.sources["boolq"].prompts.evaluation == {"exam": 3}
     with pytest.raises(
-        DataError, match=r"source 'boolq': boolq\.jsonl:5 has a prompt of the evaluation set 'exam'.* 2 oth"
+        DataError, match=r"source 'boolq': boolq\.jsonl:5 has a prompt of the evaluation set 'exam', as 2 more do"
     ):
         run(load_recipe(exam, [EXAM, "hygiene.evaluation_prompts=refuse"]), tmp_path / "other")
     assert not (tmp_path / "other").exists()
@@ -61,5 +62,134 @@ def test_a_record_of_two_sources_stays_in_the_first_or_is_refused(make_recipe, t
     dropped = manifest(tmp_path / "dropped")
     assert (dropped["boolq"]["barred"], dropped["piqa"]["barred"]) == (0, 1)
     assert not verify(tmp_path / "dropped", data_dir=tmp_path / "data").differences
-    with pytest.raises(DataError, match="sources 'boolq' and 'piqa' both hold the record"):
+    with pytest.raises(DataError, match=r"source 'piqa': piqa\.jsonl:44 stands as it is in the source 'boolq'; "):
         run(load_recipe(recipe, ["hygiene.cross_source=refuse"]), tmp_path / "refused")
+
+
+def report(directory):
+    return json.loads((directory / "hygiene.json").read_text())
+
+
+LONG = "please tell me which of the two ways to cook rice without a pot takes less time in the end"
+
+
+@pytest.fixture
+def meeting(tmp_path, make_recipe):
+    """A recipe, and an evaluation set of which boolq's twelfth record and the companion's last hold a long run."""
+    path = make_recipe()
+    for name in ("boolq", "math"):
+        file = tmp_path / "data" / f"{name}.jsonl"
+        rows = file.read_text().splitlines()
+        at = 11 if name == "boolq" else -1
+        rows[at] = json.dumps({"instruction": f"{name}: {LONG.upper()}!", "output": "the correct answer is true"})
+        file.write_text("".join(row + "\n" for row in rows))
+    (tmp_path / "data" / "exam.jsonl").write_text(json.dumps({"instruction": f"{LONG}?", "output": "true"}) + "\n")
+    return path
+
+
+def test_shared_runs_of_words_are_kept_dropped_or_refused(meeting, tmp_path) -> None:
+    run(load_recipe(meeting, [EXAM]), tmp_path / "kept")
+    found = report(tmp_path / "kept")["sources"]["boolq"]["checks"]["contamination"]["evaluation exam"]
+    assert (found["records"], found["others"], len(found["record_ids"])) == (1, 1, 1)
+    assert report(tmp_path / "kept")["companion"]["checks"]["contamination"]["evaluation exam"]["records"] == 1
+    assert manifest(tmp_path / "kept")["boolq"]["barred"] == 0
+    run(load_recipe(meeting, [EXAM, "hygiene.contamination=drop"]), tmp_path / "dropped")
+    assert manifest(tmp_path / "dropped")["boolq"]["barred"] == 1
+    assert found["record_ids"][0] not in (tmp_path / "dropped" / "train.jsonl").read_text()
+    for directory in ("kept", "dropped"):
+        assert not verify(tmp_path / directory, data_dir=tmp_path / "data").differences
+    with pytest.raises(DataError, match=r"source 'boolq': boolq\.jsonl:12 shares a run of words with the"):
+        run(load_recipe(meeting, [EXAM, "hygiene.contamination=refuse"]), tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+    longer = ["hygiene.contamination={ngram: 40, action: refuse}"]
+    run(load_recipe(meeting, [EXAM, *longer]), tmp_path / "longer")
+    run(load_recipe(meeting, [EXAM, "hygiene.contamination=null"]), tmp_path / "off")
+    assert report(tmp_path / "longer")["sources"]["boolq"]["checks"] == {}
+    assert report(tmp_path / "off")["rules"]["contamination"] is None
+
+
+def test_a_companion_set_that_asks_an_evaluation_prompt_is_told_and_can_be_refused(meeting, tmp_path) -> None:
+    (tmp_path / "data" / "exam.jsonl").write_text('{"instruction": "MATH question 1?", "output": "true"}\n')
+    run(load_recipe(meeting, [EXAM]), tmp_path / "run")
+    found = report(tmp_path / "run")["companion"]
+    assert found["prompts"]["evaluation"] == {"exam": 2}  # it stands twice, and is joined as it is
+    assert found["checks"]["evaluation_prompts"]["evaluation exam"]["others"] == 1
+    with pytest.raises(DataError, match=r"the companion set: record [0-9a-f]{64} has a prompt of the evaluation set"):
+        run(load_recipe(meeting, [EXAM, "hygiene.evaluation_prompts=refuse"]), tmp_path / "refused")
+
+
+def test_near_duplicates_leave_on_request(meeting, tmp_path) -> None:
+    pytest.importorskip("datasketch")
+    near = json.dumps({"instruction": f"boolq: {LONG} then", "output": "the correct answer is true"})
+    with (tmp_path / "data" / "piqa.jsonl").open("a") as handle:
+        handle.write(near + "\n")
+    rule = "hygiene.near_duplicates={threshold: 0.75, permutations: 256}"
+    run(load_recipe(meeting, [rule]), tmp_path / "run")
+    checks = report(tmp_path / "run")["sources"]["piqa"]["checks"]
+    assert {other: row["records"] for other, row in checks["near_duplicates"].items()} == {"source boolq": 1}
+    assert manifest(tmp_path / "run")["piqa"]["barred"] == 1
+    assert "datasketch" in json.loads((tmp_path / "run" / "manifest.json").read_text())["versions"]
+    assert not verify(tmp_path / "run", data_dir=tmp_path / "data").differences
+
+
+def test_an_evaluation_set_that_is_not_there_is_refused(make_recipe, tmp_path) -> None:
+    with pytest.raises(DataError, match=r"exam\.jsonl"):
+        run(load_recipe(make_recipe(), [EXAM]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_order_of_lines_changes_nothing_but_the_files_digests(meeting, tmp_path) -> None:
+    written = []
+    for directory in ("one", "two"):
+        recipe = load_recipe(meeting, [EXAM, "hygiene.contamination=drop", "hygiene.near_duplicates=drop"])
+        run(recipe, tmp_path / directory)
+        hygiene = report(tmp_path / directory)
+        for row in hygiene["evaluation"].values():
+            del row["files"]
+        written.append(hygiene)
+        for file in (tmp_path / "data").glob("*.jsonl"):
+            file.write_text("".join(sorted(file.read_text().splitlines(keepends=True))))
+    assert written[0] == written[1]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field"),
+    [
+        (("sources", "boolq", "barred"), 7, "sources.boolq.barred"),
+        (("sources", "boolq", "majority"), 0.9, "sources.boolq.majority"),
+        (("sources", "boolq", "repeats"), 0, "sources.boolq.repeats"),
+        (("rules", "contamination", "ngram"), 12, "rules.contamination.ngram"),
+        (("rules", "duplicates", "piqa"), "keep", "rules.duplicates.piqa"),
+        (("evaluation",), {}, "evaluation"),
+        (("companion",), None, "companion"),
+        (("sources", "boolq", "checks", "unheard_of"), {}, None),
+    ],
+)
+def test_an_edited_report_is_told_from_the_directory_alone(finished_exam, path, value, field) -> None:
+    file = finished_exam / "hygiene.json"
+    root = inner = json.loads(file.read_text())
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    file.write_text(json.dumps(root))
+    told = [one.field for one in verify(finished_exam).differences if one.file == "hygiene.json"]
+    assert told  # at least that its bytes are others
+    assert field is None or any(one == field for one in told)
+
+
+def test_a_dropped_record_that_is_in_the_splits_and_a_count_that_its_ids_do_not_give_are_told(finished_exam) -> None:
+    file = finished_exam / "hygiene.json"
+    root = json.loads(file.read_text())
+    rows = map(json.loads, (finished_exam / "train.jsonl").read_text().splitlines())
+    selected = next(row for row in rows if row["source"] == "boolq")
+    found = root["sources"]["boolq"]["checks"]["evaluation_prompts"]["evaluation exam"]
+    found["record_ids"][0] = selected["record_id"]
+    file.write_text(json.dumps(root))
+    told = {one.field for one in verify(finished_exam).differences if one.file == "hygiene.json"}
+    place = "sources.boolq.checks.evaluation_prompts.evaluation exam"
+    assert {f"{place}.record_ids", f"{place}.record_ids_sha256"} <= told
+
+
+@pytest.fixture
+def finished_exam(exam_run, tmp_path):
+    return shutil.copytree(exam_run, tmp_path / "run")

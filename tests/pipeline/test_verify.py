@@ -16,6 +16,7 @@ from calibudget.store.canonical import sealed
 ARTEFACTS = (
     "SHA256SUMS.tsv",
     "allocation.json",
+    "hygiene.json",
     "manifest.json",
     "recipe.resolved.yaml",
     "scores.parquet",
@@ -78,10 +79,10 @@ def edit_table(path, change):
 def test_a_run_holds_with_and_without_its_data(run_dir, tmp_path):
     alone = verify(run_dir)
     assert alone.differences == ()
-    assert len(alone.checked) == 9
+    assert len(alone.checked) == 10
     again = verify(run_dir, data_dir=tmp_path / "data")
     assert again.differences == ()
-    assert again.checked[:9] == alone.checked
+    assert again.checked[:10] == alone.checked
     assert alone.to_json()["ok"] is True
 
 
@@ -233,6 +234,9 @@ FORGED_FIELDS = [
     ("selection.json", ("sources", "boolq", "quota"), 1),
     ("selection.json", ("seed",), 43),
     ("selection.json", ("companion_count",), 5),
+    ("hygiene.json", ("sources", "boolq", "duplicates"), lambda x: x + 1),
+    ("hygiene.json", ("rules", "contamination", "action"), "drop"),
+    ("hygiene.json", ("sources", "piqa", "majority"), 0.5),
     ("manifest.json", ("sources", "boolq", "read"), lambda x: x + 1),
     ("manifest.json", ("sources", "boolq", "calibration_sha256"), "0" * 64),
     ("manifest.json", ("sources", "boolq", "scores_sha256"), "0" * 64),

@@ -34,7 +34,7 @@ def test_repeats_shared_prompts_and_uneven_answers_are_counted(tmp_path: Path, w
         [split("two", 25), split("one", 0)],
         [spec("one"), spec("two")],
         read_source(spec("companion"), tmp_path).records,
-        {"exam": read_source(spec("exam"), tmp_path).records},
+        {"exam": open_source(spec("exam"), tmp_path, selection_seed=0)},
     )
     one, two = hygiene.sources["one"], hygiene.sources["two"]
     assert list(hygiene.sources) == ["one", "two"]
@@ -43,17 +43,15 @@ def test_repeats_shared_prompts_and_uneven_answers_are_counted(tmp_path: Path, w
     assert one.answers == {"false": 4, "true": 17}
     assert one.majority == 17 / 21
     assert one.prompts.calibration == {"two": 6}  # 15 to 19, and 19 once more
-    assert one.records.calibration == {"two": 5}
     assert one.prompts.companion == 2
     assert one.prompts.evaluation == {"exam": 2}
-    assert one.records.evaluation == {}  # 1 and 2 are "false" there
     assert two.answers == {}
     assert two.majority is None
     assert not two.prompts
     assert hygiene.companion is not None
-    assert hygiene.companion.calibration == {"two": 1}
-    assert hygiene.companion.candidates == {"one": 2}
-    assert hygiene.companion.evaluation == {"exam": 2}
+    assert hygiene.companion.prompts.calibration == {"two": 1}
+    assert hygiene.companion.prompts.candidates == {"one": 2}
+    assert hygiene.companion.prompts.evaluation == {"exam": 2}
 
 
 def test_free_answers_are_not_listed(tmp_path: Path, write: Write) -> None:

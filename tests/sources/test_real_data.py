@@ -58,6 +58,6 @@ def test_the_one_piqa_prompt_of_its_test_set_is_found(data: Path) -> None:
     spec = SourceSpec(label="piqa", path="commonsense/piqa.train.jsonl.gz", preset="piqa")
     test = SourceSpec(label="test", path="commonsense/piqa.test.jsonl.gz", preset="piqa")
     split = part_source(open_source(spec, data, selection_seed=42), split_seed=42, calibration_size=0)
-    hygiene = inspect_sources([split], [spec], evaluation={"piqa": read_source(test, data).records})
+    hygiene = inspect_sources([split], [spec], evaluation={"piqa": open_source(test, data, selection_seed=42)})
     assert hygiene.sources["piqa"].prompts.evaluation == {"piqa": 1}
     assert hygiene.sources["piqa"].duplicates == 6

@@ -32,6 +32,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Split, score, allocate, select and verify, into one run directory."""
+    from calibudget.cli.hygiene_tables import print_hygiene
     from calibudget.cli.progress import progress_bar
     from calibudget.cli.tables import print_dry_run, print_run
     from calibudget.cli.train import training_bar
@@ -52,4 +53,6 @@ def command(
             progress=progress,
             listener=listener,
         )
+    if result.hygiene is not None and not as_json:
+        print_hygiene(result.hygiene)
     print_run(result, as_json=as_json)

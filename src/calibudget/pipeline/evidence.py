@@ -18,6 +18,7 @@ from calibudget.records import AllocationPlan, Score, Selection, Split, Statisti
 from calibudget.store import (
     ALLOCATION_NAME,
     CURVES_NAME,
+    HYGIENE_NAME,
     ROUNDS_NAME,
     SCORES_NAME,
     SELECTION_NAME,
@@ -61,7 +62,8 @@ def make_manifest(
     """Gather the evidence of a run whose other artefacts are written already."""
     provenance = None if made is None else dict(made.provenance or {})
     digests = digest_selection(selection)
-    names = [RECIPE_NAME, SPLITS_NAME, ALLOCATION_NAME, SELECTION_NAME, *train_files(recipe.output.train_name)]
+    names = [RECIPE_NAME, SPLITS_NAME, HYGIENE_NAME, ALLOCATION_NAME, SELECTION_NAME]
+    names += train_files(recipe.output.train_name)
     names += [SCORES_NAME, STATISTICS_NAME] if made is not None else []
     names += [ROUNDS_NAME] if prepared.ledger is not None else []
     names += [WARM_UPS_NAME, CURVES_NAME] if warm_ups is not None else []
@@ -74,7 +76,7 @@ def make_manifest(
     for label, tokens in token_evidence(pools_of_run(recipe, prepared), prepared.pool_sizes, plan, digests).items():
         sources[label] = replace(sources[label], tokens=tokens)
     return Manifest(
-        versions=_versions(provenance),
+        versions=_versions(recipe, provenance),
         recipe=portable_recipe(recipe),
         seeds=Seeds(split=recipe.split_seed, bootstrap=recipe.bootstrap_seed, selection=recipe.selection_seed),
         parser=PARSER_VERSION if made is not None else None,
@@ -199,7 +201,8 @@ def _by_source(scores: Sequence[Score]) -> dict[str, list[Score]]:
     return by_source
 
 
-def _versions(provenance: dict[str, object] | None) -> dict[str, str]:
-    own = {name: version(name) for name in ("calibudget", "numpy", "pyarrow")} | {"python": platform.python_version()}
+def _versions(recipe: Recipe, provenance: dict[str, object] | None) -> dict[str, str]:
+    used = ("calibudget", "numpy", "pyarrow", *(["datasketch"] if recipe.hygiene.near_duplicates is not None else []))
+    own = {name: version(name) for name in used} | {"python": platform.python_version()}
     scorer = (provenance or {}).get("versions", {})
     return own | (dict(scorer) if isinstance(scorer, dict) else {})

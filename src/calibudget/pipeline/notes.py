@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Selection
 from calibudget.selection import unmarked
-from calibudget.sources import Hygiene
 from calibudget.store import CurveReport, Manifest
 from calibudget.wording import counted
 
@@ -15,25 +14,6 @@ from calibudget.wording import counted
 def run_notes(recipe: Recipe, plan: AllocationPlan, selection: Selection, manifest: Manifest) -> tuple[str, ...]:
     """Examples too long for their quota, repeated examples, and what a warm-up leaves of its budget."""
     return (*_too_long(manifest), *_repeats(recipe, selection), *_left(recipe, plan))
-
-
-def hygiene_notes(hygiene: Hygiene) -> tuple[str, ...]:
-    """What sources repeat, and what they share with one another, the companion set and evaluation sets."""
-    notes = []
-    for label, row in hygiene.sources.items():
-        elsewhere = [(count, f" in the evaluation set {name}") for name, count in row.prompts.evaluation.items()]
-        elsewhere += [(count, f" calibrating {other}") for other, count in row.prompts.calibration.items()]
-        elsewhere += [(count, f" in {other}") for other, count in row.prompts.candidates.items()]
-        elsewhere += [(row.prompts.companion, " in the companion set")]
-        words = [
-            f"{counted(count, 'candidate')} with a prompt that is also{rest}" for count, rest in elsewhere if count
-        ]
-        if row.repeated_prompts:
-            words.insert(0, f"{counted(row.repeated_prompts, 'candidate')} whose prompt another one has")
-        notes += [f"{label}: {', '.join(words)}"] if words else []
-    for name, count in hygiene.companion.evaluation.items() if hygiene.companion is not None else ():
-        notes.append(f"companion: {counted(count, 'record')} with a prompt that is also in the evaluation set {name}")
-    return tuple(notes)
 
 
 def _too_long(manifest: Manifest) -> Iterator[str]:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from calibudget.pipeline.hygiene import Findings, look
 from calibudget.pipeline.parting import part
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import Recipe
-from calibudget.records import Record, Split
+from calibudget.records import Split
 from calibudget.sources import (
-    Barred,
-    Hygiene,
     Resolved,
     SourceRead,
     check_distinct_files,
-    evaluation_prompts,
     inspect_sources,
     open_source,
     read_source,
-    refuse_prompts,
-    shared_texts,
 )
-from calibudget.store import Ledger, SourceFile, TokenCount
+from calibudget.store import Hygiene, Ledger, SourceFile, TokenCount
 from calibudget.wording import counted
 
 
@@ -38,7 +34,8 @@ class Prepared:
         tokens: tokens by source and record id, None where the budget counts examples.
         token_counter: how they were counted, None likewise.
         ledger: the rounds before this one, None in a first round.
-        evaluation: the records of the evaluation sets that the recipe's hygiene names.
+        evaluation: the evaluation sets that the recipe's hygiene names.
+        findings: what the hygiene's checks found before anything left for it.
     """
 
     splits: Mapping[str, Split]
@@ -47,7 +44,8 @@ class Prepared:
     tokens: Mapping[str, Mapping[str, TokenCount]] | None = None
     token_counter: Mapping[str, object] | None = None
     ledger: Ledger | None = None
-    evaluation: Mapping[str, Sequence[Record]] = field(default_factory=dict)
+    evaluation: Mapping[str, Resolved] = field(default_factory=dict)
+    findings: Findings = field(default_factory=Findings)
 
     @property
     def pool_sizes(self) -> dict[str, int]:
@@ -94,34 +92,31 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
         progress("reading sources", done, total)
         sources[spec.label] = open_source(spec, recipe.data_root, selection_seed=recipe.selection_seed)
     companion = read_source(companion_spec, recipe.data_root) if companion_spec else None
-    evaluation = {spec.label: read_source(spec, recipe.data_root).records for spec in recipe.evaluation_specs()}
-    barred = _barred(recipe, sources, evaluation)
+    evaluation = {
+        spec.label: open_source(spec, recipe.data_root, selection_seed=recipe.selection_seed)
+        for spec in recipe.evaluation_specs()
+    }
     progress("reading sources", total, total)
+    findings = look(recipe, sources, evaluation, None if companion is None else companion.records, progress=progress)
     return Prepared(
-        splits={label: part(recipe, source, ledger, barred[label]) for label, source in sources.items()},
+        splits={label: part(recipe, source, ledger, findings.barred[label]) for label, source in sources.items()},
         files={label: source.scan.files for label, source in sources.items()},
         companion=companion,
         evaluation=evaluation,
+        findings=findings,
         ledger=ledger,
     )
 
 
 def hygiene_of(recipe: Recipe, prepared: Prepared) -> Hygiene:
-    """What was noticed in prepared sources; see `inspect_sources`."""
-    companion = None if prepared.companion is None else prepared.companion.records
-    return inspect_sources(prepared.splits.values(), recipe.source_specs(), companion, prepared.evaluation)
-
-
-def _barred(
-    recipe: Recipe, sources: Mapping[str, Resolved], evaluation: Mapping[str, Sequence[Record]]
-) -> dict[str, Barred]:
-    """What the recipe's hygiene bars from each source.
-
-    Raises:
-        DataError: something that the recipe refuses is there.
-    """
-    if recipe.hygiene.evaluation_prompts == "refuse":
-        refuse_prompts(sources.values(), evaluation)
-    prompts = evaluation_prompts(evaluation) if recipe.hygiene.evaluation_prompts == "drop" else frozenset()
-    texts = shared_texts(list(sources.values()), recipe.hygiene.cross_source)
-    return {label: Barred(prompts=prompts, texts=own) for label, own in zip(sources, texts, strict=True)}
+    """What was noticed in prepared sources, and what was done; see `inspect_sources`."""
+    specs = recipe.source_specs()
+    return inspect_sources(
+        prepared.splits.values(),
+        specs,
+        None if prepared.companion is None else prepared.companion.records,
+        prepared.evaluation,
+        checks=prepared.findings.checks,
+        repeats=prepared.findings.repeats,
+        rules=recipe.hygiene_rules.to_json({spec.label: spec.duplicates for spec in specs}),
+    )

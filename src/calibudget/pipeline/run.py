@@ -15,9 +15,9 @@ from calibudget.pipeline.boundary import boundary_notes
 from calibudget.pipeline.curves import Curves, curve_report, curves_of, warm_ups_made_elsewhere
 from calibudget.pipeline.evidence import make_manifest
 from calibudget.pipeline.exposures import exposures_of, warm_up_quotas
-from calibudget.pipeline.notes import curve_notes, hygiene_notes, run_notes
+from calibudget.pipeline.notes import curve_notes, run_notes
 from calibudget.pipeline.pools import Pools, pools_of_run
-from calibudget.pipeline.preparing import Prepared, hygiene_of
+from calibudget.pipeline.preparing import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rundir import JOURNAL_NAME, check_usable, is_finished, open_run
 from calibudget.pipeline.scoring import score_splits, scorer_for, scores_made_elsewhere
@@ -32,14 +32,17 @@ from calibudget.records import AllocationPlan, Statistics
 from calibudget.store import (
     ALLOCATION_NAME,
     CURVES_NAME,
+    HYGIENE_NAME,
     MANIFEST_NAME,
     SCORES_NAME,
     SELECTION_NAME,
     STATISTICS_NAME,
     WARM_UPS_NAME,
+    Hygiene,
     ScoreFile,
     WarmUpFile,
     read_allocation,
+    read_hygiene,
     read_object,
     read_selection,
     write_allocation,
@@ -67,6 +70,7 @@ class RunResult:
         selected_sha256: digest of the selected ids.
         manifest_sha256: digest that the manifest ends with.
         notes: what a person should know about this run.
+        hygiene: what its sources repeat and share; None in a run of a version that didn't say.
     """
 
     directory: Path
@@ -78,6 +82,7 @@ class RunResult:
     selected_sha256: str
     manifest_sha256: str
     notes: tuple[str, ...] = ()
+    hygiene: Hygiene | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The `--json` output of `calibudget run`."""
@@ -167,7 +172,6 @@ def run(
         told = curve_notes(report, manifest)
     else:
         told = tuple(boundary_notes(recipe, pools, statistics, plan, (made and made.provenance) or {}))
-    told = (*hygiene_notes(hygiene_of(recipe, prepared)), *told)
     notes = (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *measured.warned, *told)
     result = _verified(directory, notes)
     progress("verifying", 1, 1)
@@ -260,4 +264,5 @@ def _verified(directory: Path, notes: tuple[str, ...] = ()) -> RunResult:
         selected_sha256=selection.selected_sha256,
         manifest_sha256=str(read_object(directory / MANIFEST_NAME)["manifest_sha256"]),
         notes=notes,
+        hygiene=read_hygiene(directory / HYGIENE_NAME) if (directory / HYGIENE_NAME).exists() else None,
     )

@@ -17,6 +17,7 @@ from calibudget.allocation import summarise
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.checks.curves import check_report, derive_curves, read_warmed
 from calibudget.pipeline.checks.findings import Findings
+from calibudget.pipeline.checks.hygiene import check_hygiene, has_hygiene
 from calibudget.pipeline.checks.manifest import Derived, check_bindings, check_manifest
 from calibudget.pipeline.checks.plan import derive_plan, given_plan
 from calibudget.pipeline.checks.rounds import check_ledger, check_previous
@@ -34,6 +35,7 @@ from calibudget.records import AllocationPlan, Selection, Statistics
 from calibudget.store import (
     ALLOCATION_NAME,
     CURVES_NAME,
+    HYGIENE_NAME,
     MANIFEST_NAME,
     ROUNDS_NAME,
     SCORES_NAME,
@@ -140,8 +142,10 @@ def _check_chain(
     train_name = recipe.output.train_name
     is_given = manifest is not None and manifest.allocation.given
     is_scored = recipe.calibration != "none" and not is_given
+    tells_hygiene = has_hygiene(resolved.fields)
     if manifest is not None:
-        check_bindings(findings, directory, manifest, _artefact_names(recipe, is_scored=is_scored))
+        names = _artefact_names(recipe, is_scored=is_scored) + ([HYGIENE_NAME] if tells_hygiene else [])
+        check_bindings(findings, directory, manifest, names)
     splits = findings.read(SPLITS_NAME, read_splits)
     ledger = _read_ledger(findings, recipe, splits, beside.previous)
     scored = findings.read(SCORES_NAME, read_scores) if is_scored else None
@@ -184,6 +188,8 @@ def _check_chain(
             warm_ups=warmed,
         )
         check_manifest(findings, manifest, derived)
+    if tells_hygiene:
+        check_hygiene(findings, recipe, manifest, splits)
     if beside.data_dir is not None:
         check_sources(findings, directory, beside.data_dir, manifest, splits, ledger, train_name)
 

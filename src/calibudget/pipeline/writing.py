@@ -8,17 +8,19 @@ from pathlib import Path
 
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.pools import pools_of_run
-from calibudget.pipeline.preparing import Prepared
+from calibudget.pipeline.preparing import Prepared, hygiene_of
 from calibudget.pipeline.selectors import Parts, joined, write_parts
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Record, Selection, Split
 from calibudget.selection import train_rows, unmarked
 from calibudget.sources import chosen_records
 from calibudget.store import (
+    HYGIENE_NAME,
     ROUNDS_NAME,
     SELECTION_NAME,
     SPLITS_NAME,
     read_rounds,
+    write_hygiene,
     write_rounds,
     write_selection,
     write_splits,
@@ -27,7 +29,7 @@ from calibudget.store import (
 
 
 def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
-    """Write `splits.parquet`, and `rounds.json` where there were rounds before.
+    """Write `splits.parquet`, `hygiene.json`, and `rounds.json` where there were rounds before.
 
     Raises:
         ArtefactError: the directory was begun after other rounds.
@@ -46,6 +48,7 @@ def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
         selection_seed=recipe.selection_seed,
         tokens=prepared.tokens,
     )
+    write_hygiene(directory / HYGIENE_NAME, hygiene_of(recipe, prepared))
 
 
 def write_selected(

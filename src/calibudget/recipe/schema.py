@@ -11,10 +11,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from calibudget.allocation import POLICIES, parse_amount, parse_groups
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import MAX_SAFE_INTEGER
+from calibudget.recipe.hygiene import Contamination, ContaminationPart, NearDuplicates
 from calibudget.recipe.selector import Selector, SelectorPart
 from calibudget.recipe.warm_up import WarmUpPart
 from calibudget.records import ErrorRule, Exponents, Unit
-from calibudget.sources import LIMITS, Limits, SourceSpec, check_path
+from calibudget.sources import LIMITS, HygieneRules, Limits, SourceSpec, check_path
 from calibudget.store import check_labels
 from calibudget.tasks import PRESETS, AnswerSpec
 
@@ -199,6 +200,8 @@ class HygienePart(_Part):
     evaluation: dict[str, Source] = {}
     evaluation_prompts: Duplicates = "drop"
     cross_source: Duplicates = "keep"
+    contamination: Contamination | None = ContaminationPart()
+    near_duplicates: NearDuplicates | None = None
 
 
 class Recipe(_Part):
@@ -276,6 +279,7 @@ class Recipe(_Part):
     def _check_labels(self) -> None:
         try:
             check_labels(self.sources)
+            check_labels(self.hygiene.evaluation)
         except InputError as error:
             raise ValueError(str(error)) from error
         taken = next((label for label in self.sources if label.casefold() == COMPANION), None)
@@ -438,6 +442,17 @@ class Recipe(_Part):
         """The evaluation sets that the hygiene names as the readers take them, in code-point order."""
         sets = self.hygiene.evaluation
         return tuple(replace(self._spec(name, sets[name]), duplicates="keep") for name in sorted(sets))
+
+    @property
+    def hygiene_rules(self) -> HygieneRules:
+        """What the hygiene looks for, as the stages take it."""
+        part = self.hygiene
+        return HygieneRules(
+            evaluation_prompts=part.evaluation_prompts,
+            cross_source=part.cross_source,
+            contamination=None if part.contamination is None else part.contamination.rule(),
+            near_duplicates=None if part.near_duplicates is None else part.near_duplicates.rule(),
+        )
 
     def companion_spec(self) -> SourceSpec | None:
         """The companion set as the readers take it, or None."""

@@ -1,44 +1,68 @@
 """Sources: files and hub data sets to identified records, their calibration split and what was noticed in them."""
 
-from calibudget.sources.barring import evaluation_prompts, refuse_prompts, shared_texts
+from calibudget.sources.barring import (
+    Checked,
+    Matched,
+    Matches,
+    barred,
+    checked_records,
+    checked_source,
+    found,
+    refuse,
+    shared_prompts,
+    shared_texts,
+)
+from calibudget.sources.contamination import EvaluationWords
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.files import DataFile, check_distinct_files, find_files
 from calibudget.sources.formats import Example, detect_format, read_example
-from calibudget.sources.hygiene import Hygiene, Overlap, SourceHygiene, inspect_sources
+from calibudget.sources.hygiene import inspect_sources
 from calibudget.sources.identity import Identity, NormalisedRecord, identify, normalise_record
 from calibudget.sources.limits import LIMITS, Limits
+from calibudget.sources.near import NearDuplicates
 from calibudget.sources.pool import CandidatePool, chosen_records
 from calibudget.sources.read import SourceRead, open_source, read_source, record_maker
 from calibudget.sources.remote import check_path
+from calibudget.sources.rules import ContaminationRule, HygieneRules, NearDuplicatesRule
 from calibudget.sources.spec import Duplicates, Format, OnError, SourceSpec
 from calibudget.sources.split import Barred, Earlier, check_roles, part_source, split_source
+from calibudget.sources.table import Rows
 
 __all__ = [
     "LIMITS",
     "Barred",
     "CandidatePool",
+    "Checked",
+    "ContaminationRule",
     "DataFile",
     "Duplicates",
     "Earlier",
+    "EvaluationWords",
     "Example",
     "Format",
-    "Hygiene",
+    "HygieneRules",
     "Identity",
     "Limits",
+    "Matched",
+    "Matches",
+    "NearDuplicates",
+    "NearDuplicatesRule",
     "NormalisedRecord",
     "OnError",
-    "Overlap",
     "Resolved",
-    "SourceHygiene",
+    "Rows",
     "SourceRead",
     "SourceSpec",
+    "barred",
     "check_distinct_files",
     "check_path",
     "check_roles",
+    "checked_records",
+    "checked_source",
     "chosen_records",
     "detect_format",
-    "evaluation_prompts",
     "find_files",
+    "found",
     "identify",
     "inspect_sources",
     "normalise_record",
@@ -47,7 +71,8 @@ __all__ = [
     "read_example",
     "read_source",
     "record_maker",
-    "refuse_prompts",
+    "refuse",
+    "shared_prompts",
     "shared_texts",
     "split_source",
 ]

@@ -1,72 +1,209 @@
-"""Records that must not be trained on: an evaluation set asks their prompt, or another source holds them too."""
+"""What each check of the hygiene found in the sources, and the records that leave or are refused for it.
+
+A check gives the digests (of prompts, or of whole texts) that a source shares with another set; what they are the
+digests of is looked up in the source's table, in one pass.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, Literal
 
 import numpy as np
 
 from calibudget.errors import DataError
+from calibudget.keys import canonical_array
 from calibudget.records import Record
 from calibudget.sources.duplicates import Resolved
-from calibudget.sources.hygiene import as_rows
-from calibudget.sources.spec import Duplicates
-from calibudget.sources.table import IdentityTable, among, same_as_before
+from calibudget.sources.identity import digests
+from calibudget.sources.overlap import Group, groups, shared_digests
+from calibudget.sources.rules import HygieneRules
+from calibudget.sources.split import Barred
+from calibudget.sources.table import ROW, Rows, among
+from calibudget.store import NAMED_IDS, Found
+
+Column = Literal["prompt", "text"]
+#: The checks, what their digests are of, and what they say of a record.
+CHECKS: Final[Mapping[str, tuple[Column, str]]] = {
+    "evaluation_prompts": ("prompt", "has a prompt of the"),
+    "cross_source": ("text", "stands as it is in the"),
+    "contamination": ("text", "shares a run of words with the"),
+    "near_duplicates": ("text", "is nearly alike a record of the"),
+}
 
 
-def evaluation_prompts(evaluation: Mapping[str, Sequence[Record]]) -> frozenset[bytes]:
-    """The prompt hashes of all evaluation sets."""
-    return frozenset(prompt for records in evaluation.values() for prompt in as_rows(records)["prompt"].tolist())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matches:
+    """What of one source is alike something of another set.
 
-
-def refuse_prompts(sources: Iterable[Resolved], evaluation: Mapping[str, Sequence[Record]]) -> None:
-    """Refuse sources that hold a prompt of an evaluation set.
-
-    Raises:
-        DataError: one does; the record, the set and how many there are are named.
+    Attributes:
+        digests: of the source's prompts or texts.
+        others: how many different ones of the other set they are alike.
     """
-    for source in sources:
-        for name, records in sorted(evaluation.items()):
-            prompts = evaluation_prompts({name: records})
-            parts = [rows[among(rows["prompt"], prompts)] for rows in source.parts()]
-            found = np.concatenate(parts)
-            if len(found):
-                first = found[np.lexsort((found["at"], found["file"]))][0]
-                where = source.scan.place(int(first["file"]), int(first["at"]))
-                raise DataError(
-                    f"source {source.scan.spec.label!r}: {where} has a prompt of the evaluation set {name!r}, as have "
-                    f"{len(found) - 1:,} others; leave them out, or say `hygiene.evaluation_prompts: drop` or `keep`"
-                )
+
+    digests: frozenset[bytes]
+    others: int
 
 
-def shared_texts(sources: Sequence[Resolved], policy: Duplicates) -> list[frozenset[bytes]]:
-    """Of each source the texts that a source before it has too; memory holds those and no others.
+#: By check, then by the other set ("source <label>" or "evaluation <name>").
+Matched = Mapping[str, Mapping[str, Matches]]
+
+
+def shared_prompts(
+    sources: Mapping[str, Iterable[Rows]], evaluation: Mapping[str, Iterable[Rows]]
+) -> tuple[dict[str, dict[str, Matches]], dict[str, int]]:
+    """The prompts that each source shares with each evaluation set, and how many of its records repeat a prompt.
 
     Args:
-        sources: in code-point order of their labels; the first that has a record keeps it.
-        policy: under `keep` nothing is looked for.
+        sources: by label, rows of each, piece by piece.
+        evaluation: the same of the evaluation sets, by name.
+    """
+    names = [*sources, *(f"evaluation {name}" for name in evaluation)]
+    own, others = range(len(sources)), range(len(sources), len(names))
+    repeated = np.zeros(len(names), dtype=np.int64)
+
+    def counted(found: Iterable[Group]) -> Iterator[Group]:
+        for group in found:
+            np.add(repeated, (group.counts - (group.counts > 0)).sum(axis=0), out=repeated)
+            yield group
+
+    sets = [*sources.values(), *evaluation.values()]
+    shared = shared_digests(counted(_columns(sets, "prompt")), dict.fromkeys(own, others))
+    return _matches(shared, names), dict(zip(sources, repeated.tolist(), strict=False))
+
+
+def shared_texts(sources: Mapping[str, Iterable[Rows]]) -> dict[str, dict[str, Matches]]:
+    """The records that each source shares with each source before it, in the order given."""
+    names = [f"source {label}" for label in sources]
+    earlier = {number: range(number) for number in range(len(names))}
+    found = _matches(shared_digests(_columns(sources.values(), "text"), earlier), names)
+    return {label: found[name] for label, name in zip(sources, names, strict=True)}
+
+
+def _columns(sets: Iterable[Iterable[Rows]], column: Column) -> Iterator[Group]:
+    return groups((rows[column] for rows in pieces) for pieces in sets)
+
+
+def _matches(
+    shared: Mapping[int, Mapping[int, frozenset[bytes]]], names: Sequence[str]
+) -> dict[str, dict[str, Matches]]:
+    return {
+        names[one]: {names[other]: Matches(digests=own, others=len(own)) for other, own in sorted(by.items())}
+        for one, by in shared.items()
+    }
+
+
+def barred(matched: Matched, rules: HygieneRules) -> Barred:
+    """What leaves a source for what was found in it."""
+    leaving: dict[Column, frozenset[bytes]] = {"prompt": frozenset(), "text": frozenset()}
+    for check, by_other in matched.items():
+        if rules.action(check) == "drop":
+            column = CHECKS[check][0]
+            leaving[column] = leaving[column].union(*(one.digests for one in by_other.values()))
+    return Barred(prompts=leaving["prompt"], texts=leaving["text"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A set of records that checks look at.
+
+    Attributes:
+        name: what it is called in messages: "source 'boolq'".
+        parts: its rows, piece by piece, in the order in which its records are named.
+        ids: the ids of rows.
+        place: where a row's record stands, in words.
+    """
+
+    name: str
+    parts: Callable[[], Iterator[Rows]]
+    ids: Callable[[Rows], Sequence[str]]
+    place: Callable[[int, int], str]
+
+
+def checked_source(source: Resolved) -> Checked:
+    """A source after its pass, its records in key order."""
+    scan = source.scan
+    return Checked(name=f"source {scan.spec.label!r}", parts=source.parts, ids=scan.ids, place=scan.place)
+
+
+def checked_records(name: str, records: Iterable[Record]) -> Checked:
+    """Records in memory, in code-point order of their ids."""
+    ordered = sorted(records, key=lambda record: record.record_id)
+    rows = as_rows(ordered)
+    rows["at"] = np.arange(len(rows))
+
+    def ids(some: Rows) -> list[str]:
+        return [ordered[at].record_id for at in some["at"].tolist()]
+
+    return Checked(
+        name=name, parts=lambda: iter([rows]), ids=ids, place=lambda _, at: f"record {ordered[at].record_id}"
+    )
+
+
+def as_rows(records: Iterable[Record]) -> Rows:
+    """Records as rows of a table, as far as their prompts and texts go."""
+    found = [digests(record.prompt, record.completion, record.tools) for record in records]
+    rows = np.zeros(len(found), dtype=ROW)
+    for column, values in (("text", [text for text, _ in found]), ("prompt", [prompt for _, prompt in found])):
+        rows[column] = np.frombuffer(b"".join(values), dtype="V32")
+    return rows
+
+
+def refuse(checked: Checked, matched: Matched, rules: HygieneRules) -> None:
+    """Refuse a set in which a check found what the recipe refuses.
 
     Raises:
-        DataError: under `refuse`, a record is in two sources; both are named.
+        DataError: the first such record, the other set, the number of records and the way out are named.
     """
-    found: list[set[bytes]] = [set() for _ in sources]
-    if policy == "keep" or len(sources) < 2:
-        return [frozenset(texts) for texts in found]
-    table = IdentityTable()
-    for number, source in enumerate(sources):
-        for rows in source.parts():
-            own = rows.copy()
-            own["key"], own["file"] = rows["text"], number
-            table.add_rows(own)
-    for rows in table.parts():
-        first = rows["file"][np.maximum.accumulate(np.where(same_as_before(rows["key"]), 0, np.arange(len(rows))))]
-        for index in np.flatnonzero(rows["file"] != first).tolist():
-            number = int(rows["file"][index])
-            if policy == "refuse":
-                one, two = (sources[int(one)].scan.spec.label for one in (first[index], number))
-                raise DataError(
-                    f"sources {one!r} and {two!r} both hold the record {rows['text'][index].tobytes().hex()}; leave "
-                    "one out, or say `hygiene.cross_source: drop` or `keep`"
-                )
-            found[number].add(rows["text"][index].tobytes())
-    return [frozenset(texts) for texts in found]
+    for check, by_other in matched.items():
+        column, words = CHECKS[check]
+        for other, one in by_other.items() if rules.action(check) == "refuse" else ():
+            rows = np.concatenate([rows[among(rows[column], one.digests)] for rows in checked.parts()])
+            first = rows[np.lexsort((rows["at"], rows["file"]))][0]
+            kind, _, name = other.partition(" ")
+            others = f", as {len(rows) - 1:,} more do" if len(rows) > 1 else ""
+            raise DataError(
+                f"{checked.name}: {checked.place(int(first['file']), int(first['at']))} {words} "
+                f"{'evaluation set' if kind == 'evaluation' else kind} {name!r}{others}; leave out what is, or say "
+                f"`hygiene.{check}: drop` or `keep`"
+            )
+
+
+def found(checked: Checked, matched: Matched) -> dict[str, dict[str, Found]]:
+    """What was matched, counted and named, in one pass over the set."""
+    tallies = {
+        (check, other): _Tally(CHECKS[check][0], one) for check, by in matched.items() for other, one in by.items()
+    }
+    for rows in checked.parts() if tallies else ():
+        for tally in tallies.values():
+            tally.take(rows, checked.ids)
+    return {check: {other: tallies[check, other].found() for other in by} for check, by in matched.items() if by}
+
+
+class _Tally:
+    """Counts and names the records that have one of some digests."""
+
+    def __init__(self, column: Column, matches: Matches) -> None:
+        self._column = column
+        self._matches = matches
+        self._count = 0
+        self._named: list[str] = []
+        self._digest = sha256(b"[")
+
+    def take(self, rows: Rows, ids: Callable[[Rows], Sequence[str]]) -> None:
+        own = ids(rows[among(rows[self._column], self._matches.digests)])
+        if own:
+            self._digest.update((b"," if self._count else b"") + canonical_array(own)[1:-1])
+            self._count += len(own)
+            self._named += own[: NAMED_IDS - len(self._named)]
+
+    def found(self) -> Found:
+        self._digest.update(b"]")
+        return Found(
+            records=self._count,
+            others=self._matches.others,
+            record_ids=tuple(self._named),
+            record_ids_sha256=self._digest.hexdigest(),
+        )

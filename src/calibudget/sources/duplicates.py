@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from calibudget.errors import DataError, InputError
 from calibudget.keys import order_keys
+from calibudget.records import Record
+from calibudget.sources.making import RecordMaker
 from calibudget.sources.scan import Scan
 from calibudget.sources.table import IdentityTable, Rows, same_as_before
 from calibudget.store import canonical_json, plain_json
@@ -45,7 +47,12 @@ class Resolved:
     @property
     def count(self) -> int:
         """Records that stay."""
-        return self.table.count - sum(len(rows) for rows in self.removed.values())
+        return self.table.count - self.dropped
+
+    @property
+    def dropped(self) -> int:
+        """Records that left as duplicates; renamed ones stay."""
+        return sum(len(rows) for rows in self.removed.values())
 
     @property
     def read(self) -> int:
@@ -66,6 +73,18 @@ class Resolved:
         """The records that stay, in the order of their "selection" keys."""
         for number, rows in enumerate(self.table.parts()):
             yield np.delete(rows, self.removed[number]) if number in self.removed else rows
+
+    def again(self) -> Iterator[Record]:
+        """The records once more, in the order of files and rows, those among them that left as duplicates."""
+        maker = RecordMaker(self.scan.spec)
+        for given in self.scan.inputs:
+            for _, fields in given.rows():
+                try:
+                    record = maker(fields) if isinstance(fields, dict) else None
+                except DataError:  # skipped in the pass, too
+                    continue
+                if record is not None:
+                    yield record
 
 
 def resolve_duplicates(scan: Scan) -> Resolved:

@@ -1,4 +1,4 @@
-"""What a reader of the evidence should know about the sources: repeats, shared prompts and records, uneven answers.
+"""What a reader of the evidence should know about the parted sources: repeats, shared prompts, uneven answers.
 
 Everything is counted from the tables of identities, part by part, so memory doesn't grow with the sources. A prompt is
 the same as another under the prompt hash, a record under its text's digest, whatever ids the recipe takes.
@@ -6,131 +6,97 @@ the same as another under the prompt hash, a record under its text's digest, wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from calibudget.records import Record, Split
-from calibudget.sources.identity import digests
+from calibudget.sources.barring import as_rows
+from calibudget.sources.duplicates import Resolved
 from calibudget.sources.making import answer_labels
+from calibudget.sources.overlap import groups, shared_counts
 from calibudget.sources.pool import CandidatePool
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.table import ROW, IdentityTable, Rows, same_as_before
+from calibudget.sources.table import Rows
+from calibudget.store import (
+    Checks,
+    CompanionHygiene,
+    EvaluationHygiene,
+    Hygiene,
+    Overlap,
+    SourceHygiene,
+)
 
-_Column = Literal["prompt", "text"]
 _COMPANION: Final = ("companion", "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
-    """How many records of one set have a prompt (or a text) that another set has too; zeros are left out.
-
-    Attributes:
-        candidates: by label, of the other sources' candidates.
-        calibration: by label, of the sources' calibration records.
-        companion: of the companion set.
-        evaluation: by name, of the evaluation sets.
-    """
-
-    candidates: Mapping[str, int]
-    calibration: Mapping[str, int]
-    companion: int
-    evaluation: Mapping[str, int]
-
-    def __bool__(self) -> bool:
-        return bool(self.candidates or self.calibration or self.companion or self.evaluation)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceHygiene:
-    """What was noticed in one source.
-
-    Attributes:
-        duplicates: records removed or renamed because an equal one is there.
-        repeated_prompts: candidates whose prompt an earlier candidate has (with another response, or a copy).
-        shared_prompts: candidates that left because a calibration record has their prompt.
-        barred: records that left because an evaluation set has their prompt, or another source the record itself.
-        prompts: candidates whose prompt is elsewhere too.
-        records: candidates that are elsewhere too, prompt and response.
-        answers: candidates by gold answer, in the order of the labels; empty where answers are free or not checked.
-        majority: share of the most frequent of those answers, None without them.
-    """
-
-    duplicates: int
-    repeated_prompts: int
-    shared_prompts: int
-    barred: int
-    prompts: Overlap
-    records: Overlap
-    answers: Mapping[str, int]
-    majority: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hygiene:
-    """What was noticed in all sources, by label in code-point order, and in the companion set, None without one."""
-
-    sources: Mapping[str, SourceHygiene]
-    companion: Overlap | None
 
 
 def inspect_sources(
     splits: Iterable[Split],
     specs: Iterable[SourceSpec],
     companion: Sequence[Record] | None = None,
-    evaluation: Mapping[str, Sequence[Record]] | None = None,
+    evaluation: Mapping[str, Resolved] | None = None,
+    *,
+    checks: Mapping[str, Checks] | None = None,
+    repeats: Mapping[str, int] | None = None,
+    rules: Mapping[str, object] | None = None,
 ) -> Hygiene:
-    """Count repeats, shared prompts, shared records and answers over all sources.
+    """Count repeats, shared prompts and answers over all sources, and put what the checks found beside them.
 
     Args:
         splits: the sources, parted.
         specs: what the recipe says of them; for the labels of their answers.
         companion: the companion records, None without a companion set.
-        evaluation: the records of each evaluation set by name.
+        evaluation: the evaluation sets by name.
+        checks: what the checks found, by label; of the companion set under "companion".
+        repeats: by label, records whose prompt an earlier one of the source has, before anything left.
+        rules: what was looked for.
     """
     ordered = sorted(splits, key=lambda split: split.source)
     labels = {spec.label: answer_labels(spec) for spec in specs}
-    sets = {("candidates", one.source): one.candidates for one in ordered}
-    sets |= {("calibration", one.source): one.calibration for one in ordered if one.calibration}
-    sets |= {} if companion is None else {_COMPANION: companion}
-    sets |= {("evaluation", name): records for name, records in sorted((evaluation or {}).items())}
-    prompts, texts = _Counts(sets, "prompt"), _Counts(sets, "text")
+    sets = sorted((evaluation or {}).items())
+    pieces = {("candidates", one.source): _pieces(one.candidates) for one in ordered}
+    pieces |= {("calibration", one.source): _pieces(one.calibration) for one in ordered if one.calibration}
+    pieces |= {} if companion is None else {_COMPANION: _pieces(companion)}
+    pieces |= {("evaluation", name): source.parts() for name, source in sets}
+    prompts = _Prompts(pieces)
+    known, before = checks or {}, repeats or {}
     return Hygiene(
-        sources={one.source: _inspect(one, labels.get(one.source, ()), prompts, texts) for one in ordered},
-        companion=None if companion is None else prompts.overlap(_COMPANION),
+        rules=rules or {},
+        sources={
+            one.source: _source(
+                one,
+                prompts,
+                labels=labels.get(one.source, ()),
+                checks=known.get(one.source, {}),
+                repeats=before.get(one.source, 0),
+            )
+            for one in ordered
+        },
+        evaluation={
+            name: EvaluationHygiene(
+                files=source.scan.files, records=source.count, repeated_prompts=prompts.repeated(("evaluation", name))
+            )
+            for name, source in sets
+        },
+        companion=None
+        if companion is None
+        else CompanionHygiene(checks=known.get("companion", {}), prompts=prompts.overlap(_COMPANION)),
     )
 
 
-def as_rows(records: Iterable[Record]) -> Rows:
-    """Records as rows of a table, as far as their prompts and texts go."""
-    found = [digests(record.prompt, record.completion, record.tools) for record in records]
-    rows = np.zeros(len(found), dtype=ROW)
-    for column, values in (("text", [text for text, _ in found]), ("prompt", [prompt for _, prompt in found])):
-        rows[column] = np.frombuffer(b"".join(values), dtype="V32")
-    return rows
+def _pieces(records: Sequence[Record]) -> Iterator[Rows]:
+    return records.chunks() if isinstance(records, CandidatePool) else iter([as_rows(records)])
 
 
-class _Counts:
-    """Of every set, how many of its records have a prompt or text that each set has."""
+class _Prompts:
+    """Of every set, how many of its records have a prompt that each set has."""
 
-    def __init__(self, sets: Mapping[tuple[str, str], Sequence[Record]], column: _Column) -> None:
+    def __init__(self, sets: Mapping[tuple[str, str], Iterable[Rows]]) -> None:
         self._names = list(sets)
-        table = IdentityTable()
-        for number, records in enumerate(sets.values()):
-            for rows in records.chunks() if isinstance(records, CandidatePool) else [as_rows(records)]:
-                own = rows.copy()
-                own["key"], own["file"] = rows[column], number
-                table.add_rows(own)
-        self._shared = np.zeros((len(sets), len(sets)), dtype=np.int64)
-        self._repeated = np.zeros(len(sets), dtype=np.int64)
-        for rows in table.parts():
-            self._count(rows)
+        columns = ((rows["prompt"] for rows in pieces) for pieces in sets.values())
+        self._shared, self._repeated = shared_counts(groups(columns), len(sets))
 
     def repeated(self, name: tuple[str, str]) -> int:
-        """Records of a set whose prompt or text an earlier one of it has."""
+        """Records of a set whose prompt an earlier one of it has."""
         return int(self._repeated[self._names.index(name)])
 
     def overlap(self, name: tuple[str, str]) -> Overlap:
@@ -149,29 +115,20 @@ class _Counts:
             evaluation=of("evaluation"),
         )
 
-    def _count(self, rows: Rows) -> None:
-        if not len(rows):
-            return
-        group = np.cumsum(~same_as_before(rows["key"])) - 1
-        member = rows["file"].astype(np.int64)
-        there = np.zeros((int(group[-1]) + 1, len(self._names)), dtype=np.bool_)
-        there[group, member] = True
-        for number in np.unique(member).tolist():
-            mine: NDArray[np.int64] = group[member == number]
-            self._shared[number] += there[mine].sum(axis=0)
-            self._repeated[number] += len(mine) - int(there[:, number].sum())
 
-
-def _inspect(split: Split, labels: Sequence[str], prompts: _Counts, texts: _Counts) -> SourceHygiene:
+def _source(split: Split, prompts: _Prompts, *, labels: Sequence[str], checks: Checks, repeats: int) -> SourceHygiene:
     name = ("candidates", split.source)
     answers = split.candidates.answers(labels) if isinstance(split.candidates, CandidatePool) else {}
     return SourceHygiene(
+        records=split.pool_size + len(split.calibration) + split.shared_prompts + split.spent + split.barred,
         duplicates=split.duplicates,
-        repeated_prompts=prompts.repeated(name),
-        shared_prompts=split.shared_prompts,
+        repeats=repeats,
+        checks=checks,
         barred=split.barred,
+        shared_prompts=split.shared_prompts,
+        pool_size=split.pool_size,
+        repeated_prompts=prompts.repeated(name),
         prompts=prompts.overlap(name),
-        records=texts.overlap(name),
         answers=answers,
         majority=max(answers.values()) / sum(answers.values()) if answers else None,
     )

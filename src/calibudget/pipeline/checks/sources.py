@@ -9,15 +9,26 @@ from pathlib import Path
 
 from calibudget.errors import InputError
 from calibudget.pipeline.checks.findings import Findings
+from calibudget.pipeline.checks.hygiene import check_hygiene_sources
 from calibudget.pipeline.checks.selector import check_selector_sources
 from calibudget.pipeline.checks.train import unrepeated_id
-from calibudget.pipeline.preparing import Prepared, prepare
+from calibudget.pipeline.preparing import Prepared, hygiene_of, prepare
 from calibudget.pipeline.rundir import RECIPE_NAME
 from calibudget.pipeline.tokens import token_counter, with_tokens
 from calibudget.recipe import Recipe, load_recipe
 from calibudget.records import Record
 from calibudget.sources import chosen_records
-from calibudget.store import MANIFEST_NAME, SPLITS_NAME, Ledger, Manifest, SplitIds, ids_sha256, plain_json, read_train
+from calibudget.store import (
+    HYGIENE_NAME,
+    MANIFEST_NAME,
+    SPLITS_NAME,
+    Ledger,
+    Manifest,
+    SplitIds,
+    ids_sha256,
+    plain_json,
+    read_train,
+)
 from calibudget.wording import counted
 
 
@@ -43,6 +54,8 @@ def check_sources(
         _check_ids(findings, prepared, splits)
         _check_tokens(findings, recipe, prepared, splits)
     check_selector_sources(findings, recipe, prepared)
+    if manifest is not None and HYGIENE_NAME in manifest.artefacts:
+        check_hygiene_sources(findings, hygiene_of(recipe, prepared))
     findings.read(train, lambda path: _check_originals(findings, recipe, prepared, path))
     findings.checked.append("sources: files, counts, splits and originals, read again")
 

@@ -284,7 +284,8 @@ def _parse_seeds(row: Fields) -> Seeds:
     return seeds
 
 
-def _parse_files(row: Fields) -> tuple[SourceFile, ...]:
+def parse_files(row: Fields) -> tuple[SourceFile, ...]:
+    """The field `files` of an artefact: names, lengths and digests."""
     files = []
     for item in row.children("files"):
         files.append(SourceFile(name=item.text("name"), bytes=item.integer("bytes"), sha256=item.digest("sha256")))
@@ -294,7 +295,7 @@ def _parse_files(row: Fields) -> tuple[SourceFile, ...]:
 
 def _parse_source(row: Fields) -> SourceEvidence:
     source = SourceEvidence(
-        files=_parse_files(row),
+        files=parse_files(row),
         read=row.integer("read"),
         duplicates=row.integer("duplicates"),
         skipped=row.integer("skipped"),
@@ -339,7 +340,7 @@ def _parse_warm_ups(row: Fields) -> WarmUpEvidence:
 
 def _parse_companion(row: Fields) -> CompanionEvidence:
     companion = CompanionEvidence(
-        files=_parse_files(row),
+        files=parse_files(row),
         read=row.integer("read"),
         duplicates=row.integer("duplicates"),
         skipped=row.integer("skipped"),

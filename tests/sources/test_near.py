@@ -1,0 +1,72 @@
+"""Near-duplicates: what is planted is found, what isn't alike stays, and no order matters."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from calibudget.records import Message, Record
+from calibudget.sources import NearDuplicates, NearDuplicatesRule
+from calibudget.sources.identity import digests
+
+pytest.importorskip("datasketch")
+RULE = NearDuplicatesRule()
+
+
+def record(prompt: str, completion: str = "yes") -> Record:
+    turns = (Message(role="user", content=prompt),)
+    return Record(
+        source="s", record_id="", prompt_hash="", prompt=turns, completion=completion, answer=None, original={}
+    )
+
+
+def sentence(draw: random.Random, length: int = 60) -> list[str]:
+    return [f"w{draw.randrange(500)}" for _ in range(length)]
+
+
+def text_of(one: Record) -> bytes:
+    return digests(one.prompt, one.completion)[0]
+
+
+def test_planted_copies_are_found_within_across_and_against_evaluation() -> None:
+    draw = random.Random(0)  # noqa: S311
+    plain = [sentence(draw) for _ in range(40)]
+
+    def changed(number: int) -> Record:
+        return record(" ".join([*plain[number][:-1], "changed"]))
+
+    exam = [record(" ".join(plain[n])) for n in range(5)]
+    one = [record(" ".join(plain[n])) for n in range(10, 20)] + [changed(0), changed(10)]
+    two = [record(" ".join(plain[n])) for n in range(20, 30)] + [changed(1), changed(11)]
+    found = {}
+    for shuffled in (False, True):
+        if shuffled:
+            for records in (exam, one, two):
+                draw.shuffle(records)
+        near = NearDuplicates(RULE)
+        near.add("evaluation exam", iter(exam))
+        found[shuffled] = near.look_up("source one", iter(one)), near.look_up("source two", iter(two))
+    assert found[False] == found[True]
+    first, second = found[True]
+    assert {other: (len(met.digests), met.others) for other, met in first.items()} == {
+        "evaluation exam": (1, 1),
+        "source one": (1, 1),
+    }
+    assert first["evaluation exam"].digests == {text_of(changed(0))}
+    assert {other: len(met.digests) for other, met in second.items()} == {"evaluation exam": 1, "source one": 1}
+
+
+def test_short_and_wordless_texts_and_equal_ones() -> None:
+    near = NearDuplicates(RULE)
+    assert near.look_up("source one", [record("?", "!"), record("..", "!"), record("a", "b"), record("a", "b")]) == {}
+    assert set(near.look_up("source two", [record("A!", "b"), record("c", "d")])) == {"source one"}
+
+
+def test_the_seed_and_the_threshold_are_the_rules() -> None:
+    draw = random.Random(1)  # noqa: S311
+    words = sentence(draw, 40)
+    records = [record(" ".join(words)), record(" ".join([*words[:30], *sentence(draw, 10)]))]
+    strict = NearDuplicates(NearDuplicatesRule(threshold=0.95)).look_up("source one", records)
+    loose = NearDuplicates(NearDuplicatesRule(threshold=0.4, permutations=256)).look_up("source one", records)
+    assert (strict, list(loose)) == ({}, ["source one"])
