@@ -36,7 +36,8 @@ def simulate(count, seed, *, exposures=(125, 250), records=100, run_sd=0.0, expo
         warm_ups = {x: planted(curve, exposures, rng, records, run_sd) for x, curve in truth.items()}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CurveWarning)
-            yield truth, fit_curves(warm_ups, seed=number, run_sd=run_sd, form=form)
+            # Among hundreds of simulations there are some in which nothing is seen; leaving those out would flatter.
+            yield truth, fit_curves(warm_ups, seed=number, run_sd=run_sd, form=form, require_visible=False)
 
 
 COUNTS = [pytest.param(25, marks=pytest.mark.slow), pytest.param(500, marks=pytest.mark.full)]
