@@ -8,6 +8,7 @@ import pytest
 from calibudget.errors import DataError
 from calibudget.pipeline import run, verify
 from calibudget.recipe import load_recipe
+from calibudget.sources import SourceSpec, read_source
 from calibudget.store import extend_sums, read_train, train_files, write_train
 
 RECIPE = """
@@ -165,3 +166,12 @@ def test_datasets_reads_what_a_run_saved(tmp_path, recipe):
     loaded = datasets.load_from_disk(str(found.train_file))
     assert loaded["record_id"][:] == [row["record_id"] for row in train_rows(found)]
     assert verify(tmp_path / "run").differences == ()
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "dataset"])
+@pytest.mark.parametrize("layout", [pytest.param("completion", marks=pytest.mark.slow), "messages"])
+def test_a_train_set_is_a_source_of_the_records_that_it_holds(tmp_path, recipe, form, layout):
+    found = run(recipe(form=form, layout=layout), tmp_path / "run")
+    read = read_source(SourceSpec(label="again", path=str(found.train_file)), tmp_path)
+    assert {record.record_id for record in read.records} == {row["record_id"] for row in train_rows(found)}
+    assert len(read.records) == 40

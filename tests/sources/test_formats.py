@@ -143,7 +143,11 @@ def test_one_exchange_has_one_id_in_every_format() -> None:
         ([USER, {"role": "user", "content": "a", "tool_calls": [{}]}, ASSISTANT], "turn 2 calls tools, which only the"),
         (
             [USER, {"role": "assistant", "content": "", "tool_calls": ["x"]}, ASSISTANT],
-            "turn 2 must hold its tool_calls",
+            "turn 2: tool_calls must hold a list of objects",
+        ),
+        (
+            [USER, {"role": "assistant", "content": "", "tool_calls": "f("}, ASSISTANT],
+            "turn 2: tool_calls holds text that",
         ),
         (
             [USER, {"role": "assistant", "content": "", "function_call": {"name": "f"}}, ASSISTANT],

@@ -13,7 +13,7 @@ doesn't have takes the form in which docs/formats.md writes it. The formats and 
 
 The last turn is what training teaches; every turn before it is prompt. Turns may call tools and answer for them, as
 chat templates know them: `tool_calls` of an assistant, then turns of the role `tool`; `tools` of the row describes
-what may be called (a list, or its JSON text). All three are kept as they stand.
+what may be called. Both are lists, or the JSON text of one, and kept as they stand.
 """
 
 from __future__ import annotations
@@ -159,19 +159,24 @@ def _conversation(turns: object, field: str, row: Fields) -> Example:
         raise DataError(
             f"the last turn of {field!r} calls tools; what training teaches must be words, so end before it"
         )
-    return Example(prompt=tuple(messages[:-1]), completion=messages[-1].content, tools=_tools(row.get("tools")))
+    return Example(
+        prompt=tuple(messages[:-1]),
+        completion=messages[-1].content,
+        tools=tuple(_objects(row.get("tools"), "the field 'tools'")),
+    )
 
 
-def _tools(given: object) -> tuple[Mapping[str, object], ...]:
+def _objects(given: object, what: str) -> list[Mapping[str, object]]:
+    """A list of objects, which columnar files hold as its JSON text; null and blank are none."""
     if isinstance(given, str):
         try:
             given = strict_json(given.encode("utf-8")) if given.strip() else None
         except (InputError, UnicodeEncodeError) as error:
-            raise DataError(f"the field 'tools' holds text that is no JSON: {error}") from error
+            raise DataError(f"{what} holds text that is no JSON: {error}") from error
     given = [] if given is None else given
-    if not isinstance(given, list) or not all(isinstance(tool, dict) for tool in given):
-        raise DataError("the field 'tools' must hold a list of objects, or its JSON text")
-    return tuple(given)
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        raise DataError(f"{what} must hold a list of objects, or its JSON text")
+    return given
 
 
 def _turn(turn: object, place: str) -> Message | None:
@@ -195,9 +200,7 @@ def _turn(turn: object, place: str) -> Message | None:
 
 def _tool_use(turn: Mapping[str, object], role: str, place: str) -> dict[str, object]:
     """What a turn says of tools, as it stands."""
-    calls = turn.get("tool_calls") or []
-    if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
-        raise DataError(f"{place} must hold its tool_calls as a list of objects")
+    calls = _objects(turn.get("tool_calls"), f"{place}: tool_calls")
     if calls and role != "assistant":
         raise DataError(f"{place} calls tools, which only the assistant can")
     if role != "tool":
