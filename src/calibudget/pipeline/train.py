@@ -138,7 +138,7 @@ def train(
     name = model or recipe.model
     if name is None:
         raise RecipeError("the run's recipe names no model; name one with --model")
-    language_model = _load(name, str(devices.device), options.execution, shared)
+    language_model = _load(name, devices, options.execution, shared)
     if not allow_other_model:
         _check_same_model(runs[0].manifest, language_model.identity)
     job = TrainingJob(
@@ -216,12 +216,15 @@ def _check_train_file(directory: Path, manifest: Manifest) -> Path:
     return directory / names[0]
 
 
-def _load(name: str, device: str, execution: Execution, shared: Shared | None) -> Any:
-    """A model to put factors on: loaded for that, or a twin of the shared one."""
+def _load(name: str, devices: Any, execution: Execution, shared: Shared | None) -> Any:
+    """A model to put factors on: loaded for that, or a twin of the shared one; on a CPU if it is to be parted."""
     from calibudget.lm import load_model
+    from calibudget.lm.loading import placement
     from calibudget.lm.twin import twin
 
-    where: Device = "cpu" if device == "cpu" else "cuda"
+    where: Device = "cpu" if devices.device.type == "cpu" else "cuda"
+    if devices.shards(execution.shard):
+        return load_model(name, device="cpu", dtype=placement(where, execution.dtype)[1])
     if shared is None:
         return load_model(name, device=where, dtype=execution.dtype)
     return twin(shared.model(name, device=where, dtype=execution.dtype))

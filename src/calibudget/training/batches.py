@@ -58,6 +58,11 @@ class Batch:
         return replace(self, **moved)
 
 
+def without_labels(batch: Batch) -> Batch:
+    """The same pass with nothing to learn: its loss and its gradients are exactly zero."""
+    return replace(batch, labels=torch.full_like(batch.labels, NO_LABEL))
+
+
 def padded_batch(examples: Sequence[TrainingExample]) -> Batch:
     """One row an example, filled up on the right."""
     width = max(example.length for example in examples)

@@ -39,6 +39,12 @@ class Devices:
         """Whether this process writes the files."""
         return self.rank == 0
 
+    def shards(self, asked: bool | None) -> bool:
+        """Whether the model is parted among the processes: as asked, or as `accelerate launch` was told."""
+        from accelerate.utils import parse_flag_from_env
+
+        return bool(parse_flag_from_env("ACCELERATE_USE_FSDP")) if asked is None else asked
+
     def add_up(self, tensors: Iterable[Tensor]) -> None:
         """Replace each tensor by its sum over all processes."""
         if self.count > 1:

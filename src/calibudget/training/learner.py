@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from calibudget.errors import TrainingError
 from calibudget.training import attention
 from calibudget.training.adapter import add_adapter, start_factors
-from calibudget.training.batches import Batch, fixed_sequences, packed_batch, padded_batch
+from calibudget.training.batches import Batch, fixed_sequences, packed_batch, padded_batch, without_labels
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.examples import TrainingExample
 from calibudget.training.factors import flatten_factors, make_optimizer
@@ -82,15 +82,30 @@ class Learner:
 
     def batches(self, examples: Sequence[TrainingExample], members: Sequence[int]) -> list[Batch]:
         """The batches, on the CPU, that this device's share of a step is run in."""
-        lengths = {index: examples[index].length for index in members}
-        limit = self._execution.batch_tokens
+        chosen = ([examples[index] for index in part] for part in self._parts(examples, members))
         if not self.packs_sequences:
-            parts = rows(members, lengths, limit)
-            return [padded_batch([examples[index] for index in part]) for part in parts]
-        parts = packs(members, lengths, limit)
+            return [padded_batch(part) for part in chosen]
         longest, sequences = self._config.max_length, self._sequences
-        chosen = ([examples[index] for index in part] for part in parts)
         return [packed_batch(part, longest=longest, sequences=sequences) for part in chosen]
+
+    def even_batches(
+        self, examples: Sequence[TrainingExample], shares: Sequence[Sequence[int]], rank: int
+    ) -> list[Batch]:
+        """`batches` of one device's share, with empty passes added until every device makes as many.
+
+        Devices that hold a model together gather its blocks in every pass, so none may make a pass alone.
+        """
+        count = max(len(self._parts(examples, members)) for members in shares)
+        own = self.batches(examples, shares[rank])
+        first = next(members for members in shares if members)
+        spare = without_labels(self.batches(examples, first[:1])[0])
+        return own + [spare] * (count - len(own))
+
+    def _parts(self, examples: Sequence[TrainingExample], members: Sequence[int]) -> list[list[int]]:
+        """Members of each pass."""
+        part = packs if self.packs_sequences else rows
+        lengths = {index: examples[index].length for index in members}
+        return part(members, lengths, self._execution.batch_tokens)
 
     def gradients(self, batches: Sequence[Batch], response_tokens: int) -> Tensor:
         """Set the factors' gradients to those of the mean loss over a step's response tokens.
@@ -256,7 +271,9 @@ class Learner:
             if ".lora_dropout." in name:
                 module.train()
         names = set(model._no_split_modules or ())
-        for layer in [module for module in model.modules() if type(module).__name__ in names]:
+        # sharding puts a class of its own in front of a block's
+        kinds = ((module, {kind.__name__ for kind in type(module).__mro__}) for module in model.modules())
+        for layer in [module for module, found in kinds if found & names]:
             self._plain_forwards.append((layer, layer.forward))
             # one code for all lengths and layers: `dynamic` keeps shapes symbolic from the first compilation on
             forward = torch.compile(layer.forward, dynamic=True) if self._compiles else layer.forward

@@ -32,6 +32,7 @@ from calibudget.training.order import Step, plan_steps, share
 from calibudget.training.rate import Pace, flops_per_token, measure_device
 from calibudget.training.reports import Listener, StepReport, TrainingResult
 from calibudget.training.schedule import rate_factor, warmup_steps
+from calibudget.training.sharding import plain_execution, shard_model
 from calibudget.training.signals import StopRequest, stop_requests
 from calibudget.training.trackers import Trackers
 
@@ -125,7 +126,11 @@ class _Run:
         self._steps = plan_steps(job.examples, job.config)
         self._identity = job.identity()
         model = job.language_model.model
-        self._learner = Learner(model, str(job.language_model.identity["name"]), job.config, job.execution)
+        self._shards = devices.shards(job.execution.shard)
+        execution = plain_execution(job.execution) if self._shards else job.execution
+        if self._shards:
+            shard_model(model, devices)
+        self._learner = Learner(model, str(job.language_model.identity["name"]), job.config, execution)
         self._done = self._restore()
         self._log: TrainingLog | None = None
         self._trackers = Trackers((), job.output_dir, {})
@@ -203,10 +208,14 @@ class _Run:
         """Start one optimizer step; its numbers are read later."""
         examples, devices = self._job.examples, self._devices
         response_tokens = sum(examples[index].response_length for index in step.members)
-        own = share(step.members, self._lengths, devices.count)[devices.rank]
+        shares = share(step.members, self._lengths, devices.count)
         if self._job.config.dropout:
             torch.manual_seed(torch_seed("dropout", self._job.config.seed, f"{self._done}:{devices.rank}"))
-        loss = self._learner.gradients(self._learner.batches(examples, own), response_tokens)
+        if self._shards:
+            batches = self._learner.even_batches(examples, shares, devices.rank)
+        else:
+            batches = self._learner.batches(examples, shares[devices.rank])
+        loss = self._learner.gradients(batches, response_tokens)
         wishes = [torch.full_like(loss, float(wish)) for wish in (self._stop.is_made, self._is_late)]
         counts = torch.stack([loss, *wishes])
         devices.add_up([*(factor.gradient for factor in self._learner.factors), counts])

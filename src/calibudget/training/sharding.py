@@ -1,0 +1,64 @@
+"""A frozen model parted among the processes that train together, so that it may be larger than one device.
+
+Each repeated block lies in equal parts on all devices and is gathered while it computes (torch's `fully_shard`, which
+is what accelerate's FSDP plugin drives). Only frozen weights are parted. The factors, their gradients and the
+optimizer stay whole everywhere, as without sharding, so the update, checkpoints and the adapter are made by the same
+code; and the embedding and the output head stay whole because the loss multiplies by the head's weight itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from calibudget.errors import TrainingError
+from calibudget.training.config import Execution
+from calibudget.training.devices import Devices
+
+_PLAIN: Final = ("fuse", "compile", "graphs")
+
+
+def plain_execution(execution: Execution) -> Execution:
+    """The same without what needs every weight in one place for the whole training.
+
+    Raises:
+        TrainingError: one of these options was asked for.
+    """
+    for name in _PLAIN:
+        if getattr(execution, name):
+            raise TrainingError(f"{name}: a model parted by `shard` is trained without it; leave it out")
+    return replace(execution, **dict.fromkeys(_PLAIN, False))
+
+
+def shard_model(model: Any, devices: Devices) -> None:
+    """Freeze a model, part its blocks among the processes, and move all of it to their devices; in place.
+
+    Called by every process, before factors are put on.
+
+    Args:
+        model: a transformers causal language model, whole, on a CPU if it is larger than one device.
+        devices: the processes.
+
+    Raises:
+        TrainingError: there is one process only, or the model's blocks aren't known.
+    """
+    from accelerate.utils import FullyShardedDataParallelPlugin  # type: ignore[import-untyped]
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    if devices.count == 1:
+        raise TrainingError("shard: one process has nobody to part the model with; start several with torchrun")
+    names = set(model._no_split_modules or ())
+    blocks = [module for module in model.modules() if type(module).__name__ in names]
+    if not blocks:
+        raise TrainingError(f"shard: the blocks of a {model.config.model_type} model aren't known")
+    model.requires_grad_(False)
+    ends = [model.get_input_embeddings(), model.get_output_embeddings()]
+    for end in ends:
+        end.to(devices.device)
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2)
+    mesh = init_device_mesh(devices.device.type, (devices.count,))
+    for block in blocks:
+        fully_shard(block, mesh=mesh, reshard_after_forward=plugin.reshard_after_forward)
+    whole = {parameter for end in ends for parameter in end.parameters()}
+    fully_shard(model.get_decoder(), mesh=mesh, ignored_params=whole)
