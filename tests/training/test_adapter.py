@@ -111,6 +111,31 @@ def test_the_saved_adapter_is_pefts(model_of, tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
 
 
+def test_the_saved_adapter_has_what_vllm_and_llama_cpp_read(model_of, tmp_path):
+    """Names end in lora_A.weight and lora_B.weight after base_model.model. and the layer's own; no other tensor.
+
+    vLLM: vllm/lora/utils.py and peft_helper.py; llama.cpp: convert_lora_to_gguf.py.
+    """
+    from safetensors.torch import load_file
+
+    base = model_of(num_key_value_heads=2)
+    layers = {name: tuple(m.weight.shape) for name, m in base.named_modules() if name.endswith(PROJECTIONS["llama"])}
+    save_adapter(add_adapter(base, CONFIG, "owner/model"), tmp_path)
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+    expected = {f"base_model.model.{name}.lora_A.weight": (4, inputs) for name, (_, inputs) in layers.items()}
+    expected |= {f"base_model.model.{name}.lora_B.weight": (outputs, 4) for name, (outputs, _) in layers.items()}
+    assert len(layers) == 14
+    assert shapes == expected
+    assert {value.dtype for value in tensors.values()} == {torch.float32}
+    settings = json.loads((tmp_path / "adapter_config.json").read_text())
+    wanted = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 4, "lora_alpha": 8, "bias": "none"}
+    wanted |= {"use_rslora": False, "use_dora": False, "modules_to_save": None, "fan_in_fan_out": False}
+    wanted |= {"rank_pattern": {}, "alpha_pattern": {}, "base_model_name_or_path": "owner/model"}
+    assert {name: settings[name] for name in wanted} == wanted
+    assert settings["target_modules"] == sorted(PROJECTIONS["llama"])
+
+
 def test_transposed_layers_take_factors_too(model_of):
     model = model_of("gpt2", n_embd=64, n_layer=1, n_head=4, n_positions=128)
     adapted = add_adapter(model, CONFIG, "tiny")

@@ -1,0 +1,59 @@
+"""Training of a real model: the loss of records that it never saw falls, with the adapter that peft itself loads."""
+
+import pytest
+
+from calibudget.lm import load_model
+from calibudget.training import Execution, TrainingConfig, TrainingJob, encode_examples, train
+
+NAMES = ("Anna", "Bela", "Carl", "Dora", "Emil")
+
+
+def greetings(first, count):
+    """Rows that follow one rule, so that what is learnt from some helps with others."""
+    return [
+        {
+            "source": "greetings",
+            "record_id": str(number),
+            "role": "source",
+            "prompt": f"Greet {NAMES[number % 5]}, guest number {number}.",
+            "completion": f"Welcome to the house, {NAMES[number % 5]}! Your room is {100 + number}.",
+            "original": {},
+        }
+        for number in range(first, first + count)
+    ]
+
+
+def held_out_loss(model, examples):
+    """Mean loss of the response tokens in nats, through transformers' own logits."""
+    import torch
+
+    total = 0.0
+    for example in examples:
+        ids = torch.from_numpy(example.ids.astype("int64"))[None]
+        with torch.inference_mode():
+            logits = model(input_ids=ids, use_cache=False).logits[0, example.prompt_length - 1 : -1]
+        total += torch.nn.functional.cross_entropy(logits, ids[0, example.prompt_length :], reduction="sum").item()
+    return total / sum(example.response_length for example in examples)
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
+def test_the_loss_of_unseen_records_falls_under_the_saved_adapter(tmp_path):
+    from peft import PeftModel
+
+    base = load_model("embedded", device="cpu")
+    encode = {"encoder": base.encoder("alpaca"), "max_length": 128, "too_long": "refuse"}
+    held_out = encode_examples(greetings(900, 5), **encode)
+    before = held_out_loss(base.model, held_out)
+    job = TrainingJob(
+        language_model=base,
+        examples=encode_examples(greetings(0, 32), **encode),
+        config=TrainingConfig(rank=8, scaling=8.0, learning_rate=1e-3, epochs=1, batch_size=4, max_length=128),
+        execution=Execution(device="cpu", batch_tokens=512),
+        output_dir=tmp_path,
+        evidence={},
+    )
+    adapter = train(job).adapter
+    fresh = PeftModel.from_pretrained(load_model("embedded", device="cpu").model, str(adapter))
+    assert held_out_loss(fresh, held_out) < before / 2
