@@ -219,12 +219,12 @@ def _check_train_file(directory: Path, manifest: Manifest) -> Path:
 def _load(name: str, devices: Any, execution: Execution, shared: Shared | None) -> Any:
     """A model to put factors on: loaded for that, or a twin of the shared one; on a CPU if it is to be parted."""
     from calibudget.lm import load_model
-    from calibudget.lm.loading import placement
     from calibudget.lm.twin import twin
 
     where: Device = "cpu" if devices.device.type == "cpu" else "cuda"
     if devices.shards(execution.shard):
-        return load_model(name, device="cpu", dtype=placement(where, execution.dtype)[1])
+        of_a_gpu = where == "cuda" and execution.dtype == "auto"
+        return load_model(name, device="cpu", dtype="bfloat16" if of_a_gpu else execution.dtype)
     if shared is None:
         return load_model(name, device=where, dtype=execution.dtype)
     return twin(shared.model(name, device=where, dtype=execution.dtype))

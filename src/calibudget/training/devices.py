@@ -41,7 +41,7 @@ class Devices:
 
     def shards(self, asked: bool | None) -> bool:
         """Whether the model is parted among the processes: as asked, or as `accelerate launch` was told."""
-        from accelerate.utils import parse_flag_from_env
+        from accelerate.utils import parse_flag_from_env  # type: ignore[import-untyped]
 
         return bool(parse_flag_from_env("ACCELERATE_USE_FSDP")) if asked is None else asked
 

@@ -15,7 +15,7 @@ from calibudget.errors import TrainingError
 from calibudget.training.config import Execution
 from calibudget.training.devices import Devices
 
-_PLAIN: Final = ("fuse", "compile", "graphs")
+_NEEDS_WHOLE: Final = ("fuse", "compile", "graphs")
 
 
 def plain_execution(execution: Execution) -> Execution:
@@ -24,10 +24,10 @@ def plain_execution(execution: Execution) -> Execution:
     Raises:
         TrainingError: one of these options was asked for.
     """
-    for name in _PLAIN:
+    for name in _NEEDS_WHOLE:
         if getattr(execution, name):
             raise TrainingError(f"{name}: a model parted by `shard` is trained without it; leave it out")
-    return replace(execution, **dict.fromkeys(_PLAIN, False))
+    return replace(execution, fuse=False, compile=False, graphs=False)
 
 
 def shard_model(model: Any, devices: Devices) -> None:
