@@ -86,6 +86,25 @@ def order_keys(role: str, seed: int, source: str) -> Callable[[str], bytes]:
     return key
 
 
+def digest_keys(role: str, seed: int, source: str) -> Callable[[bytes], bytes]:
+    """`order_keys` for records that are named by digests, many at a time.
+
+    The function takes digests of 32 bytes, one after the other, and gives the keys of their hex digits likewise.
+    """
+    prefix = hashlib.blake2b(canonical_array([role, seed, source])[:-1] + b',"', digest_size=32)
+
+    def keys(digests: bytes) -> bytes:
+        names = digests.hex().encode("ascii")
+        found = []
+        for start in range(0, len(names), 64):
+            state = prefix.copy()
+            state.update(names[start : start + 64] + b'"]')
+            found.append(state.digest())
+        return b"".join(found)
+
+    return keys
+
+
 def bootstrap_stream(bootstrap_seed: int, label: str) -> np.random.Philox:
     """The random stream of one source's bootstrap: numpy's Philox with counter 0 and a key of its own.
 

@@ -26,8 +26,12 @@ def digest(number: int) -> bytes:
 def filled(numbers: list[int]) -> IdentityTable:
     made = IdentityTable()
     for at, number in enumerate(numbers):
-        own = f"name-{number}".encode()
-        made.add(digest(number), digest(-number), digest(number % 7), at, number % 3, number % 5 - 1, own)
+        row = np.zeros(1, dtype=ROW)
+        for column, value in (("key", number), ("text", -number), ("prompt", number % 7)):
+            row[column] = np.frombuffer(digest(value), dtype="V32")
+        row["at"], row["file"], row["answer"] = at, number % 3, number % 5 - 1
+        row["name"] = made.add_names([f"name-{number}"])
+        made.add_rows(row)
     return made
 
 

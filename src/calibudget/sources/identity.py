@@ -91,19 +91,19 @@ def digests(
     Raises:
         DataError: as `identify`.
     """
-    response = normal_response(completion)
     if not isinstance(prompt, str) and len(prompt) == 1 and prompt[0].role == "user" and not tools:
         prompt = prompt[0].content
     try:
         if isinstance(prompt, str):
             instruction = normal_instruction(prompt)
-            name, folded = canonical_pair(instruction, response), instruction.casefold().encode("utf-8")
+            name = canonical_pair(instruction, normal_response(completion))
+            folded = instruction.casefold().encode("utf-8")
         else:
             texts = [_normal_turn(turn) for turn in prompt]
             turns = [_turn_array(turn, text) for turn, text in zip(prompt, texts, strict=True)]
             questions = [_turn_array(turn, text.casefold()) for turn, text in zip(prompt, texts, strict=True)]
             last = [list(tools)] if tools else []
-            name = canonical_json(["messages", [*turns, ["assistant", response]], *last])
+            name = canonical_json(["messages", [*turns, ["assistant", normal_response(completion)]], *last])
             folded = canonical_json(["messages", questions, *last])
     except (InputError, UnicodeEncodeError) as error:
         raise DataError(f"the record's text can't be identified: {error}") from error

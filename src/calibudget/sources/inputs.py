@@ -19,6 +19,11 @@ from calibudget.store import SourceFile, file_digest
 class Input(Protocol):
     """One file, or one split of a hub data set."""
 
+    @property
+    def bytes(self) -> int | None:
+        """Its length when it was found; None where only reading tells."""
+        ...
+
     def rows(self) -> Iterator[Row]:
         """All rows, in order."""
         ...
@@ -32,7 +37,7 @@ class Input(Protocol):
         ...
 
     def bound(self) -> SourceFile:
-        """What was read, bound by its bytes; to be asked once all rows were.
+        """What is read, bound by its bytes; without a length, to be asked once all rows were.
 
         Raises:
             DataError: it changed while it was read.
@@ -56,6 +61,11 @@ class FileInput:
         self._label = label
         self._file = file
         self._limits = limits
+
+    @property
+    def bytes(self) -> int | None:
+        """See `Input`."""
+        return self._file.version[0]
 
     def rows(self) -> Iterator[Row]:
         """See `Input`."""
@@ -91,6 +101,11 @@ class HubInput:
     def __init__(self, spec: SourceSpec) -> None:
         self._spec = spec
         self._digest = RowDigest()
+
+    @property
+    def bytes(self) -> int | None:
+        """See `Input`."""
+        return None
 
     def rows(self) -> Iterator[Row]:
         """See `Input`."""

@@ -65,7 +65,7 @@ def _wanted_lines(
     elif path.suffix.lower() not in COMPRESSED:
         for at in wanted:
             handle.seek(at)
-            yield at, handle.readline(longest + 1)
+            yield at, handle.readline(longest + 2).removesuffix(b"\n")
     else:
         places = iter(wanted)
         following = next(places, None)
@@ -78,16 +78,27 @@ def _wanted_lines(
 
 
 def _lines(handle: IO[bytes], longest: int) -> Iterator[tuple[int, bytes]]:
-    """Every line with its offset; of one that is too long as much as shows it."""
-    at = 0
-    for line in iter(partial(handle.readline, longest + 1), b""):
-        yield at, line
-        at += len(line)
-        if len(line) > longest:
-            for rest in iter(partial(handle.readline, _BLOCK), b""):
-                at += len(rest)
-                if rest.endswith(b"\n"):
+    """Every line with its offset, without its end; of one that is too long as much as shows it."""
+    at, rest = 0, b""
+    blocks = iter(partial(handle.read1, _BLOCK), b"")  # type: ignore[attr-defined]
+    for block in blocks:
+        *whole, rest = (rest + block).split(b"\n")
+        for line in whole:
+            yield at, line
+            at += len(line) + 1
+        if len(rest) > longest:
+            yield at, rest
+            at += len(rest)
+            rest = b""
+            for block in blocks:
+                skipped, end, rest = block.partition(b"\n")
+                at += len(skipped) + len(end)
+                if end:
                     break
+    for line in rest.split(b"\n"):
+        if line:
+            yield at, line
+        at += len(line) + 1
 
 
 def read_json(

@@ -13,32 +13,26 @@ from calibudget.sources.identity import checked_text, digests, own_id
 from calibudget.sources.spec import Format, SourceSpec
 from calibudget.tasks import gold_answer, preset
 
-#: Sets of field names whose format is remembered.
+#: Sets of field names whose shape is remembered.
 _REMEMBERED = 1000
+_IMAGES = ("images", "image")
 
 
-class Named(NamedTuple):
-    """What names a row.
-
-    Attributes:
-        text: SHA-256 of the normal form.
-        prompt: the prompt hash.
-        own_id: the record's own id, None where the recipe takes none.
-        answer: the number of its label among the recipe's, -1 where answers are no labels.
-    """
-
-    text: bytes
-    prompt: bytes
-    own_id: str | None
-    answer: int
+#: What names a row: SHA-256 of the normal form; the prompt hash; the record's own id, None where the recipe takes none;
+#: the number of its label among the recipe's, -1 where answers are no labels.
+Named = tuple[bytes, bytes, str | None, int]
 
 
-class _Parsed(NamedTuple):
-    prompt: str | tuple[Message, ...]
-    completion: str
-    tools: tuple[Mapping[str, object], ...]
-    answer: str | None
-    view: Fields
+class _Shape(NamedTuple):
+    """What a row's field names say: its format, and which of them may hold images."""
+
+    format: Format
+    images: tuple[str, ...]
+
+
+_Tools = tuple[Mapping[str, object], ...]
+#: A prompt (a single user turn as its text), its completion, the tools, the gold answer, and the fields under our names.
+_Parsed = tuple[str | tuple[Message, ...], str, _Tools, str | None, Fields]
 
 
 class RecordMaker:
@@ -53,10 +47,14 @@ class RecordMaker:
         self._wanted = {name: wanted_values(spec.where, name) for name in spec.where}
         self._answers = spec.answers
         self._labels = {label: number for number, label in enumerate(answer_labels(spec))}
-        self._formats: dict[tuple[str, ...], Format] = {}
+        self._is_plain = not (spec.where or spec.columns or spec.preset or spec.id_field or self._labels)
+        self._is_plain &= self._answers.kind == "none"
+        self._shapes: dict[tuple[str, ...], _Shape] = {}
 
     def name(self, fields: Fields) -> Named | None:
         """What names a row, at a fraction of the cost of its record."""
+        if self._is_plain:
+            return *digests(*self._read(fields)), None, -1
         parsed = self._parse(fields)
         if parsed is None:
             return None
@@ -64,7 +62,7 @@ class RecordMaker:
         text, prompt_hash = digests(prompt, completion, tools)
         field = self._spec.id_field
         own = None if field is None else own_id(view.get(field))
-        return Named(text, prompt_hash, own, -1 if answer is None else self._labels.get(answer, -1))
+        return text, prompt_hash, own, -1 if answer is None else self._labels.get(answer, -1)
 
     def __call__(self, fields: Fields) -> Record | None:
         """The record of a row."""
@@ -101,7 +99,7 @@ class RecordMaker:
             prompt, completion, tools = self._read(view)
         if answer is None and self._answers.kind != "none":
             answer = gold_answer(self._answers, view, completion)
-        return _Parsed(prompt, completion, tools, answer, view)
+        return prompt, completion, tools, answer, view
 
     def _rendered(self, view: Fields) -> tuple[str, str, str | None]:
         render = preset(self._spec.preset or "")
@@ -110,24 +108,22 @@ class RecordMaker:
         completion = checked_text(rendered.response, "the response")
         return prompt, completion, rendered.answer if self._answers == render.answer else None
 
-    def _read(self, view: Fields) -> tuple[str | tuple[Message, ...], str, tuple[Mapping[str, object], ...]]:
-        for name in ("images", "image"):
-            if name in view and isinstance(view[name], dict | list) and view[name]:
+    def _read(self, view: Fields) -> tuple[str | tuple[Message, ...], str, _Tools]:
+        names = tuple(view)
+        shape = self._shapes.get(names) or self._seen(names, view)
+        for name in shape.images:
+            if isinstance(view[name], dict | list) and view[name]:
                 raise DataError(f"the field {name!r} holds images; only text can be trained on")
-        found = self._spec.format or self._seen_format(view)
-        pair = read_pair(view, found)
+        pair = read_pair(view, shape.format)
         if pair is not None:
             return *pair, ()
-        example = read_example(view, found)
+        example = read_example(view, shape.format)
         return example.prompt, example.completion, example.tools
 
-    def _seen_format(self, view: Fields) -> Format:
-        names = tuple(view)
-        found = self._formats.get(names)
-        if found is None:
-            found = detect_format(view)
-            if len(self._formats) < _REMEMBERED:
-                self._formats[names] = found
+    def _seen(self, names: tuple[str, ...], view: Fields) -> _Shape:
+        found = _Shape(self._spec.format or detect_format(view), tuple(name for name in _IMAGES if name in view))
+        if len(self._shapes) < _REMEMBERED:
+            self._shapes[names] = found
         return found
 
     def _mapped(self, fields: Fields) -> Mapping[str, object]:

@@ -72,7 +72,7 @@ def read_source(spec: SourceSpec, data_dir: Path) -> SourceRead:
         read=scan.read,
         filtered=scan.filtered,
         skipped=scan.skipped,
-        skipped_examples=tuple(scan.skipped_examples),
+        skipped_examples=tuple(scan.tally.examples),
         duplicates=source.duplicates,
     )
 

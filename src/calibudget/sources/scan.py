@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -12,18 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibudget.errors import DataError
-from calibudget.keys import order_keys
+from calibudget.keys import digest_keys, order_keys
 from calibudget.records import Record
+from calibudget.sources.identities import Identities
 from calibudget.sources.inputs import Input, inputs_of
 from calibudget.sources.making import RecordMaker
+from calibudget.sources.naming import Tally
+from calibudget.sources.readers import Readers
 from calibudget.sources.rows import Fields
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.table import IdentityTable, Rows
+from calibudget.sources.table import ROW, IdentityTable, Rows
 from calibudget.store import SourceFile
 from calibudget.wording import counted
 
-#: How many of the skipped rows are kept as messages.
-_EXAMPLES: Final = 5
 _NUMBERED: Final = re.compile(r"#[0-9]+$")
 
 
@@ -37,10 +39,7 @@ class Scan:
         selection_seed: seed of the keys in the table.
         table: one row a record.
         files: every file read, bound by its bytes; for a hub data set its name and the digest of its rows.
-        read: rows found.
-        filtered: rows that the `where` filter left out.
-        skipped: rows that `on_error: skip` left out.
-        skipped_examples: why, for the first few of them.
+        tally: what became of its rows.
     """
 
     spec: SourceSpec
@@ -48,19 +47,42 @@ class Scan:
     selection_seed: int
     table: IdentityTable = field(default_factory=IdentityTable)
     files: tuple[SourceFile, ...] = ()
-    read: int = 0
-    filtered: int = 0
-    skipped: int = 0
-    skipped_examples: list[str] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
+
+    @property
+    def read(self) -> int:
+        """Rows found."""
+        return self.tally.read
+
+    @property
+    def filtered(self) -> int:
+        """Rows that the `where` filter left out."""
+        return self.tally.filtered
+
+    @property
+    def skipped(self) -> int:
+        """Rows that `on_error: skip` left out."""
+        return self.tally.skipped
 
     def ids(self, rows: Rows) -> list[str]:
         """The record ids of rows."""
-        texts, copies = rows["text"].tolist(), rows["copy"].tolist()
+        copies = rows["copy"].tolist()
         if self.spec.id_field is None:
-            bare = [text.hex() for text in texts]
+            names = rows["text"].tobytes().hex()
+            bare = [names[start : start + 64] for start in range(0, len(names), 64)]
         else:
             bare = [self.table.name(offset) for offset in rows["name"].tolist()]
+        if not rows["copy"].any():
+            return bare
         return [one if copy < 2 else f"{one}#{copy}" for one, copy in zip(bare, copies, strict=True)]
+
+    def keys(self, role: str, seed: int, rows: Rows) -> Rows:
+        """The keys of rows under a role, 32 bytes each."""
+        if self.spec.id_field is None and not rows["copy"].any():
+            found = digest_keys(role, seed, self.spec.label)(rows["text"].tobytes())
+        else:
+            found = b"".join(map(order_keys(role, seed, self.spec.label), self.ids(rows)))
+        return np.frombuffer(found, dtype="V32")
 
     def records(self, rows: Rows) -> list[Record]:
         """The records of rows, read again.
@@ -121,24 +143,26 @@ def renamed(record: Record, record_id: str) -> Record:
     return replace(record, record_id=record_id)
 
 
-def scan_source(spec: SourceSpec, data_dir: Path, *, selection_seed: int) -> Scan:
+def scan_source(
+    spec: SourceSpec, data_dir: Path, *, selection_seed: int, readers: Readers | None = None
+) -> Scan:
     """Read a source whole, once.
 
     Args:
         spec: what the recipe says of it.
         data_dir: the directory below which relative paths lie.
         selection_seed: seed of the keys under which the table is ordered.
+        readers: who reads; None for this process alone, which keeps nothing.
 
     Raises:
         DataError: a file is missing, torn, of an unknown kind or changed while it was read; a row can't be used and
             isn't to be skipped (its file and line are named); or no record is left.
     """
-    scan = Scan(spec=spec, inputs=inputs_of(spec, data_dir), selection_seed=selection_seed)
-    files = []
-    for number, given in enumerate(scan.inputs):
-        _take(scan, number, given)
-        files.append(given.bound())
-    scan.files = tuple(files)
+    with nullcontext(readers) if readers is not None else Readers() as own:
+        scan = Scan(spec=spec, inputs=inputs_of(spec, data_dir), selection_seed=selection_seed)
+        asked = [own.ask(spec, given) for given in scan.inputs]
+        found = [_take(scan, number, one()) for number, one in enumerate(asked)]
+    scan.files = tuple(found)
     if not scan.table.count:
         raise DataError(
             f"source {spec.label!r}: no records in {spec.hub or ', '.join(spec.paths)}"
@@ -147,42 +171,32 @@ def scan_source(spec: SourceSpec, data_dir: Path, *, selection_seed: int) -> Sca
     return scan
 
 
-def _take(scan: Scan, number: int, given: Input) -> None:
-    """Put the rows of one input into the table."""
-    spec, add = scan.spec, scan.table.add
-    name, key = RecordMaker(spec).name, order_keys("selection", scan.selection_seed, spec.label)
-    check = _check_unnumbered if spec.duplicates == "keep" and spec.id_field is not None else None
-    for at, fields in given.rows():
-        scan.read += 1
-        try:
-            if isinstance(fields, DataError):
-                raise fields
-            named = name(fields)
-        except DataError as error:
-            _skip(scan, lambda at=at: given.place(at), error)  # type: ignore[misc]
-            continue
-        if named is None:
-            scan.filtered += 1
-            continue
-        text, prompt, own, answer = named
-        if own is None:
-            add(key(text.hex()), text, prompt, at, number, answer, None)
-            continue
-        if check is not None:
-            check(spec.label, own, given, at)
-        add(key(own), text, prompt, at, number, answer, own.encode())
+def _take(scan: Scan, number: int, found: Identities) -> SourceFile:
+    """Put the identities of one input into the table."""
+    key = order_keys("selection", scan.selection_seed, scan.spec.label)
+    for batch in found.batches():
+        rows = np.zeros(len(batch), dtype=ROW)
+        for name in ("text", "prompt"):
+            rows[name] = np.frombuffer(batch[name].buffers()[1], dtype="V32")
+        rows["at"], rows["answer"], rows["file"] = batch["at"].to_numpy(), batch["answer"].to_numpy(), number
+        if scan.spec.id_field is None:
+            rows["name"], rows["key"] = -1, scan.keys("selection", scan.selection_seed, rows)
+        else:
+            own_ids = batch["own_id"].to_pylist()
+            _check_unnumbered(scan, number, own_ids, rows)
+            rows["name"] = scan.table.add_names(own_ids)
+            rows["key"] = np.frombuffer(b"".join(map(key, own_ids)), dtype="V32")
+        scan.table.add_rows(rows)
+    scan.tally.add(found.tally)
+    found.forget()
+    return found.input
 
 
-def _skip(scan: Scan, place: Callable[[], str], error: DataError) -> None:
-    if scan.spec.on_error == "refuse":
-        raise DataError(f"source {scan.spec.label!r}: {place()}: {error}") from error
-    scan.skipped += 1
-    if len(scan.skipped_examples) < _EXAMPLES:
-        scan.skipped_examples.append(f"{place()}: {error}")
-
-
-def _check_unnumbered(label: str, own_id: str, given: Input, at: int) -> None:
-    if _NUMBERED.search(own_id):
-        raise DataError(
-            f"source {label!r}: {given.place(at)}: the id {own_id!r} looks like a copy's; drop `keep` or `id_field`"
-        )
+def _check_unnumbered(scan: Scan, number: int, own_ids: Sequence[str], rows: Rows) -> None:
+    """Refuse own ids that a copy could have, where copies get ids."""
+    for own_id, at in zip(own_ids, rows["at"].tolist(), strict=True) if scan.spec.duplicates == "keep" else ():
+        if _NUMBERED.search(own_id):
+            raise DataError(
+                f"source {scan.spec.label!r}: {scan.place(number, at)}: the id {own_id!r} looks like a copy's; drop "
+                "`keep` or `id_field`"
+            )

@@ -6,7 +6,6 @@ import heapq
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Final, Protocol
 
 import numpy as np
@@ -17,7 +16,7 @@ from calibudget.records import Split
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.pool import CandidatePool, RowFile
 from calibudget.sources.read import SourceRead
-from calibudget.sources.table import ROW, Rows, among
+from calibudget.sources.table import ROW, Rows, among, smallest, sorted_rows
 from calibudget.wording import counted
 
 _ROLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
@@ -109,8 +108,7 @@ def part_source(
     """
     scan, earlier = source.scan, earlier or Earlier()
     parting = _Parting(source, earlier, barred or Barred())
-    drawn = parting.draw(split_seed, calibration_size)
-    rows = np.concatenate([np.empty(0, dtype=ROW), *drawn])
+    rows = parting.draw(split_seed, calibration_size)
     candidates, usable, fresh = parting.pool(rows)
     left = source.count - parting.barred_count - usable + fresh - len(candidates)
     return Split(
@@ -120,7 +118,7 @@ def part_source(
         read=scan.read - scan.filtered,
         duplicates=source.duplicates,
         skipped=scan.skipped,
-        shared_prompts=usable - fresh - len(drawn),
+        shared_prompts=usable - fresh - len(rows),
         spent=left,
         filtered=scan.filtered,
         barred=parting.barred_count,
@@ -141,13 +139,12 @@ class _Parting:
         self._trained = _keys(key, earlier.trained)
         self._used_up = _keys(key, earlier.used_up)
 
-    def draw(self, split_seed: int, size: int) -> list[Rows]:
-        """The calibration records' rows, one row each, in key order."""
+    def draw(self, split_seed: int, size: int) -> Rows:
+        """The calibration records' rows, in key order; their `key` is that of this draw."""
         scan = self._source.scan
-        key = order_keys("calibration", split_seed, scan.spec.label)
         size = len(self._calibration) or size
         barred = self._trained_prompts() if not self._calibration else frozenset()
-        first: list[tuple[bytes, Rows]] = []
+        first = np.empty(0, dtype=ROW)
         distinct = left_out = 0
         for rows in self._usable() if size else ():
             some = rows[rows["copy"] < 2]
@@ -158,16 +155,13 @@ class _Parting:
                 left_out += int(is_barred.sum())
                 some = some[~is_barred]
             distinct += len(some)
-            offered = [(key(one), index) for index, one in enumerate(scan.ids(some))]
-            smallest = heapq.nsmallest(size, offered)
-            first = heapq.nsmallest(
-                size, [*first, *((one, some[index : index + 1]) for one, index in smallest)], key=itemgetter(0)
-            )
+            some["key"] = scan.keys("calibration", split_seed, some)
+            first = sorted_rows(np.concatenate([first, smallest(some, size)]))[:size]
         if self._calibration and distinct < size:
             raise DataError(self._gone(first))
         if distinct < size:
             raise DataError(_too_few(scan.spec.label, size, distinct, self._source, left_out))
-        return [row for _, row in first]
+        return first
 
     def pool(self, drawn: Rows) -> tuple[RowFile, int, int]:
         """The candidates; how many records were usable; and how many of them have no calibration record's prompt."""
@@ -195,8 +189,8 @@ class _Parting:
         parts = (rows[among(rows["key"], self._trained)] for rows in self._source.parts())
         return frozenset(prompt for rows in parts for prompt in rows["prompt"].tolist())
 
-    def _gone(self, found: list[tuple[bytes, Rows]]) -> str:
-        there = {one for _, row in found for one in self._source.scan.ids(row)}
+    def _gone(self, found: Rows) -> str:
+        there = set(self._source.scan.ids(found))
         gone = self._earlier.calibration - there
         whole = counted(len(self._earlier.calibration), "calibration record")
         return (

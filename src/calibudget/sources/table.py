@@ -7,8 +7,7 @@ Records with one id have one key, so they come out side by side.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -36,7 +35,6 @@ ROW: Final = np.dtype(
     ]
 )
 Rows = NDArray[Any]
-_TAIL: Final = struct.Struct("<qqIIb")
 _WORDS: Final = 4
 
 
@@ -54,6 +52,14 @@ def sorted_rows(rows: Rows) -> Rows:
     if np.any(tied & np.any(lead[1:, 1:] != lead[:-1, 1:], axis=1)):  # two keys share their first eight bytes
         order = np.lexsort((np.arange(len(rows)), key[:, 3], key[:, 2], key[:, 1], key[:, 0]))
     return rows[order]
+
+
+def smallest(rows: Rows, size: int) -> Rows:
+    """Rows among which those of the `size` smallest keys are, few others beside them."""
+    if len(rows) <= size:
+        return rows
+    lead = words(rows["key"])[:, 0]
+    return rows[lead <= np.partition(lead, size - 1)[size - 1]]
 
 
 def same_as_before(column: Rows) -> NDArray[np.bool_]:
@@ -88,19 +94,17 @@ class IdentityTable:
         self._names_written = 0
         self.count = 0
 
-    def add(
-        self, key: bytes, text: bytes, prompt: bytes, at: int, file: int, answer: int, own_id: bytes | None
-    ) -> None:
-        """Add one record."""
-        name = -1 if own_id is None else self._add_name(own_id)
-        self._pending.append(key + text + prompt + _TAIL.pack(at, name, file, 0, answer))
-        self._pending_rows += 1
-        self.count += 1
-        if self._pending_rows == BUFFER:
-            self._flush()
+    def add_names(self, own_ids: Iterable[str]) -> list[int]:
+        """Keep own ids; where each is found, for a row's `name`."""
+        offsets = []
+        for own_id in own_ids:
+            offsets.append(self._names_written + len(self._names))
+            name = own_id.encode()
+            self._names += len(name).to_bytes(4, "little") + name
+        return offsets
 
     def add_rows(self, rows: Rows) -> None:
-        """Add rows of another table, whose names they keep."""
+        """Add rows; their `name` is this table's, or of another one that is kept for its names."""
         self._pending.append(rows.tobytes())
         self._pending_rows += len(rows)
         self.count += len(rows)
@@ -128,11 +132,6 @@ class IdentityTable:
             start = offset - self._names_written
             return bytes(self._names[start : start + size])
         return self._scratch.read("names", offset, size)
-
-    def _add_name(self, own_id: bytes) -> int:
-        offset = self._names_written + len(self._names)
-        self._names += len(own_id).to_bytes(4, "little") + own_id
-        return offset
 
     def _take(self) -> Rows:
         rows = np.frombuffer(b"".join(self._pending), dtype=ROW)

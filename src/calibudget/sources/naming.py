@@ -1,0 +1,118 @@
+"""What names the rows of one input, in columns: the kernel of the pass, which sees every row and keeps none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from calibudget.errors import DataError
+from calibudget.sources.inputs import Input
+from calibudget.sources.making import RecordMaker
+from calibudget.sources.spec import SourceSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Rows of a batch.
+_BATCH: Final = 16_384
+#: How many of the skipped rows are kept as messages.
+EXAMPLES: Final = 5
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What became of rows.
+
+    Attributes:
+        read: rows found.
+        filtered: rows that the `where` filter left out.
+        skipped: rows that `on_error: skip` left out.
+        examples: why, for the first few of them.
+    """
+
+    read: int = 0
+    filtered: int = 0
+    skipped: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Count what another counted too."""
+        self.read += other.read
+        self.filtered += other.filtered
+        self.skipped += other.skipped
+        self.examples = [*self.examples, *other.examples][:EXAMPLES]
+
+
+def identity_schema() -> pa.Schema:
+    """The columns of identities.
+
+    text and prompt: digests of the normal form; at: where the row stands in its input; answer: which label it has, -1
+    for none; own_id: the record's own id, null where the recipe takes none.
+    """
+    import pyarrow as pa
+
+    columns = {"text": pa.binary(32), "prompt": pa.binary(32), "at": pa.int64(), "answer": pa.int8()}
+    return pa.schema([*columns.items(), ("own_id", pa.string())])
+
+
+def name_rows(spec: SourceSpec, given: Input, tally: Tally) -> Iterator[pa.RecordBatch]:
+    """Read an input whole, once.
+
+    Args:
+        spec: what the recipe says of its source.
+        given: the input.
+        tally: counts what becomes of the rows.
+
+    Raises:
+        DataError: the input can't be read, or a row can't be used and isn't to be skipped; its place is named.
+    """
+    schema = identity_schema()
+    name = RecordMaker(spec).name
+    columns: list[list[Any]] = [[], [], [], [], []]
+    texts, prompts, places, answers, own_ids = columns
+    rows = 0
+    for at, fields in given.rows():
+        rows += 1
+        try:
+            if isinstance(fields, DataError):
+                raise fields
+            named = name(fields)
+        except DataError as error:
+            _skip(spec, given, at, error, tally)
+            continue
+        if named is None:
+            tally.filtered += 1
+            continue
+        text, prompt, own_id, answer = named
+        texts.append(text)
+        prompts.append(prompt)
+        places.append(at)
+        answers.append(answer)
+        own_ids.append(own_id)
+        if len(texts) == _BATCH:
+            yield _batch(schema, columns)
+    tally.read += rows
+    yield _batch(schema, columns)
+
+
+def _batch(schema: pa.Schema, columns: Sequence[list[Any]]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    *digests, places, answers, own_ids = columns
+    arrays = [
+        pa.FixedSizeBinaryArray.from_buffers(pa.binary(32), len(column), [None, pa.py_buffer(b"".join(column))])
+        for column in digests
+    ]
+    arrays += [pa.array(places, pa.int64()), pa.array(answers, pa.int8()), pa.array(own_ids, pa.string())]
+    for column in columns:
+        column.clear()
+    return pa.record_batch(arrays, schema=schema)
+
+
+def _skip(spec: SourceSpec, given: Input, at: int, error: DataError, tally: Tally) -> None:
+    if spec.on_error == "refuse":
+        raise DataError(f"source {spec.label!r}: {given.place(at)}: {error}") from error
+    tally.skipped += 1
+    if len(tally.examples) < EXAMPLES:
+        tally.examples.append(f"{given.place(at)}: {error}")
