@@ -12,11 +12,12 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import Recipe
 from calibudget.records import Split
 from calibudget.sources import (
+    Readers,
     Resolved,
     SourceRead,
     check_distinct_files,
     inspect_sources,
-    open_source,
+    open_sources,
     read_source,
 )
 from calibudget.store import Hygiene, Ledger, SourceFile, TokenCount
@@ -88,14 +89,14 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
     found = partial(progress, "finding files", total=total)
     check_distinct_files([*specs, *([companion_spec] if companion_spec else [])], recipe.data_root, found)
     sources: dict[str, Resolved] = {}
-    for done, spec in enumerate(specs):
-        progress("reading sources", done, total)
-        sources[spec.label] = open_source(spec, recipe.data_root, selection_seed=recipe.selection_seed)
-    companion = read_source(companion_spec, recipe.data_root) if companion_spec else None
-    evaluation = {
-        spec.label: open_source(spec, recipe.data_root, selection_seed=recipe.selection_seed)
-        for spec in recipe.evaluation_specs()
-    }
+    with Readers(recipe.reading) as readers:
+        progress("reading sources", 0, total)
+        opened = partial(open_sources, data_dir=recipe.data_root, selection_seed=recipe.selection_seed, readers=readers)
+        for done, source in enumerate(opened(specs), start=1):
+            sources[source.scan.spec.label] = source
+            progress("reading sources", done, total)
+        companion = read_source(companion_spec, recipe.data_root, readers=readers) if companion_spec else None
+        evaluation = {source.scan.spec.label: source for source in opened(recipe.evaluation_specs())}
     progress("reading sources", total, total)
     findings = look(recipe, sources, evaluation, None if companion is None else companion.records, progress=progress)
     return Prepared(

@@ -15,7 +15,7 @@ from calibudget.recipe.hygiene import Contamination, ContaminationPart, NearDupl
 from calibudget.recipe.selector import Selector, SelectorPart
 from calibudget.recipe.warm_up import WarmUpPart
 from calibudget.records import ErrorRule, Exponents, Unit
-from calibudget.sources import LIMITS, HygieneRules, Limits, SourceSpec, check_path
+from calibudget.sources import LIMITS, HygieneRules, Limits, Reading, SourceSpec, cache_folder, check_path
 from calibudget.store import check_labels
 from calibudget.tasks import PRESETS, AnswerSpec
 
@@ -215,6 +215,7 @@ class Recipe(_Part):
     engine: Literal["local", "ray", "fake"] = "local"
     workers: Annotated[int, Field(ge=1, le=10_000)] = 1
     address: str | None = None
+    cache: bool | str = True
     budget: Count | TokenBudget
     floor: AmountText | dict[str, AmountText] = 0
     caps: dict[str, AmountText] | None = None
@@ -365,6 +366,13 @@ class Recipe(_Part):
     def data_root(self) -> Path:
         """Where relative paths of sources start."""
         return self._base_dir / self.data_dir
+
+    @property
+    def reading(self) -> Reading:
+        """Who reads the sources, and where what they find is kept."""
+        cache = cache_folder() if self.cache is True else self.beside(self.cache) if self.cache else None
+        engine: Literal["local", "ray"] = "ray" if self.engine == "ray" else "local"
+        return Reading(engine=engine, workers=self.workers, address=self.address, cache=cache)
 
     @property
     def previous_rounds(self) -> tuple[Path, ...]:

@@ -8,7 +8,6 @@ extra, and the model under the same name or path.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from calibudget.errors import DependencyError, ScoringError
+from calibudget.cluster import connect, ray_module
+from calibudget.errors import ScoringError
 from calibudget.scoring.desk import Desk, settings_request
 from calibudget.scoring.pool import Pool
 from calibudget.scoring.settings import ScorerSettings
@@ -66,8 +66,8 @@ class Actors:
     """
 
     def __init__(self, settings: ScorerSettings, *, address: str | None = None, patience: float = _PATIENCE) -> None:
-        self._ray = _ray()
-        self._connected_here = _connect(self._ray, address)
+        self._ray = ray_module()
+        self._connected_here = connect(self._ray, address, ScoringError)
         gpus = 0 if settings.device == "cpu" else int(settings.device == "cuda" or self._has_gpus())
         self._settings = replace(settings, device="cuda" if gpus else "cpu")
         self._needs = {"num_cpus": 1, "num_gpus": gpus}
@@ -138,24 +138,3 @@ class Actors:
 
     def _has_gpus(self) -> bool:
         return bool(self._ray.cluster_resources().get("GPU", 0))
-
-
-def _ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise DependencyError("engine: ray needs ray; install: pip install 'calibudget[ray]'") from error
-    return ray
-
-
-def _connect(ray: Any, address: str | None) -> bool:
-    """Connect to a cluster, or start one; False where there is a connection already."""
-    if ray.is_initialized():
-        return False
-    options = {"include_dashboard": False} if address is None else {"address": address}
-    try:
-        ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        where = "on this machine" if address is None else f"at {address!r}"
-        raise ScoringError(f"no Ray cluster {where}: {error}") from error
-    return True

@@ -17,11 +17,13 @@ from calibudget.sources.duplicates import Resolved
 from calibudget.sources.files import DataFile, check_distinct_files, find_files
 from calibudget.sources.formats import Example, detect_format, read_example
 from calibudget.sources.hygiene import inspect_sources
+from calibudget.sources.identities import cache_folder
 from calibudget.sources.identity import Identity, NormalisedRecord, identify, normalise_record
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.near import NearDuplicates
 from calibudget.sources.pool import CandidatePool, chosen_records
-from calibudget.sources.read import SourceRead, open_source, read_source, record_maker
+from calibudget.sources.read import SourceRead, open_source, open_sources, read_source, record_maker
+from calibudget.sources.readers import Readers, Reading
 from calibudget.sources.remote import check_path
 from calibudget.sources.rules import ContaminationRule, HygieneRules, NearDuplicatesRule
 from calibudget.sources.spec import Duplicates, Format, OnError, SourceSpec
@@ -49,11 +51,14 @@ __all__ = [
     "NearDuplicatesRule",
     "NormalisedRecord",
     "OnError",
+    "Readers",
+    "Reading",
     "Resolved",
     "Rows",
     "SourceRead",
     "SourceSpec",
     "barred",
+    "cache_folder",
     "check_distinct_files",
     "check_path",
     "check_roles",
@@ -67,6 +72,7 @@ __all__ = [
     "inspect_sources",
     "normalise_record",
     "open_source",
+    "open_sources",
     "part_source",
     "read_example",
     "read_source",

@@ -71,6 +71,13 @@ class Identities:
             yield from pa.ipc.open_stream(source)
 
 
+def cache_folder() -> Path:
+    """Where identities are kept unless the recipe names another folder: below `XDG_CACHE_HOME`, or `~/.cache`."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    root = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
+    return root / "calibudget" / "identities"
+
+
 def find_or_make(spec: SourceSpec, given: Input, folder: Path, kept: Path | None) -> Identities:
     """The identities of an input: those that are kept, or new ones.
 
@@ -81,7 +88,7 @@ def find_or_make(spec: SourceSpec, given: Input, folder: Path, kept: Path | None
         kept: the cache, None to neither look nor keep.
 
     Raises:
-        DataError: the input can't be read, changed meanwhile, or holds a row that can't be used and isn't to be skipped.
+        DataError: the input can't be read, changed meanwhile, or holds a row that can't be used.
     """
     if kept is None or not is_large(given):
         return make_identities(spec, given, folder / f"{secrets.token_hex(16)}.identities")
@@ -89,7 +96,7 @@ def find_or_make(spec: SourceSpec, given: Input, folder: Path, kept: Path | None
     path = kept / f"{_name(spec, bound)}.identities"
     found = read_identities(path)
     if found is not None and found.input == bound:
-        return found
+        return replace(found, is_kept=True)
     try:
         kept.mkdir(parents=True, exist_ok=True)
         return replace(make_identities(spec, given, path, bound), is_kept=True)
@@ -143,7 +150,7 @@ def read_identities(path: Path) -> Identities | None:
             line = handle.read(min(size, _SUMMARY_BYTES)).rpartition(b"\n")[2]
         fields = loads_object(line, path.name)
         tally, read = Tally(**fields["tally"]), SourceFile(**fields["input"])  # type: ignore[arg-type]
-        return Identities(path=path, tally=tally, input=read, is_kept=True)
+        return Identities(path=path, tally=tally, input=read, is_kept=False)
     except (OSError, ArtefactError, KeyError, TypeError):
         return None
 

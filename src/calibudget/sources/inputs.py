@@ -55,35 +55,39 @@ def _naming(label: str) -> Iterator[None]:
 
 
 class FileInput:
-    """A data file of the source with that label."""
+    """A data file of the source with that label.
+
+    Attributes:
+        file: which one.
+    """
 
     def __init__(self, label: str, file: DataFile, limits: Limits) -> None:
         self._label = label
-        self._file = file
+        self.file = file
         self._limits = limits
 
     @property
     def bytes(self) -> int | None:
         """See `Input`."""
-        return self._file.version[0]
+        return self.file.version[0]
 
     def rows(self) -> Iterator[Row]:
         """See `Input`."""
         with _naming(self._label):
-            yield from read_rows(self._file.path, self._file.name, self._limits)
+            yield from read_rows(self.file.path, self.file.name, self._limits)
 
     def again(self, wanted: Sequence[int]) -> Iterator[Row]:
         """See `Input`."""
         with _naming(self._label):
-            yield from read_rows(self._file.path, self._file.name, self._limits, wanted=wanted)
+            yield from read_rows(self.file.path, self.file.name, self._limits, wanted=wanted)
 
     def place(self, at: int) -> str:
         """See `Input`."""
-        return place(self._file.path, self._file.name, at)
+        return place(self.file.path, self.file.name, at)
 
     def bound(self) -> SourceFile:
         """See `Input`."""
-        file = self._file
+        file = self.file
         with _naming(self._label):
             try:
                 digest = file_digest(file.path.resolve())

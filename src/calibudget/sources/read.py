@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import numpy as np
 from calibudget.records import Record
 from calibudget.sources.duplicates import Resolved, resolve_duplicates
 from calibudget.sources.making import RecordMaker
-from calibudget.sources.scan import scan_source
+from calibudget.sources.readers import Readers
+from calibudget.sources.scan import scan_sources
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import ROW
 from calibudget.store import SourceFile
@@ -47,17 +49,18 @@ class SourceRead:
     duplicates: int
 
 
-def read_source(spec: SourceSpec, data_dir: Path) -> SourceRead:
+def read_source(spec: SourceSpec, data_dir: Path, *, readers: Readers | None = None) -> SourceRead:
     """Read a source whole.
 
     Args:
         spec: what the recipe says of it.
         data_dir: the directory below which relative paths lie.
+        readers: who reads; None for this process alone, which keeps nothing.
 
     Raises:
-        DataError: as `open_source`.
+        DataError: as `open_sources`.
     """
-    source = open_source(spec, data_dir, selection_seed=0)
+    source = open_source(spec, data_dir, selection_seed=0, readers=readers)
     scan = source.scan
     rows = np.concatenate([np.empty(0, dtype=ROW), *source.parts()])
     rows = rows[np.lexsort((rows["at"], rows["file"]))]
@@ -77,19 +80,29 @@ def read_source(spec: SourceSpec, data_dir: Path) -> SourceRead:
     )
 
 
-def open_source(spec: SourceSpec, data_dir: Path, *, selection_seed: int) -> Resolved:
-    """A source after its pass, its ids unique; its records stay where they are until they are asked for.
+def open_source(spec: SourceSpec, data_dir: Path, *, selection_seed: int, readers: Readers | None = None) -> Resolved:
+    """`open_sources` of one; without readers this process reads, and keeps nothing."""
+    with Readers() if readers is None else nullcontext(readers) as own:
+        (source,) = open_sources([spec], data_dir, selection_seed=selection_seed, readers=own)
+    return source
+
+
+def open_sources(
+    specs: Iterable[SourceSpec], data_dir: Path, *, selection_seed: int, readers: Readers
+) -> Iterator[Resolved]:
+    """Sources after their pass, their ids unique; their records stay where they are until they are asked for.
 
     Args:
-        spec: what the recipe says of it.
+        specs: what the recipe says of them.
         data_dir: the directory below which relative paths lie.
-        selection_seed: seed of the keys that order it.
+        selection_seed: seed of the keys that order them.
+        readers: who reads; the order and the bytes of what is found depend on them in nothing.
 
     Raises:
         DataError: a file is missing, torn or of an unknown kind; a row can't be used and isn't to be skipped (its
             file and line are named); ids clash; or no record is left.
     """
-    return resolve_duplicates(scan_source(spec, data_dir, selection_seed=selection_seed))
+    return map(resolve_duplicates, scan_sources(specs, data_dir, selection_seed=selection_seed, readers=readers))
 
 
 def record_maker(spec: SourceSpec) -> Callable[[Mapping[str, object]], Record | None]:

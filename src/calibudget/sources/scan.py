@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -143,32 +142,31 @@ def renamed(record: Record, record_id: str) -> Record:
     return replace(record, record_id=record_id)
 
 
-def scan_source(
-    spec: SourceSpec, data_dir: Path, *, selection_seed: int, readers: Readers | None = None
-) -> Scan:
-    """Read a source whole, once.
+def scan_sources(
+    specs: Iterable[SourceSpec], data_dir: Path, *, selection_seed: int, readers: Readers
+) -> Iterator[Scan]:
+    """Read sources whole, each once, and all at a time as far as there are readers.
 
     Args:
-        spec: what the recipe says of it.
+        specs: what the recipe says of them.
         data_dir: the directory below which relative paths lie.
-        selection_seed: seed of the keys under which the table is ordered.
-        readers: who reads; None for this process alone, which keeps nothing.
+        selection_seed: seed of the keys under which the tables are ordered.
+        readers: who reads.
 
     Raises:
         DataError: a file is missing, torn, of an unknown kind or changed while it was read; a row can't be used and
             isn't to be skipped (its file and line are named); or no record is left.
     """
-    with nullcontext(readers) if readers is not None else Readers() as own:
-        scan = Scan(spec=spec, inputs=inputs_of(spec, data_dir), selection_seed=selection_seed)
-        asked = [own.ask(spec, given) for given in scan.inputs]
-        found = [_take(scan, number, one()) for number, one in enumerate(asked)]
-    scan.files = tuple(found)
-    if not scan.table.count:
-        raise DataError(
-            f"source {spec.label!r}: no records in {spec.hub or ', '.join(spec.paths)}"
-            f" ({counted(scan.read, 'row')} read, {scan.filtered} filtered out, {scan.skipped} skipped)"
-        )
-    return scan
+    scans = [Scan(spec=spec, inputs=inputs_of(spec, data_dir), selection_seed=selection_seed) for spec in specs]
+    asked = [[readers.ask(scan.spec, given) for given in scan.inputs] for scan in scans]
+    for scan, waiting in zip(scans, asked, strict=True):
+        scan.files = tuple(_take(scan, number, found()) for number, found in enumerate(waiting))
+        if not scan.table.count:
+            raise DataError(
+                f"source {scan.spec.label!r}: no records in {scan.spec.hub or ', '.join(scan.spec.paths)}"
+                f" ({counted(scan.read, 'row')} read, {scan.filtered} filtered out, {scan.skipped} skipped)"
+            )
+        yield scan
 
 
 def _take(scan: Scan, number: int, found: Identities) -> SourceFile:

@@ -15,12 +15,16 @@ class Scratch:
     def __init__(self) -> None:
         self._root: Path | None = None
 
-    def path(self, name: str) -> Path:
-        """Where a file of that name lies or may be written."""
+    def folder(self) -> Path:
+        """The folder."""
         if self._root is None:
             self._root = Path(tempfile.mkdtemp(prefix="calibudget-"))
             weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
-        return self._root / name
+        return self._root
+
+    def path(self, name: str) -> Path:
+        """Where a file of that name lies or may be written."""
+        return self.folder() / name
 
     def append(self, name: str, data: bytes) -> None:
         """Write at the end of a file."""

@@ -59,7 +59,8 @@ def smallest(rows: Rows, size: int) -> Rows:
     if len(rows) <= size:
         return rows
     lead = words(rows["key"])[:, 0]
-    return rows[lead <= np.partition(lead, size - 1)[size - 1]]
+    found: Rows = rows[lead <= np.partition(lead, size - 1)[size - 1]]
+    return found
 
 
 def same_as_before(column: Rows) -> NDArray[np.bool_]:
