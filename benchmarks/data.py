@@ -1,18 +1,20 @@
 """Reading, naming and drawing at scale: seconds, CPU seconds and memory of whole processes.
 
-    python benchmarks/data.py [--records 2000000] [--folder DIR] [--peers]
+    python benchmarks/data.py [--records 2000000] [--folder DIR] [--runs 3] [--peers] [--only WORD ...]
 
-Makes JSON lines of the given number of records once, then times each job in a process of its own: the kernel alone
-(parse, normalise, identify), the pass, the pass with the split, and all that with 10,000 records drawn. With --peers,
-HF datasets, polars and DuckDB sample 10,000 rows of the same file at random, which needs no identity of any record.
+Makes JSON lines of the given number of records once, then times each job in a process of its own, all jobs in turn, as
+often as --runs says, and prints medians: the kernel alone (parse, normalise, identify), the pass, the pass with the
+split, and all that with 10,000 records drawn, without a cache and with one that is filled. With --peers, HF datasets
+(cold and warm), polars and DuckDB sample 10,000 rows of the same file at random, which needs no identity of any record;
+orjson alone names records as plainly as can be; and prompts are counted that two halves of the file share.
 """
 
 import argparse
 import platform
 import random
+import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 WORDS = [
@@ -75,8 +77,10 @@ WORDS = [
 
 PASS = """
 from pathlib import Path
-from calibudget.sources import SourceSpec, open_source
-source = open_source(SourceSpec(label="s", path={name!r}), Path({folder!r}), selection_seed=1)
+from calibudget.sources import Readers, Reading, SourceSpec, open_source
+with Readers(Reading({reading})) as readers:
+    spec = SourceSpec(label="s", path={name!r})
+    source = open_source(spec, Path({folder!r}), selection_seed=1, readers=readers)
 assert source.count == {records}, source.count
 """
 SPLIT = (
@@ -95,8 +99,6 @@ assert len(picked) == 10_000
 """
 )
 KERNEL = """
-import hashlib
-import orjson
 from calibudget.sources.identity import digests
 from calibudget.sources.parsing import parse_row
 count = 0
@@ -107,12 +109,45 @@ with open({path!r}, "rb") as handle:
         count += 1
 assert count == {records}
 """
+OVERLAP = """
+from pathlib import Path
+from calibudget.sources import SourceSpec, inspect_sources, open_source, part_source
+specs = [SourceSpec(label=label, path=f"{name}.{{label}}") for label in ("one.jsonl", "two.jsonl")]
+sources = [open_source(spec, Path({folder!r}), selection_seed=1) for spec in specs]
+splits = [part_source(source, split_seed=1, calibration_size=0) for source in sources]
+found = inspect_sources(splits, specs).sources["two.jsonl"].prompts.candidates["one.jsonl"]
+assert found == {shared}, found
+"""
+JOBS = {
+    "parse, normalise, sha256 (twice)": KERNEL,
+    "the pass": PASS,
+    "the pass and the split": SPLIT,
+    "the pass, the split and 10,000 records": SELECT,
+    "the same, identities kept": SELECT,
+    "prompts shared by two halves": OVERLAP,
+}
 PEERS = {
-    "HF datasets, cold cache": """
+    "orjson: parse, normalise plainly, sha256 (once)": """
+import hashlib
+import unicodedata
+import orjson
+with open({path!r}, "rb") as handle:
+    for line in handle:
+        row = orjson.loads(line)
+        one = " ".join(unicodedata.normalize("NFC", row["instruction"]).split())
+        two = unicodedata.normalize("NFC", row["output"]).strip()
+        hashlib.sha256(orjson.dumps([one, two])).digest()
+""",
+    "HF datasets, cold": """
 import datasets, tempfile
 with tempfile.TemporaryDirectory() as cache:
     rows = datasets.load_dataset("json", data_files={path!r}, split="train", cache_dir=cache)
     assert len(rows.shuffle(seed=1).select(range(10_000))[:]["output"]) == 10_000
+""",
+    "HF datasets, warm": """
+import datasets
+rows = datasets.load_dataset("json", data_files={path!r}, split="train", cache_dir={folder!r} + "/hf")
+assert len(rows.shuffle(seed=1).select(range(10_000))[:]["output"]) == 10_000
 """,
     "polars": """
 import polars
@@ -122,6 +157,19 @@ assert polars.read_ndjson({path!r}).sample(10_000, seed=1).height == 10_000
 import duckdb
 rows = duckdb.sql("SELECT * FROM read_json('{path}', format='newline_delimited') USING SAMPLE reservoir(10000 ROWS)")
 assert len(rows.fetchall()) == 10_000
+""",
+    "orjson and a set: prompts shared by two halves": """
+import hashlib
+import unicodedata
+import orjson
+def prompts(path):
+    with open(path, "rb") as handle:
+        for line in handle:
+            row = orjson.loads(line)
+            text = " ".join(unicodedata.normalize("NFC", row["instruction"]).split()).casefold()
+            yield hashlib.sha256(text.encode()).digest()
+seen = set(prompts({path!r} + ".one.jsonl"))
+assert sum(one in seen for one in prompts({path!r} + ".two.jsonl")) == {shared}
 """,
 }
 MEASURED = """
@@ -134,7 +182,7 @@ print(time.perf_counter() - start, use.ru_utime + use.ru_stime, use.ru_maxrss / 
 
 
 def make(path: Path, records: int) -> None:
-    """Distinct records of about 370 bytes each."""
+    """Distinct records of about 320 bytes each."""
     draw = random.Random(0)
     sentences = [" ".join(draw.choices(WORDS, k=20)) for _ in range(5000)]
     with path.open("w") as handle:
@@ -145,40 +193,67 @@ def make(path: Path, records: int) -> None:
             )
 
 
-def measure(name: str, code: str, records: int) -> None:
-    text = MEASURED.format(code=code)
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+def part(path: Path, records: int) -> int:
+    """The file as two halves, the second with some records of the first; how many."""
+    half, shared = records // 2, records // 1000
+    names = [path.with_name(f"{path.name}.{label}.jsonl") for label in ("one", "two")]
+    if not all(name.exists() for name in names):
+        with path.open("rb") as handle, names[0].open("wb") as one, names[1].open("wb") as two:
+            for number, line in enumerate(handle):
+                (one if number < half else two).write(line)
+                if number < shared:
+                    two.write(line)
+    return shared
+
+
+def measure(code: str) -> tuple[float, float, float] | str:
+    """Seconds, CPU seconds and peak MB of a process, or its last words."""
+    done = subprocess.run([sys.executable, "-c", MEASURED.format(code=code)], capture_output=True, text=True)
     if done.returncode:
-        print(f"| {name} | failed: {done.stderr.strip().splitlines()[-1]:.60} | | | |", flush=True)
-        return
+        return (done.stderr.strip().splitlines() or ["no reason"])[-1][:60]
     wall, cpu, memory = map(float, done.stdout.split())
-    rate = records / cpu / 1e6
-    print(f"| {name} | {wall:.1f} | {cpu:.1f} | {rate:.3f} | {memory:.0f} |", flush=True)
+    return wall, cpu, memory
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--folder", type=Path, default=Path("build/data"))
+    parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--only", nargs="*", default=[""])
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    path = given.folder / f"rows-{given.records}.jsonl"
+    folder = given.folder.absolute()
+    path = folder / f"rows-{given.records}.jsonl"
     if not path.exists():
-        start = time.perf_counter()
         make(path, given.records)
-        print(f"made {path.stat().st_size / 1e6:.0f} MB in {time.perf_counter() - start:.0f} s")
-    known = {"path": str(path), "name": path.name, "folder": str(path.parent.absolute()), "records": given.records}
-    print(f"{given.records:,} records, Python {platform.python_version()}, {platform.machine()}\n")
-    print("| job | wall s | CPU s | M records per CPU s | peak MB |\n|---|---:|---:|---:|---:|")
+    known = {"path": str(path), "name": path.name, "folder": str(folder), "records": given.records}
+    known |= {"shared": part(path, given.records), "reading": ""}
+    kept = known | {"reading": f"cache=Path({str(folder / 'kept')!r})"}
     jobs = {
-        "parse, normalise, sha256": KERNEL,
-        "the pass": PASS,
-        "the pass and the split": SPLIT,
-        "the pass, the split and 10,000 records": SELECT,
+        name: code.format(**(kept if "kept" in name else known))
+        for name, code in (JOBS | (PEERS if given.peers else {})).items()
+        if any(word in name for word in given.only)
     }
-    for name, code in (jobs | (PEERS if given.peers else {})).items():
-        measure(name, code.format(**known), given.records)
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in jobs}
+    for name in jobs:
+        if "kept" in name or "warm" in name:
+            measure(jobs[name])  # fills what is kept
+    for _ in range(given.runs):
+        for name in jobs:
+            result = measure(jobs[name])
+            if isinstance(result, str):
+                print(f"{name}: {result}", file=sys.stderr)
+            else:
+                found[name].append(result)
+                print(f"{name}: {result}", file=sys.stderr)
+    print(f"{given.records:,} records, medians of {given.runs}, Python {platform.python_version()}\n")
+    print("| job | wall s | CPU s | M records per CPU s | peak MB |\n|---|---:|---:|---:|---:|")
+    for name, results in found.items():
+        if results:
+            wall, cpu, memory = map(statistics.median, zip(*results, strict=True))
+            print(f"| {name} | {wall:.1f} | {cpu:.1f} | {given.records / cpu / 1e6:.3f} | {memory:.0f} |")
 
 
 if __name__ == "__main__":
