@@ -51,6 +51,19 @@ def test_a_cluster_gives_the_same_directory(recipe_with, tmp_path):
     assert bytes_of(tmp_path / "ray") == bytes_of(tmp_path / "local")
 
 
+@pytest.mark.slow
+def test_whoever_reads_and_whatever_was_kept_the_directory_is_the_same(make_recipe, tmp_path, monkeypatch):
+    path = make_recipe()
+    run(load_recipe(path, ["cache=false"]), tmp_path / "plain")
+    expected = bytes_of(tmp_path / "plain")
+    monkeypatch.setattr("calibudget.sources.identities.SMALL", 0)
+    kept = f"cache={json.dumps(str(tmp_path / 'kept'))}"
+    for name, own in (("workers", ["workers=3", "cache=false"]), ("cold", [kept]), ("warm", [kept, "workers=2"])):
+        run(load_recipe(path, own), tmp_path / name)
+        assert bytes_of(tmp_path / name) == expected
+    assert list((tmp_path / "kept").glob("*.identities"))
+
+
 def test_evidence_says_what_scores_and_not_where(make_recipe):
     path = make_recipe()
     own = ["model=embedded"]

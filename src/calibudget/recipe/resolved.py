@@ -17,12 +17,12 @@ def resolved_fields(recipe: Recipe) -> dict[str, Any]:
     """The recipe as plain JSON values, with the answers and rules that presets and defaults imply.
 
     An absolute `data_dir` is left out: it says where data lies on one machine, and evidence must be the same on all.
-    Nor does it say where reading and scoring ran, which changes no byte: `engine` reads "local" for "ray", `workers`
-    and `address` read as by default, and `cache` is left out. Of an absolute path to an adapter, an earlier round or a
+    Nor does it say where reading and scoring ran, which changes no byte: `engine` reads "local" for "ray", and
+    `workers`, `address` and `cache` read as by default. Of an absolute path to an adapter, an earlier round or a
     selector's file only the last name stays; their digests are in the evidence.
     """
-    fields = recipe.model_dump(mode="json") | {"engine": recipe.scorer, "workers": 1, "address": None}
-    del fields["cache"]
+    by_default = {"engine": recipe.scorer, "workers": 1, "address": None, "cache": True}
+    fields = recipe.model_dump(mode="json") | by_default
     if Path(recipe.data_dir).is_absolute():
         del fields["data_dir"]
     if recipe.calibration != "none" and recipe.calibration.adapter is not None:
