@@ -5,6 +5,7 @@ import pytest
 from calibudget.errors import ArtefactError
 from calibudget.keys import order_key
 from calibudget.store import TokenCount, read_splits, write_splits
+from calibudget.store.artefacts.splits import _Ids
 from calibudget.store.artefacts.tables import write_table
 
 SEEDS = {"split_seed": 42, "selection_seed": 42}
@@ -139,3 +140,18 @@ def test_a_missing_file_and_a_directory_are_artefact_errors(tmp_path):
     for name in ("gone.parquet", "."):
         with pytest.raises(ArtefactError, match="can't be read"):
             read_splits(tmp_path / name)
+
+
+def test_ids_stay_in_their_column_and_read_like_a_tuple():
+    ids = tuple(f"id-{number}" for number in range(9))
+    column = pa.chunked_array([["x", *ids[:4]], [*ids[4:], "y"]])
+    found = _Ids(column, range(1, 10))
+    assert found == ids
+    assert list(found) == list(ids)
+    assert (found[0], found[-1], found[4]) == (ids[0], ids[-1], ids[4])
+    for piece in (slice(0, 3), slice(2, 100), slice(None, None, 2), slice(None, None, -1), slice(5, 2), slice(3, None)):
+        assert found[piece] == ids[piece]
+    assert ids[5] in found
+    assert found != ids[1:]
+    with pytest.raises(IndexError):
+        found[9]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, groupby, islice
+from itertools import chain, islice
+from operator import eq
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, overload
 
 import pyarrow as pa
 
@@ -20,6 +22,7 @@ from calibudget.store.paths import check_labels
 
 SPLITS_NAME: Final = "splits.parquet"
 _CHUNK: Final = 65_536
+_NONE: Final = range(0)
 _SCHEMA: Final = "calibudget.splits/1"
 _COLUMNS: Final = pa.schema(
     [
@@ -51,7 +54,7 @@ class SourceIds:
     """
 
     calibration: tuple[str, ...]
-    candidates: tuple[str, ...]
+    candidates: Sequence[str]
     tokens: Mapping[str, TokenCount]
 
 
@@ -125,10 +128,49 @@ def read_splits(path: Path) -> SplitIds:
         "candidate": fields.integer("selection_seed", minimum=None),
     }
     fields.finish()
-    rows = [_Row(*values) for values in zip(*(column.to_pylist() for column in table.columns), strict=True)]
-    _check_rows(path.name, rows, seeds)
-    sources = {label: _source_ids(list(own)) for label, own in groupby(rows, key=lambda row: row.source)}
+    spans, tokens = _checked(path.name, table, seeds)
+    ids = table["record_id"]
+    sources = {
+        label: SourceIds(
+            calibration=tuple(_Ids(ids, spans.get((label, "calibration"), _NONE))),
+            candidates=_Ids(ids, spans.get((label, "candidate"), _NONE)),
+            tokens=tokens.get(label, {}),
+        )
+        for label in sorted({label for label, _ in spans})
+    }
     return SplitIds(split_seed=seeds["calibration"], selection_seed=seeds["candidate"], sources=sources)
+
+
+class _Ids(Sequence[str]):
+    """Ids that stay in their column, some 70 bytes each, and are made as they are asked for."""
+
+    def __init__(self, column: pa.ChunkedArray, span: range) -> None:
+        self._column = column.slice(span.start, len(span))
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            found = self._column.slice(start, max(0, stop - start)) if step > 0 else self._column
+            return tuple(found.to_pylist()[::step]) if step > 0 else tuple(self)[index]
+        return str(self._column[range(len(self))[index]].as_py())
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), _CHUNK):
+            yield from self._column.slice(start, _CHUNK).to_pylist()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _rows(split: Split, role: str, seed: int, counts: Mapping[str, TokenCount]) -> Iterator[_Row]:
@@ -153,13 +195,20 @@ def _tables(rows: Iterator[_Row]) -> Iterator[pa.Table]:
         yield _COLUMNS.empty_table()
 
 
-def _check_rows(name: str, rows: Sequence[_Row], seeds: Mapping[str, int]) -> None:
+def _checked(
+    name: str, table: pa.Table, seeds: Mapping[str, int]
+) -> tuple[dict[tuple[str, str], range], dict[str, dict[str, TokenCount]]]:
+    """Where each source's and role's rows stand, and the token counts; every row is looked at, none is kept."""
     key_of = cache(lambda source, role: order_keys(_KEYED_AS[role], seeds[role], source))
-    seen: set[tuple[str, str]] = set()
+    spans: dict[tuple[str, str], range] = {}
+    tokens: dict[str, dict[str, TokenCount]] = defaultdict(dict)
+    calibration: set[str] = set()
     place: tuple[str, str, bytes] = ("", "", b"")
-    for number, row in enumerate(rows, start=1):
+    for number, row in enumerate(_rows_of(table), start=1):
         fault = _row_fault(row)
-        if fault is None and (row.source, row.record_id) in seen:
+        if row.source != place[0]:
+            calibration = set()
+        if fault is None and (row.record_id in calibration or (row.source, row.role, row.key) == place):
             fault = ("record_id", f"{row.record_id!r} stands twice in the source {row.source!r}")
         if fault is None and row.key != key_of(row.source, row.role)(row.record_id):
             fault = ("key", f"isn't the key of {row.record_id!r} in its role")
@@ -167,12 +216,23 @@ def _check_rows(name: str, rows: Sequence[_Row], seeds: Mapping[str, int]) -> No
             fault = ("key", "rows must ascend by source, role and key")
         if fault is not None:
             raise ArtefactError(f"{name}: row {number}, column {fault[0]!r}: {fault[1]}")
-        seen.add((row.source, row.record_id))
+        if row.role == "calibration":
+            calibration.add(row.record_id)
         place = (row.source, row.role, row.key)
+        spans[place[:2]] = range(spans.get(place[:2], range(number - 1, 0)).start, number)
+        if row.prompt_tokens is not None and row.response_tokens is not None:
+            tokens[row.source][row.record_id] = TokenCount(row.prompt_tokens, row.response_tokens)
     try:
-        check_labels(sorted({row.source for row in rows}))
+        check_labels(sorted({label for label, _ in spans}))
     except InputError as error:
         raise ArtefactError(f"{name}: column 'source': {error}") from error
+    return spans, tokens
+
+
+def _rows_of(table: pa.Table) -> Iterator[_Row]:
+    for start in range(0, table.num_rows, _CHUNK):
+        columns = table.slice(start, _CHUNK).columns
+        yield from map(_Row, *(column.to_pylist() for column in columns))
 
 
 def _row_fault(row: _Row) -> tuple[str, str] | None:
@@ -187,15 +247,3 @@ def _row_fault(row: _Row) -> tuple[str, str] | None:
     if row.response_tokens is not None and row.response_tokens < 1:
         return "response_tokens", "must be at least 1"
     return None
-
-
-def _source_ids(rows: Sequence[_Row]) -> SourceIds:
-    return SourceIds(
-        calibration=tuple(row.record_id for row in rows if row.role == "calibration"),
-        candidates=tuple(row.record_id for row in rows if row.role == "candidate"),
-        tokens={
-            row.record_id: TokenCount(row.prompt_tokens, row.response_tokens)
-            for row in rows
-            if row.prompt_tokens is not None and row.response_tokens is not None
-        },
-    )
