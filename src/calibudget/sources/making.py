@@ -31,7 +31,7 @@ class _Shape(NamedTuple):
 
 
 _Tools = tuple[Mapping[str, object], ...]
-#: A prompt (a single user turn as its text), its completion, the tools, the gold answer, and the fields under our names.
+#: Prompt (a single user turn as its text), completion, tools, gold answer, and the fields under our names.
 _Parsed = tuple[str | tuple[Message, ...], str, _Tools, str | None, Fields]
 
 
