@@ -27,11 +27,15 @@ def test_amounts_are_counts_or_portions(written, amount):
 
 
 @pytest.mark.parametrize(
-    "written", ["", "9000", "10%", "10% of pools", "a% of pool", "-5% of pool", "1e1% of pool", "50%of pool"]
+    "written",
+    [
+        *("", "9000", "10%", "10% of pools", "a% of pool", "-5% of pool", "1e1% of pool", "50%of pool", "٣% of pool"),
+        *("9" * 5_000 + "% of pool", "0." + "0" * 5_000 + "1% of budget"),
+    ],
 )
 def test_other_texts_are_refused_with_the_ways_out(written):
     with pytest.raises(
-        AllocationError, match=r"the cap of 'a' is '.*', which can't be read: write a whole number, or a text"
+        AllocationError, match=r"the cap of 'a' is '.{0,60}, which can't be read: write a whole number, or a text"
     ):
         parse_amount(written, "the cap of 'a'")
 
@@ -40,6 +44,12 @@ def test_other_texts_are_refused_with_the_ways_out(written):
 def test_a_fraction_of_nothing_named_is_refused(written):
     with pytest.raises(InputTypeError, match=r"the floor is .*, but of what\?"):
         parse_amount(written, "the floor")
+
+
+@pytest.mark.parametrize("share", [0.5, 1, True, "1/2"])
+def test_a_portion_is_exact(share):
+    with pytest.raises(InputTypeError, match=r"the share of the floor must be a Fraction, not "):
+        parse_amount(Portion(share=share, of="pool"), "the floor")
 
 
 @pytest.mark.parametrize("written", [True, None, [1]])
@@ -53,6 +63,8 @@ def test_amounts_out_of_range_are_refused():
         parse_amount(-1, "the floor")
     with pytest.raises(AllocationError, match=r"the cap is 1\.01 of the pool, but a share lies between 0 and 1"):
         parse_amount("101% of pool", "the cap")
+    with pytest.raises(AllocationError, match=r"the cap is inf of the pool, but a share lies between 0 and 1"):
+        parse_amount("9" * 400 + "% of pool", "the cap")
     with pytest.raises(AllocationError, match=r"the cap is -0\.5 of the budget"):
         parse_amount(Portion(share=Fraction(-1, 2), of="budget"), "the cap")
 

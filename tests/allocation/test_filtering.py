@@ -40,6 +40,6 @@ def test_a_single_unit_between_bounds():
 def test_without_a_source_between_its_bounds_the_last_to_fill_sets_the_level(monkeypatch):
     """The doubles find which bounds bind, and the first exact decision agrees."""
     monkeypatch.setattr(filtering, "_CORRECTIONS", 1)
-    assert quotas([10.0, 1.0, 1e-9], [0, 0, 1], [4, 3, 9], 8) == [4, 3, 1]
+    assert quotas([10.0, 1.0, 1e-9], [0, 0, 100], [4, 3, 200], 107) == [4, 3, 100]
     # The share that would fill a source of so little utility is beyond the doubles.
     assert quotas([1e-320, 5e-324], [0, 3], [2, 9], 5) == [2, 3]

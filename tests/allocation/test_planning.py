@@ -266,7 +266,7 @@ def test_the_digest_is_kept_where_statistics_are_read():
         ("best", {}, "there is no policy 'best'; the policies are calibudget, need, need-availability"),
         ("need", {"statistics": None}, "the policy need needs statistics"),
         ("weights", {"weights": None}, "the policy weights needs weights"),
-        ("pooled", {"pooled": None}, "the policy pooled needs pooled"),
+        ("pooled", {"pooled": None}, "the policy pooled needs pooled, the counts of one draw from all pools"),
         ("weights", {"weights": {"a": 1, "b": 1}}, "weights must name the same sources as the rest, but misses 'c'"),
         ("need", {"floors": {"a": "x"}}, "the floor of 'a' is 'x', which can't be read"),
         ("pooled", {"caps": {"a": 1}}, "pooled draws from all pools together and knows neither caps nor groups"),

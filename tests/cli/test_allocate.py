@@ -94,6 +94,33 @@ def test_groups_written_out_and_in_files_say_the_same(calibudget, tmp_path):
     assert "group x: 100 (floor 0, cap 100)" in shown
 
 
+def test_floors_and_caps_may_be_portions(calibudget):
+    bounds = ["--floors", "a=5% of budget b=10", "--caps", "b=10% of pool", "--caps", "c=9"]
+    arguments = [*SIZES, "--policy", "floor-sqrt", "--budget", 400, *bounds]
+    told = json.loads(calibudget("allocate", *arguments, "--json").out)
+    assert told["floors"] == {"a": 20, "b": 10}
+    assert told["caps"] == {"b": 200, "c": 9}
+    assert told["sources"]["c"]["quota"] == 9
+    (point,) = json.loads(calibudget("whatif", *arguments, "--json").out)["points"]
+    assert point["quotas"] == {label: source["quota"] for label, source in told["sources"].items()}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        (["--caps", "a=1.5"], "the cap of 'a' is '1.5', which can't be read: write a whole number, or a text like"),
+        (["--caps", "a=101% of pool"], "the cap of 'a' is 1.01 of the pool, but a share lies between 0 and 1"),
+        (["--floors", "a=5% of pool a=1"], "--floors names 'a' twice"),
+        (["--floors", "a=1 b"], "which can't be read"),
+        (["--caps", ""], "--caps '': write label=number"),
+    ],
+)
+def test_floors_and_caps_that_cannot_be_read(calibudget, bounds, message):
+    outcome = calibudget("allocate", *SIZES, "--policy", "floor-sqrt", "--budget", 400, *bounds)
+    assert outcome.code == 2
+    assert message in " ".join(outcome.err.split())
+
+
 def test_the_floors_alone(calibudget):
     plan = plan_of(calibudget("allocate", *SIZES, "--budget", 1000, "--floor", 100, "--policy", "floor", "--json"))
     assert (plan.budget, plan.residual_budget) == (300, 0)

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from calibudget.allocation import filtering
+from calibudget.allocation import filtering, residues
 from calibudget.allocation.exact import integer_weights
 from calibudget.allocation.spread import spread_arrays
 from calibudget.allocation.waterlevel import exact_shares
@@ -93,10 +93,11 @@ def test_no_family_differs(size, seeds):
     assert left_over <= 0.05 * tried
 
 
-@pytest.mark.parametrize("size", [9, 60, 500, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [9, 60, 500])
 def test_doubles_find_at_once_which_bounds_bind(monkeypatch, size):
     """What they get wrong, exact decisions put right, but each time costs a pass over all sources."""
     monkeypatch.setattr(filtering, "_CORRECTIONS", 1)
+    monkeypatch.setattr(residues, "_BLOCK", 32)
     missed, tried = [], 0
     for lower, upper, budget in constraints(size, 0):
         most = np.minimum(upper, budget)

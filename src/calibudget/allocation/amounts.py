@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal, TypeAlias
 
-from calibudget.allocation.exact import as_count
+from calibudget.allocation.exact import as_count, nearest_double
 from calibudget.errors import AllocationError, InputTypeError
 
-_TEXT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*% of (budget|pool)")
+# As many digits as anybody needs, and as Python reads by default.
+_TEXT: Final = re.compile(r"([0-9]{1,1000}(?:\.[0-9]{1,1000})?)\s*% of (budget|pool)")
 _WAYS: Final = "write a whole number, or a text like '10% of budget' or '50% of pool'"
 
 
@@ -45,19 +46,20 @@ def parse_amount(value: object, name: str) -> Amount:
     """
     if isinstance(value, Portion):
         portion = value
+        if not isinstance(portion.share, Fraction):
+            raise InputTypeError(f"the share of {name} must be a Fraction, not {portion.share!r}")
     elif isinstance(value, str):
         match = _TEXT.fullmatch(value.strip())
         if match is None:
-            raise AllocationError(f"{name} is {value!r}, which can't be read: {_WAYS}")
+            raise AllocationError(f"{name} is {value!r:.60}, which can't be read: {_WAYS}")
         portion = Portion(share=Fraction(match[1]) / 100, of="budget" if match[2] == "budget" else "pool")
     elif isinstance(value, float | Fraction):
         raise InputTypeError(f"{name} is {value}, but of what? {_WAYS}")
     else:
         return as_count(value, name)
     if not 0 <= portion.share <= 1:
-        raise AllocationError(
-            f"{name} is {float(portion.share):.6g} of the {portion.of}, but a share lies between 0 and 1"
-        )
+        share = nearest_double(*portion.share.as_integer_ratio())
+        raise AllocationError(f"{name} is {share:.6g} of the {portion.of}, but a share lies between 0 and 1")
     return portion
 
 

@@ -141,7 +141,8 @@ def _require_input(
         return
     given = inputs[rule.wants]
     if given is None:
-        raise UnfedPolicyError(f"the policy {name} needs {rule.wants}")
+        source = ", the counts of one draw from all pools (a run's splits give them)" if rule.wants == "pooled" else ""
+        raise UnfedPolicyError(f"the policy {name} needs {rule.wants}{source}")
     require_same_labels(labels, given, rule.wants)
 
 

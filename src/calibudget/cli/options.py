@@ -12,10 +12,12 @@ import typer
 
 from calibudget.errors import InputError
 
-Number = TypeVar("Number", int, float)
+Named = TypeVar("Named")
 
 #: Up to as many digits as Python reads by default.
 _WHOLE: Final = re.compile(r"-?[0-9]{1,4300}")
+#: What stands between one label=value and the next; values may hold spaces.
+_NEXT: Final = re.compile(r"\s+(?=\S+=)")
 
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.")]
 Overrides = Annotated[
@@ -33,8 +35,12 @@ Sizes = Annotated[
 PoolSizes = Annotated[
     list[str] | None, typer.Option(help="label=n, or a JSON object of them, or a splits.parquet; may repeat.")
 ]
-Floors = Annotated[list[str] | None, typer.Option(help="label=n floors of single sources; may repeat.")]
-Caps = Annotated[list[str] | None, typer.Option(help="label=n caps of single sources; may repeat.")]
+Floors = Annotated[
+    list[str] | None, typer.Option(help="label=n floors of single sources, or label='5% of pool'; may repeat.")
+]
+Caps = Annotated[
+    list[str] | None, typer.Option(help="label=n caps of single sources, or label='20% of budget'; may repeat.")
+]
 Weights = Annotated[list[str] | None, typer.Option(help="label=x weights for --policy weights.")]
 Signal = Annotated[str, typer.Option(help="What val-error-floor takes: error_rate or z.")]
 NeedTransform = Annotated[str | None, typer.Option(help="rank or log1p.")]
@@ -117,18 +123,23 @@ def named_integers(texts: Sequence[str] | None, option: str) -> dict[str, int] |
     return _named(texts, option, int, "an integer")
 
 
+def named_amounts(texts: Sequence[str] | None, option: str) -> dict[str, int | str] | None:
+    """Read repeated `label=amount` texts, an amount being an integer or such as '10% of budget'."""
+    return _named(texts, option, amount, "an amount")
+
+
 def named_numbers(texts: Sequence[str] | None, option: str) -> dict[str, float] | None:
     """Read repeated `label=x` texts; None where the option wasn't given."""
     return _named(texts, option, float, "a number")
 
 
 def _named(
-    texts: Sequence[str] | None, option: str, read: Callable[[str], Number], kind: str
-) -> dict[str, Number] | None:
+    texts: Sequence[str] | None, option: str, read: Callable[[str], Named], kind: str
+) -> dict[str, Named] | None:
     if not texts:
         return None
-    named: dict[str, Number] = {}
-    for text in (part for given in texts for part in given.split()):
+    named: dict[str, Named] = {}
+    for text in (part for given in texts for part in _NEXT.split(given.strip())):
         label, equals, number = text.rpartition("=")
         if not equals or not label:
             raise InputError(f"{option} {text!r}: write label=number")

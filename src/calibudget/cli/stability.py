@@ -18,7 +18,7 @@ from calibudget.cli.options import (
     Signal,
     amount,
     mapping,
-    named_integers,
+    named_amounts,
     whole_number,
 )
 
@@ -60,8 +60,8 @@ def command(
         pool_sizes={},
         budget=whole_number(budget, "--budget"),
         floor=amount(floor),
-        floors=named_integers(floors, "--floors"),
-        caps=named_integers(caps, "--caps"),
+        floors=named_amounts(floors, "--floors"),
+        caps=named_amounts(caps, "--caps"),
         groups=mapping(groups, "--groups"),
         signal=signal,  # type: ignore[arg-type]
         exponents=Exponents(need=need_exponent, availability=availability_exponent, reliability=reliability_exponent),
