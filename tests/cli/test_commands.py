@@ -1,6 +1,7 @@
 """Every command on small files: exit codes, tables, `--json`, and messages that name what to do."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -108,6 +109,23 @@ def test_run_verify_select_and_score_belong_together(calibudget, recipe, tmp_pat
     assert json.loads(again.out)["manifest_sha256"] == told["manifest_sha256"]
 
 
+def test_a_run_shows_what_its_sources_share_and_ends_with_2_where_that_is_refused(calibudget, recipe, tmp_path) -> None:
+    (tmp_path / "exam.jsonl").write_text('{"prompt": "A 3?", "completion": "no"}\n')
+    exam = "hygiene.evaluation={exam: {path: exam.jsonl, answer: none}}"
+    ran = calibudget("run", recipe, exam, "--output-dir", tmp_path / "run")
+    assert ran.code == 0, ran.err
+    table, _, _ = ran.out.partition("calibudget: 12 examples")
+    assert re.search(r"a +│ +1 │ with a prompt of the evaluation set exam \(1 different one there\) +│ left out", table)
+    again = calibudget("run", recipe, exam, "--resume", "--output-dir", tmp_path / "run")
+    assert again.out.startswith(table)
+    refused = calibudget("run", recipe, exam, "hygiene.evaluation_prompts=refuse", "--output-dir", tmp_path / "refused")
+    assert refused.code == 2
+    assert "a.jsonl:4 has a prompt of the evaluation set 'exam'; leave those out, or say" in " ".join(
+        refused.err.split()
+    )
+    assert not (tmp_path / "refused").exists()
+
+
 def test_two_rounds_with_a_trained_first_one(calibudget, recipe, tmp_path) -> None:
     first = calibudget("run", recipe, "policy=floor", "--output-dir", tmp_path / "first")
     assert "left for the next round: 6 of the budget of 12" in first.out
@@ -148,11 +166,13 @@ def test_a_dry_run_counts_and_writes_nothing(calibudget, recipe, tmp_path) -> No
 
 def test_init_writes_a_recipe_that_loads(calibudget, recipe, tmp_path) -> None:
     (tmp_path / "c.test.jsonl").write_text('{"prompt": "held out", "completion": "x"}\n')
+    (tmp_path / "a.test.jsonl").write_text('{"prompt": "A 3?", "completion": "x"}\n')
     written = tmp_path / "drafted.yaml"
     assert calibudget("init", tmp_path, "--output", written).code == 0
     text = written.read_text()
     assert "a.jsonl" in text
     assert "c.test" not in text
+    assert "    a_test: {path: a.test.jsonl" in text
     ran = calibudget("run", written, "engine=fake", "budget=10", "floor=2", "calibration.per_source=4", "--dry-run")
     assert ran.code == 0, ran.err
     assert calibudget("init", tmp_path, "--output", written).code == 2

@@ -13,7 +13,7 @@ from calibudget.wording import counted
 _WORDS: Final[Mapping[str, str]] = {
     "evaluation_prompts": "with a prompt of",
     "cross_source": "that stand as they are in",
-    "contamination": "sharing {ngram} words in a row with",
+    "contamination": "sharing {ngram} words in a row, or all of a shorter prompt, with",
     "near_duplicates": "nearly alike records of",
 }
 _DONE: Final = {"drop": "left out", "keep": "kept"}
@@ -54,13 +54,16 @@ def _source(row: SourceHygiene, rules: Mapping[str, object], label: str) -> Iter
 
 
 def _checks(checks: Checks, rules: Mapping[str, object], *, joined: bool = False) -> Iterator[tuple[int, str, str]]:
-    for check, by_other in checks.items():
+    for check, words in _WORDS.items():
         rule = rules.get(check)
         known = rule if isinstance(rule, Mapping) else {}
         done = "joined as it is" if joined else _DONE.get(str(known.get("action")), "")
-        for other, one in by_other.items():
-            words = _WORDS.get(check, check).format(**known)
-            yield one.records, f"{words} {_named(other)} ({counted(one.others, 'different one')} there)", done
+        for other, one in checks.get(check, {}).items():
+            yield (
+                one.records,
+                f"{words.format(**known)} {_named(other)} ({counted(one.others, 'different one')} there)",
+                done,
+            )
 
 
 def _prompts(prompts: Overlap, done: str) -> Iterator[tuple[int, str, str]]:

@@ -13,6 +13,7 @@ from calibudget.tasks import PRESETS
 _SUFFIXES = (*(kind + end for kind in (".jsonl", ".json", ".csv") for end in ("", ".gz", ".zst")), ".parquet", ".arrow")
 _SPLIT_WORDS = r"(?:train(?:ing)?|test|valid(?:ation)?|val|dev|eval)"
 _HELD_OUT = re.compile(r"(?:^|[._-])(?:test|valid(?:ation)?|val|dev|eval)(?:[._-]|$)", re.IGNORECASE)
+_ENDING = re.compile(r"(?:\.(?:jsonl?|csv|parquet|arrow|gz|zst))+$", re.IGNORECASE)
 
 _HEADER = """\
 # A recipe for the data in {folder}. Look it over, then: calibudget run {name}
@@ -33,7 +34,8 @@ def draft_recipe(data_dir: str | Path, *, written_to: Path | None = None) -> str
     """A commented recipe with one source for each training file below a folder.
 
     Args:
-        data_dir: the folder to look through, two levels deep; held-out files (test, dev, ...) are left out.
+        data_dir: the folder to look through; held-out files (test, dev, ...) become evaluation sets where their name
+            is a source's, and are left out elsewhere.
         written_to: where the recipe will lie, so that `data_dir` can be written relative to it.
 
     Raises:
@@ -58,7 +60,19 @@ def draft_recipe(data_dir: str | Path, *, written_to: Path | None = None) -> str
         floor=100,
         error="" if all("answer: none" not in line for line in lines) else _NLL,
     )
-    return header + "\n".join(lines) + "\n"
+    paired = [path for path in files if path not in training and _label(path.name) in sources]
+    return header + "\n".join([*lines, *_hygiene_lines(folder, paired)]) + "\n"
+
+
+def _hygiene_lines(folder: Path, held_out: Iterable[Path]) -> list[str]:
+    """The recipe's `hygiene`, with an evaluation set for each held-out file; nothing without any."""
+    sets = {re.sub(r"\W+", "_", _ENDING.sub("", path.name)): path.relative_to(folder) for path in held_out}
+    lines = [_source_line(name, path, indent=4) for name, path in sorted(sets.items())]
+    return (
+        ["hygiene:", "  evaluation:          # records with a prompt of these leave the sources", *lines]
+        if lines
+        else []
+    )
 
 
 def _labelled(folder: Path, files: Iterable[Path]) -> Iterable[tuple[str, Path]]:
@@ -70,16 +84,16 @@ def _labelled(folder: Path, files: Iterable[Path]) -> Iterable[tuple[str, Path]]
 
 
 def _label(name: str) -> str:
-    stem = re.sub(r"(?:\.(?:jsonl?|csv|parquet|arrow|gz|zst))+$", "", name, flags=re.IGNORECASE)
+    stem = _ENDING.sub("", name)
     stem = re.sub(rf"[._-]{_SPLIT_WORDS}(?:[._-]\d+.*)?$", "", stem, flags=re.IGNORECASE)
     return re.sub(r"[^\w-]+", "_", stem).strip("_") or "source"
 
 
-def _source_line(label: str, path: Path) -> str:
+def _source_line(label: str, path: Path, *, indent: int = 2) -> str:
     preset = next((name for name in PRESETS if label.casefold().replace("-", "_").startswith(name)), None)
     how = f"preset: {preset}" if preset else "answer: none"
     hint = "" if preset else "  # or {kind: choice, labels: [...]}, number, math, exact, regex"
-    return f"  {_quoted(label)}: {{path: {_quoted(path.as_posix())}, {how}}}{hint}"
+    return f"{' ' * indent}{_quoted(label)}: {{path: {_quoted(path.as_posix())}, {how}}}{hint}"
 
 
 def _quoted(text: str) -> str:

@@ -166,7 +166,7 @@ def refuse(checked: Checked, matched: Matched, rules: HygieneRules) -> None:
             others = f", as {len(rows) - 1:,} more do" if len(rows) > 1 else ""
             raise DataError(
                 f"{checked.name}: {checked.place(int(first['file']), int(first['at']))} {words} "
-                f"{'evaluation set' if kind == 'evaluation' else kind} {name!r}{others}; leave out what is, or say "
+                f"{'evaluation set' if kind == 'evaluation' else kind} {name!r}{others}; leave those out, or say "
                 f"`hygiene.{check}: drop` or `keep`"
             )
 
