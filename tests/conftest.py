@@ -23,14 +23,6 @@ CHAT_TEMPLATE = (
 WORDS = ["apple", "river", "seven", "stone", "cloud", "green", "paper", "table", "window", "garden", "silver"]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Identities that tests keep are kept beside their other files, not where the user's are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 def make_tokenizer(*, adds_bos=False, pad="<|im_end|>", chat_template=CHAT_TEMPLATE):
     """A byte-level BPE trained on the spot: <|endoftext|> 0, <|im_start|> 1, <|im_end|> 2."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
