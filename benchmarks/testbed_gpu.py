@@ -1,6 +1,6 @@
 """The testbed on a machine with GPUs: what is left of a frozen protocol, several processes a card.
 
-    python benchmarks/testbed_gpu.py generate DATA          where reasoning-gym is installed
+    python benchmarks/testbed_gpu.py generate DATA [--protocol PROTOCOL]         where reasoning-gym is installed
     python benchmarks/testbed_gpu.py run PROTOCOL --data DATA --model MODEL --results DIR \\
         --gpus 0,1 --processes 3 --seconds 560
     python benchmarks/testbed_gpu.py tables PROTOCOL --results DIR [--figures DIR]
@@ -18,6 +18,7 @@ import sys
 import time
 from pathlib import Path
 
+from calibudget.study.testbed.families import FIRST_HALVES
 from calibudget.study.testbed.generate import generate
 from calibudget.study.testbed.grid import cells
 from calibudget.study.testbed.protocol import read_protocol
@@ -30,7 +31,8 @@ def main() -> None:
     began = time.time()
     arguments = parse()
     if arguments.command == "generate":
-        print(generate(arguments.directory))
+        halves = FIRST_HALVES if arguments.protocol is None else read_protocol(arguments.protocol).halves
+        print(generate(arguments.directory, halves))
         return
     if arguments.command == "merge":
         merged = Results.merge(arguments.files, arguments.target)
@@ -70,6 +72,7 @@ def parse() -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     making = commands.add_parser("generate")
     making.add_argument("directory", type=Path)
+    making.add_argument("--protocol", type=Path)
     merging = commands.add_parser("merge")
     merging.add_argument("target", type=Path)
     merging.add_argument("files", type=Path, nargs="+")

@@ -36,7 +36,7 @@ def command(
     if not tables:
         data = data_dir or output_dir / "data"
         if not (data / MANIFEST_NAME).exists():
-            generate(data)
+            generate(data, frozen.halves)
         job = Job(
             protocol=protocol,
             data=data,

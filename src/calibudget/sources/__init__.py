@@ -18,7 +18,7 @@ from calibudget.sources.files import DataFile, check_distinct_files, find_files
 from calibudget.sources.formats import Example, detect_format, read_example
 from calibudget.sources.hygiene import inspect_sources
 from calibudget.sources.identities import cache_folder
-from calibudget.sources.identity import Identity, NormalisedRecord, identify, normalise_record
+from calibudget.sources.identity import Identity, NormalisedRecord, identify, normal_instruction, normalise_record
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.near import NearDuplicates
 from calibudget.sources.pool import CandidatePool, chosen_records
@@ -70,6 +70,7 @@ __all__ = [
     "found",
     "identify",
     "inspect_sources",
+    "normal_instruction",
     "normalise_record",
     "open_source",
     "open_sources",

@@ -50,3 +50,13 @@ def testbed_data(tmp_path_factory):
     directory = tmp_path_factory.mktemp("testbed-data")
     generate(directory)
     return directory
+
+
+@pytest.fixture(scope="session")
+def second_data(tmp_path_factory):
+    pytest.importorskip("reasoning_gym")
+    from calibudget.study.testbed.generate import generate
+
+    directory = tmp_path_factory.mktemp("testbed-2-data")
+    generate(directory, ("confirm-2",))
+    return directory

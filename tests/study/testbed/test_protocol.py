@@ -35,6 +35,32 @@ def test_cells_run_seed_by_seed(tiny_protocol):
     assert len(names) == 8
 
 
+#: Changing a value after cells have run orphans their results.
+SECOND = "4fb1fef4ff8bc157c8069527e06d77aa5366f5e922c43bdd7098e206085648dd"
+
+
+def test_the_second_protocol_is_frozen(protocol_path):
+    protocol = read_protocol(protocol_path.with_name("protocol-2.yaml"))
+    assert protocol.sha256 == SECOND
+    assert len(cells(protocol)) == 120
+    assert [len(others) for others in protocol.claims["confirm"].values()] == [5, 5, 5]
+
+
+def test_claims_are_about_cells_that_there_are(tiny_protocol):
+    text = tiny_protocol.read_text(encoding="utf-8")
+    plain = read_protocol(tiny_protocol).sha256
+    tiny_protocol.write_text(text + "claims: {main: {calibudget: [equal, unimax]}}\n", encoding="utf-8")
+    assert read_protocol(tiny_protocol).sha256 != plain
+    for claims, message in (
+        ("{nowhere: {calibudget: [equal]}}", "no comparison whose first point is 'nowhere'"),
+        ("{main: {lc: [equal]}}", "main: no cell of 'lc' is in that comparison"),
+        ("{main: {equal: [lc-checkpoints]}}", "no cell of 'lc-checkpoints' is in that comparison"),
+    ):
+        tiny_protocol.write_text(text + f"claims: {claims}\n", encoding="utf-8")
+        with pytest.raises(RecipeError, match=message):
+            read_protocol(tiny_protocol)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "error", "message"),
     [
@@ -49,7 +75,7 @@ def test_cells_run_seed_by_seed(tiny_protocol):
             "half: choose, status: confirmatory",
             "half: third, status: confirmatory",
             RecipeError,
-            "'choose' or 'confirm'",
+            "'choose', 'confirm' or 'confirm-2'",
         ),
     ],
 )

@@ -2,6 +2,9 @@
 
 A directory holds `<family>.train.jsonl.gz` and `<family>.test.jsonl.gz` of every family and `manifest.json` with the
 digests of what they hold. Which items are made, and which of them are held out, depends on the seeds alone.
+
+Of families with answers of their own the held-out answers are new too, and not parts of others: otherwise a held-out
+NLL would measure what was learnt by heart.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import gzip
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,16 +22,18 @@ from calibudget.errors import ArtefactError, DataError, DependencyError
 from calibudget.records import Message, Record
 from calibudget.sources import Identity, SourceRead, SourceSpec, identify, read_source
 from calibudget.store import canonical_json, read_bytes, read_object, sha256_hex, write_atomic
+from calibudget.study.testbed.answers import known_answers, normal_answer
 from calibudget.study.testbed.families import (
     CALIBRATION_SIZE,
     COMPANION,
-    HALVES,
+    FIRST_HALVES,
     TEST_SIZE,
     Family,
     Half,
     families_of,
     first_seed,
 )
+from calibudget.wording import counted
 
 MANIFEST_NAME: Final = "manifest.json"
 _SCHEMA: Final = "calibudget.testbed-data/1"
@@ -62,11 +67,12 @@ class HalfData:
     sha256: str
 
 
-def generate(directory: Path, progress: Progress | None = None) -> str:
-    """Make all files of the testbed.
+def generate(directory: Path, halves: Iterable[Half] = FIRST_HALVES, progress: Progress | None = None) -> str:
+    """Make all files of some halves and of the companion family.
 
     Args:
         directory: where they go; made if it isn't there.
+        halves: which; those of the first testbed by default.
         progress: told after each family.
 
     Returns:
@@ -74,13 +80,13 @@ def generate(directory: Path, progress: Progress | None = None) -> str:
 
     Raises:
         DependencyError: reasoning-gym is missing.
-        DataError: a family repeats itself too often to fill its pool.
+        DataError: a family repeats itself too often to fill its pool, or its held-out answers can be learnt by heart.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    every = [*HALVES["choose"], *HALVES["confirm"], COMPANION]
+    every = [*(family for half in halves for family in families_of(half)), COMPANION]
     files: dict[str, object] = {}
     for number, family in enumerate(every, start=1):
-        for name, rows in _parted(family).items():
+        for name, rows in parted(family, first_seed(family)).items():
             text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
             file = f"{family.name}.{name}.jsonl.gz"
             write_atomic(directory / file, gzip.compress(text, mtime=0))
@@ -101,7 +107,7 @@ def read_half(directory: Path, half: Half) -> HalfData:
 
     Raises:
         ArtefactError: a file is missing or isn't the one that the manifest names.
-        DataError: a held-out record shares its prompt with one that may be trained on.
+        DataError: a held-out record shares its prompt, or its answer of its own, with one that may be trained on.
     """
     files = _manifest_files(directory)
     families = {family.name: _read(directory, family, files) for family in families_of(half)}
@@ -130,33 +136,60 @@ def _manifest_files(directory: Path) -> Mapping[str, object]:
     return files
 
 
-def _parted(family: Family) -> dict[str, list[dict[str, str]]]:
-    """The rows of both files: items with prompts of their own, of which some are held out by a keyed draw."""
+def parted(family: Family, seed: int) -> dict[str, list[dict[str, str]]]:
+    """The rows of both files, "train" and "test": items of their own, of which some are held out by a keyed draw.
+
+    Args:
+        family: the family.
+        seed: of its first item.
+
+    Raises:
+        DependencyError: reasoning-gym is missing.
+        DataError: as `generate`.
+    """
     wanted = family.pool + (CALIBRATION_SIZE if family is not COMPANION else 0) + TEST_SIZE
     chosen: dict[str, dict[str, str]] = {}
-    for row, identity in _items(family, wanted):
-        chosen.setdefault(identity.prompt_hash, row)
+    answers: set[str] = set()
+    for row, identity in items(family, seed, wanted * _PATIENCE):
+        answer = normal_answer(row["answer"])
+        if identity.prompt_hash in chosen or (family.own_answers and answer in answers):
+            continue
+        chosen[identity.prompt_hash] = row
+        answers.add(answer)
         if len(chosen) == wanted:
             break
     else:
-        raise DataError(f"{family.name}: only {len(chosen)} different prompts among {wanted * _PATIENCE} items")
+        unlike = "prompts with answers of their own" if family.own_answers else "prompts"
+        raise DataError(f"{family.name}: only {len(chosen):,} different {unlike} among {wanted * _PATIENCE:,} items")
     keys = {prompt: hashlib.sha256(f"held-out {prompt}".encode()).digest() for prompt in chosen}
     held = set(sorted(chosen, key=keys.__getitem__)[:TEST_SIZE])
-    return {
+    rows = {
         "train": [row for prompt, row in chosen.items() if prompt not in held],
         "test": [row for prompt, row in chosen.items() if prompt in held],
     }
+    if family.own_answers:
+        known = known_answers(*([row["answer"] for row in rows[name]] for name in ("train", "test")))
+        if known:
+            raise DataError(
+                f"{family.name}: half or more of {counted(len(known), 'held-out answer')} stands in answers that may "
+                f"be trained on ({known[0]!r}); its held-out records would show what was learnt by heart"
+            )
+    return rows
 
 
-def _items(family: Family, wanted: int) -> Iterator[tuple[dict[str, str], Identity]]:
+def items(family: Family, seed: int, size: int) -> Iterator[tuple[dict[str, str], Identity]]:
+    """A family's items from a seed on, as rows, with what names each; those without an answer are left out.
+
+    Raises:
+        DependencyError: reasoning-gym is missing.
+    """
     try:
         from reasoning_gym import create_dataset
     except ImportError as error:
         raise DependencyError("the testbed's data needs reasoning-gym; pip install 'calibudget[demo]'") from error
-    size = wanted * _PATIENCE
-    items: Any = create_dataset(family.name, seed=first_seed(family), size=size, **family.options)
+    made: Any = create_dataset(family.name, seed=seed, size=size, **family.options)
     for index in range(size):
-        item = items[index]
+        item = made[index]
         prompt, answer = str(item["question"]).strip(), str(item["answer"]).strip()
         if not answer:
             continue  # base_conversion has a few
@@ -180,6 +213,11 @@ def _read(directory: Path, family: Family, files: Mapping[str, object]) -> Famil
     overlap = {record.prompt_hash for record in train.records} & {record.prompt_hash for record in test.records}
     if overlap:
         raise DataError(f"{family.name}: {len(overlap)} held-out prompts may be trained on; generate the data anew")
+    answers = [{normal_answer(record.completion) for record in part.records} for part in reads]
+    if family.own_answers and answers[0] & answers[1]:
+        raise DataError(
+            f"{family.name}: {len(answers[0] & answers[1])} held-out answers may be trained on; generate the data anew"
+        )
     return FamilyData(family=family, train=train, test=test.records)
 
 

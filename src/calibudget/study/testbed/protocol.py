@@ -101,6 +101,7 @@ class Protocol(_Strict):
         choosing: name of the point whose cells `chosen` looks at.
         policies: by name.
         points: in the order in which they run.
+        claims: by name of a comparison's first point, by policy: the policies than which it has a lower macro NLL.
     """
 
     name: str
@@ -114,6 +115,12 @@ class Protocol(_Strict):
     choosing: str | None = None
     policies: Mapping[str, PolicyRule]
     points: tuple[Point, ...]
+    claims: Mapping[str, Mapping[str, tuple[str, ...]]] = Field(default_factory=dict)
+
+    @property
+    def halves(self) -> tuple[Half, ...]:
+        """The groups of families that its points are about."""
+        return tuple(dict.fromkeys(point.half for point in self.points))
 
     @property
     def config(self) -> TrainingConfig:
@@ -122,8 +129,8 @@ class Protocol(_Strict):
 
     @property
     def sha256(self) -> str:
-        """Digest of all its values."""
-        return sha256_hex(canonical_json(self.model_dump(mode="json")))
+        """Digest of all its values; the first protocol was frozen before claims stood in the file."""
+        return sha256_hex(canonical_json(self.model_dump(mode="json", exclude=None if self.claims else {"claims"})))
 
     def same_setting(self, point: Point) -> list[Point]:
         """The points that are one comparison with a point, itself among them, in the protocol's order."""
@@ -164,6 +171,15 @@ def _check_names(protocol: Protocol, file: str) -> None:
             raise RecipeError(f"{file}: {where}: there is no policy {policy!r}")
     if protocol.choosing is not None and protocol.choosing not in names:
         raise RecipeError(f"{file}: choosing: there is no point {protocol.choosing!r}")
+    for name, claims in protocol.claims.items():
+        firsts = [point.name for point in protocol.points if protocol.same_setting(point)[0] is point]
+        if name not in firsts:
+            raise RecipeError(f"{file}: claims: there is no comparison whose first point is {name!r}")
+        compared = {policy for point in protocol.same_setting(protocol.point(name)) for policy in point.policies}
+        for policy, others in claims.items():
+            missing = sorted({policy, *others} - compared)
+            if missing:
+                raise RecipeError(f"{file}: claims: {name}: no cell of {missing[0]!r} is in that comparison")
     for point in protocol.points:
         if len(set(point.seeds)) != len(point.seeds) or len(set(point.policies)) != len(point.policies):
             raise RecipeError(f"{file}: {point.name}: a seed or a policy stands twice")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Final
 
@@ -23,14 +23,16 @@ from calibudget.study.testbed.figures import differences, exposures
 from calibudget.study.testbed.protocol import Protocol
 from calibudget.study.testbed.results import Results
 
-#: Policies that the confirmatory claims are about, and what each is held against; by the comparison's first point.
-CLAIMS: Final = {
+#: The confirmatory claims of the first protocol, which names them in its comments; by the comparison's first point.
+FIRST_CLAIMS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "paper": {
         "calibudget": ("pooled", "proportional", "equal", "floor-sqrt", "val-error-floor"),
         "chosen": ("val-error-floor", "calibudget", "equal", "slice-tuner", "mixing-law"),
         "chosen-charged": ("val-error-floor", "calibudget", "equal", "slice-tuner", "mixing-law"),
     },
 }
+#: Policies that fit learning curves, with what they trained on free of charge and charged, by their names in protocols.
+LEARNERS: Final = ("chosen", "chosen-charged", "learning-curve", "learning-curve-charged")
 #: How near to the limit the chosen rule should come.
 NEAR: Final = 0.005
 
@@ -48,7 +50,7 @@ def markdown(protocol: Protocol, results: Results) -> str:
         parts += [f"## {names}", _setting(point), _means(point)]
         if name == protocol.choosing:
             parts.append(_choices(protocol, results))
-        parts += _claims(name, point)
+        parts += _claims(_declared(protocol).get(name, {}), point)
         parts += [_quotas(point), _families(point)]
         if "limit" in point.policies:
             parts.append(_limit(point))
@@ -61,7 +63,7 @@ def figures(protocol: Protocol, results: Results) -> dict[str, bytes]:
     found = {}
     for name, point in finished(protocol, results).items():
         groups = []
-        for policy, comparators in CLAIMS.get(name, {}).items():
+        for policy, comparators in _declared(protocol).get(name, {}).items():
             compared = [point.compare(policy, other) for other in comparators if _paired(point, policy, other)]
             if compared:
                 groups.append((policy, compared))
@@ -69,6 +71,11 @@ def figures(protocol: Protocol, results: Results) -> dict[str, bytes]:
             found[f"{name}-differences.svg"] = differences(groups)
         found[f"{name}-exposures.svg"] = exposures(point)
     return found
+
+
+def _declared(protocol: Protocol) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    """Policies that the confirmatory claims are about, and what each is held against."""
+    return protocol.claims or FIRST_CLAIMS
 
 
 def _setting(point: PointResults) -> str:
@@ -111,9 +118,8 @@ def _choices(protocol: Protocol, results: Results) -> str:
     return " ".join(f"`{name}` is `{choice}`." for name, choice in found.items() if choice)
 
 
-def _claims(name: str, point: PointResults) -> list[str]:
+def _claims(wanted: Mapping[str, tuple[str, ...]], point: PointResults) -> list[str]:
     """Confirmatory claims of a comparison, and every policy against the paper's comparator, as a description."""
-    wanted = CLAIMS.get(name, {})
     parts = []
     for policy, comparators in wanted.items():
         found = [point.compare(policy, other) for other in comparators if _paired(point, policy, other)]
@@ -219,7 +225,7 @@ def _families(point: PointResults) -> str:
 
 def _limit(point: PointResults) -> str:
     parts = []
-    for policy in ("chosen", "chosen-charged", "val-error-floor", "calibudget", "equal"):
+    for policy in (*LEARNERS, "val-error-floor", "calibudget", "equal"):
         if _paired(point, policy, "limit"):
             one = point.compare(policy, "limit")
             near = "within" if one.relative <= NEAR else "not within"
@@ -229,16 +235,17 @@ def _limit(point: PointResults) -> str:
 
 def _needs(points: dict[str, PointResults]) -> list[str]:
     """What calibration saw beside what exposure gained."""
-    point = points.get("paper")
+    point = next(iter(points.values()), None)
     if point is None or "calibudget" not in point.policies:
         return []
+    learner = next((policy for policy in LEARNERS if policy in point.policies), None)
     found = slopes_found([point])
     seeds = point.seeds("calibudget")
-    seen = [point.cells["calibudget", seed]["notes"]["calibration"] for seed in seeds]
-    curves = [
-        point.cells["chosen", seed]["notes"]["slopes"]
-        for seed in (point.seeds("chosen") if "chosen" in point.policies else [])
-    ]
+    notes = [point.cells["calibudget", seed]["notes"] for seed in seeds]
+    seen = [one["calibration"] for one in notes if "calibration" in one]
+    if not seen:
+        return []
+    curves = [point.cells[learner, seed]["notes"]["slopes"] for seed in point.seeds(learner)] if learner else []
     rows = [
         [
             label,
@@ -252,7 +259,7 @@ def _needs(points: dict[str, PointResults]) -> list[str]:
     ]
     header = [
         "family", "base model's NLL", "its error rate %", "bootstrap sd", "fall per doubling, held out, all cells",
-        "fall per doubling that chosen measured",
+        f"fall per doubling that {learner or 'no policy'} measured",
     ]  # fmt: skip
     return ["## Need beside what exposure gains", table(header, rows)]
 
