@@ -9,8 +9,9 @@ Names are loaded on first use: importing this package imports neither numpy nor 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from calibudget.lazily import on_first_use
 
 if TYPE_CHECKING:
     from calibudget.allocation import Stability, WhatIf, allocate, apportion, plan, stability, utilities, what_if
@@ -70,8 +71,4 @@ __all__ = [
     "what_if",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"calibudget.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(__name__, _HOMES)

@@ -18,16 +18,6 @@ def make_example(length, prompt_length, *, number=0):
     )
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread():
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="session")
 def config():
     return CONFIG

@@ -25,16 +25,6 @@ companion: {{path: companion.jsonl, answer: none}}
 OPTIONS = ("rank=2", "scaling=4", "batch_size=4", "epochs=1", "max_length=256", "device=cpu", "deterministic=true")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread():
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory, tiny_directory):
     """A finished run with the tiny model."""

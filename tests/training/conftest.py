@@ -34,17 +34,6 @@ def make_example(length, prompt_length, *, source="apples", number=0, role="sour
     )
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread():
-    """Tiny tensors lose time on several threads, most of all on a busy machine."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="session")
 def rows_of():
     return make_rows

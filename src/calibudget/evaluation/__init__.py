@@ -5,8 +5,9 @@ Names are loaded on first use, so importing this package imports no torch.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from calibudget.lazily import on_first_use
 
 if TYPE_CHECKING:
     from calibudget.evaluation.adapters import adapted
@@ -85,8 +86,4 @@ __all__ = [
     "write_predictions",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"calibudget.evaluation.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(__name__, _HOMES)

@@ -5,8 +5,9 @@ Names are loaded on first use, so importing this package imports neither torch n
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from calibudget.lazily import on_first_use
 
 if TYPE_CHECKING:
     from calibudget.influence.config import WARM_UP, InfluenceConfig
@@ -35,8 +36,4 @@ __all__ = [
     "Sketches",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"calibudget.influence.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(__name__, _HOMES)

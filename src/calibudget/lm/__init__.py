@@ -6,8 +6,9 @@ Names are loaded on first use, so importing this package imports neither torch n
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from calibudget.lazily import on_first_use
 
 if TYPE_CHECKING:
     from calibudget.lm.encoding import Encoded, Encoder, Template
@@ -43,8 +44,4 @@ __all__ = [
     "resolve_model",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"calibudget.lm.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(__name__, _HOMES)

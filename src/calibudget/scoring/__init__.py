@@ -5,8 +5,9 @@ Names are loaded on first use, so importing this package, or using the fake scor
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from calibudget.lazily import on_first_use
 
 if TYPE_CHECKING:
     from calibudget.scoring.cluster import RayPool
@@ -55,8 +56,4 @@ __all__ = [
     "to_scores",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"calibudget.scoring.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(__name__, _HOMES)
