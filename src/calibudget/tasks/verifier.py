@@ -100,11 +100,14 @@ def judged_equal(gold: str, predicted: str) -> bool:
         worker = _idle.pop()
     except IndexError:
         worker = _Worker()
-    verdict = worker.ask(gold, predicted, TIME_LIMIT_S)
-    if verdict is None:
-        worker.stop()
-    else:
-        _idle.append(worker)
+    verdict = None
+    try:
+        verdict = worker.ask(gold, predicted, TIME_LIMIT_S)
+    finally:
+        if verdict is None:
+            worker.stop()
+        else:
+            _idle.append(worker)
     return bool(verdict)
 
 
