@@ -29,8 +29,9 @@ venv: $(VENV)/.dev
 demo: $(VENV)/.demo
 	$(BIN)/calibudget demo
 
-# Importing torch with peft takes ten seconds in each process; what tests trained models waits for `make test`.
-HEAVY := tests/crash tests/training tests/influence tests/evaluation/test_adapters.py tests/pipeline/test_influence.py
+# Model libraries take ten seconds of each process that imports them; what needs them waits for `make test`.
+HEAVY := tests/crash tests/training tests/influence tests/lm/test_twin.py tests/scoring/test_local.py tests/scoring/test_embedded.py \
+	tests/evaluation/test_adapters.py tests/pipeline/test_influence.py
 
 check: venv
 	$(BIN)/ruff format --check .

@@ -157,8 +157,12 @@ def s3_bucket(s3_server: str, s3_endpoint: Callable[..., None]) -> Any:
     return system
 
 
+#: Fixtures that load torch, transformers or moto: seconds of every process that meets one of them.
+_HEAVY = frozenset({"tiny_directory", "model_of", "tokenizer_with", "s3_server"})
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What kills and resumes whole processes takes seconds a case."""
+    """What loads a model library, or kills and resumes whole processes, is too slow for `make check`."""
     for item in items:
-        if "crash" in item.path.parts:
+        if "crash" in item.path.parts or not _HEAVY.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from calibudget.errors import DataError, DependencyError
 from calibudget.evaluation import instructions
 from calibudget.evaluation.instructions import check_instructions, detect_language, parse_instructions
 
-pytest.importorskip("if_verifiable")
-pytestmark = pytest.mark.slow  # importing the checkers takes seconds
+pytestmark = [
+    pytest.mark.slow,  # importing the checkers takes seconds
+    pytest.mark.skipif(find_spec("if_verifiable") is None, reason="if-verifiable isn't installed"),
+]
 
 
 def record(name: str, prompt: str = "Write.", **arguments: object) -> dict[str, object]:

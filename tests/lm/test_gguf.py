@@ -62,6 +62,7 @@ def test_a_cache_that_cannot_be_written_says_so(conversions, tmp_path, monkeypat
         gguf.converted(Path("m.gguf"), "a" * 64)
 
 
+@pytest.mark.slow  # loads torch
 def test_a_file_that_is_no_gguf_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     path = tmp_path / "m.gguf"

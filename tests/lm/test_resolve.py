@@ -5,6 +5,7 @@ import pytest
 
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.lm import load_model, resolve_model
+from calibudget.lm.resolve import fetch_hub
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_code_of_the_directory_is_refused(directory, name):
     (directory / name).write_text(json.dumps({"auto_map": {"AutoModelForCausalLM": "evil.Model"}}))
     (directory / "evil.py").write_text("raise SystemExit('ran')")
     with pytest.raises(ScoringError, match="auto_map"):
-        load_model(str(directory))
+        resolve_model(str(directory))
 
 
 def test_an_adapter_alone_is_no_model(tmp_path):
@@ -77,7 +78,7 @@ def hub(tmp_path, monkeypatch):
 
 def test_a_hub_model_that_is_not_cached_says_so(hub):
     with pytest.raises(ScoringError, match="not in the local cache"):
-        load_model("nobody/nothing")
+        fetch_hub(resolve_model("nobody/nothing"))
 
 
 def test_a_cached_hub_model_loads_offline_with_its_revision(hub, tiny_directory):

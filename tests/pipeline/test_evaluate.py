@@ -16,7 +16,7 @@ from calibudget.pipeline.evaluate import Asking, evaluate
 from calibudget.pipeline.rejudge import rejudge
 from calibudget.pipeline.subjects import Engine
 from calibudget.pipeline.verify import verify
-from calibudget.scoring import FakeScorer, LocalScorer
+from calibudget.scoring import FakeScorer
 from calibudget.store import check_sums, write_sums
 
 RECIPE = """\
@@ -250,6 +250,7 @@ def check_that_a_finished_adapter_stays(model: Path, data: Path, tmp_path: Path,
 def test_whole_texts_and_early_ends_parse_alike(tiny_directory: Path, data: Path) -> None:
     from calibudget import lm
     from calibudget.evaluation.benchmarks import load_benchmark
+    from calibudget.scoring import LocalScorer
     from calibudget.tasks import parse_answer
 
     model = lm.load_model(str(tiny_directory), device="cpu")

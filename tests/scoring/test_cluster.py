@@ -6,8 +6,7 @@ import time
 import pytest
 
 from calibudget.errors import DependencyError, ScoringError
-from calibudget.lm import load_model
-from calibudget.scoring import FakeScorer, LocalScorer, RayPool, ScorerSettings, measure_all, open_scorer
+from calibudget.scoring import FakeScorer, RayPool, ScorerSettings, make_scorer, measure_all, open_scorer
 from calibudget.scoring.cluster import Actors
 
 FAKE = ScorerSettings(kind="fake", device="cpu")
@@ -44,7 +43,7 @@ class TestCluster:
             assert len(pool.batches(items)) > 2
             found = measure_all(pool, items, journal_path=path)
             described = dict(pool.describe())
-        scorer = LocalScorer(load_model(str(tiny_directory), device="cpu"), batch_tokens=400)
+        scorer = make_scorer(settings)
         assert found == measure_all(scorer, items)
         assert described == scorer.describe()
         assert measure_all(scorer, items, journal_path=path) == found  # the journal is the single scorer's too

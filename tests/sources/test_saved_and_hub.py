@@ -6,13 +6,14 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from calibudget.errors import DataError, DependencyError
 from calibudget.sources import SourceRead, SourceSpec, read_source
 
-datasets = pytest.importorskip("datasets", reason="datasets isn't installed")
+pytestmark = pytest.mark.slow  # importing datasets takes seconds
 
 Write = Callable[..., Path]
 Read = Callable[..., SourceRead]
@@ -20,15 +21,16 @@ ROWS = [{"prompt": f"Say {number}", "completion": f"It is {number}."} for number
 
 
 @pytest.fixture(autouse=True)
-def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    datasets.disable_progress_bars()
-    yield
-    datasets.enable_progress_bars()
+def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    library = pytest.importorskip("datasets", reason="datasets isn't installed")
+    monkeypatch.setattr(library.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(library.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    library.disable_progress_bars()
+    yield library
+    library.enable_progress_bars()
 
 
-def test_a_saved_data_set_reads_like_its_rows(tmp_path: Path, write: Write, read: Read) -> None:
+def test_a_saved_data_set_reads_like_its_rows(datasets: Any, tmp_path: Path, write: Write, read: Read) -> None:
     write("rows.jsonl", ROWS)
     datasets.Dataset.from_list(ROWS).save_to_disk(tmp_path / "saved", num_shards=3)
     saved = read("saved")
@@ -36,7 +38,7 @@ def test_a_saved_data_set_reads_like_its_rows(tmp_path: Path, write: Write, read
     assert [file.name for file in saved.files] == [f"saved/data-0000{n}-of-00003.arrow" for n in range(3)]
 
 
-def test_a_saved_data_set_of_several_splits_needs_one_of_them(tmp_path: Path, read: Read) -> None:
+def test_a_saved_data_set_of_several_splits_needs_one_of_them(datasets: Any, tmp_path: Path, read: Read) -> None:
     parts = {"train": datasets.Dataset.from_list(ROWS), "dev": datasets.Dataset.from_list(ROWS[:3])}
     datasets.DatasetDict(parts).save_to_disk(tmp_path / "saved")
     assert len(read("saved").records) == 10
@@ -63,7 +65,7 @@ def test_a_saved_data_set_cannot_name_files_elsewhere(tmp_path: Path, read: Read
 
 
 def test_a_hub_data_set_reads_like_its_rows(
-    tmp_path: Path, write: Write, read: Read, monkeypatch: pytest.MonkeyPatch
+    datasets: Any, tmp_path: Path, write: Write, read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`load_dataset` takes a local folder for a repository; reading goes the whole way through it."""
     write("rows.jsonl", ROWS)
