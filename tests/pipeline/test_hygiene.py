@@ -1,7 +1,10 @@
 """What a recipe's hygiene does with prompts of evaluation sets and with records that two sources hold."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -193,3 +196,26 @@ def test_a_dropped_record_that_is_in_the_splits_and_a_count_that_its_ids_do_not_
 @pytest.fixture
 def finished_exam(exam_run, tmp_path):
     return shutil.copytree(exam_run, tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_the_report_is_the_same_bytes_under_any_hash_seed(meeting, tmp_path) -> None:
+    pytest.importorskip("datasketch")
+    written = set()
+    for seed in ("0", "1", "4711"):
+        asked = [EXAM, "hygiene.contamination=drop", "hygiene.near_duplicates={threshold: 0.6}"]
+        command = [
+            sys.executable,
+            "-m",
+            "calibudget",
+            "run",
+            str(meeting),
+            *asked,
+            "--output-dir",
+            str(tmp_path / seed),
+        ]
+        done = subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        written.add((tmp_path / seed / "hygiene.json").read_bytes())
+    (report_bytes,) = written
+    assert b"near_duplicates" in report_bytes

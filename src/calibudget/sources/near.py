@@ -6,7 +6,7 @@ record that is nearly alike one before it that stays is found, the others stay. 
 alike one that isn't. LSH finds most pairs at the threshold and nearly all far above it, not every one; the Jaccard
 similarity of those that it proposes is estimated from all hash values.
 
-Hash values lie in a file. Memory holds what datasketch keeps in its tables, some 4 KB a record that stays at the
+Hash values lie in a file. Memory holds what datasketch keeps in its tables, some 5 KB a record that stays at the
 default 128 permutations, and the digests of what is found.
 """
 
