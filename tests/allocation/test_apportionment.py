@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from calibudget.allocation import apportion
+from calibudget.allocation import allocate, apportion
 from calibudget.errors import AllocationError, InputTypeError
 
 
@@ -136,6 +136,22 @@ def test_labels_must_be_texts():
     assert apportion({Label("a"): 1}, 1).quotas == {"a": 1}
     with pytest.raises(InputTypeError, match=r"a source's label must be a text, not 1 \(int\)"):
         apportion({1: 1}, 1)
+
+
+@pytest.mark.parametrize("wrong", [3, None, 0.5, "a", ["a"], {"a"}])
+def test_numbers_come_by_label(wrong):
+    with pytest.raises(InputTypeError, match="the numbers of the sources must be a mapping by label, not "):
+        apportion(wrong, 3)
+    with pytest.raises(InputTypeError, match="the numbers of the sources must be a mapping by label, not "):
+        allocate(wrong, {"a": 1}, 3)
+    with pytest.raises(InputTypeError, match="utilities must be a mapping by label, not "):
+        allocate({"a": 5}, wrong, 3)
+    for name in () if wrong is None else ("lower", "upper"):
+        with pytest.raises(InputTypeError, match=f"{name} must be a mapping by label, not "):
+            apportion({"a": 1}, 3, **{name: wrong})
+    for name in () if wrong is None else ("floors", "caps"):
+        with pytest.raises(InputTypeError, match=f"{name} must be a mapping by label, not "):
+            allocate({"a": 5}, {"a": 1}, 3, **{name: wrong})
 
 
 def test_many_sources_give_the_answer_of_few():

@@ -84,8 +84,9 @@ def sorted_labels(values: Mapping[str, object]) -> list[str]:
     """The labels in code-point order, the order of all ties and all outputs.
 
     Raises:
-        InputTypeError: a label that isn't a text.
+        InputTypeError: no mapping, or a label that isn't a text.
     """
+    require_mapping(values, "the numbers of the sources")
     for label in values:
         if type(label) is not str and not isinstance(label, str):
             raise InputTypeError(f"a source's label must be a text, not {label!r} ({type(label).__name__})")
@@ -96,8 +97,10 @@ def require_same_labels(labels: Iterable[str], values: Mapping[str, object], nam
     """Refuse a mapping that misses a source or names another one.
 
     Raises:
+        InputTypeError: no mapping.
         AllocationError: naming the sources that are missing or unknown.
     """
+    require_mapping(values, name)
     expected = set(labels)
     if expected == values.keys():
         return
@@ -105,6 +108,16 @@ def require_same_labels(labels: Iterable[str], values: Mapping[str, object], nam
     unknown = sorted((label for label in values if label not in expected), key=str)
     differences = [f"misses {listed(missing)}"] * bool(missing) + [f"names {listed(unknown)}"] * bool(unknown)
     raise AllocationError(f"{name} must name the same sources as the rest, but {' and '.join(differences)}")
+
+
+def require_mapping(values: object, name: str) -> None:
+    """Refuse what isn't a mapping by label.
+
+    Raises:
+        InputTypeError: naming what it is.
+    """
+    if not isinstance(values, Mapping):
+        raise InputTypeError(f"{name} must be a mapping by label, not {values!r:.60} ({type(values).__name__})")
 
 
 def listed(labels: Sequence[str], most: int = 5) -> str:

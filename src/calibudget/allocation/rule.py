@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from calibudget.allocation.apportionment import listed, require_same_labels, sorted_labels
+from calibudget.allocation.apportionment import listed, require_mapping, require_same_labels, sorted_labels
 from calibudget.allocation.exact import Real, as_count, as_counts
 from calibudget.allocation.groups import Group, spread_groups
 from calibudget.allocation.spread import Spread, spread
@@ -156,9 +156,11 @@ def allocate(
 
 
 def _own_counts(labels: Sequence[str], values: Mapping[str, int] | None, name: str) -> dict[str, int]:
-    if not values:
+    if values is None:
         return {}
-    unknown = sorted((label for label in values if label not in set(labels)), key=str)
+    require_mapping(values, f"{name}s")
+    known = set(labels)
+    unknown = sorted((label for label in values if label not in known), key=str)
     if unknown:
         raise AllocationError(f"{name}s names {listed(unknown)}, but the sources are {listed(labels)}")
     return {label: as_count(value, f"the {name}", label) for label, value in values.items()}
