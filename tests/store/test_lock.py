@@ -4,7 +4,15 @@ import sys
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.store import LOCK_NAME, check_sums, directory_lock, write_sums
+from calibudget.store import (
+    LOCK_NAME,
+    check_sums,
+    check_writable,
+    directory_lock,
+    output_directory,
+    work_directory,
+    write_sums,
+)
 
 HOLD = """
 import sys
@@ -52,3 +60,47 @@ def test_a_missing_directory_is_an_artefact_error(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ArtefactError, match="can't be locked"), directory_lock(tmp_path / "file"):
         pass
+
+
+def test_an_output_directory_is_made_and_kept_with_what_it_got(tmp_path):
+    with output_directory(tmp_path / "a" / "b"):
+        (tmp_path / "a" / "b" / "file").write_bytes(b"")
+    assert {path.name for path in (tmp_path / "a" / "b").iterdir()} == {LOCK_NAME, "file"}
+
+
+@pytest.mark.parametrize("held", [[], ["kept"]])
+def test_an_output_directory_that_got_nothing_is_as_it_was(tmp_path, held):
+    for name in held:
+        (tmp_path / name).write_bytes(b"")
+    for directory in (tmp_path, tmp_path / "a" / "b"):
+        with pytest.raises(KeyError), output_directory(directory):
+            raise KeyError
+        check_writable(directory)
+    assert [path.name for path in tmp_path.iterdir()] == held
+
+
+def test_a_directory_in_use_stays_in_use_after_it_was_asked_for(tmp_path):
+    with output_directory(tmp_path / "a"):
+        for _ in range(2):
+            with pytest.raises(ArtefactError, match="in use"):
+                check_writable(tmp_path / "a")
+
+
+def test_a_directory_below_a_file_cant_be_made(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ArtefactError, match="can't be made: Not a directory"):
+        check_writable(tmp_path / "file" / "run")
+
+
+def test_a_work_directory_goes_with_its_work_and_stays_with_what_is_left_of_it(tmp_path):
+    def fail():
+        with work_directory(tmp_path / "work"):
+            (tmp_path / "work" / "journal").write_bytes(b"")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert (tmp_path / "work" / "journal").exists()
+    with work_directory(tmp_path / "work"):
+        assert (tmp_path / "work" / "journal").exists()
+    assert not (tmp_path / "work").exists()

@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from calibudget.errors import DependencyError, ScoringError
+from calibudget.lm.resolve import check_heads
+
+_PEFT_IS_MISSING: Final = "an adapter needs peft; install: pip install 'calibudget[train]'"
+
+
+def check_adapter(adapter: Path) -> None:
+    """Refuse a directory that is no adapter, before a model is loaded for it.
+
+    Raises:
+        DependencyError: peft isn't installed.
+        ScoringError: its configuration or its weights are missing or torn.
+    """
+    if find_spec("peft") is None:
+        raise DependencyError(_PEFT_IS_MISSING)
+    if not (adapter / "adapter_config.json").is_file() or not any(adapter.glob("*.safetensors")):
+        raise ScoringError(f"adapter {adapter}: needs adapter_config.json and safetensors weights")
+    from safetensors import SafetensorError
+
+    try:
+        check_heads(adapter)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ScoringError(f"adapter {adapter}: can't be read: {error}") from error
 
 
 def attach(model: Any, adapter: Path) -> Any:
@@ -21,13 +44,12 @@ def attach(model: Any, adapter: Path) -> Any:
         ScoringError: the directory is no adapter, or it doesn't fit the model, or it lacks weights: peft would only
             warn of those, and what is then measured is more or less the base.
     """
-    if not (adapter / "adapter_config.json").is_file() or not any(adapter.glob("*.safetensors")):
-        raise ScoringError(f"adapter {adapter}: needs adapter_config.json and safetensors weights")
+    check_adapter(adapter)
     try:
         from peft import PeftConfig, PeftModelForCausalLM
         from safetensors import SafetensorError
     except ImportError as error:
-        raise DependencyError("an adapter needs peft; install: pip install 'calibudget[train]'") from error
+        raise DependencyError(_PEFT_IS_MISSING) from error
     wrapped = None
     try:
         with warnings.catch_warnings():

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from calibudget.errors import DependencyError, ScoringError
-from calibudget.lm.adapters import attach
+from calibudget.lm.adapters import attach, check_adapter
 from calibudget.lm.encoding import Encoder, Template
 from calibudget.lm.gguf import CONVERTER_VERSION, converted, quiet
-from calibudget.lm.resolve import ModelSource, fetch_hub, resolve_model
+from calibudget.lm.resolve import ModelSource, check_heads, fetch_hub, resolve_model
 from calibudget.store import canonical_json, file_digest, sha256_hex
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -88,6 +88,27 @@ def load_model(
         identity=identity,
         context_length=getattr(loaded.config.get_text_config(), "max_position_embeddings", None),
     )
+
+
+def check_loadable(model: str, *, device: Device = "auto", adapter: Path | None = None) -> None:
+    """Refuse what `load_model` couldn't load, before long work is done for it; no weights are read, only their heads.
+
+    A hub model is fetched and a GGUF file converted into the cache, as loading would.
+
+    Raises:
+        DependencyError: torch, transformers or (for an adapter) peft is missing.
+        ScoringError: no such device; or model or adapter can't be found, read or safely loaded.
+    """
+    _, transformers = _libraries()
+    placement(device, "auto")
+    source = resolve_model(model)
+    directory = _materialise(source)[0]
+    with _named(source):
+        check_heads(directory)
+        transformers.AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    _tokenizer(transformers, source, directory)
+    if adapter is not None:
+        check_adapter(adapter)
 
 
 def load_tokenizer(model: str | ModelSource) -> Any:

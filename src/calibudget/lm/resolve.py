@@ -117,6 +117,24 @@ def fetch_hub(source: ModelSource) -> Path:
     return Path(folder)
 
 
+def check_heads(directory: Path) -> None:
+    """Open every safetensors file of a directory and read its head, which tells a torn file from a whole one.
+
+    Raises:
+        OSError, ValueError, SafetensorError: a file that is missing though an index names it, or can't be read.
+    """
+    from safetensors import safe_open
+
+    for index in directory.glob("*.safetensors.index.json"):
+        shards = loads_object(index.read_bytes(), str(index)).get("weight_map")
+        for name in sorted(set(shards.values())) if isinstance(shards, dict) else ():
+            if not (directory / str(name)).is_file():
+                raise ValueError(f"{name} is missing, though {index.name} names it")
+    for path in sorted(directory.glob("*.safetensors")):
+        with safe_open(path, framework="np"):
+            pass
+
+
 def check_directory(directory: Path, *, local: bool) -> None:
     """Refuse a model directory that has no configuration, no safe weights, or that wants its own code run.
 

@@ -35,7 +35,6 @@ from calibudget.store import (
     read_curves,
     read_scores,
     read_scores_file,
-    read_warm_ups_file,
 )
 from calibudget.wording import counted
 
@@ -262,12 +261,17 @@ def show_curves(run_dir: str | Path, outcome: str | Path | None = None) -> Curve
 
 
 def warm_ups_made_elsewhere(
-    file: Path, recipe: Recipe, splits: Mapping[str, Split], quotas: Sequence[Mapping[str, int]]
+    found: WarmUpFile,
+    file: Path,
+    recipe: Recipe,
+    splits: Mapping[str, Split],
+    quotas: Sequence[Mapping[str, int]],
 ) -> WarmUpFile:
-    """Read warm-ups of exactly these calibration splits and exposures.
+    """Warm-ups that were read from a file, if they are those of exactly these calibration splits and exposures.
 
     Args:
-        file: where they are.
+        found: what was read.
+        file: from where.
         recipe: whose they should be.
         splits: its sources.
         quotas: of `warm_up_quotas`.
@@ -275,7 +279,6 @@ def warm_ups_made_elsewhere(
     Raises:
         ArtefactError: a file of other records, exposures, mixtures or units.
     """
-    found = read_warm_ups_file(file, mixtures=recipe.reads_mixtures)
     if found.mixtures != recipe.reads_mixtures:
         kinds = ("mixtures that show transfer", "warm-ups of all sources together")
         own, other = kinds if found.mixtures else kinds[::-1]

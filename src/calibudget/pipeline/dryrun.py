@@ -14,11 +14,12 @@ from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rounds import earlier_rounds
-from calibudget.pipeline.scoring import calibration_items, scorer_for, scores_made_elsewhere
+from calibudget.pipeline.scoring import calibration_items, check_scorer, scorer_for, scores_made_elsewhere
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe import Recipe
 from calibudget.records import Unit
 from calibudget.scoring import Scorer, measure_all
+from calibudget.store import read_scores_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +74,17 @@ def dry_run(recipe: Recipe, *, scores: str | Path | None = None, progress: Progr
     Raises:
         InputError: whatever `run` would refuse before its first artefact.
     """
+    given = None if scores is None else read_scores_file(Path(scores), error=recipe.error)
+    if given is None and recipe.calibration != "none":
+        check_scorer(recipe)
     prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
     pools = pools_of_run(recipe, prepared)
     floors, sizes = feasible_floors(recipe, pools), pools.sizes
     warm_ups = warm_up_quotas(recipe, exposures_of(recipe, pools)) if recipe.warm_up is not None else []
     tokens: dict[str, int] = {}
     seconds = None
-    if scores is not None:
-        scores_made_elsewhere(Path(scores), recipe, prepared.splits)
+    if given is not None:
+        scores_made_elsewhere(given, Path(str(scores)), prepared.splits)
     elif recipe.calibration != "none":
         with scorer_for(recipe) as scorer:
             tokens, seconds = _expected(scorer, recipe, prepared)

@@ -25,13 +25,14 @@ from calibudget.evaluation.predictions import PREDICTIONS_NAME, write_prediction
 from calibudget.evaluation.results import EVALUATION_NAME, declared_panels, read_evaluation, task_evidence, task_result
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.shared import Shared
-from calibudget.pipeline.subjects import Engine, Scored, Subject, find_subject, scorers_of
+from calibudget.pipeline.subjects import Engine, Scored, Subject, check_subject, find_subject, scorers_of
 from calibudget.store import (
     SUMS_NAME,
     canonical_json,
-    directory_lock,
+    check_writable,
     extend_sums,
     file_digest,
+    output_directory,
     write_atomic,
 )
 
@@ -104,6 +105,8 @@ def evaluate(
     subject = find_subject(target, adapters, output_dir)
     for name in subject.adapters:
         _check_output(subject.output / name, resume=resume)
+    if shared is None:
+        check_subject(subject, engine or Engine())
     plan = _plan(asking, subject, shared, progress)
     scored = scorers_of(subject, engine or Engine(), shared)
     return {one.name: _evaluate_one(plan, one, subject.output / one.name, progress) for one in scored}
@@ -147,8 +150,7 @@ def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Pro
 def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress) -> Evaluation:
     """One adapter's evaluation, generated and written, or the one that stands there finished."""
     evidence = {way.name: _evidence(way, plan.subset, scored.make_scorer) for way in plan.ways}
-    output.mkdir(parents=True, exist_ok=True)
-    with directory_lock(output):
+    with output_directory(output):
         if (output / EVALUATION_NAME).exists():
             found = _finished(output, replace(plan.frame, model=scored.model), evidence)
         else:
@@ -210,6 +212,7 @@ def _check_output(output: Path, *, resume: bool) -> None:
         raise ArtefactError(f"{output}: holds an evaluation already; name another --output-dir, or move it away")
     if (output / _WORK).exists() and not resume:
         raise ArtefactError(f"{output}: holds an unfinished evaluation; go on with --resume, or delete {_WORK} in it")
+    check_writable(output)
 
 
 def _overlap(benchmarks: Sequence[Benchmark], train: Path | None, *, strict: bool) -> dict[str, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +19,12 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.proxies import read_proxy_pool
 from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.rundir import RECIPE_NAME
+from calibudget.pipeline.scoring import check_scorer
 from calibudget.recipe import Recipe, load_recipe
 from calibudget.recipe.strict_yaml import parse_value
 from calibudget.records import Record
 from calibudget.selection import ProxyHeader, ProxyPool, proxy_pool, train_layout, train_row
+from calibudget.store import check_writable
 from calibudget.training import Execution, Listener, TrainingConfig, parse_options
 
 WARM_UP_NAME: Final = "warm-up"
@@ -116,12 +119,14 @@ def influence(
         InterruptedRunError: the warm-up was stopped; the same call goes on.
     """
     _check_recipe(recipe)
+    directory = Path(output_dir)
     shards = _asked_shards(only, config.shards)
     execution = execution or Execution()
     devices, scorer_of = _heavy_parts(execution)
+    check_writable(directory / f".started-{os.getpid()}")  # not itself: others may start on other shards just now
+    check_scorer(recipe)
     prepared = prepare(recipe, earlier_rounds(recipe), progress=progress)
     task = _Task(recipe=recipe, prepared=prepared, pool=_checked_pool(prepared, run_dir), config=config)
-    directory = Path(output_dir)
     load = partial(_load, recipe, str(devices.device), execution)
     scorer = scorer_of(load, recipe.template, config, execution, devices)
     chosen = task.warm_up_rows()

@@ -12,7 +12,7 @@ from calibudget.errors import ArtefactError
 from calibudget.pipeline.progress import Progress
 from calibudget.pipeline.proxies import merge_proxy_files, read_proxy_file, write_proxy_file
 from calibudget.selection import ProxyContract, ProxyHeader, ProxyPool, ProxyRecord, ProxyScores, check_shard
-from calibudget.store import Journal, canonical_json, directory_lock, loads_object
+from calibudget.store import Journal, canonical_json, loads_object, work_directory
 
 MERGED_NAME: Final = "influence.jsonl"
 #: Candidates between two entries of a journal.
@@ -79,10 +79,9 @@ class Shards:
             ArtefactError: work of another configuration was begun here, another process is at it, or the disk is full.
         """
         work = self.directory / f".shard-{shard}"
-        work.mkdir(parents=True, exist_ok=True)
         total = len(range(shard, self.pool.size, self.header.shards))
         of_this = {"pool_sha256": self.header.pool_sha256, "shard": shard, "shards": self.header.shards}
-        with directory_lock(work):
+        with work_directory(work):
             header = {**of_this, "provenance": dict(self.header.provenance)}
             with Journal.open(work / "journal", header) as journal:
                 means = [_means(row) for entry in journal.entries for row in cast(list[list[float]], entry["means"])]
@@ -94,10 +93,6 @@ class Shards:
                     means += scored
             progress(f"influence, shard {shard}", total, total)
             self._write(shard, means)
-            (work / "journal").unlink()
-        for leftover in work.iterdir():
-            leftover.unlink()
-        work.rmdir()
 
     def merge(self) -> None:
         """Write all shards in rank order, once all are there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from calibudget.pipeline.pools import Pools, pools_of_run
 from calibudget.pipeline.preparing import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rundir import JOURNAL_NAME, check_usable, is_finished, open_run
-from calibudget.pipeline.scoring import score_splits, scorer_for, scores_made_elsewhere
+from calibudget.pipeline.scoring import check_scorer, score_splits, scorer_for, scores_made_elsewhere
 from calibudget.pipeline.selectors import joined, selector_parts
 from calibudget.pipeline.shared import Shared, read_sources
 from calibudget.pipeline.tokens import with_tokens
@@ -44,7 +44,9 @@ from calibudget.store import (
     read_allocation,
     read_hygiene,
     read_object,
+    read_scores_file,
     read_selection,
+    read_warm_ups_file,
     write_allocation,
     write_curves,
     write_manifest,
@@ -134,61 +136,94 @@ def run(
     check_usable(directory, resolved, resume=resume)
     if resume and is_finished(directory):
         return _verified(directory)
-    prepared = with_tokens(recipe, read_sources(recipe, shared, progress=progress), progress=progress)
-    pools = pools_of_run(recipe, prepared)
-    floors = feasible_floors(recipe, pools)
-    parts = selector_parts(recipe, prepared)
-    pools.require_eligible(joined(recipe, parts), floors)
-    made = None if scores is None else scores_made_elsewhere(Path(scores), recipe, prepared.splits)
-    warmed = _given_warm_ups(recipe, prepared, pools, warm_ups)
-    if recipe.warm_up is not None and shared is None:
-        shared = Shared()  # the model that scores is the one that is warmed up
-    needs_scores = made is None and recipe.calibration != "none"
-    with ExitStack() as stack:
-        workers = stack.enter_context(ExitStack())
-        scorer = workers.enter_context(scorer_for(recipe, shared)) if needs_scores else None
-        stack.enter_context(open_run(directory, resolved, resume=resume))
-        write_inputs(recipe, prepared, directory)
-        journal = directory / JOURNAL_NAME
-        if scorer is not None:
-            made = score_splits(recipe, prepared.splits, scorer, journal_path=journal, progress=progress)
-        workers.close()  # before anything is trained
-        measured = _measured(recipe, prepared, made, warmed, directory, shared, progress, listener)
-        statistics, curves = measured.statistics, measured.curves
-        plan = plan_recipe(recipe, pools, statistics, None if curves is None else curves.fits.curves)
-        write_allocation(directory / ALLOCATION_NAME, plan)
-        report = None if curves is None else curve_report(recipe, curves, plan)
-        if report is not None:
-            write_curves(directory / CURVES_NAME, report)
-        selection = write_selected(recipe, prepared, plan, parts, directory)
-        manifest = make_manifest(
-            recipe, prepared, made, plan, selection, statistics, directory, warm_ups=measured.warm_ups
-        )
-        write_manifest(directory / MANIFEST_NAME, manifest)
-        journal.unlink(missing_ok=True)
-        write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
+    given = _given(recipe, scores, warm_ups, is_shared=shared is not None)
+    with open_run(directory, resolved, resume=resume):
+        notes = _make(recipe, directory, given, shared, progress, listener)
     progress("verifying", 0, 1)
-    if report is not None:
-        told = curve_notes(report, manifest)
-    else:
-        told = tuple(boundary_notes(recipe, pools, statistics, plan, (made and made.provenance) or {}))
-    notes = (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *measured.warned, *told)
     result = _verified(directory, notes)
     progress("verifying", 1, 1)
     return result
 
 
-def _given_warm_ups(recipe: Recipe, prepared: Prepared, pools: Pools, warm_ups: str | Path | None) -> WarmUpFile | None:
-    """Warm-ups made elsewhere; where they are to be made here, that they can be is checked beforehand."""
-    if recipe.warm_up is None:
-        if warm_ups is not None:
-            raise RecipeError(f"policy {recipe.policy!r} reads no learning curves, so warm-ups have no place in it")
-        return None
-    quotas = warm_up_quotas(recipe, exposures_of(recipe, pools))
-    if warm_ups is None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """What was measured elsewhere, as it was read; None where it is measured here, or not at all."""
+
+    scores: tuple[Path, ScoreFile] | None
+    warm_ups: tuple[Path, WarmUpFile] | None
+
+
+def _given(recipe: Recipe, scores: str | Path | None, warm_ups: str | Path | None, *, is_shared: bool) -> _Given:
+    """Read what was made elsewhere, and check that the rest can be made here, before any source is read."""
+    if recipe.warm_up is None and warm_ups is not None:
+        raise RecipeError(f"policy {recipe.policy!r} reads no learning curves, so warm-ups have no place in it")
+    if recipe.warm_up is not None and warm_ups is None:
         check_trainable(recipe)
-        return None
-    return warm_ups_made_elsewhere(Path(warm_ups), recipe, prepared.splits, quotas)
+    if recipe.calibration != "none" and scores is None and not is_shared:
+        check_scorer(recipe)
+    return _Given(
+        scores=None if scores is None else (Path(scores), read_scores_file(Path(scores), error=recipe.error)),
+        warm_ups=None
+        if warm_ups is None
+        else (Path(warm_ups), read_warm_ups_file(Path(warm_ups), mixtures=recipe.reads_mixtures)),
+    )
+
+
+def _make(
+    recipe: Recipe,
+    directory: Path,
+    given: _Given,
+    shared: Shared | None,
+    progress: Progress,
+    listener: Listener | None,
+) -> tuple[str, ...]:
+    """Make every artefact of a run in its directory, which is held; returns what a person should know."""
+    prepared = with_tokens(recipe, read_sources(recipe, shared, progress=progress), progress=progress)
+    pools = pools_of_run(recipe, prepared)
+    floors = feasible_floors(recipe, pools)
+    parts = selector_parts(recipe, prepared)
+    pools.require_eligible(joined(recipe, parts), floors)
+    made, warmed = _checked(recipe, given, prepared, pools)
+    if recipe.warm_up is not None and shared is None:
+        shared = Shared()  # the model that scores is the one that is warmed up
+    journal = directory / JOURNAL_NAME
+    needs_scores = made is None and recipe.calibration != "none"
+    with scorer_for(recipe, shared) if needs_scores else nullcontext() as scorer:
+        write_inputs(recipe, prepared, directory)
+        if scorer is not None:
+            made = score_splits(recipe, prepared.splits, scorer, journal_path=journal, progress=progress)
+    measured = _measured(recipe, prepared, made, warmed, directory, shared, progress, listener)
+    statistics, curves = measured.statistics, measured.curves
+    plan = plan_recipe(recipe, pools, statistics, None if curves is None else curves.fits.curves)
+    write_allocation(directory / ALLOCATION_NAME, plan)
+    report = None if curves is None else curve_report(recipe, curves, plan)
+    if report is not None:
+        write_curves(directory / CURVES_NAME, report)
+    selection = write_selected(recipe, prepared, plan, parts, directory)
+    manifest = make_manifest(recipe, prepared, made, plan, selection, statistics, directory, warm_ups=measured.warm_ups)
+    write_manifest(directory / MANIFEST_NAME, manifest)
+    journal.unlink(missing_ok=True)
+    write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
+    if report is not None:
+        told = curve_notes(report, manifest)
+    else:
+        told = tuple(boundary_notes(recipe, pools, statistics, plan, (made and made.provenance) or {}))
+    return (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *measured.warned, *told)
+
+
+def _checked(
+    recipe: Recipe, given: _Given, prepared: Prepared, pools: Pools
+) -> tuple[ScoreFile | None, WarmUpFile | None]:
+    """Scores and warm-ups made elsewhere, if they are of these splits and exposures."""
+    made, warmed = None, None
+    if given.scores is not None:
+        file, scores = given.scores
+        made = scores_made_elsewhere(scores, file, prepared.splits)
+    quotas = [] if recipe.warm_up is None else warm_up_quotas(recipe, exposures_of(recipe, pools))
+    if given.warm_ups is not None:
+        file, warm_ups = given.warm_ups
+        warmed = warm_ups_made_elsewhere(warm_ups, file, recipe, prepared.splits, quotas)
+    return made, warmed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

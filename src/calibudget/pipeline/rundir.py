@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from calibudget.errors import ArtefactError
-from calibudget.store import LOCK_NAME, SUMS_NAME, clean_stale, directory_lock, write_atomic
+from calibudget.store import LOCK_NAME, SUMS_NAME, clean_stale, output_directory
 
 RECIPE_NAME: Final = "recipe.resolved.yaml"
 #: Finished scores of an unfinished run; gone when the run is whole.
@@ -47,28 +47,13 @@ def check_usable(directory: Path, resolved: bytes, *, resume: bool) -> None:
 
 @contextmanager
 def open_run(directory: Path, resolved: bytes, *, resume: bool) -> Iterator[None]:
-    """Hold the directory for one run, with the resolved recipe in it as the first artefact.
+    """Hold the directory for one run, from before anything is read.
 
-    A directory that was made here and got no artefact is taken away again.
+    Raises:
+        ArtefactError: see `check_usable` and `output_directory`.
     """
-    created = not directory.exists()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArtefactError(f"{directory}: can't be made: {error.strerror or error}") from error
-    try:
-        with directory_lock(directory):
-            check_usable(directory, resolved, resume=resume)
-            clean_stale(directory)
-            write_atomic(directory / RECIPE_NAME, resolved)
-            yield
-    except BaseException:
-        if created:
-            _remove_if_empty(directory)
-        raise
-
-
-def _remove_if_empty(directory: Path) -> None:
-    if all(path.name == LOCK_NAME for path in directory.iterdir()):
-        (directory / LOCK_NAME).unlink(missing_ok=True)
-        directory.rmdir()
+    check_usable(directory, resolved, resume=resume)
+    with output_directory(directory):
+        check_usable(directory, resolved, resume=resume)  # again, for what another run did meanwhile
+        clean_stale(directory)
+        yield

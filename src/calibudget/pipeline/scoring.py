@@ -22,7 +22,7 @@ from calibudget.scoring import (
     open_scorer,
     to_scores,
 )
-from calibudget.store import ScoreFile, directory_lock, read_scores_file, write_scores
+from calibudget.store import ScoreFile, work_directory, write_scores
 from calibudget.wording import counted
 
 
@@ -53,27 +53,21 @@ def score(
     path = None if output is None else Path(output)
     if path is not None and path.exists():
         raise ArtefactError(f"{path}: exists already; name another output, or move it away")
+    if shared is None:
+        check_scorer(recipe)
+    if path is None:
+        return _read_and_score(recipe, shared, None, progress).scores
+    work = path.with_name(path.name + ".work")
+    with work_directory(work):
+        scored = _read_and_score(recipe, shared, work / "journal", progress)
+        write_scores(path, scored.scores, error=scored.error, provenance=scored.provenance or {})
+    return scored.scores
+
+
+def _read_and_score(recipe: Recipe, shared: Shared | None, journal_path: Path | None, progress: Progress) -> ScoreFile:
     splits = read_sources(recipe, shared, progress=progress).splits
     with scorer_for(recipe, shared) as scorer:
-        if path is None:
-            return score_splits(recipe, splits, scorer, progress=progress).scores
-        return _score_to_file(recipe, splits, scorer, path, progress)
-
-
-def _score_to_file(
-    recipe: Recipe, splits: Mapping[str, Split], scorer: Scorer, path: Path, progress: Progress
-) -> tuple[Score, ...]:
-    work = path.with_name(path.name + ".work")
-    work.mkdir(parents=True, exist_ok=True)
-    with directory_lock(work):
-        journal = work / "journal"
-        scored = score_splits(recipe, splits, scorer, journal_path=journal, progress=progress)
-        write_scores(path, scored.scores, error=scored.error, provenance=scored.provenance or {})
-        journal.unlink()
-    for leftover in work.iterdir():
-        leftover.unlink()
-    work.rmdir()
-    return scored.scores
+        return score_splits(recipe, splits, scorer, journal_path=journal_path, progress=progress)
 
 
 def score_splits(
@@ -101,6 +95,20 @@ def calibration_items(recipe: Recipe, splits: Iterable[Split]) -> list[Calibrati
     return [
         CalibrationItem(record=record, answer=answers[split.source]) for split in splits for record in split.calibration
     ]
+
+
+def check_scorer(recipe: Recipe) -> None:
+    """Refuse a recipe that nothing can be scored with here, before its sources are read; no weights are loaded.
+
+    Raises:
+        RecipeError: it says `calibration: none`.
+        ScoringError, DependencyError: the model can't be found or loaded; a cluster's nodes may have another.
+    """
+    settings = _settings(recipe)
+    if settings.kind == "local" and recipe.address is None:
+        from calibudget.lm.loading import check_loadable
+
+        check_loadable(settings.model, device=settings.device, adapter=recipe.adapter)
 
 
 @contextmanager
@@ -153,13 +161,12 @@ def _settings(recipe: Recipe) -> ScorerSettings:
     )
 
 
-def scores_made_elsewhere(file: Path, recipe: Recipe, splits: Mapping[str, Split]) -> ScoreFile:
-    """Read scores for exactly these calibration splits.
+def scores_made_elsewhere(found: ScoreFile, file: Path, splits: Mapping[str, Split]) -> ScoreFile:
+    """Scores that were read from a file, if they are those of exactly these calibration splits.
 
     Raises:
         ArtefactError: the file lacks a calibration record, or scores a record that isn't one.
     """
-    found = read_scores_file(file, error=recipe.error)
     wanted = {(split.source, record.record_id) for split in splits.values() for record in split.calibration}
     given = {(score.source, score.record_id) for score in found.scores}
     for missing in sorted(wanted - given)[:1]:

@@ -9,7 +9,7 @@ from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rounds import earlier_rounds
-from calibudget.pipeline.rundir import check_usable, open_run
+from calibudget.pipeline.rundir import open_run
 from calibudget.pipeline.selectors import selector_parts
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.writing import write_inputs, write_selected
@@ -35,10 +35,10 @@ def select(
         DataError: the sources can't be used.
     """
     directory = Path(output_dir)
-    check_usable(directory, resolved_yaml(recipe), resume=False)
     plan = read_allocation(Path(allocation_file))
-    prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
-    return select_prepared(recipe, prepared, plan, directory)
+    with open_run(directory, resolved_yaml(recipe), resume=False):
+        prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
+        return _write(recipe, prepared, plan, directory)
 
 
 def select_prepared(
@@ -53,14 +53,17 @@ def select_prepared(
         directory: the run directory to make.
         resume: whether an unfinished one may be written anew.
     """
-    resolved = resolved_yaml(recipe)
+    with open_run(directory, resolved_yaml(recipe), resume=resume):
+        return _write(recipe, prepared, plan, directory)
+
+
+def _write(recipe: Recipe, prepared: Prepared, plan: AllocationPlan, directory: Path) -> Selection:
     pools_of_run(recipe, prepared).of_plan(plan)
     parts = selector_parts(recipe, prepared)
-    with open_run(directory, resolved, resume=resume):
-        write_inputs(recipe, prepared, directory)
-        write_allocation(directory / ALLOCATION_NAME, plan)
-        selection = write_selected(recipe, prepared, plan, parts, directory)
-        manifest = make_manifest(recipe, prepared, None, plan, selection, None, directory, allocation_given=True)
-        write_manifest(directory / MANIFEST_NAME, manifest)
-        write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
+    write_inputs(recipe, prepared, directory)
+    write_allocation(directory / ALLOCATION_NAME, plan)
+    selection = write_selected(recipe, prepared, plan, parts, directory)
+    manifest = make_manifest(recipe, prepared, None, plan, selection, None, directory, allocation_given=True)
+    write_manifest(directory / MANIFEST_NAME, manifest)
+    write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
     return selection

@@ -100,6 +100,20 @@ def _named(adapters: Sequence[Path]) -> dict[str, Path | None]:
     return dict(zip(names, adapters, strict=True))
 
 
+def check_subject(subject: Subject, engine: Engine) -> None:
+    """Refuse a model or an adapter that can't be loaded, before anything is read for it.
+
+    Raises:
+        ScoringError, DependencyError: see `check_loadable`.
+    """
+    if subject.is_fake:
+        return
+    from calibudget.lm.loading import check_loadable
+
+    for adapter in subject.adapters.values():
+        check_loadable(subject.model, device=engine.device, adapter=adapter)
+
+
 def scorers_of(subject: Subject, engine: Engine, shared: Shared | None = None) -> Iterator[Scored]:
     """The scorers of each adapter in turn, the base model loaded once, or shared.
 

@@ -19,6 +19,7 @@ from calibudget.store import (
     SUMS_NAME,
     TRAIN_NAMES,
     Manifest,
+    check_writable,
     extend_sums,
     file_digest,
     read_manifest,
@@ -135,6 +136,7 @@ def train(
     devices = loop.Devices(options.execution.device)
     if devices.is_main:
         check_usable(output, resume=resume)
+        check_writable(output)
     name = model or recipe.model
     if name is None:
         raise RecipeError("the run's recipe names no model; name one with --model")

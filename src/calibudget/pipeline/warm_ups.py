@@ -14,11 +14,19 @@ from calibudget.pipeline.exposures import exposure_shares, exposures_of, warm_up
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import Prepared
 from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.scoring import check_scorer
 from calibudget.pipeline.shared import Shared, read_sources
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.warming import Task, warm_up_options
 from calibudget.recipe import Recipe, resolved_yaml
-from calibudget.store import Journal, WarmUpFile, directory_lock, sha256_hex, write_warm_ups
+from calibudget.store import (
+    Journal,
+    WarmUpFile,
+    check_writable,
+    output_directory,
+    sha256_hex,
+    write_warm_ups,
+)
 from calibudget.training import Listener
 
 _SCHEMA: Final = "calibudget.warm-up-journal/1"
@@ -46,8 +54,12 @@ def warm_up(
     path = Path(output)
     if path.exists():
         raise ArtefactError(f"{path}: exists already; name another output, or move it away")
-    prepared = with_tokens(recipe, read_sources(recipe, shared, progress=progress), progress=progress)
+    check_trainable(recipe)
+    if shared is None:
+        check_scorer(recipe)
     work = path.with_name(f"{path.stem}.work")
+    check_writable(work)
+    prepared = with_tokens(recipe, read_sources(recipe, shared, progress=progress), progress=progress)
     made = measure_warm_ups(recipe, prepared, work, shared=shared, progress=progress, listener=listener)
     write_warm_ups(path, made)
     return made
@@ -90,9 +102,8 @@ def measure_warm_ups(
     pools = pools_of_run(recipe, prepared)
     exposures = exposures_of(recipe, pools)
     shares = exposure_shares(recipe, exposures)
-    work.mkdir(parents=True, exist_ok=True)
     header = {"schema": _SCHEMA, "recipe_sha256": sha256_hex(resolved_yaml(recipe))}
-    with directory_lock(work), Journal.open(work / _JOURNAL, header) as journal:
+    with output_directory(work), Journal.open(work / _JOURNAL, header) as journal:
         task = Task(
             recipe=recipe,
             prepared=prepared,

@@ -9,8 +9,9 @@ from pathlib import Path
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import Prepared, hygiene_of
+from calibudget.pipeline.rundir import RECIPE_NAME
 from calibudget.pipeline.selectors import Parts, joined, write_parts
-from calibudget.recipe import Recipe
+from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Record, Selection, Split
 from calibudget.selection import train_rows, unmarked
 from calibudget.sources import chosen_records
@@ -20,6 +21,7 @@ from calibudget.store import (
     SELECTION_NAME,
     SPLITS_NAME,
     read_rounds,
+    write_atomic,
     write_hygiene,
     write_rounds,
     write_selection,
@@ -29,11 +31,12 @@ from calibudget.store import (
 
 
 def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
-    """Write `splits.parquet`, `hygiene.json`, and `rounds.json` where there were rounds before.
+    """Write the resolved recipe, `splits.parquet`, `hygiene.json`, and `rounds.json` where there were rounds before.
 
     Raises:
         ArtefactError: the directory was begun after other rounds.
     """
+    write_atomic(directory / RECIPE_NAME, resolved_yaml(recipe))
     ledger_file = directory / ROUNDS_NAME
     if prepared.ledger is not None:
         if ledger_file.exists() and read_rounds(ledger_file) != prepared.ledger:

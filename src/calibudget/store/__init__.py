@@ -120,7 +120,7 @@ from calibudget.store.canonical import (
     strict_json,
 )
 from calibudget.store.journal import Journal
-from calibudget.store.lock import LOCK_NAME, directory_lock
+from calibudget.store.lock import LOCK_NAME, check_writable, directory_lock, output_directory, work_directory
 from calibudget.store.paths import check_labels, confined
 from calibudget.store.sums import (
     SUMS_NAME,
@@ -189,6 +189,7 @@ __all__ = [
     "canonical_json",
     "check_labels",
     "check_sums",
+    "check_writable",
     "clean_stale",
     "confined",
     "curves_to_json",
@@ -203,6 +204,7 @@ __all__ = [
     "loads_object",
     "manifest_is_sealed",
     "manifest_to_json",
+    "output_directory",
     "parse_allocation",
     "parse_manifest",
     "parse_statistics",
@@ -233,6 +235,7 @@ __all__ = [
     "statistics_to_json",
     "strict_json",
     "train_files",
+    "work_directory",
     "write_allocation",
     "write_atomic",
     "write_curves",

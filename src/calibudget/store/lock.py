@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -33,3 +34,51 @@ def directory_lock(directory: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def output_directory(directory: Path) -> Iterator[None]:
+    """Hold a directory for writing, made where it isn't there; if no file is made in it, all is as it was before.
+
+    Entered before work begins, it tells a wrong directory before time is spent on it.
+
+    Raises:
+        ArtefactError: it can't be made or written, or another process is writing to it.
+    """
+    try:
+        made = [path for path in (directory, *directory.parents) if not path.exists()]
+        directory.mkdir(parents=True, exist_ok=True)
+        before = _names(directory)
+    except OSError as error:
+        raise ArtefactError(f"{directory}: can't be made: {error.strerror or error}; name another directory") from error
+    with directory_lock(directory):
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # a system that removes no open file keeps the lock
+                if _names(directory) - before == {LOCK_NAME}:
+                    (directory / LOCK_NAME).unlink()
+                    for path in made:
+                        path.rmdir()
+
+
+def check_writable(directory: Path) -> None:
+    """Refuse a directory that couldn't be written now; nothing is left there.
+
+    Raises:
+        ArtefactError: see `output_directory`.
+    """
+    with output_directory(directory):
+        pass
+
+
+@contextmanager
+def work_directory(directory: Path) -> Iterator[None]:
+    """An output directory of work that is begun: kept if the block fails, gone with all that it holds if it doesn't."""
+    with output_directory(directory):
+        yield
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}

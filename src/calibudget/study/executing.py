@@ -13,7 +13,7 @@ from typing import Final
 
 from calibudget.errors import ArtefactError, CalibudgetError, InterruptedRunError
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.store import canonical_json, clean_stale, directory_lock, file_digest, sha256_hex, write_atomic
+from calibudget.store import canonical_json, clean_stale, file_digest, output_directory, sha256_hex, write_atomic
 from calibudget.study.records import CELL_NAME, ITEMS_NAME, Cell, CellResult, CellRunner, read_cell, write_cell
 
 FAILURE_NAME: Final = "failure.json"
@@ -132,8 +132,7 @@ _WORDS: Final = {"protocol": "settings"}
 
 def _make(planned: Planned, runner: CellRunner, progress: Progress) -> CellResult:
     directory = planned.directory
-    directory.mkdir(parents=True, exist_ok=True)
-    with directory_lock(directory):
+    with output_directory(directory):
         clean_stale(directory)
         outcome = runner.run(planned.cell, directory, progress)
         items = directory / ITEMS_NAME
@@ -146,8 +145,7 @@ def _make(planned: Planned, runner: CellRunner, progress: Progress) -> CellResul
 
 def _copy(planned: Planned, same: Planned, made: CellResult) -> CellResult:
     """The result of a cell that is the same work, under this cell's name."""
-    planned.directory.mkdir(parents=True, exist_ok=True)
-    with directory_lock(planned.directory):
+    with output_directory(planned.directory):
         clean_stale(planned.directory)
         items = same.directory / ITEMS_NAME
         if items.exists():

@@ -17,7 +17,7 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.shared import Shared
 from calibudget.recipe import resolved_fields
 from calibudget.recipe.loading import recipe_from_fields
-from calibudget.store import canonical_json, read_object, sha256_hex, write_atomic
+from calibudget.store import LOCK_NAME, canonical_json, read_object, sha256_hex, write_atomic
 from calibudget.store.artefacts.fields import Fields, open_artefact
 from calibudget.store.canonical import is_sealed, sealed
 from calibudget.study.grid import cells_of
@@ -113,6 +113,20 @@ def examine(protocol: Protocol, shared: Shared, progress: Progress = silent) -> 
     return Subject(protocol=protocol, settings=settings, version=made)
 
 
+def check_freezable(directory: Path, *, amend: bool) -> None:
+    """Refuse a directory that a protocol can't be frozen in, before anything is read.
+
+    Raises:
+        ArtefactError: it holds a frozen study and `amend` is off, none that `amend` could be of, or other files.
+    """
+    if amend:
+        read_frozen(directory)
+    elif (directory / FROZEN_NAME).exists():
+        raise ArtefactError(f"{directory}: holds a frozen study; `--amend` keeps a change of it, as exploratory")
+    elif directory.exists() and any(path.name != LOCK_NAME for path in directory.iterdir()):
+        raise ArtefactError(f"{directory}: holds other files; name a new or an empty directory")
+
+
 def freeze(subject: Subject, directory: Path, *, amend: bool = False) -> Frozen:
     """Write `frozen.json`: the first version, or with `amend` one more.
 
@@ -120,7 +134,7 @@ def freeze(subject: Subject, directory: Path, *, amend: bool = False) -> Frozen:
         ArtefactError: the directory holds a frozen study and `amend` is off, other files, or can't be written.
         StudyError: there is nothing to amend, or nothing has changed.
     """
-    path = directory / FROZEN_NAME
+    check_freezable(directory, amend=amend)
     if amend:
         frozen = read_frozen(directory)
         changed = tuple(differences(frozen.last, subject.version))
@@ -128,13 +142,8 @@ def freeze(subject: Subject, directory: Path, *, amend: bool = False) -> Frozen:
             raise StudyError(f"{directory}: nothing differs from what is frozen, so there is nothing to amend")
         frozen = Frozen(versions=(*frozen.versions, replace(subject.version, changed=changed)))
     else:
-        if path.exists():
-            raise ArtefactError(f"{directory}: holds a frozen study; `--amend` keeps a change of it, as exploratory")
-        if directory.exists() and any(directory.iterdir()):
-            raise ArtefactError(f"{directory}: holds other files; name a new or an empty directory")
-        directory.mkdir(parents=True, exist_ok=True)
         frozen = Frozen(versions=(subject.version,))
-    write_atomic(path, canonical_json(_to_json(frozen)))
+    write_atomic(directory / FROZEN_NAME, canonical_json(_to_json(frozen)))
     return frozen
 
 

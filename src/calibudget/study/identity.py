@@ -45,7 +45,8 @@ def data_of(protocol: Protocol, settings: Mapping[str, CellSettings], shared: Sh
     Raises:
         DataError, ScoringError: a file or a model can't be found or read.
     """
-    found: dict[str, dict[str, tuple[int, str]]] = {}
+    names = {one.model for one in settings.values()} | {one.recipe.model or "" for one in settings.values()}
+    found = {f"model {_portable(name)}": _by_name(_model_files(name)) if name else {} for name in sorted(names)}
     recipes = {canonical_json(_sources(one.recipe)): one.recipe for one in settings.values()}
     specs = [(spec, recipe.data_root) for recipe in recipes.values() for spec in _specs(recipe)]
     for done, (spec, root) in enumerate(specs):
@@ -55,10 +56,6 @@ def data_of(protocol: Protocol, settings: Mapping[str, CellSettings], shared: Sh
         for asked in protocol.evaluation:
             for benchmark in benchmarks_of(asking_of(protocol, asked), shared, progress)[0]:
                 found.setdefault(f"task {benchmark.name}", {}).update(_by_name(benchmark.files))
-    for name in sorted(
-        {one.model for one in settings.values()} | {one.recipe.model or "" for one in settings.values()}
-    ):
-        found[f"model {_portable(name)}"] = _by_name(_model_files(name)) if name else {}
     progress("reading what the study depends on", len(specs), len(specs))
     return {name: dict(sorted(files.items())) for name, files in sorted(found.items()) if files}
 

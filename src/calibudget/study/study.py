@@ -15,11 +15,11 @@ from typing import Final
 
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.shared import Shared
-from calibudget.store import directory_lock
+from calibudget.store import directory_lock, output_directory
 from calibudget.study.endpoints import stop_rule
 from calibudget.study.executing import GridOutcome, Planned, read_finished, run_grid
 from calibudget.study.expected import Expected, expect
-from calibudget.study.freezing import Frozen, check, examine, freeze, read_frozen
+from calibudget.study.freezing import Frozen, check, check_freezable, examine, freeze, read_frozen
 from calibudget.study.grid import cells_of, cells_of_point
 from calibudget.study.protocol import Protocol, Status
 from calibudget.study.records import CellRunner
@@ -36,7 +36,9 @@ class StudyOutcome:
 
 def freeze_study(protocol: Protocol, directory: Path, *, amend: bool = False, progress: Progress = silent) -> Frozen:
     """Freeze a protocol, or keep a change of it; see `freezing.freeze`."""
-    return freeze(examine(protocol, Shared(), progress), directory, amend=amend)
+    check_freezable(directory, amend=amend)
+    with output_directory(directory):
+        return freeze(examine(protocol, Shared(), progress), directory, amend=amend)
 
 
 def run_study(
@@ -56,16 +58,16 @@ def run_study(
         InterruptedRunError: stopped on request; the next call goes on.
     """
     frozen = read_frozen(directory)
-    shared = Shared()
-    subject = examine(protocol, shared, progress)
-    check(subject, frozen, directory)
-    planned = plan_cells(protocol, frozen, directory)
-    if runner is None:
-        digests = {name: subject.version.digests[name] for name in ("data", "code")}
-        runner = PipelineRunner(
-            protocol=protocol, settings=subject.settings, directory=directory, digests=digests, shared=shared
-        )
     with directory_lock(directory):
+        shared = Shared()
+        subject = examine(protocol, shared, progress)
+        check(subject, frozen, directory)
+        planned = plan_cells(protocol, frozen, directory)
+        if runner is None:
+            digests = {name: subject.version.digests[name] for name in ("data", "code")}
+            runner = PipelineRunner(
+                protocol=protocol, settings=subject.settings, directory=directory, digests=digests, shared=shared
+            )
         grid = run_grid(planned, runner, stops=stop_rule(protocol), progress=progress)
     return StudyOutcome(grid=grid, statuses={name: status_of(protocol, frozen, name) for name in protocol.points})
 

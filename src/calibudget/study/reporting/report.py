@@ -18,7 +18,7 @@ from calibudget.store import (
     STATISTICS_NAME,
     atomic_file,
     clean_stale,
-    directory_lock,
+    output_directory,
     read_allocation,
     read_statistics,
 )
@@ -57,10 +57,9 @@ def write_report(directory: Path, *, output: Path | None = None, partial: bool =
     """
     results = load_results(directory, partial=partial)
     target = output or directory / REPORT_NAME
-    for folder in (target, target / "tables", target / "figures"):
-        folder.mkdir(parents=True, exist_ok=True)
-    with directory_lock(target):
+    with output_directory(target):
         for folder in (target, target / "tables", target / "figures"):
+            folder.mkdir(exist_ok=True)
             clean_stale(folder)
         tables = list(tables_of(results))
         for table in tables:
