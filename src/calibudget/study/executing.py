@@ -166,4 +166,5 @@ def _note_failure(planned: Planned, error: Exception) -> None:
         "message": str(error),
         "trace": None if known else "".join(traceback.format_exception(error)),
     }
+    planned.directory.mkdir(parents=True, exist_ok=True)  # a cell that failed at once left none
     write_atomic(planned.directory / FAILURE_NAME, canonical_json(note))
