@@ -6,10 +6,15 @@ Results go to stdout, progress and messages to stderr.
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import sys
 import warnings
+from contextlib import suppress
+from pathlib import Path
 from types import FrameType
+from typing import Final
 
 import typer
 
@@ -64,6 +69,14 @@ app.add_typer(proxy.app, name="proxy")
 app.add_typer(study.app, name="study")
 
 
+#: What the machine refuses whatever the code: such an error is told in a line, not as a bug.
+_OF_THE_MACHINE: Final = {
+    getattr(errno, name, None)
+    for name in ("EACCES", "EDQUOT", "EFBIG", "EIO", "ELOOP", "EMFILE", "ENAMETOOLONG", "ENFILE", "ENOSPC", "ENOTDIR")
+    + ("EPERM", "EROFS", "ESTALE")
+} - {None}
+
+
 def _version(show: bool) -> None:
     if show:
         from importlib.metadata import version
@@ -83,6 +96,9 @@ def _options(
 
 def entry() -> None:
     """Run the command line and leave with its exit code."""
+    for name in ("stdout", "stderr"):  # a closed one is None, and what is printed to None goes to the other
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     warnings.showwarning = _say
@@ -90,7 +106,8 @@ def entry() -> None:
 
 
 def _say(message: Warning | str, *_where: object, **_more: object) -> None:
-    print(f"calibudget: {message}", file=sys.stderr)
+    with suppress(OSError):  # a full or broken stderr changes no exit code
+        print(f"calibudget: {message}", file=sys.stderr, flush=True)
 
 
 class _Stop(BaseException):
@@ -104,24 +121,37 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
 def _exit_code() -> int:
     try:
         result = app(standalone_mode=False)
+        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except CalibudgetError as error:
-        print(f"calibudget: {error}", file=sys.stderr)
+        _say(str(error))
         return error.exit_code
     except typer.Exit as leave:
         return leave.exit_code
     except (_Stop, typer.Abort):
-        print("calibudget: interrupted; nothing finished is lost, `--resume` goes on from here", file=sys.stderr)
+        _say("interrupted; nothing finished is lost, `--resume` goes on from here")
         return 3
-    except BrokenPipeError:
-        sys.stderr.close()
+    except (BrokenPipeError, SystemExit) as leave:
+        if isinstance(leave, SystemExit) and not isinstance(leave.__context__, BrokenPipeError):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read stdout has seen enough; the rest goes nowhere
         return 0
     except Exception as error:
-        if hasattr(error, "format_message"):  # a usage error of the option parser
-            print(f"calibudget: {error.format_message()}", file=sys.stderr)
+        told = _told(error)
+        if told is not None:
+            _say(told)
             return 2
         import traceback
 
         traceback.print_exc()
-        print("calibudget: this is a bug; the lines above say where", file=sys.stderr)
+        _say("this is a bug; the lines above say where")
         return 4
+
+
+def _told(error: Exception) -> str | None:
+    """What an error that isn't of our tree says to a person; None where it is a bug."""
+    if hasattr(error, "format_message"):  # a usage error of the option parser
+        return str(error.format_message())
+    if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+        return f"{error.filename or 'output'}: {error.strerror}"
+    return None
