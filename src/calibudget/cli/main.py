@@ -71,10 +71,20 @@ app.add_typer(study.app, name="study")
 
 #: What the machine refuses whatever the code: such an error is told in a line, not as a bug.
 _OF_THE_MACHINE: Final = {
-    getattr(errno, name, None)
-    for name in ("EACCES", "EDQUOT", "EFBIG", "EIO", "ELOOP", "EMFILE", "ENAMETOOLONG", "ENFILE", "ENOSPC", "ENOTDIR")
-    + ("EPERM", "EROFS", "ESTALE")
-} - {None}
+    "EACCES",
+    "EDQUOT",
+    "EFBIG",
+    "EIO",
+    "ELOOP",
+    "EMFILE",
+    "ENAMETOOLONG",
+    "ENFILE",
+    "ENOSPC",
+    "ENOTDIR",
+    "EPERM",
+    "EROFS",
+    "ESTALE",
+}
 
 
 def _version(show: bool) -> None:
@@ -152,6 +162,6 @@ def _told(error: Exception) -> str | None:
     """What an error that isn't of our tree says to a person; None where it is a bug."""
     if hasattr(error, "format_message"):  # a usage error of the option parser
         return str(error.format_message())
-    if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+    if isinstance(error, OSError) and errno.errorcode.get(error.errno or 0) in _OF_THE_MACHINE:
         return f"{error.filename or 'output'}: {error.strerror}"
     return None
