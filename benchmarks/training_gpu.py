@@ -296,7 +296,7 @@ def run_trainer(
     steps: int,
     total: int | None = None,
 ) -> tuple[float, list[float], Any]:
-    """transformers' Trainer on a peft model, bf16, padded; tokens a second over the median step, losses, the model."""
+    """transformers' Trainer on a peft model, padded: tokens a second over the median step, losses, the model."""
     from peft.optimizers import create_loraplus_optimizer
     from torch.utils.data import SequentialSampler
     from transformers import Trainer, TrainerCallback, TrainingArguments, get_cosine_schedule_with_warmup
@@ -324,7 +324,8 @@ def run_trainer(
 
     class Stamps(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, *_args: Any, **_kwargs: Any) -> None:
-            torch.cuda.synchronize()
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
             stamps.append(time.perf_counter())
 
         def on_log(self, _args: Any, _state: Any, _control: Any, logs: Any = None, **_kwargs: Any) -> None:
@@ -347,7 +348,8 @@ def run_trainer(
         output_dir="/tmp/trainer",
         per_device_train_batch_size=micro_batch,
         gradient_accumulation_steps=config.batch_size // micro_batch,
-        bf16=True,
+        bf16=model.dtype == torch.bfloat16,
+        use_cpu=not torch.cuda.is_available(),
         max_steps=steps,
         logging_steps=1,
         save_strategy="no",
