@@ -15,11 +15,18 @@ def test_sources_are_read_once_for_one_split_and_anew_for_another(make_recipe, t
     from calibudget.pipeline import preparing
 
     reads = []
-    whole, opened = preparing.read_source, preparing.open_source
-    monkeypatch.setattr(preparing, "read_source", lambda spec, root: reads.append(spec.label) or whole(spec, root))
-    monkeypatch.setattr(
-        preparing, "open_source", lambda spec, root, **seed: reads.append(spec.label) or opened(spec, root, **seed)
-    )
+    whole, opened = preparing.read_source, preparing.open_sources
+
+    def read(spec, *rest, **more):
+        reads.append(spec.label)
+        return whole(spec, *rest, **more)
+
+    def open_all(specs, **more):
+        reads.extend(spec.label for spec in specs)
+        return opened(specs, **more)
+
+    monkeypatch.setattr(preparing, "read_source", read)
+    monkeypatch.setattr(preparing, "open_sources", open_all)
     shared = Shared()
     path = make_recipe()
     for number, changes in enumerate((["policy=calibudget"], ["policy=equal"], ["policy=need", "budget=20"])):
