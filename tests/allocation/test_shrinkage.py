@@ -43,6 +43,7 @@ def test_one_slope_is_its_own_mean():
     assert used_slopes([0.3], [0.1], prior_of([0.3], [0.1])) == [pytest.approx(0.3)]
 
 
+@pytest.mark.slow
 def test_it_lowers_the_error():
     rng = random.Random(4)  # noqa: S311
     plain = drawn = 0.0

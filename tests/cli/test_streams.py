@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a POSIX shell and /dev/full")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a POSIX shell and /dev/full"),
+]
 ALLOCATE = "allocate --sizes a=100 --sizes b=50 --policy equal"
 
 

@@ -23,6 +23,7 @@ def conversions(monkeypatch, tmp_path):
     return made
 
 
+@pytest.mark.slow
 def test_a_file_is_converted_once(conversions):
     first = gguf.converted(Path("m.gguf"), "a" * 64)
     assert gguf.converted(Path("m.gguf"), "a" * 64) == first

@@ -60,6 +60,7 @@ def test_the_journal_is_shared_with_a_single_scorer(items_of, tmp_path):
     assert measure_all(FakeScorer(), items, journal_path=path) == measure_all(FakeScorer(), items)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_its_batch_only(items_of):
     items, told, killed = items_of(40), [], []
 
@@ -75,6 +76,7 @@ def test_a_killed_worker_costs_its_batch_only(items_of):
     assert told == sorted(told)
 
 
+@pytest.mark.slow
 def test_a_batch_that_kills_workers_is_named(items_of, monkeypatch):
     items = items_of(4, ("apples",))
     with LocalPool(ScorerSettings(kind="fake", seconds=30), workers=1) as pool:
@@ -109,6 +111,7 @@ def test_errors_of_a_worker_s_scorer_are_raised_here(items_of):
         measure_all(pool, items_of(1))
 
 
+@pytest.mark.slow
 def test_a_missing_package_stays_that_error(monkeypatch, items_of, tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('no torch', name='torch')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

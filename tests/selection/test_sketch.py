@@ -45,6 +45,7 @@ def test_a_sketch_stays_what_it_was_in_every_version_and_on_every_platform():
     assert hashlib.sha256(bins.astype("<u2").tobytes()).hexdigest() == GOLDEN_BINS
 
 
+@pytest.mark.slow
 def test_another_process_and_hash_seed_give_the_same_bytes():
     code = (
         "import numpy as np; from calibudget.selection.sketch import CountSketch;"
