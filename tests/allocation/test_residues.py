@@ -27,7 +27,6 @@ def test_a_common_unit_is_the_lowest_bit_of_the_smallest():
     assert Doubles.of(np.array([2.0**-1021])).base == -1073
 
 
-@pytest.mark.slow
 def test_sums_of_many_doubles_are_exact():
     rng = np.random.default_rng(0)
     for values in (rng.random(30_000), 10.0 ** rng.uniform(-300, 300, 3_000), rng.integers(1, 99, 20_000) * 5e-324):
