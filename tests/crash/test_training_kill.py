@@ -9,6 +9,7 @@ import pytest
 
 SCRIPT = """
 import sys
+from pathlib import Path
 
 import torch
 

@@ -70,6 +70,10 @@ def test_what_is_no_adapter_is_refused(tiny_directory: Path, tmp_path: Path) -> 
         load_model(str(tiny_directory), device="cpu", adapter=partial)
     adapter = make_adapter(base.model, tmp_path / "a", 0)
     (adapter / "adapter_model.safetensors").write_bytes(b"no safetensors")
+    with pytest.raises(ScoringError, match="can't be read"), adapted(base, adapter):
+        pass
+    narrow = {name: tensor[:, :1].contiguous() for name, tensor in weights.items()}
+    save_file(narrow, str(adapter / "adapter_model.safetensors"))
     with pytest.raises(ScoringError, match="doesn't fit"), adapted(base, adapter):
         pass
     assert torch.equal(logits(base), before)
