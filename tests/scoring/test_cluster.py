@@ -1,5 +1,6 @@
 """Scoring by actors of a Ray cluster of two nodes, which the tests start and of which they kill one."""
 
+import signal
 import sys
 import time
 
@@ -7,7 +8,7 @@ import pytest
 
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.scoring import FakeScorer, RayPool, ScorerSettings, make_scorer, measure_all, open_scorer
-from calibudget.scoring.cluster import Actors
+from calibudget.scoring.cluster import scoring_actors
 
 FAKE = ScorerSettings(kind="fake", device="cpu")
 
@@ -38,11 +39,12 @@ def cluster():
 class TestCluster:
     def test_actors_give_the_same_bits_and_errors(self, cluster, items_of, tiny_directory, tmp_path):
         settings = ScorerSettings(model=str(tiny_directory), device="cpu", batch_tokens=400)
-        items, path = items_of(6), tmp_path / "journal"
+        items, path, stop = items_of(6), tmp_path / "journal", signal.getsignal(signal.SIGTERM)
         with RayPool(settings, workers=2, address=cluster.address) as pool:
             assert len(pool.batches(items)) > 2
             found = measure_all(pool, items, journal_path=path)
             described = dict(pool.describe())
+            assert signal.getsignal(signal.SIGTERM) == stop  # Ray's own would leave with another exit code
         scorer = make_scorer(settings)
         assert found == measure_all(scorer, items)
         assert described == scorer.describe()
@@ -58,7 +60,7 @@ class TestCluster:
         import ray
 
         ray.init(address=cluster.address, log_to_driver=False)
-        actors = Actors(ScorerSettings(kind="fake", device="cuda"), patience=1.0)
+        actors = scoring_actors(ScorerSettings(kind="fake", device="cuda"), patience=1.0)
         actors.start(0)
         with pytest.raises(ScoringError, match="no room for a worker"):
             actors.replies()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from calibudget.cli import testbed
-from calibudget.cli.options import Json
+from calibudget.cli.options import Address, Json
 
 if TYPE_CHECKING:
     from calibudget.study.expected import Expected
@@ -67,6 +67,11 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Cells, hours and memory expected; nothing is run.")
     ] = False,
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="Where cells are made: local, or ray for actors on a cluster.")
+    ] = "local",
+    workers: Annotated[int, typer.Option(min=1, help="How many cells a cluster makes at a time.")] = 1,
+    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Run every cell of a frozen study that isn't finished; the same command goes on after a stop.
@@ -85,7 +90,7 @@ def run(
             return
         if output_dir is None:
             raise InputError("name the study's directory (--output-dir), where the protocol is frozen")
-        outcome = run_study(read, output_dir, progress=progress)
+        outcome = run_study(read, output_dir, engine=engine, workers=workers, address=address, progress=progress)
     _print_outcome(outcome, as_json=as_json)
     if outcome.grid.failed:
         raise CheckFailedError(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from statistics import fmean
 
-from calibudget.study.executing import Stops
 from calibudget.study.protocol import Continuation, Protocol
 from calibudget.study.records import Cell, CellOutcome, CellResult
 
@@ -24,30 +24,48 @@ def endpoint_value(protocol: Protocol, name: str, outcome: CellOutcome) -> float
     return math.fsum(values)
 
 
-def stop_rule(protocol: Protocol) -> Stops:
-    """Why a cell isn't to be run: its point's first seeds are judged and didn't reach what the protocol asks.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRule:
+    """Which cells aren't to be run: their point's first seeds are judged and didn't reach what the protocol asks.
 
     A criterion whose cells have no result (they failed, or the endpoint is undefined) stops the point too: it can't be
     said to go on.
+
+    Attributes:
+        protocol: what is studied.
     """
 
-    def reason(cell: Cell, results: Mapping[Cell, CellResult]) -> str | None:
-        point = protocol.points[cell.point]
-        rule = point.continue_if
-        if rule is None or cell.seed in point.seeds[: rule.after]:
-            return None
-        return _judge(protocol, rule, cell, results)
+    protocol: Protocol
 
-    return reason
+    def looks_at(self, cell: Cell, other: Cell) -> bool:
+        """Whether a cell's own running hangs on what becomes of another one."""
+        rule = self._criterion(cell)
+        if rule is None or other.seed not in self.protocol.points[cell.point].seeds[: rule.after]:
+            return False
+        return (other.point, other.backbone, other.policy) in _compared(rule, cell)
+
+    def reason(self, cell: Cell, results: Mapping[Cell, CellResult]) -> str | None:
+        """Why a cell isn't to be run, given what is finished, or None."""
+        rule = self._criterion(cell)
+        return None if rule is None else _judge(self.protocol, rule, cell, results)
+
+    def _criterion(self, cell: Cell) -> Continuation | None:
+        """What a cell's running hangs on; nothing for those that are judged themselves."""
+        point = self.protocol.points[cell.point]
+        rule = point.continue_if
+        return None if rule is None or cell.seed in point.seeds[: rule.after] else rule
+
+
+def _compared(rule: Continuation, cell: Cell) -> list[tuple[str, str, str]]:
+    """Point, backbone and policy of what is judged, then of what it is held against, unless that is a number."""
+    own = (cell.point, cell.backbone, rule.policy)
+    return [own] if rule.of_point is None else [own, (rule.of_point, cell.backbone, rule.of_policy or rule.policy)]
 
 
 def _judge(protocol: Protocol, rule: Continuation, cell: Cell, results: Mapping[Cell, CellResult]) -> str | None:
     seeds = protocol.points[cell.point].seeds[: rule.after]
-    reached = _mean(protocol, rule, (cell.point, cell.backbone, rule.policy), seeds, results)
-    bound = rule.bound
-    if rule.of_point is not None:
-        other = (rule.of_point, cell.backbone, rule.of_policy or rule.policy)
-        bound = _mean(protocol, rule, other, seeds, results)
+    reached, *held = [_mean(protocol, rule, wanted, seeds, results) for wanted in _compared(rule, cell)]
+    bound = held[0] if held else rule.bound
     what = f"{rule.endpoint} of {rule.policy!r} over the seeds {', '.join(map(str, seeds))}"
     if reached is None or bound is None:
         return f"the continuation criterion can't be judged: {what} or what it is held against isn't known"

@@ -8,8 +8,9 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from calibudget.errors import ArtefactError, CalibudgetError, InterruptedRunError
 from calibudget.pipeline.progress import Progress, silent
@@ -43,23 +44,70 @@ class GridOutcome:
     stopped: Mapping[Cell, str] = field(default_factory=dict)
 
 
-#: Why a cell isn't to be run, given what is finished, or None.
-Stops = Callable[[Cell, Mapping[Cell, CellResult]], str | None]
+class Stops(Protocol):
+    """Says which cells aren't to be run."""
+
+    def looks_at(self, cell: Cell, other: Cell) -> bool:
+        """Whether a cell's own running hangs on what becomes of another one, which comes before it."""
+        ...
+
+    def reason(self, cell: Cell, results: Mapping[Cell, CellResult]) -> str | None:
+        """Why a cell isn't to be run, given what is finished, or None."""
+        ...
 
 
-def run_grid(
-    planned: Iterable[Planned],
-    runner: CellRunner,
-    *,
-    stops: Stops = lambda _cell, _results: None,
-    progress: Progress = silent,
-) -> GridOutcome:
-    """Run what isn't finished of a grid, cell by cell.
+class Makers(Protocol):
+    """Who makes cells, and leaves each one's result or failure in its folder; shipped: `Here` and `RayMakers`."""
+
+    @property
+    def size(self) -> int:
+        """How many cells may be started before one of them is told of."""
+        ...
+
+    def start(self, planned: Planned) -> None:
+        """Take a cell on."""
+        ...
+
+    def finished(self) -> list[tuple[Planned, CellResult | str]]:
+        """Wait for at least one of the cells that were started: its result, or what went wrong.
+
+        Raises:
+            InterruptedRunError: stopped on request.
+        """
+        ...
+
+
+class Here:
+    """Makes cells in this process, one after another; see `Makers`.
 
     Args:
-        planned: the cells in the order in which they are run.
-        runner: makes them.
-        stops: asked before each cell that isn't finished.
+        runner: makes a cell.
+        progress: told how far each cell is.
+    """
+
+    size: Final = 1
+
+    def __init__(self, runner: CellRunner, progress: Progress = silent) -> None:
+        self._runner, self._progress = runner, progress
+        self._started: list[Planned] = []
+
+    def start(self, planned: Planned) -> None:
+        """See `Makers`."""
+        self._started.append(planned)
+
+    def finished(self) -> list[tuple[Planned, CellResult | str]]:
+        """See `Makers`; the cell is made now."""
+        planned = self._started.pop()
+        return [(planned, attempt(planned, partial(make, planned, self._runner, self._progress)))]
+
+
+def run_grid(planned: Iterable[Planned], makers: Makers, *, stops: Stops, progress: Progress = silent) -> GridOutcome:
+    """Run what isn't finished of a grid; the outcome is the same whoever makes the cells, and however many at a time.
+
+    Args:
+        planned: the cells in the order in which they are taken on.
+        makers: make them.
+        stops: asked before each cell that isn't finished, once all that it looks at is settled.
         progress: told how many of the cells that were left are done.
 
     Raises:
@@ -67,33 +115,74 @@ def run_grid(
         InterruptedRunError: stopped on request; finished cells are kept, and the next call goes on.
     """
     planned = list(planned)
-    results: dict[Cell, CellResult] = {}
-    made: dict[str, Planned] = {}
-    for one in planned:
-        found = read_finished(one)
-        if found is not None:
-            results[one.cell] = found
-            made.setdefault(_content(one), one)
+    results = {one.cell: found for one in planned if (found := read_finished(one)) is not None}
+    made = {_content(one): one for one in reversed(planned) if one.cell in results}  # the first of equal ones
     left = [one for one in planned if one.cell not in results]
+    awaits = _awaits(left, stops)
     failed: dict[Cell, str] = {}
     stopped: dict[Cell, str] = {}
-    for done, one in enumerate(left):
-        progress("cells", done, len(left))
-        reason = stops(one.cell, results)
-        if reason is not None:
-            stopped[one.cell] = reason
-            continue
-        try:
-            same = made.get(_content(one))
-            results[one.cell] = _make(one, runner, progress) if same is None else _copy(one, same, results[same.cell])
+
+    def settle(one: Planned, found: CellResult | str) -> None:
+        if isinstance(found, str):
+            failed[one.cell] = found
+        else:
+            results[one.cell] = found
             made.setdefault(_content(one), one)
-        except InterruptedRunError:
-            raise
-        except Exception as error:
-            failed[one.cell] = f"{type(error).__name__}: {error}"
-            _note_failure(one, error)
+
+    at_work, waiting = 0, list(left)
+    while waiting or at_work:
+        progress("cells", len(left) - len(waiting) - at_work, len(left))
+        settled = {*results, *failed, *stopped}
+        ready = next((one for one in waiting if awaits[one.cell] <= settled), None)
+        if ready is None or at_work == makers.size:
+            for one, outcome in makers.finished():
+                settle(one, outcome)
+                at_work -= 1
+            continue
+        waiting.remove(ready)
+        reason, same = stops.reason(ready.cell, results), made.get(_content(ready))
+        if reason is not None:
+            stopped[ready.cell] = reason
+        elif same is not None:
+            settle(ready, attempt(ready, partial(_copy, ready, same, results[same.cell])))
+        else:
+            makers.start(ready)
+            at_work += 1
     progress("cells", len(left), len(left))
-    return GridOutcome(results=results, failed=failed, stopped=stopped)
+    order = [one.cell for one in planned]
+    return GridOutcome(
+        results={cell: results[cell] for cell in order if cell in results},
+        failed={cell: failed[cell] for cell in order if cell in failed},
+        stopped={cell: stopped[cell] for cell in order if cell in stopped},
+    )
+
+
+def _awaits(left: list[Planned], stops: Stops) -> dict[Cell, set[Cell]]:
+    """The earlier cells that must be settled before a cell's turn: the same work, and what its criterion looks at."""
+    contents = {one.cell: _content(one) for one in left}
+    return {
+        one.cell: {
+            other.cell
+            for other in left[:place]
+            if contents[other.cell] == contents[one.cell] or stops.looks_at(one.cell, other.cell)
+        }
+        for place, one in enumerate(left)
+    }
+
+
+def attempt(planned: Planned, work: Callable[[], CellResult]) -> CellResult | str:
+    """A cell's result, or what went wrong, which is left beside the cell too.
+
+    Raises:
+        InterruptedRunError: stopped on request.
+    """
+    try:
+        return work()
+    except InterruptedRunError:
+        raise
+    except Exception as error:
+        _note_failure(planned, error)
+        return f"{type(error).__name__}: {error}"
 
 
 def read_finished(planned: Planned) -> CellResult | None:
@@ -130,7 +219,12 @@ def _content(planned: Planned) -> str:
 _WORDS: Final = {"protocol": "settings"}
 
 
-def _make(planned: Planned, runner: CellRunner, progress: Progress) -> CellResult:
+def make(planned: Planned, runner: CellRunner, progress: Progress) -> CellResult:
+    """Make a cell in its folder.
+
+    Raises:
+        CalibudgetError: it can't be made.
+    """
     directory = planned.directory
     with output_directory(directory):
         clean_stale(directory)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from filelock import FileLock
+
 from calibudget.errors import StudyError
 from calibudget.evaluation import Evaluation
 from calibudget.evaluation.predictions import PREDICTIONS_NAME, read_predictions
@@ -100,8 +102,10 @@ class PipelineRunner:
         parts = [{name: fields[name] for name in _SCORED_BY}, cell.split_seed, dict(self.digests)]
         folder = f"{cell.calibrated_on}-{cell.split_seed}-{sha256_hex(canonical_json(parts))[:16]}"
         path = self.directory / CALIBRATION_NAME / folder / SCORES_NAME
-        if not path.exists():
-            score(recipe, output=path, shared=self.shared, progress=progress)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_name(f"{path.name}.lock")):  # another worker may be at it
+            if not path.exists():
+                score(recipe, output=path, shared=self.shared, progress=progress)
         return path
 
     def _train(self, cell: Cell, directory: Path, progress: Progress) -> None:

@@ -9,21 +9,24 @@ amended-<n>/<point>/.../                      cells that the n-th amendment chan
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from calibudget.errors import StudyError
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.shared import Shared
+from calibudget.scoring.engines import Engine
 from calibudget.store import directory_lock, output_directory
-from calibudget.study.endpoints import stop_rule
-from calibudget.study.executing import GridOutcome, Planned, read_finished, run_grid
+from calibudget.study.endpoints import StopRule
+from calibudget.study.executing import GridOutcome, Here, Makers, read_finished, run_grid
 from calibudget.study.expected import Expected, expect
-from calibudget.study.freezing import Frozen, check, check_freezable, examine, freeze, read_frozen
-from calibudget.study.grid import cells_of, cells_of_point
+from calibudget.study.freezing import Frozen, check_freezable, examine, freeze, read_frozen
+from calibudget.study.grid import cells_of_point
+from calibudget.study.planning import make_ready, plan_cells
 from calibudget.study.protocol import Protocol, Status
 from calibudget.study.records import CellRunner
-from calibudget.study.runner import PipelineRunner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,33 +45,47 @@ def freeze_study(protocol: Protocol, directory: Path, *, amend: bool = False, pr
 
 
 def run_study(
-    protocol: Protocol, directory: Path, *, runner: CellRunner | None = None, progress: Progress = silent
+    protocol: Protocol,
+    directory: Path,
+    *,
+    runner: CellRunner | None = None,
+    engine: Engine = "local",
+    workers: int = 1,
+    address: str | None = None,
+    progress: Progress = silent,
 ) -> StudyOutcome:
     """Run every cell of a frozen study that isn't finished.
 
     Args:
         protocol: must be what is frozen.
         directory: the study's.
-        runner: makes the cells; the pipeline by default.
+        runner: makes the cells of this process; the pipeline by default.
+        engine: "local" for this process, "ray" for actors on a cluster; see `RayMakers`.
+        workers: how many cells a cluster makes at a time.
+        address: a Ray cluster's; None starts one on this machine.
         progress: told how far the study is.
 
     Raises:
         CheckFailedError: protocol, recipe, data or code aren't what is frozen.
         ArtefactError: nothing is frozen, a folder holds a foreign cell, or another process runs the study.
+        StudyError: workers or an address without a cluster, or a cluster that can't run the study.
         InterruptedRunError: stopped on request; the next call goes on.
     """
+    if workers < 1:
+        raise StudyError(f"workers must be at least 1, not {workers}")
+    if engine == "local" and (workers > 1 or address is not None):
+        raise StudyError(
+            "several cells at a time are made by a Ray cluster: say engine: ray with workers or an address"
+        )
     frozen = read_frozen(directory)
-    with directory_lock(directory):
-        shared = Shared()
-        subject = examine(protocol, shared, progress)
-        check(subject, frozen, directory)
-        planned = plan_cells(protocol, frozen, directory)
-        if runner is None:
-            digests = {name: subject.version.digests[name] for name in ("data", "code")}
-            runner = PipelineRunner(
-                protocol=protocol, settings=subject.settings, directory=directory, digests=digests, shared=shared
-            )
-        grid = run_grid(planned, runner, stops=stop_rule(protocol), progress=progress)
+    with directory_lock(directory), ExitStack() as stack:
+        ready = make_ready(protocol, frozen, directory, progress)
+        makers: Makers = Here(runner or ready.runner, progress)
+        if engine == "ray":
+            from calibudget.study.cluster import RayMakers
+
+            makers = stack.enter_context(RayMakers(directory, protocol.base_dir, workers=workers, address=address))
+        grid = run_grid(ready.planned, makers, stops=StopRule(protocol=protocol), progress=progress)
     return StudyOutcome(grid=grid, statuses={name: status_of(protocol, frozen, name) for name in protocol.points})
 
 
@@ -82,23 +99,6 @@ def expect_study(protocol: Protocol, directory: Path | None, *, progress: Progre
         return expect(protocol, progress=progress)
     planned = plan_cells(protocol, read_frozen(directory), directory)
     return expect(protocol, [one for one in map(read_finished, planned) if one is not None], progress=progress)
-
-
-def plan_cells(protocol: Protocol, frozen: Frozen, directory: Path) -> tuple[Planned, ...]:
-    """Every cell of the version in force, in the folder of the version from which on nothing that it needs changed."""
-    return tuple(
-        Planned(
-            cell=cell,
-            directory=directory / version_folder(frozen.origin(cell.name)) / cell.name,
-            digests=frozen.last.depends(cell.name) or {},
-        )
-        for cell in cells_of(protocol)
-    )
-
-
-def version_folder(number: int) -> str:
-    """Where the cells of the frozen version (0) or of an amendment lie."""
-    return f"amended-{number}" if number else "cells"
 
 
 def status_of(protocol: Protocol, frozen: Frozen, point: str) -> Status:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from calibudget.errors import StudyError
 from calibudget.store import read_object
-from calibudget.study.endpoints import endpoint_value, stop_rule
+from calibudget.study.endpoints import StopRule, endpoint_value
 from calibudget.study.executing import FAILURE_NAME, read_finished
 from calibudget.study.freezing import Frozen, protocol_of, read_frozen
 from calibudget.study.items import Items, read_items
+from calibudget.study.planning import plan_cells
 from calibudget.study.protocol import Protocol, Status
 from calibudget.study.records import ITEMS_NAME, Cell, CellResult
-from calibudget.study.study import plan_cells, status_of
+from calibudget.study.study import status_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +137,9 @@ def load_results(directory: Path, *, partial: bool = False) -> Results:
     results = {cell: result for cell, (_, result) in found.items()}
     if not results:
         raise StudyError(f"{directory}: no cell is finished; `calibudget study run` makes them")
-    stops = stop_rule(protocol)
+    stops = StopRule(protocol=protocol)
     left = [one for one in planned if one.cell not in results]
-    stopped = {one.cell: reason for one in left if (reason := stops(one.cell, results)) is not None}
+    stopped = {one.cell: reason for one in left if (reason := stops.reason(one.cell, results)) is not None}
     missing = {one.cell: _why(one.directory) for one in left if one.cell not in stopped}
     if missing and not partial:
         first = next(iter(missing))

@@ -1,0 +1,175 @@
+"""A study whose cells are made by two actors of a Ray cluster, which the tests start and some of which they kill."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from calibudget.cluster import Actors
+from calibudget.errors import StudyError
+from calibudget.study.protocol import load_protocol
+from calibudget.study.study import StudyOutcome, freeze_study, run_study
+
+#: Cells that are trained and asked, of which a criterion stops one; the rest is quotas alone.
+TRAINED = """\
+points:
+  main: {budget: 24, floor: 4, seeds: [42, 43], policies: [calibudget]}
+  stopped:
+    budget: 24
+    floor: 1
+    seeds: [42, 43]
+    policies: [calibudget]
+    continue_if: {policy: calibudget, endpoint: Both, bound: 1.5}
+"""
+QUOTAS = """\
+points:
+  main: {budget: 24, floor: 4, seeds: [42, 43], policies: [equal, calibudget], train: false}
+  huge: {budget: 100000, floor: 4, seeds: [42], policies: [calibudget], train: false}
+"""
+
+
+def with_points(protocol: Path, points: str) -> Path:
+    text = protocol.read_text()
+    protocol.write_text(text[: text.index("\npoints:") + 1] + points)
+    return protocol
+
+
+def records(directory: Path) -> dict[str, bytes]:
+    """Every file of a study's cells and calibration by its path; `cell.json` without the seconds that it took."""
+    found = {}
+    for path in sorted([*directory.glob("cells/**/*"), *directory.glob("calibration/**/*")]):
+        if not path.is_file() or path.name in ("manifest.json", "SHA256SUMS.tsv", "training.jsonl", "evaluation.json"):
+            continue  # these tell the time
+        content = path.read_bytes()
+        if path.name == "cell.json":
+            content = json.dumps(json.loads(content) | {"seconds": None}).encode()
+        found[path.relative_to(directory).as_posix()] = content
+    return found
+
+
+@pytest.mark.parametrize("given", [{"workers": 2}, {"address": "auto"}, {"workers": 0, "engine": "ray"}])
+def test_workers_and_an_address_need_the_engine(small, given) -> None:
+    with pytest.raises(StudyError, match=r"engine: ray|at least 1"):
+        run_study(load_protocol(small), small.parent, **given)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A connection to a cluster of two CPUs, which studies use as it is."""
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """Cells by how often they were sent to an actor; those in `killed` lose theirs, each as often as it says."""
+    counts: Counter[str] = Counter()
+    killed: Counter[str] = Counter()
+    send = Actors.send
+
+    def noting(self, place, request) -> None:
+        send(self, place, request)
+        name = request.get("cell")
+        if name is not None:
+            counts[name] += 1
+            if killed[name]:
+                killed[name] -= 1
+                self._ray.kill(self._actors[place])
+
+    monkeypatch.setattr(Actors, "send", noting)
+    counts.killed = killed
+    return counts
+
+
+def on_ray(protocol: Path, directory: Path) -> StudyOutcome:
+    return run_study(load_protocol(protocol), directory, engine="ray", workers=2)
+
+
+@pytest.mark.slow
+class TestCluster:
+    def test_two_actors_make_the_cells_that_one_process_makes(self, cluster, tmp_path, tiny_directory, study_writer):
+        protocol = with_points(study_writer(tmp_path / "tiny", str(tiny_directory), "local"), TRAINED)
+        here, away = tmp_path / "here", tmp_path / "away"
+        for directory in (here, away):
+            freeze_study(load_protocol(protocol), directory)
+        local, spread = run_study(load_protocol(protocol), here), on_ray(protocol, away)
+        assert not local.grid.failed
+        assert not spread.grid.failed
+        assert len(local.grid.results) == 3
+        assert [cell.name for cell in spread.grid.stopped] == ["stopped/tiny/calibudget/43"]
+        assert spread.grid.stopped == local.grid.stopped
+        for cell, result in local.grid.results.items():
+            mine = spread.grid.results[cell]
+            assert (mine.outcome.tasks, mine.outcome.quotas) == (result.outcome.tasks, result.outcome.quotas)
+            assert mine.digests == result.digests
+        assert records(away) == records(here)
+
+    def test_failed_cells_and_killed_actors_spoil_no_others(self, cluster, small, sent):
+        directory, plain = small.parent / "study", small.parent / "plain"
+        with_points(small, QUOTAS)
+        for each in (directory, plain):
+            freeze_study(load_protocol(small), each)
+        sent.killed.update({"main/tiny/equal/42": 1, "main/tiny/calibudget/43": 2})
+        outcome = on_ray(small, directory)
+        failed = {cell.name: reason for cell, reason in outcome.grid.failed.items()}
+        assert set(failed) == {"main/tiny/calibudget/43", "huge/tiny/calibudget/42"}
+        assert "ended 2 workers" in failed["main/tiny/calibudget/43"]
+        assert failed["huge/tiny/calibudget/42"].startswith("AllocationError")
+        for name, reason in failed.items():
+            note = json.loads((directory / "cells" / name / "failure.json").read_bytes())
+            assert f"{note['error']}: {note['message']}" == reason
+        assert sent == {
+            "main/tiny/equal/42": 2,
+            "main/tiny/calibudget/42": 1,
+            "main/tiny/equal/43": 1,
+            "main/tiny/calibudget/43": 2,
+            "huge/tiny/calibudget/42": 1,
+        }
+        again = run_study(load_protocol(small), directory)  # another engine goes on
+        assert [cell.name for cell in again.grid.failed] == ["huge/tiny/calibudget/42"]
+        run_study(load_protocol(small), plain)
+        assert records(directory) == records(plain)
+
+    def test_a_worker_that_cant_run_the_study_ends_it(self, cluster, small, monkeypatch):
+        directory = small.parent / "study"
+        freeze_study(load_protocol(with_points(small, QUOTAS)), directory)
+        start = Actors.start
+
+        def elsewhere(self, place) -> None:
+            self._first = self._first | {"directory": str(small.parent / "nowhere")}
+            start(self, place)
+
+        monkeypatch.setattr(Actors, "start", elsewhere)
+        with pytest.raises(StudyError, match=r"can't run the study: .*nowhere: no study is frozen"):
+            on_ray(small, directory)
+        assert not list(directory.glob("cells/**/cell.json"))
+
+
+@pytest.mark.slow
+def test_ctrl_c_exits_with_3_and_what_is_left_is_made_by_another_engine(small) -> None:
+    protocol = load_protocol(with_points(small, QUOTAS.replace("[42, 43]", "[1, 2, 3, 4, 5, 6, 7]")))
+    directory = small.parent / "study"
+    freeze_study(protocol, directory)
+    command = [sys.executable, "-m", "calibudget", "study", "run", str(small), "--output-dir", str(directory)]
+    command += ["--engine", "ray", "--workers", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(directory.glob("cells/**/cell.json")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 3, told
+    finished = {path: path.read_bytes() for path in directory.glob("cells/**/cell.json")}
+    assert 1 <= len(finished) < 14
+    assert len(run_study(protocol, directory).grid.results) == 14
+    assert {path: path.read_bytes() for path in finished} == finished
