@@ -8,12 +8,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from calibudget.cluster import Actors
 from calibudget.errors import StudyError
+from calibudget.pipeline.progress import silent
+from calibudget.study.planning import make_ready
 from calibudget.study.protocol import load_protocol
 from calibudget.study.study import StudyOutcome, freeze_study, run_study
 
@@ -58,6 +61,26 @@ def records(directory: Path) -> dict[str, bytes]:
 def test_workers_and_an_address_need_the_engine(small, given) -> None:
     with pytest.raises(StudyError, match=r"engine: ray|at least 1"):
         run_study(load_protocol(small), small.parent, **given)
+
+
+@pytest.mark.slow
+def test_scores_that_cells_share_are_made_once(small, monkeypatch) -> None:
+    protocol, directory = load_protocol(with_points(small, QUOTAS)), small.parent / "study"
+    runner = make_ready(protocol, freeze_study(protocol, directory), directory, silent).runner
+    cells = [cell for cell in runner.settings if cell.name in ("main/tiny/equal/42", "main/tiny/calibudget/42")]
+    calls = []
+
+    def slowly(recipe, *, output, **_more) -> None:
+        calls.append(output)
+        time.sleep(0.5)
+        output.write_bytes(b"scores")
+
+    monkeypatch.setattr("calibudget.study.runner.score", slowly)
+    with ThreadPoolExecutor(2) as threads:
+        paths = list(threads.map(lambda cell: runner._scores(runner.settings[cell].recipe, cell, silent), cells))
+    assert len(cells) == 2
+    assert paths[0] == paths[1]
+    assert calls == paths[:1]
 
 
 @pytest.fixture(scope="module")
