@@ -31,7 +31,7 @@ def stop(stage, done, total):
 def test_another_machine_or_other_workers_halfway_give_the_same_directory(recipe_with, tmp_path):
     run(recipe_with(), tmp_path / "whole")
     expected = bytes_of(tmp_path / "whole")
-    assert len(expected) == 9
+    assert len(expected) == 10
 
     score(recipe_with(), output=tmp_path / "elsewhere.parquet")
     run(recipe_with(), tmp_path / "given", scores=tmp_path / "elsewhere.parquet")
