@@ -48,7 +48,7 @@ def command(
     reliability_exponent: Annotated[float, typer.Option()] = 1.0,
     need_transform: NeedTransform = None,
     max_repeats: MaxRepeats = 1,
-    compare: Annotated[bool, typer.Option("--compare", help="Every policy side by side.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Other policies beside it.")] = False,
     splits: Splits = None,
     unit: Unit = "examples",
     as_json: Json = False,

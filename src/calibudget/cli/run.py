@@ -18,7 +18,10 @@ def command(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run of the same recipe.")] = False,
     preview: Annotated[
-        bool, typer.Option("--dry-run", help="Show counts, tokens and the time expected; write nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show counts, tokens and the time expected, by one batch on the model; begin no run."
+        ),
     ] = False,
     scores: Annotated[
         Path | None, typer.Option(help="Scores made elsewhere (`calibudget score`); no model is loaded.")
