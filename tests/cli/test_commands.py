@@ -171,7 +171,8 @@ def test_init_writes_a_recipe_that_loads(calibudget, recipe, tmp_path) -> None:
     assert calibudget("init", tmp_path, "--output", written).code == 0
     text = written.read_text()
     assert "a.jsonl" in text
-    assert "c.test" not in text
+    assert "    # c_test: {path: c.test.jsonl}" in text
+    assert "# left out: no source above is named c\n" in text
     assert "    a_test: {path: a.test.jsonl" in text
     ran = calibudget("run", written, "engine=fake", "budget=10", "floor=2", "calibration.per_source=4", "--dry-run")
     assert ran.code == 0, ran.err

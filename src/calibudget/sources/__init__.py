@@ -25,6 +25,7 @@ from calibudget.sources.pool import CandidatePool, chosen_records
 from calibudget.sources.read import SourceRead, open_source, open_sources, read_source, record_maker
 from calibudget.sources.readers import Readers, Reading
 from calibudget.sources.remote import check_path
+from calibudget.sources.rows import SUFFIXES, read_rows
 from calibudget.sources.rules import ContaminationRule, HygieneRules, NearDuplicatesRule
 from calibudget.sources.spec import Duplicates, Format, OnError, SourceSpec
 from calibudget.sources.split import Barred, Earlier, check_roles, part_source, split_source
@@ -32,6 +33,7 @@ from calibudget.sources.table import Rows
 
 __all__ = [
     "LIMITS",
+    "SUFFIXES",
     "Barred",
     "CandidatePool",
     "Checked",
@@ -76,6 +78,7 @@ __all__ = [
     "open_sources",
     "part_source",
     "read_example",
+    "read_rows",
     "read_source",
     "record_maker",
     "refuse",

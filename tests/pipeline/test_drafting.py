@@ -1,0 +1,87 @@
+"""`draft_recipe`: what it names, and what it leaves out and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from calibudget.errors import InputError
+from calibudget.pipeline import draft_recipe
+
+PIQA = [{"goal": f"goal {n}", "sol1": "a", "sol2": "b", "label": n % 2} for n in range(40)]
+PAIRS = [{"prompt": f"{n}?", "completion": "x"} for n in range(40)]
+
+
+def write(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def drafted(folder: Path) -> tuple[str, dict[str, dict[str, object]], dict[str, object]]:
+    text = draft_recipe(folder)
+    fields = yaml.safe_load(text)
+    return text, fields["sources"], fields.get("hygiene", {}).get("evaluation", {})
+
+
+def test_presets_are_told_by_fields_under_any_name(tmp_path: Path) -> None:
+    write(tmp_path / "mine.train.jsonl", PIQA)
+    write(tmp_path / "piqa.train.jsonl", PAIRS)
+    _, sources, _ = drafted(tmp_path)
+    assert sources["mine"] == {"path": "mine.train.jsonl", "preset": "piqa"}
+    assert sources["piqa"] == {"path": "piqa.train.jsonl", "answer": "none"}
+
+
+def test_what_cannot_be_read_is_a_comment_with_its_reason(tmp_path: Path) -> None:
+    write(tmp_path / "good.jsonl", PAIRS)
+    write(tmp_path / "code.jsonl", [{"text": "t", "code": "c"}])
+    write(tmp_path / "hellaswag.train.jsonl", [{"question": "q", "choices": {"A": "a"}, "answer": "A"}])
+    (tmp_path / "torn.jsonl.gz").write_bytes(b"no archive")
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    text, sources, _ = drafted(tmp_path)
+    assert set(sources) == {"good"}
+    assert "# code: {path: code.jsonl}" in text
+    assert "no known format (text, code)" in text
+    assert "a plain prompt would lack 'choices'" in text
+    assert "# torn: " in text
+    assert "it has no rows" in text
+    comments = {line.index("# left out") for line in text.splitlines() if "# left out" in line}
+    assert len(comments) == 1
+
+
+def test_rows_are_skipped_only_where_a_comment_says_so(tmp_path: Path) -> None:
+    write(tmp_path / "piqa.jsonl", [*PIQA, {**PIQA[0], "label": 7}])
+    write(tmp_path / "bad.jsonl", [*PAIRS[:4], {"prompt": "x", "completion": ""}])
+    text, sources, _ = drafted(tmp_path)
+    assert sources["piqa"]["on_error"] == "skip"
+    assert "# skips rows: 1 of 41 looked at (the label 'label' must lie between 0 and 1, not 7)" in text
+    assert "bad" not in sources
+
+
+def test_evaluation_sets_are_the_tests_of_sources_and_hold_none_whole(tmp_path: Path) -> None:
+    write(tmp_path / "a.train.jsonl", PAIRS[10:])
+    write(tmp_path / "a.test.jsonl", PAIRS[:12])
+    write(tmp_path / "b.train.jsonl", PAIRS[:5])
+    write(tmp_path / "b.test.jsonl", PIQA[:5])
+    write(tmp_path / "c.test.jsonl", PAIRS)
+    text, _, evaluation = drafted(tmp_path)
+    assert set(evaluation) == {"b_test"}
+    assert "# a_test: {path: a.test.jsonl, answer: none}" in text
+    assert "holds all prompts of the source b" in text
+    assert "no source above is named c" in text
+    write(tmp_path / "b.train.jsonl", PAIRS[:5] + PAIRS[20:])
+    assert set(drafted(tmp_path)[2]) == {"a_test", "b_test"}
+
+
+def test_the_budget_is_no_more_than_small_files_hold(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", PAIRS)
+    fields = yaml.safe_load(draft_recipe(tmp_path))
+    assert fields["budget"] == fields["floor"] == 20
+
+
+def test_a_folder_of_unreadable_files_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "code.jsonl", [{"text": "t", "code": "c"}])
+    with pytest.raises(InputError, match=r"code.jsonl: the fields show no known format"):
+        draft_recipe(tmp_path)
