@@ -95,6 +95,34 @@ def test_data_dir_starts_at_the_recipe_but_an_override_at_the_working_directory(
     assert load_recipe(path, ["data_dir=elsewhere"]).data_root == tmp_path.parent / "elsewhere"
 
 
+@pytest.mark.parametrize("field", ["data_dir", "cache", "calibration.adapter", "selector.scores"])
+def test_a_place_of_this_machine_is_no_url_and_may_start_at_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    path = write(tmp_path, PLAIN)
+    for value in ("s3://x/y", '"s3://x/y"'):
+        with pytest.raises(RecipeError, match="of this machine; URLs go into"):
+            load_recipe(path, [f"{field}={value}"])
+    with pytest.raises(RecipeError, match="a home folder that isn't known"):
+        load_recipe(path, [f"{field}=~nobody-of-this-name/x"])
+    recipe = load_recipe(path, [f"{field}=~/x"])
+    home = tmp_path / "home" / "x"
+    scores = recipe.selector.scores
+    given = {"data_dir": recipe.data_root, "cache": recipe.reading.cache, "calibration.adapter": recipe.adapter}
+    assert (given | {"selector.scores": scores and Path(scores.file or "")})[field] == home
+
+
+@pytest.mark.parametrize(
+    "field", ["data_dir", "cache", "model", "sources.a.path", "calibration.adapter", "selector.scores", "where.x"]
+)
+def test_a_nul_is_refused_wherever_it_stands(tmp_path: Path, field: str) -> None:
+    with pytest.raises(RecipeError, match="holds a NUL"):
+        load_recipe(write(tmp_path, PLAIN), [f'{field}="a\\0b"'])
+    with pytest.raises(RecipeError, match=r"recipe\.yaml:8: data_dir: holds a NUL"):
+        load_recipe(write(tmp_path, PLAIN + 'data_dir: "a\\0b"\n'))
+
+
 @pytest.mark.parametrize(
     ("text", "where"),
     [

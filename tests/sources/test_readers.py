@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -15,7 +16,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import CalibudgetError, DataError
-from calibudget.sources import Readers, Reading, SourceSpec, identities, open_sources, part_source, readers
+from calibudget.sources import (
+    Readers,
+    Reading,
+    SourceSpec,
+    cache_folder,
+    identities,
+    open_sources,
+    part_source,
+    readers,
+)
+from calibudget.sources.asking import Request, reply, to_json
+from calibudget.sources.inputs import inputs_of
 from calibudget.store import ids_sha256
 from calibudget.tasks import AnswerSpec
 
@@ -160,6 +172,126 @@ def test_a_damaged_file_is_noticed_and_made_again(folder: Path, tmp_path: Path, 
     made.clear()
     assert found(folder, kept) == expected
     assert len(made) == len(files) - (damage == "another's")
+
+
+@pytest.mark.parametrize(
+    "forged", ["no stream", "cut stream", "another schema", "nulls", "own ids", "places", "answers", "summary"]
+)
+def test_a_forged_file_whose_digest_is_right_is_made_again(
+    folder: Path, tmp_path: Path, made: list[str], forged: str
+) -> None:
+    kept = Reading(cache=tmp_path / "cache")
+    expected = found(folder, kept)
+    file = min((tmp_path / "cache").iterdir())
+    stream, _, summary = file.read_bytes()[:-32].rpartition(b"\n")
+    batch = next(iter(pa.ipc.open_stream(stream)))
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if forged == "no stream":
+        stream = b"no stream"
+    elif forged == "cut stream":
+        stream = stream[: len(stream) // 2]
+    elif forged == "another schema":
+        stream = written(columns | {"at": pa.array(range(len(batch)), pa.int32())})
+    elif forged == "nulls":
+        stream = written(columns | {"text": pa.nulls(len(batch), pa.binary(32))})
+    elif forged == "places":
+        stream = written(columns | {"at": pa.array([-1] * len(batch))})
+    elif forged == "answers":
+        stream = written(columns | {"answer": pa.array([0] * len(batch), pa.int8())})
+    elif forged == "own ids":
+        stream = written(columns | {"own_id": pa.array(["x"] * len(batch))})
+    else:
+        summary = summary.replace(b'"read":', b'"read":"many","raed":')
+    body = stream + b"\n" + summary
+    file.write_bytes(body + hashlib.sha256(body).digest())
+    made.clear()
+    assert found(folder, kept) == expected
+    assert len(made) == 1
+
+
+def written(columns: dict[str, pa.Array]) -> bytes:
+    """The columns as an Arrow stream."""
+    batch, sink = pa.record_batch(columns), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as out:
+        out.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def test_a_pipe_under_a_kept_name_is_not_waited_for(folder: Path, tmp_path: Path) -> None:
+    kept = Reading(cache=tmp_path / "cache")
+    expected = found(folder, kept)
+    for file in (tmp_path / "cache").iterdir():
+        file.unlink()
+        os.mkfifo(file)
+    assert found(folder, kept) == expected
+    assert all(file.is_file() for file in (tmp_path / "cache").iterdir())
+
+
+def test_what_is_kept_may_be_deleted_while_it_is_read(folder: Path, tmp_path: Path) -> None:
+    kept = Reading(cache=tmp_path / "cache")
+    expected = found(folder, kept)
+    spec = SourceSpec(label="a", path=".")
+    with Readers(kept) as own:
+        for given in inputs_of(spec, folder):
+            one = own.ask(spec, given)()
+            one.path.unlink()
+            assert sum(map(len, one.batches())) == one.tally.read
+            one.forget()
+    assert found(folder, kept) == expected
+
+
+def test_what_a_worker_kept_may_be_deleted_before_it_is_opened(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deleted(_: object, request: Request) -> Path:
+        path = Path(reply(to_json(request))["path"])
+        if path.parent == request.cache:
+            path.unlink()
+        return path
+
+    monkeypatch.setattr(readers.Processes, "make", deleted)
+    assert found(folder, Reading(workers=2, cache=tmp_path / "cache")) == found(folder)
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_what_killed_writers_left_is_removed_after_a_day(folder: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    old, new, other = (
+        cache / name for name in ("a.identities.0123456789abcdef.tmp", "a.identities.fedcba9876543210.tmp", "a.tmp")
+    )
+    for file in (old, new, other):
+        file.touch()
+    for file in (old, other):
+        os.utime(file, (0, 0))
+    found(folder, Reading(cache=cache))
+    assert [file.exists() for file in (old, new, other)] == [False, True, True]
+
+
+def test_filters_that_compare_other_texts_are_kept_apart(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    rows = [{"prompt": f"p{x!r}", "completion": "c", "x": x} for x in (1, 1.0, 1.0, True)]
+    (data / "0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    wanted: list[object] = [1, 1.0, True, "1", 2**60]
+    with Readers(Reading(cache=tmp_path / "cache")) as own:
+        kept = []
+        for x in wanted:
+            spec = SourceSpec(label="a", path=".", where={"x": x})  # type: ignore[dict-item]
+            one = own.ask(spec, inputs_of(spec, data)[0])()
+            kept.append(one.tally.read - one.tally.filtered)
+            one.forget()
+    assert kept == [1, 2, 1, 1, 0]
+    assert len(list((tmp_path / "cache").iterdir())) == 4  # 1 and "1" compare the same text
+
+
+def test_a_user_without_a_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert cache_folder() is None
 
 
 def test_a_file_that_changes_under_the_same_size_and_time_is_read_again(folder: Path, tmp_path: Path) -> None:

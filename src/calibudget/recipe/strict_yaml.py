@@ -65,7 +65,7 @@ def parse_document(text: str, name: str) -> Document:
     """Read one YAML mapping.
 
     Raises:
-        RecipeError: broken YAML, a duplicate key, a key that isn't text, an alias, or a root that is no mapping.
+        RecipeError: broken YAML, a duplicate key, a key that isn't text, an alias, a NUL, or a root that is no mapping.
     """
     try:
         loader = _Loader(text)
@@ -114,3 +114,5 @@ def _note_lines(node: yaml.Node, location: Location, lines: dict[Location, int],
         for index, item in enumerate(node.value):
             lines[(*location, index)] = item.start_mark.line + 1
             _note_lines(item, (*location, index), lines, name)
+    elif "\0" in node.value:
+        raise RecipeError(f"{name}:{node.start_mark.line + 1}: {'.'.join(map(str, location))}: holds a NUL character")

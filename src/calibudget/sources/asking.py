@@ -57,9 +57,11 @@ def make(request: Request) -> Identities:
 def reply(line: bytes) -> dict[str, str]:
     """Where the file of identities lies that a request asks for, or why there is none."""
     try:
-        return {"path": str(make(_requests().validate_json(line)).path)}
+        found = make(_requests().validate_json(line))
     except DataError as error:
         return {"error": str(error)}
+    found.close()
+    return {"path": str(found.path)}
 
 
 def pieces(line: str) -> Iterator[bytes | str]:
@@ -71,6 +73,7 @@ def pieces(line: str) -> Iterator[bytes | str]:
         except DataError as error:
             yield json.dumps({"error": str(error)})
             return
-        with found.path.open("rb") as handle:
+        with found.handle as handle:
+            handle.seek(0)
             while piece := handle.read(_PIECE):
                 yield piece

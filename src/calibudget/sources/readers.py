@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -82,12 +82,17 @@ class Readers:
             self._workers = Tasks(self._reading.address) if self._reading.engine == "ray" else Processes()
             self._stack.callback(self._workers.close)
             self._threads = ThreadPoolExecutor(self._reading.workers)
-        return self._threads.submit(_found, self._workers.make, request).result
+        away = self._workers.make
+        return partial(_found, self._threads.submit(away, request), away, request)
 
 
-def _found(away: Callable[[Request], Path], request: Request) -> Identities:
-    path = away(request)
-    found = read_identities(path)
+def _found(waiting: Future[Path], away: Callable[[Request], Path], request: Request) -> Identities:
+    """What a reader made, opened only now: of many inputs one file is open at a time."""
+    path = waiting.result()
+    found = read_identities(path, request.spec)
+    if found is None and path.parent == request.cache:  # removed from the cache meanwhile, as anybody may
+        path = away(replace(request, cache=None))
+        found = read_identities(path, request.spec)
     if found is None:
         raise CalibudgetError(f"{path.name}: what a reader wrote isn't what came")
     return replace(found, is_kept=path.parent == request.cache)

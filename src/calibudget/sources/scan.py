@@ -160,7 +160,7 @@ def scan_sources(
     scans = [Scan(spec=spec, inputs=inputs_of(spec, data_dir), selection_seed=selection_seed) for spec in specs]
     asked = [[readers.ask(scan.spec, given) for given in scan.inputs] for scan in scans]
     for scan, waiting in zip(scans, asked, strict=True):
-        scan.files = tuple(_take(scan, number, found()) for number, found in enumerate(waiting))
+        scan.files = tuple(_taken(scan, number, found()) for number, found in enumerate(waiting))
         if not scan.table.count:
             raise DataError(
                 f"source {scan.spec.label!r}: no records in {scan.spec.hub or ', '.join(scan.spec.paths)}"
@@ -169,13 +169,21 @@ def scan_sources(
         yield scan
 
 
-def _take(scan: Scan, number: int, found: Identities) -> SourceFile:
+def _taken(scan: Scan, number: int, found: Identities) -> SourceFile:
+    try:
+        _take(scan, number, found)
+    finally:
+        found.forget()
+    return found.input
+
+
+def _take(scan: Scan, number: int, found: Identities) -> None:
     """Put the identities of one input into the table."""
     key = order_keys("selection", scan.selection_seed, scan.spec.label)
     for batch in found.batches():
         rows = np.zeros(len(batch), dtype=ROW)
         for name in ("text", "prompt"):
-            rows[name] = np.frombuffer(batch[name].buffers()[1], dtype="V32")
+            rows[name] = np.frombuffer(batch[name].buffers()[1], dtype="V32", count=len(batch))
         rows["at"], rows["answer"], rows["file"] = batch["at"].to_numpy(), batch["answer"].to_numpy(), number
         if scan.spec.id_field is None:
             rows["name"], rows["key"] = -1, scan.keys("selection", scan.selection_seed, rows)
@@ -186,8 +194,6 @@ def _take(scan: Scan, number: int, found: Identities) -> SourceFile:
             rows["key"] = np.frombuffer(b"".join(map(key, own_ids)), dtype="V32")
         scan.table.add_rows(rows)
     scan.tally.add(found.tally)
-    found.forget()
-    return found.input
 
 
 def _check_unnumbered(scan: Scan, number: int, own_ids: Sequence[str], rows: Rows) -> None:

@@ -121,7 +121,7 @@ from calibudget.store.canonical import (
 )
 from calibudget.store.journal import Journal
 from calibudget.store.lock import LOCK_NAME, check_writable, directory_lock, output_directory, work_directory
-from calibudget.store.paths import check_labels, confined
+from calibudget.store.paths import check_labels, confined, expanded
 from calibudget.store.sums import (
     SUMS_NAME,
     Difference,
@@ -195,6 +195,7 @@ __all__ = [
     "curves_to_json",
     "digest_selection",
     "directory_lock",
+    "expanded",
     "extend_sums",
     "file_digest",
     "hygiene_to_json",

@@ -32,6 +32,22 @@ def confined(root: Path, relative: str, *, follow_symlinks: bool = False) -> Pat
     return path
 
 
+def expanded(path: str) -> str:
+    """The path with the home folder that a leading `~` or `~user` stands for; any other as it is.
+
+    Raises:
+        InputError: there is no such home.
+    """
+    if not path.startswith("~"):
+        return path
+    try:
+        return str(Path(path).expanduser())
+    except RuntimeError as error:
+        raise InputError(
+            f"{path!r} begins with a home folder that isn't known; write it out, or begin with './' for a name with '~'"
+        ) from error
+
+
 def check_labels(labels: Iterable[str]) -> None:
     """Check that labels can name sources in files, tables and paths on every platform.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from calibudget.errors import StudyError
@@ -13,7 +12,7 @@ from calibudget.pipeline.train import options_from
 from calibudget.recipe import Recipe, resolved_fields
 from calibudget.recipe.loading import read_document, recipe_from_fields, replaced
 from calibudget.recipe.strict_yaml import Document
-from calibudget.store import canonical_json, sha256_hex
+from calibudget.store import canonical_json, expanded, sha256_hex
 from calibudget.study.protocol import Asked, Protocol
 from calibudget.study.records import Cell
 
@@ -113,7 +112,7 @@ def settings_sha256(settings: CellSettings) -> str:
 
 def asking_of(protocol: Protocol, asked: Asked) -> Asking:
     """An evaluation as the pipeline takes it; relative folders start at the protocol."""
-    directory = None if asked.data_dir is None else protocol.base_dir / Path(asked.data_dir).expanduser()
+    directory = None if asked.data_dir is None else protocol.base_dir / expanded(asked.data_dir)
     return Asking(
         tasks=asked.tasks,
         data_dir=directory,
