@@ -50,6 +50,17 @@ def test_json_is_the_files_object(run_dir: Path) -> None:
     assert json.loads(shown)["tasks"]["piqa"]["items"] == 3
 
 
+def test_what_the_scores_are_of_is_said(run_dir: Path) -> None:
+    shown = call(run_dir, "--limit", "3")
+    assert "FAKE SCORER, NO MODEL" in shown
+    assert "NO MODEL: this run was made with `engine: fake`; name a model" in shown
+    assert "not whole tasks: first 3 in keyed order" in shown
+    assert f"results are in {run_dir}: evaluation.json" in shown
+    assert "by no model" in json.loads((run_dir / "evaluation.json").read_text())["model"]["note"]
+    with pytest.raises(CalibudgetError, match=r"name another --output-dir$"):
+        call(run_dir)
+
+
 def test_texts_can_be_judged_again(run_dir: Path) -> None:
     first = call(run_dir, "--json")
     assert call(run_dir, "--json", "--rejudge") == first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -74,6 +75,9 @@ def command(
             )
     for name, evaluation in found.items():
         _print(name, evaluation, as_json=as_json)
+        if not as_json:
+            own = Path(target) if rejudge or output_dir is None else output_dir
+            typer.echo("\n".join(_notes(evaluation, own / name)))
 
 
 def _named_panels(texts: list[str] | tuple[()]) -> dict[str, tuple[str, ...]]:
@@ -86,6 +90,19 @@ def _named_panels(texts: list[str] | tuple[()]) -> dict[str, tuple[str, ...]]:
     return panels
 
 
+def _notes(evaluation: Evaluation, output: Path) -> Iterator[str]:
+    """What the table's scores are scores of, and where they are kept."""
+    from calibudget.pipeline.subjects import FAKE
+
+    if evaluation.model == FAKE:
+        yield "NO MODEL: this run was made with `engine: fake`; name a model to have one evaluated"
+    elif not evaluation.model.get("adapter"):
+        yield "no adapter: these are the base model's scores"
+    for subset in sorted({str(one.evidence["subset"]) for one in evaluation.tasks.values() if one.evidence["subset"]}):
+        yield f"not whole tasks: {subset}"
+    yield f"results are in {output}: evaluation.json, predictions.parquet"
+
+
 def _print(name: str, evaluation: Evaluation, *, as_json: bool) -> None:
     if as_json:
         from calibudget.store import canonical_json
@@ -95,7 +112,9 @@ def _print(name: str, evaluation: Evaluation, *, as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("task", "items", "score %", "± se", "unparsable", "NLL", "in training", title=name or None)
+    table = Table(
+        "task", "items", "score %", "± se", "unparsable", "NLL", "in training", title=_title(name, evaluation)
+    )
     for column in table.columns[1:]:
         column.justify = "right"
     for task, one in evaluation.tasks.items():
@@ -108,6 +127,13 @@ def _print(name: str, evaluation: Evaluation, *, as_json: bool) -> None:
         if mean is not None:
             table.add_row(panel, "", *_percents(mean.score, mean.standard_error), "", "", "")
     Console().print(table)
+
+
+def _title(name: str, evaluation: Evaluation) -> str | None:
+    from calibudget.pipeline.subjects import FAKE
+
+    shown = [name, "FAKE SCORER, NO MODEL" if evaluation.model == FAKE else ""]
+    return ": ".join(filter(None, shown)) or None
 
 
 def _percents(score: float, standard_error: float) -> tuple[str, str]:

@@ -177,7 +177,7 @@ def _finished(output: Path, wanted: Evaluation, evidence: Mapping[str, Mapping[s
     found = read_evaluation(output / EVALUATION_NAME)
     own = {name: one.evidence for name, one in found.tasks.items()}
     if _work(found, own) != _work(wanted, evidence):
-        raise ArtefactError(f"{output}: holds an evaluation of other work; name another --output-dir, or move it away")
+        raise ArtefactError(f"{output}: holds an evaluation of other work; name another --output-dir")
     _bind(output)
     return found
 
@@ -209,7 +209,7 @@ def benchmarks_of(asking: Asking, shared: Shared | None, progress: Progress) -> 
 
 def _check_output(output: Path, *, resume: bool) -> None:
     if (output / EVALUATION_NAME).exists() and not resume:
-        raise ArtefactError(f"{output}: holds an evaluation already; name another --output-dir, or move it away")
+        raise ArtefactError(f"{output}: holds an evaluation already; name another --output-dir")
     if (output / _WORK).exists() and not resume:
         raise ArtefactError(f"{output}: holds an unfinished evaluation; go on with --resume, or delete {_WORK} in it")
     check_writable(output)

@@ -24,6 +24,11 @@ Template = Literal["alpaca", "chat"]
 
 #: Folder of a run's trained adapter.
 ADAPTER_NAME: Final = "adapter"
+#: The model's identity in evaluations of a run that the fake scorer made.
+FAKE: Final[Mapping[str, object]] = {
+    "name": "fake",
+    "note": "texts are made from hashes, by no model: the scores say nothing of any",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +127,7 @@ def scorers_of(subject: Subject, engine: Engine, shared: Shared | None = None) -
     """
     if subject.is_fake:
         for name in subject.adapters:
-            yield Scored(name, _fake, {"name": "fake"})
+            yield Scored(name, _fake, FAKE)
         return
     from calibudget.lm import load_model
 
