@@ -202,8 +202,32 @@ def test_labels_that_only_unicode_form_parts_are_refused(tmp_path: Path) -> None
     assert "caf" in refusal(tmp_path, text)
 
 
+def test_what_an_override_says_is_not_laid_to_the_file(tmp_path: Path) -> None:
+    assert refusal(tmp_path, PLAIN, "budget=many").startswith("override `budget=many`: budget: ")
+    calibrated = PLAIN + "calibration: {per_source: 50}\n"
+    assert "override `calibration={per_source: 1}`" in refusal(tmp_path, calibrated, "calibration={per_source: 1}")
+    assert "override `calibration.per_source=1`" in refusal(tmp_path, calibrated, "calibration.per_source=1")
+    assert "recipe.yaml:8" in refusal(tmp_path, PLAIN + "calibration: {per_source: 1}\n", "calibration.resamples=9")
+
+
+def test_an_empty_override_is_refused(tmp_path: Path) -> None:
+    assert "override `data_dir=`: its value is empty (an unset variable?)" in refusal(tmp_path, PLAIN, "data_dir=")
+    assert load_recipe(write(tmp_path, PLAIN), ["caps=null"]).caps is None
+
+
+def test_the_nearest_field_of_its_own_mapping_is_named(tmp_path: Path) -> None:
+    assert "did you mean `floor`?" in refusal(tmp_path, PLAIN.replace("floor:", "flor:"))
+    assert "did you mean `per_source`?" in refusal(tmp_path, PLAIN + "calibration: {per_sorce: 5}\n")
+    assert "user guide" in refusal(tmp_path, PLAIN + "zzz: 5\n")
+
+
 def test_an_override_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
-    assert "bugdet: unknown field" in refusal(tmp_path, PLAIN, "bugdet=5")
+    assert refusal(tmp_path, PLAIN, "bugdet=5") == (
+        "override `bugdet=5`: bugdet: unknown field; did you mean `budget`?"
+    )
+    assert refusal(tmp_path, PLAIN, "sources.a.presset=piqa") == (
+        "override `sources.a.presset=piqa`: sources.a.presset: unknown field; did you mean `preset`?"
+    )
     assert "isn't a `key=value` override" in refusal(tmp_path, PLAIN, "budget")
     assert "isn't a mapping" in refusal(tmp_path, PLAIN, "budget.examples=5")
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from calibudget.errors import RecipeError
 from calibudget.recipe.schema import Recipe
@@ -35,10 +37,9 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         RecipeError: the file can't be read, isn't a recipe, or a field of it isn't right.
     """
     document = read_document(path)
-    fields = document.value
     for override in overrides:
-        fields = _overridden(fields, override)
-    return recipe_from_fields(fields, document, base_dir=Path(path).parent)
+        document = _overridden(document, override)
+    return recipe_from_fields(document.value, document, base_dir=Path(path).parent)
 
 
 def read_document(path: str | Path) -> Document:
@@ -81,14 +82,17 @@ def _read(path: Path, otherwise: str) -> Document:
     return parse_document(text, str(path))
 
 
-def _overridden(fields: dict[str, Any], override: str) -> dict[str, Any]:
+def _overridden(document: Document, override: str) -> Document:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise RecipeError(f"{override!r} isn't a `key=value` override")
+    if not text.strip():
+        raise RecipeError(f"override `{override}`: its value is empty (an unset variable?); `{key}=null` is for none")
     value = parse_value(text, f"override {key}")
     if key in _PATHS:
         value = [_absolute(path) for path in value] if isinstance(value, list) else _absolute(value)
-    return _with_value(fields, key.split("."), value, override)
+    keys = key.split(".")
+    return document.overridden(tuple(keys), override, _with_value(document.value, keys, value, override))
 
 
 def _absolute(path: object) -> object:
@@ -114,24 +118,22 @@ def _with_value(fields: dict[str, Any], keys: list[str], value: object, override
     return fields | {head: _with_value(inner, rest, value, override)}
 
 
-def explained(error: ValidationError, document: Document, fields: Collection[str]) -> list[str]:
-    """What is wrong with a document's fields, a line each, with file, line and field.
+def explained(error: ValidationError, document: Document, fields: Mapping[str, FieldInfo]) -> list[str]:
+    """What is wrong with a document's fields, a line each, with file and line (or override) and field.
 
     Args:
         error: what the validation found.
         document: what was validated.
-        fields: names of the fields at its root.
+        fields: the fields at its root.
     """
     found: dict[Location, list[str]] = {}
     for problem in error.errors(include_url=False):
         words = found.setdefault(_location_in_file(problem["loc"], document, fields), [])
-        words.extend({_words(problem)}.difference(words))
+        words.extend({_words(problem, fields)}.difference(words))
     # a value that others default to is wrong once, where it stands
-    written = {tuple(words) for location, words in found.items() if location in document.lines}
+    written = {tuple(words) for location, words in found.items() if document.gives(location)}
     told = {
-        location: words
-        for location, words in found.items()
-        if location in document.lines or tuple(words) not in written
+        location: words for location, words in found.items() if document.gives(location) or tuple(words) not in written
     }
     return [
         f"{document.where(location)}: {'.'.join(map(str, location)) or 'the whole'}: {', or '.join(words)}"
@@ -143,7 +145,7 @@ def _location_in_file(location: tuple[str | int, ...], document: Document, field
     """Pydantic's location without the names of union members, which are no keys of the file."""
     kept: Location = ()
     for part in location:
-        is_last_key = (*kept, part) in document.lines or part in fields
+        is_last_key = document.gives((*kept, part)) or part in fields
         known = is_last_key or (
             isinstance(part, str) and part.isidentifier() and part.islower() and part not in _UNION_TAGS
         )
@@ -154,12 +156,31 @@ def _location_in_file(location: tuple[str | int, ...], document: Document, field
 _UNION_TAGS = frozenset({"int", "float", "str", "bool", "none", "dict", "tuple"})
 
 
-def _words(problem: Any) -> str:
+def _nearest(location: tuple[str | int, ...], fields: Mapping[str, FieldInfo]) -> list[str]:
+    """The field, if any, whose name is like an unknown one's, among those of the mapping where that stands."""
+    for part in location[:-1]:
+        if part in fields:
+            models = _models(fields[str(part)].annotation)
+            fields = {name: one for model in models for name, one in model.model_fields.items()}
+    return get_close_matches(str(location[-1]), fields, n=1)
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """The mappings of fields that a type names."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models(inner)]
+
+
+def _words(problem: Any, fields: Mapping[str, FieldInfo]) -> str:
     given = problem.get("input")
     shown = f", not {given!r}" if isinstance(given, str | int | float | bool | None) else ""
     match problem["type"]:
         case "extra_forbidden":
-            return "unknown field; see the fields in the user guide"
+            nearest = _nearest(problem["loc"], fields)
+            return (
+                f"unknown field; {f'did you mean `{nearest[0]}`?' if nearest else 'see the fields in the user guide'}"
+            )
         case "missing":
             return "missing"
         case "value_error":

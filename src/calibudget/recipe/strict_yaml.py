@@ -8,7 +8,8 @@ short, and an alias bomb isn't.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import yaml
 
@@ -48,17 +49,31 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A parsed document: its value, and the 1-based line where each key or item stands."""
+    """A parsed document: its value, the 1-based line where each key or item stands, and overrides by what they set."""
 
     name: str
     value: dict[str, object]
-    lines: dict[Location, int]
+    lines: Mapping[Location, int]
+    overrides: Mapping[Location, str] = field(default_factory=dict)
 
     def where(self, location: Location) -> str:
-        """`name:line` of a location, or of the nearest mapping above it that is in the file."""
-        while location and location not in self.lines:
+        """The override, or `name:line`, of a location or of the nearest mapping above it that was given."""
+        while location and not self.gives(location):
             location = location[:-1]
-        return f"{self.name}:{self.lines[location]}" if location in self.lines else self.name
+        if location in self.overrides:
+            return f"override `{self.overrides[location]}`"
+        return f"{self.name}:{self.lines[location]}" if location else self.name
+
+    def gives(self, location: Location) -> bool:
+        """Whether the file or an override names this location."""
+        return location in self.lines or location in self.overrides
+
+    def overridden(self, location: Location, override: str, value: dict[str, object]) -> Document:
+        """This document with another value, after an override of what stands at a location."""
+        end = len(location)
+        lines = {place: line for place, line in self.lines.items() if place[:end] != location}
+        overrides = {place: text for place, text in self.overrides.items() if place[:end] != location}
+        return Document(name=self.name, value=value, lines=lines, overrides=overrides | {location: override})
 
 
 def parse_document(text: str, name: str) -> Document:
