@@ -104,3 +104,14 @@ def test_what_a_study_will_take_is_told_without_running(calibudget, small) -> No
     told = json.loads(calibudget("run", small, "--dry-run", "--json")[1])["backbones"]["tiny"]
     assert told["gib"] == pytest.approx(50.3)
     assert told["hours"] > told["train_tokens"] / 18_377 / 3600
+
+
+def test_without_the_data_a_dry_run_invents_no_figures(calibudget, small) -> None:
+    recipe = small.parent / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("data_dir: data", "data_dir: gone"))
+    code, out, _ = calibudget("run", small, "--dry-run", "--json")
+    assert code == 0
+    told = json.loads(out)["backbones"]["tiny"]
+    assert told["train_tokens"] is told["hours"] is None
+    assert told["unread"][0].startswith("sources can't be read, so token counts are unknown: ")
+    assert "unknown" in calibudget("run", small, "--dry-run")[1]

@@ -150,7 +150,10 @@ def _print_expected(found: dict[str, Expected], *, as_json: bool) -> None:
     for name, one in found.items():
         hours = "?" if one.hours is None else f"{one.hours:,.2f}"
         gib = "?" if one.gib is None else f"{one.gib:.0f}"
-        table.add_row(name, f"{one.cells:,}", f"{one.left:,}", f"{one.train_tokens:,}", f"{one.items:,}", hours, gib)
+        tokens, items = ("unknown" if one is None else f"{one:,}" for one in (one.train_tokens, one.items))
+        table.add_row(name, f"{one.cells:,}", f"{one.left:,}", tokens, items, hours, gib)
     Console().print(table)
     for name, one in found.items():
         print(f"{name}: by {one.by}")
+    for why in dict.fromkeys(why for one in found.values() for why in one.unread):
+        print(why)
