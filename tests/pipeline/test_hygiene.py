@@ -193,6 +193,51 @@ def test_a_dropped_record_that_is_in_the_splits_and_a_count_that_its_ids_do_not_
     assert {f"{place}.record_ids", f"{place}.record_ids_sha256"} <= told
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "field"),
+    [
+        (("sources", "boolq", "records"), 31, None),
+        (("sources", "boolq", "repeats"), 90, None),
+        (("sources", "boolq", "checks", "evaluation_prompts", "evaluation exam", "others"), 3, None),
+        (("sources", "boolq", "checks", "evaluation_prompts", "evaluation exam", "others"), 1, None),
+        (("sources", "boolq", "prompts", "candidates"), {"piqa": 1}, "sources.boolq.prompts.candidates.piqa"),
+        (("sources", "boolq", "prompts", "candidates"), {"exam": 1}, "sources.boolq.prompts.candidates"),
+        (("sources", "boolq", "prompts", "calibration"), {"boolq": 1}, "sources.boolq.prompts.calibration.boolq"),
+        (("sources", "boolq", "prompts", "companion"), 1, None),
+        (("sources", "boolq", "prompts", "evaluation"), {"exam": 1}, "sources.boolq.prompts.evaluation.exam"),
+        (("companion", "prompts", "candidates"), {"piqa": 2}, "companion.prompts.candidates.piqa"),
+        (("companion", "prompts", "evaluation"), {"exam": 1}, "companion.prompts.evaluation.exam"),
+        (("companion", "prompts", "companion"), 1, None),
+        (("evaluation", "exam", "records"), 1, "sources.boolq.checks.evaluation_prompts.evaluation exam.others"),
+        (("evaluation", "exam", "repeated_prompts"), 2, None),
+    ],
+)
+def test_a_forged_count_is_told_by_the_other_counts(finished_exam, path, value, field) -> None:
+    file = finished_exam / "hygiene.json"
+    root = inner = json.loads(file.read_text())
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    file.write_text(json.dumps(root))
+    told = {one.field for one in verify(finished_exam).differences if one.file == "hygiene.json"}
+    assert (field or ".".join(path)) in told
+
+
+@pytest.mark.parametrize("check", ["cross_source", "near_duplicates"])
+def test_a_companion_set_that_copies_a_source_is_told_and_can_be_refused(make_recipe, tmp_path, check) -> None:
+    if check == "near_duplicates":
+        pytest.importorskip("datasketch")
+    recipe = make_recipe()
+    shutil.copy(tmp_path / "data" / "boolq.jsonl", tmp_path / "data" / "math.jsonl")
+    run(load_recipe(recipe, [f"hygiene.{check}=drop"]), tmp_path / "run")
+    found = report(tmp_path / "run")["companion"]["checks"][check]["source boolq"]
+    assert found["records"] == 33  # three stand twice
+    assert not verify(tmp_path / "run", data_dir=tmp_path / "data").differences
+    with pytest.raises(DataError, match=r"the companion set: record .* source 'boolq'"):
+        run(load_recipe(recipe, ["hygiene.near_duplicates=null", f"hygiene.{check}=refuse"]), tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+
+
 @pytest.fixture
 def finished_exam(exam_run, tmp_path):
     return shutil.copytree(exam_run, tmp_path / "run")

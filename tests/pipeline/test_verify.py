@@ -1,6 +1,7 @@
 """Verification: a whole run holds, and every change of it is named by file and field."""
 
 import json
+import os
 import shutil
 
 import pyarrow as pa
@@ -384,3 +385,37 @@ def test_many_differences_of_one_file_are_counted_not_listed(run_dir):
     differences = [one for one in verify(run_dir).differences if one.file == "statistics.json"]
     assert len(differences) <= 13
     assert differences[-1].found.endswith("more")
+
+
+@pytest.mark.parametrize("name", ARTEFACTS)
+def test_a_fifo_in_place_of_a_file_is_a_difference_and_is_not_waited_for(run_dir, tmp_path, name):
+    (run_dir / name).unlink()
+    os.mkfifo(run_dir / name)
+    told = [one for one in verify(run_dir, data_dir=tmp_path / "data").differences if one.file == name]
+    assert any("no regular file" in one.found for one in told)
+
+
+@pytest.mark.parametrize(
+    ("path", "to", "field"),
+    [
+        (("parser",), "2", "parser"),
+        (("sources", "boolq", "filtered"), 1, "sources.boolq.filtered"),
+        (("companion", "read"), 10, "companion.read"),
+        (("companion", "duplicates"), 2, None),
+        (("companion", "skipped"), 1, "companion.skipped"),
+        (("companion", "filtered"), 1, "companion.filtered"),
+    ],
+)
+def test_a_forged_count_of_the_manifest_is_found(run_dir, tmp_path, path, to, field):
+    edit(run_dir, "manifest.json", *path, to=to)
+    forge(run_dir)
+    # How many kept copies a companion set holds is counted again with the data only.
+    assert field is None or ("manifest.json", field) in found(run_dir)
+    assert ("manifest.json", field or ".".join(path)) in found(run_dir, data_dir=tmp_path / "data")
+
+
+def test_a_row_moved_from_one_count_of_the_companion_to_another_is_found(run_dir):
+    edit(run_dir, "manifest.json", "companion", "read", to=10)
+    edit(run_dir, "manifest.json", "companion", "filtered", to=1)
+    forge(run_dir)
+    assert found(run_dir) == {("manifest.json", "companion.filtered")}

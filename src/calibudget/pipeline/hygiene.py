@@ -66,7 +66,7 @@ def look(
         DependencyError: near-duplicates are asked for, and datasketch is missing.
     """
     rules = recipe.hygiene_rules
-    sets = _checked(sources)
+    sets = _checked(sources)  # the companion set comes last, so that it is compared with them and they not with it
     texts: dict[str, Callable[[], Iterator[Record]]] = {label: source.again for label, source in sources.items()}
     if companion is not None:
         records = tuple(companion)
@@ -75,9 +75,9 @@ def look(
     prompts, repeated = shared_prompts(_parts(sets), _parts(_checked(evaluation)))
     found_by: Mapping[str, Mapping[str, Mapping[str, Matches]]] = {
         "evaluation_prompts": prompts,
-        "cross_source": shared_texts(_parts(_checked(sources))),
+        "cross_source": shared_texts(_parts(sets)),
         "contamination": _contamination(rules, texts, evaluation, progress),
-        "near_duplicates": _near_duplicates(rules, sources, evaluation, progress),
+        "near_duplicates": _near_duplicates(rules, texts, evaluation, progress),
     }
     matched: dict[str, Matched] = {
         label: {check: by_label[label] for check, by_label in found_by.items() if by_label.get(label)} for label in sets
@@ -119,18 +119,21 @@ def _contamination(
 
 
 def _near_duplicates(
-    rules: HygieneRules, sources: Mapping[str, Resolved], evaluation: Mapping[str, Resolved], progress: Progress
+    rules: HygieneRules,
+    texts: Mapping[str, Callable[[], Iterator[Record]]],
+    evaluation: Mapping[str, Resolved],
+    progress: Progress,
 ) -> dict[str, Mapping[str, Matches]]:
     if rules.near_duplicates is None:
         return {}
-    stage, total = "looking for near-duplicates", len(sources) + len(evaluation)
+    stage, total = "looking for near-duplicates", len(texts) + len(evaluation)
     kept = NearDuplicates(rules.near_duplicates)
     for done, (name, source) in enumerate(evaluation.items()):
         progress(stage, done, total)
         kept.add(f"evaluation {name}", source.again())
     matched: dict[str, Mapping[str, Matches]] = {}
-    for done, (label, source) in enumerate(sources.items(), start=len(evaluation)):
+    for done, (label, records) in enumerate(texts.items(), start=len(evaluation)):
         progress(stage, done, total)
-        matched[label] = kept.look_up(f"source {label}", source.again())
+        matched[label] = kept.look_up(f"source {label}", records(), joins=label != COMPANION)
     progress(stage, total, total)
     return matched

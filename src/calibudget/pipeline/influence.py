@@ -18,7 +18,7 @@ from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.proxies import read_proxy_pool
 from calibudget.pipeline.rounds import earlier_rounds
-from calibudget.pipeline.rundir import RECIPE_NAME
+from calibudget.pipeline.rundir import recipe_of_run
 from calibudget.pipeline.scoring import check_scorer
 from calibudget.recipe import Recipe, load_recipe
 from calibudget.recipe.strict_yaml import parse_value
@@ -79,7 +79,7 @@ def influence_recipe(target: Path, overrides: Sequence[str] = (), data_dir: Path
         return load_recipe(target, overrides)
     if data_dir is None:
         raise RecipeError(f"{target}: a run directory doesn't say where its data lies; add --data-dir")
-    return load_recipe(target / RECIPE_NAME, [*overrides, f"data_dir={data_dir.absolute()}"])
+    return recipe_of_run(target, [*overrides, f"data_dir={data_dir.absolute()}"])
 
 
 def influence(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from calibudget.errors import ArtefactError
-from calibudget.store import LOCK_NAME, SUMS_NAME, clean_stale, output_directory
+from calibudget.recipe import Recipe, load_recipe
+from calibudget.store import LOCK_NAME, SUMS_NAME, clean_stale, file_digest, output_directory, read_bytes
 
 RECIPE_NAME: Final = "recipe.resolved.yaml"
 #: Finished scores of an unfinished run; gone when the run is whole.
@@ -34,7 +35,7 @@ def check_usable(directory: Path, resolved: bytes, *, resume: bool) -> None:
     recipe = directory / RECIPE_NAME
     if not recipe.exists():
         raise ArtefactError(f"{directory}: holds other files ({held[0]} ...); name a new or an empty directory")
-    if recipe.read_bytes() != resolved:
+    if read_bytes(recipe) != resolved:
         raise ArtefactError(
             f"{directory}: holds a run of another recipe (its {RECIPE_NAME} differs); name another directory"
         )
@@ -43,6 +44,19 @@ def check_usable(directory: Path, resolved: bytes, *, resume: bool) -> None:
         raise ArtefactError(
             f"{directory}: holds {state} run of this recipe; go on with --resume, or name another directory"
         )
+
+
+def recipe_of_run(directory: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """The resolved recipe of a run directory; see `load_recipe`.
+
+    Raises:
+        RecipeError: it is missing or no recipe.
+        ArtefactError: it is no regular file, whose text could be waited for without end.
+    """
+    path = directory / RECIPE_NAME
+    if path.exists():
+        file_digest(path)
+    return load_recipe(path, overrides)
 
 
 @contextmanager

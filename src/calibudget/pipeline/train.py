@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from calibudget.errors import ArtefactError, DependencyError, RecipeError, TrainingError
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.rundir import RECIPE_NAME
+from calibudget.pipeline.rundir import recipe_of_run
 from calibudget.pipeline.shared import Shared
-from calibudget.recipe import Recipe, load_recipe
+from calibudget.recipe import Recipe
 from calibudget.recipe.strict_yaml import parse_value
 from calibudget.store import (
     MANIFEST_NAME,
@@ -129,7 +129,7 @@ def train(
     """
     directory = Path(run_dir)
     runs = [_finished(Path(path)) for path in (directory, *also)]
-    recipe = load_recipe(directory / RECIPE_NAME)
+    recipe = recipe_of_run(directory)
     options = options or training_options(recipe, overrides)
     loop = _import_loop()
     output = Path(output_dir) if output_dir is not None else directory

@@ -189,7 +189,7 @@ def _check_chain(
         )
         check_manifest(findings, manifest, derived)
     if tells_hygiene:
-        check_hygiene(findings, recipe, manifest, splits)
+        check_hygiene(findings, recipe, manifest, splits, train)
     if beside.data_dir is not None:
         check_sources(findings, directory, beside.data_dir, manifest, splits, ledger, train_name)
 

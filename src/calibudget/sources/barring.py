@@ -75,7 +75,7 @@ def shared_prompts(
 
 
 def shared_texts(sources: Mapping[str, Iterable[Rows]]) -> dict[str, dict[str, Matches]]:
-    """The records that each source shares with each source before it, in the order given."""
+    """The records that each set shares with each source before it, in the order given."""
     names = [f"source {label}" for label in sources]
     earlier = {number: range(number) for number in range(len(names))}
     found = _matches(shared_digests(_columns(sources.values(), "text"), earlier), names)

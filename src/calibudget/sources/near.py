@@ -64,20 +64,25 @@ class NearDuplicates:
         for _, made in self._in_order(records):
             self._keep(made)
 
-    def look_up(self, name: str, records: Iterable[Record]) -> dict[str, Matches]:
-        """What of a source is nearly alike a record that stays; what isn't stays from now on.
+    def look_up(self, name: str, records: Iterable[Record], *, joins: bool = True) -> dict[str, Matches]:
+        """What of a set is nearly alike a record that stays; what isn't stays from now on.
+
+        Args:
+            name: what the set is called in later findings.
+            records: its records.
+            joins: whether its own records are looked at later; those of the companion set aren't.
 
         Returns:
-            By name of the other set, the digests of the source's texts, and how many of its records they are like.
+            By name of the other set, the digests of the set's texts, and how many of its records they are like.
         """
         self._names.append(name)
         found: dict[str, set[bytes]] = {}
         others: dict[str, set[int]] = {}
         for digest, made in self._in_order(records):
             other = self._first_like(made)
-            if other is None:
+            if other is None and joins:
                 self._keep(made)
-            else:
+            elif other is not None:
                 there = self._names[self._set_of[other]]
                 found.setdefault(there, set()).add(digest)
                 others.setdefault(there, set()).add(other)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
+import stat
 from collections.abc import Iterable, Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -115,14 +118,29 @@ def read_object(path: Path) -> dict[str, object]:
     return loads_object(read_bytes(path), path.name)
 
 
-def read_bytes(path: Path) -> bytes:
-    """The bytes of a file.
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file, or a link to one, for reading, buffered; a FIFO without a writer isn't waited for.
 
     Raises:
-        ArtefactError: the file is missing or can't be read.
+        OSError: it is missing or can't be read.
+        ArtefactError: it is a FIFO, a socket or a device.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ArtefactError(f"{path.name}: is no regular file; evidence binds regular files only")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a regular file.
+
+    Raises:
+        ArtefactError: the file is missing, no regular file or can't be read.
     """
     try:
-        return path.read_bytes()
+        with open_regular(path) as handle:
+            return handle.read()
     except OSError as error:
         raise ArtefactError(f"{path.name}: can't be read: {error.strerror or error}") from error
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from calibudget.errors import ArtefactError
 from calibudget.store.atomic import write_atomic
-from calibudget.store.canonical import read_bytes
+from calibudget.store.canonical import open_regular, read_bytes
 from calibudget.store.lock import LOCK_NAME
 from calibudget.store.paths import confined
 
@@ -66,7 +66,7 @@ def file_digest(path: Path) -> FileDigest:
         if not stat.S_ISREG(status.st_mode):
             kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no regular file"
             raise ArtefactError(f"{path}: is {kind}; evidence binds regular files only")
-        with path.open("rb") as handle:
+        with open_regular(path) as handle:
             digest = hashlib.file_digest(handle, "sha256").hexdigest()
             return FileDigest(bytes=handle.tell(), sha256=digest)
     except OSError as error:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 
 from calibudget.pipeline.checks.findings import Findings
+from calibudget.pipeline.checks.hygiene_counts import check_counts
+from calibudget.pipeline.checks.train import TrainIds
 from calibudget.recipe import Recipe
 from calibudget.sources import HygieneRules
 from calibudget.store import (
@@ -29,7 +31,9 @@ def has_hygiene(recipe_fields: Mapping[str, object]) -> bool:
     return isinstance(part, Mapping) and "contamination" in part
 
 
-def check_hygiene(findings: Findings, recipe: Recipe, manifest: Manifest | None, splits: SplitIds | None) -> None:
+def check_hygiene(
+    findings: Findings, recipe: Recipe, manifest: Manifest | None, splits: SplitIds | None, train: TrainIds | None
+) -> None:
     """Compare what follows from the other files, and what the report says of itself."""
     hygiene = findings.read(HYGIENE_NAME, read_hygiene)
     if hygiene is None:
@@ -60,6 +64,8 @@ def check_hygiene(findings: Findings, recipe: Recipe, manifest: Manifest | None,
                 findings.compare(HYGIENE_NAME, [], sorted(left), field=f"{field}.record_ids")
     for field, check, one in () if hygiene.companion is None else _checks(hygiene.companion.checks, "companion"):
         _check_found(findings, field, rules, check, one)
+    if manifest is not None:
+        check_counts(findings, recipe, manifest, hygiene, train)
     findings.checked.append("hygiene: rules, counts, and that what was to leave isn't in the splits")
 
 
@@ -92,8 +98,6 @@ def _check_self(findings: Findings, row: SourceHygiene, place: str) -> None:
     answers = sum(row.answers.values())
     majority = max(row.answers.values()) / answers if answers else None
     findings.compare(HYGIENE_NAME, majority, row.majority, field=f"{place}.majority")
-    if row.repeats < row.duplicates:
-        findings.add(HYGIENE_NAME, f"{place}.repeats", f"the {row.duplicates} duplicates at least", str(row.repeats))
     for name, count in (("answers", answers), ("repeated_prompts", row.repeated_prompts)):
         if count > row.pool_size:
             findings.add(HYGIENE_NAME, f"{place}.{name}", f"at most the pool's {row.pool_size}", str(count))

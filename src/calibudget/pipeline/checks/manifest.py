@@ -15,9 +15,11 @@ from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.tokens import counted_by
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Selection, Statistics
+from calibudget.sources import SourceSpec
 from calibudget.store import (
     ALLOCATION_NAME,
     MANIFEST_NAME,
+    CompanionEvidence,
     Manifest,
     ScoreFile,
     SourceEvidence,
@@ -31,6 +33,7 @@ from calibudget.store import (
     manifest_to_json,
     scores_sha256,
 )
+from calibudget.tasks import PARSER_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,7 @@ def _sections(derived: Derived, *, is_given: bool) -> dict[str, object]:
     }
     if derived.scored is not None or recipe.calibration == "none" or is_given:
         sections["scorer"] = None if derived.scored is None else derived.scored.provenance
+        sections["parser"] = None if derived.scored is None else PARSER_VERSION
     if derived.plan is not None:
         own = {name: getattr(derived.plan, name) for name in ("policy", "unit", "budget", "floor", "residual_budget")}
         sections["allocation"] = own | {"exponents": asdict(derived.plan.exponents), "given": is_given}
@@ -160,14 +164,28 @@ def _check_counts(findings: Findings, recipe: Recipe, label: str, row: SourceEvi
             MANIFEST_NAME, f"sources.{label}.spent", "a count in a later round, and only there", str(row.spent)
         )
     findings.compare(MANIFEST_NAME, accounted, row.read, field=f"sources.{label}.read")
+    _check_left_out(findings, specs[label], row, f"sources.{label}")
+
+
+def _check_left_out(findings: Findings, spec: SourceSpec, row: SourceEvidence | CompanionEvidence, place: str) -> None:
+    """Rows leave a set only in ways that its part of the recipe opens."""
+    ways = {"skipped": spec.on_error == "skip", "filtered": bool(spec.where), "duplicates": spec.duplicates != "refuse"}
+    for name, is_open in ways.items():
+        if not is_open:
+            findings.compare(MANIFEST_NAME, 0, getattr(row, name) or 0, field=f"{place}.{name}")
 
 
 def _check_companion(findings: Findings, manifest: Manifest, derived: Derived) -> None:
-    has_companion = derived.recipe.companion is not None
-    if has_companion != (manifest.companion is not None):
-        findings.add(MANIFEST_NAME, "companion", f"one as the recipe has: {has_companion}", f"{not has_companion}")
-    elif manifest.companion is not None and derived.train is not None:
+    spec, row = derived.recipe.companion_spec(), manifest.companion
+    if spec is None or row is None:
+        findings.compare(MANIFEST_NAME, spec is not None, row is not None, field="companion")
+        return
+    if row.filtered is not None:  # `read` counts what `where` left out
+        accounted = row.filtered + row.skipped + (row.duplicates if spec.duplicates == "drop" else 0) + row.count
+        findings.compare(MANIFEST_NAME, accounted, row.read, field="companion.read")
+    _check_left_out(findings, spec, row, "companion")
+    if derived.train is not None:
         ids = sorted(derived.train.companion)
         expected = {"count": len(ids), "record_ids_sha256": ids_sha256(ids)}
-        found = {name: getattr(manifest.companion, name) for name in expected}
+        found = {name: getattr(row, name) for name in expected}
         findings.compare(MANIFEST_NAME, expected, found, field="companion")

@@ -19,7 +19,7 @@ from calibudget.store.artefacts.plain import compact_json, plain_json
 from calibudget.store.artefacts.tables import load_table
 from calibudget.store.artefacts.train_columns import SCHEMAS, Row, TrainLayout, batches, rows_of, train_schema
 from calibudget.store.atomic import atomic_file, clean_stale, write_atomic
-from calibudget.store.canonical import canonical_json, loads_object
+from calibudget.store.canonical import canonical_json, loads_object, open_regular
 from calibudget.store.sums import file_digest
 
 #: The names that a train set can have in a run directory.
@@ -146,7 +146,7 @@ def _with_text(row: Row) -> Row:
 
 def _jsonl_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
     try:
-        with path.open("rb") as handle:
+        with open_regular(path) as handle:
             for number, line in enumerate(handle, start=1):
                 if not line.endswith(b"\n"):
                     raise ArtefactError(f"{path.name}: line {number}: is cut short")
@@ -164,6 +164,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
 def _dataset_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
     file = f"{path.name}/{_ARROW}"
     try:
+        open_regular(path / _ARROW).close()  # Arrow's own file names its failures, but waits for a FIFO
         with pa.OSFile(str(path / _ARROW)) as source, pa.ipc.open_stream(source) as stream:
             _check_schema(stream.schema, file)
             yield from _batch_rows(map(_sound, stream), file)
