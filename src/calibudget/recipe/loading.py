@@ -87,7 +87,7 @@ def _overridden(document: Document, override: str) -> Document:
     if not equals or not key:
         raise RecipeError(f"{override!r} isn't a `key=value` override")
     if not text.strip():
-        raise RecipeError(f"override `{override}`: its value is empty (an unset variable?); `{key}=null` is for none")
+        raise RecipeError(f"override `{override}`: its value is empty (an unset variable?); `null` says none")
     value = parse_value(text, f"override {key}")
     if key in _PATHS:
         value = [_absolute(path) for path in value] if isinstance(value, list) else _absolute(value)
