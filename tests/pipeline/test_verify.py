@@ -10,8 +10,9 @@ import pytest
 
 from calibudget.errors import ArtefactError
 from calibudget.pipeline import run, select, verify
+from calibudget.pipeline.rundir import recipe_of_run
 from calibudget.recipe import load_recipe
-from calibudget.store import canonical_json, file_digest, write_sums
+from calibudget.store import canonical_json, file_digest, read_train, write_sums
 from calibudget.store.canonical import sealed
 
 ARTEFACTS = (
@@ -419,3 +420,13 @@ def test_a_row_moved_from_one_count_of_the_companion_to_another_is_found(run_dir
     edit(run_dir, "manifest.json", "companion", "filtered", to=1)
     forge(run_dir)
     assert found(run_dir) == {("manifest.json", "companion.filtered")}
+
+
+def test_a_fifo_in_a_data_set_and_one_in_place_of_the_recipe_are_refused(tmp_path):
+    (tmp_path / "train.dataset").mkdir()
+    os.mkfifo(tmp_path / "train.dataset" / "data-00000-of-00001.arrow")
+    with pytest.raises(ArtefactError, match="no regular file"):
+        list(read_train(tmp_path / "train.dataset"))
+    os.mkfifo(tmp_path / "recipe.resolved.yaml")
+    with pytest.raises(ArtefactError, match=r"recipe\.resolved\.yaml: is no regular file"):
+        recipe_of_run(tmp_path)
