@@ -135,6 +135,25 @@ def test_near_duplicates_leave_on_request(meeting, tmp_path) -> None:
     assert not verify(tmp_path / "run", data_dir=tmp_path / "data").differences
 
 
+@pytest.mark.parametrize(
+    ("rules", "left"),
+    [
+        ([EXAM], r"30 left for `hygiene\.evaluation_prompts` \(evaluation exam\)"),
+        (["hygiene.cross_source=drop"], r"30 left for `hygiene\.cross_source` \(source boolq\)"),
+        (["hygiene.near_duplicates=drop"], r"30 left for `hygiene\.near_duplicates` \(source boolq\)"),
+    ],
+)
+def test_a_source_that_the_hygiene_bars_whole_says_what_took_it(make_recipe, tmp_path, rules, left) -> None:
+    if "near" in rules[0]:
+        pytest.importorskip("datasketch")
+    recipe, data = make_recipe(), tmp_path / "data"
+    shutil.copy(data / "boolq.jsonl", data / "piqa.jsonl")
+    shutil.copy(data / "boolq.jsonl", data / "exam.jsonl")
+    with pytest.raises(DataError, match=rf"there are only 0 \(\d+ read, .*, {left}"):
+        run(load_recipe(recipe, rules), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_evaluation_set_that_is_not_there_is_refused(make_recipe, tmp_path) -> None:
     with pytest.raises(DataError, match=r"exam\.jsonl"):
         run(load_recipe(make_recipe(), [EXAM]), tmp_path / "run")

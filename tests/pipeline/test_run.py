@@ -120,6 +120,16 @@ def test_scores_of_other_records_are_refused(make_recipe, tmp_path) -> None:
             DataError,
             "the calibration split needs 31 records that differ, but there are only 30",
         ),
+        (
+            "exponents.availability=999.0",
+            AllocationError,
+            r"exponents\.availability: of 'boolq', .* too large a number",
+        ),
+        (
+            "exponents.availability=-999.0",
+            AllocationError,
+            r"exponents\.availability: of 'boolq', .* too small a number",
+        ),
         ("sources.boolq.path=none.jsonl", DataError, "none.jsonl"),
         ("sources.boolq.path=piqa.jsonl", DataError, "piqa.jsonl"),
         ("budget={tokens: 8}", AllocationError, "8 tokens is below the shortest example of all sources, which has 9"),

@@ -197,6 +197,48 @@ def test_refusals_name_file_line_and_field(tmp_path: Path, text: str, where: str
         assert where in refusal(tmp_path, text)
 
 
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("9007199254740993", "9007199254740993 is beyond 2**53 - 1, where JSON's integers end; put it in quotes"),
+        ("-9007199254740992", "-9007199254740992 is beyond 2**53 - 1"),
+        ("9" * 4000, "put it in quotes"),
+        (".nan", "nan isn't a finite number"),
+        ("-.inf", "-inf isn't a finite number"),
+        ("1e400", "inf isn't a finite number"),
+        (r'"\ud800"', "holds half of a surrogate pair"),
+    ],
+)
+def test_values_that_the_evidence_can_not_hold_are_refused_where_they_stand(
+    tmp_path: Path, value: str, words: str
+) -> None:
+    where = PLAIN.replace("path: a.jsonl,", f"path: a.jsonl, where: {{n: {value}}},")
+    assert refusal(tmp_path, where).startswith("/recipe.yaml:6: sources.a.where.n: ")
+    assert words in refusal(tmp_path, where)
+    listed = PLAIN.replace("path: a.jsonl,", f"path: a.jsonl, where: {{n: [1, {value}]}},")
+    assert "/recipe.yaml:6: sources.a.where.n.1: " in refusal(tmp_path, listed)
+    deep = PLAIN + f"policy: least-nll\nwarm_up:\n  training: {{learning_rate: {value}}}\n"
+    assert "/recipe.yaml:10: warm_up.training.learning_rate: " in refusal(tmp_path, deep)
+    assert "sources.a.where.n: " in refusal(tmp_path, PLAIN, f"sources.a.where.n={value}")
+
+
+def test_an_integer_of_more_digits_than_can_be_read_is_refused_by_its_line(tmp_path: Path) -> None:
+    told = refusal(tmp_path, PLAIN + f"seed: {'9' * 5000}\n")
+    assert told.startswith("/recipe.yaml:8: not valid YAML: 99999999999999999999... is no integer that can be read")
+
+
+def test_a_quoted_number_is_text_and_the_largest_integers_stand(tmp_path: Path) -> None:
+    rows = 'where: {n: "9007199254740993", m: [9007199254740991, 1e300]}'
+    recipe = load_recipe(write(tmp_path, PLAIN.replace("path: a.jsonl,", f"path: a.jsonl, {rows},")))
+    assert recipe.sources["a"].where == {"n": "9007199254740993", "m": (9007199254740991, 1e300)}
+
+
+@pytest.mark.parametrize("field", ["need", "availability", "reliability"])
+@pytest.mark.parametrize("value", [".inf", "-.inf", ".nan", "1e400", "1e308", "1000.5"])
+def test_exponents_beyond_the_doubles_are_refused(tmp_path: Path, field: str, value: str) -> None:
+    assert f"recipe.yaml:8: exponents.{field}: " in refusal(tmp_path, PLAIN + f"exponents: {{{field}: {value}}}\n")
+
+
 def test_labels_that_only_unicode_form_parts_are_refused(tmp_path: Path) -> None:
     text = PLAIN.replace("  a:", "  caf\u00e9:").replace("  b:", "  cafe\u0301:").replace("{a: 5, ", "{")
     assert "caf" in refusal(tmp_path, text)
@@ -228,7 +270,8 @@ def test_an_override_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path, PLAIN, "sources.a.presset=piqa") == (
         "override `sources.a.presset=piqa`: sources.a.presset: unknown field; did you mean `preset`?"
     )
-    assert "isn't a `key=value` override" in refusal(tmp_path, PLAIN, "budget")
+    for text in ("budget", "", "=", "=5"):
+        assert f"{text!r} isn't a `key=value` override" in refusal(tmp_path, PLAIN, text)
     assert "isn't a mapping" in refusal(tmp_path, PLAIN, "budget.examples=5")
 
 

@@ -110,10 +110,13 @@ def test_two_sources_may_not_share_an_object(tmp_path: Path, s3_bucket: Any) -> 
     [
         ("s3://rows/none.jsonl", r"no file matches 's3://rows/none\.jsonl'$"),
         ("s3://rows/*.csv", r"no file matches 's3://rows/\*\.csv'$"),
-        ("s3://no-such-bucket/r.jsonl", "no file matches"),
+        ("s3://no-such-bucket/r.jsonl", r"s3://no-such-bucket/r\.jsonl: there is no bucket 'no-such-bucket'"),
+        ("s3://no-such-bucket/*.jsonl", r"there is no bucket 'no-such-bucket'"),
+        ("s3://No_Bucket!/r.jsonl", r"can't be read: Parameter validation failed: Invalid bucket name"),
         ("s3://rows/model.bin", r"s3://rows/model\.bin: unknown kind of file"),
         ("s3://rows/bad.jsonl", r"s3://rows/bad\.jsonl:2: not valid JSON"),
         ("s3://rows/saved", r"s3://rows/saved: is a data set that `datasets` saved; name its files"),
+        ("s3://rows/splits", r"s3://rows/splits: is a data set that `datasets` saved; name its files"),
     ],
 )
 def test_what_is_not_there_or_can_not_be_read_is_named_by_its_url(
@@ -122,8 +125,25 @@ def test_what_is_not_there_or_can_not_be_read_is_named_by_its_url(
     s3_bucket.pipe_file("rows/model.bin", b"weights")
     s3_bucket.pipe_file("rows/bad.jsonl", json.dumps(rows_of("x", 1)[0]).encode() + b"\nbroken\n")
     s3_bucket.pipe_file("rows/saved/state.json", b"{}")
+    s3_bucket.pipe_file("rows/splits/dataset_dict.json", b"{}")
     with pytest.raises(DataError, match=f"^source 's': .*{message}"):
         read(tmp_path, path)
+
+
+@pytest.mark.slow
+def test_a_folder_is_read_beside_an_object_of_its_name_and_a_saved_data_set_below(
+    tmp_path: Path, s3_bucket: Any
+) -> None:
+    lines = "".join(json.dumps(row) + "\n" for row in rows_of("x")).encode()
+    for marker in ("rows/both", "rows/both/"):
+        s3_bucket.call_s3("put_object", Bucket="rows", Key=marker.removeprefix("rows/"), Body=b"")
+    s3_bucket.pipe_file("rows/both/r.jsonl", lines)
+    s3_bucket.pipe_file("rows/bothering.jsonl", b"broken")
+    s3_bucket.pipe_file("rows/both/other/state.json", json.dumps(rows_of("y", 1)[0]).encode())
+    assert [file.name for file in read(tmp_path, "s3://rows/both").files] == [
+        "s3://rows/both/other/state.json",
+        "s3://rows/both/r.jsonl",
+    ]
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from calibudget.allocation.mixing_laws import (
     mixing_law_quotas,
     predict_mixture,
 )
-from calibudget.allocation.need import EPSILON, NEED_TRANSFORMS, availability, needs, reliability, utilities
+from calibudget.allocation.need import EPSILON, NEED_TRANSFORMS, availability, needs, power, reliability, utilities
 from calibudget.allocation.planning import plan, replicate_quotas
 from calibudget.allocation.policies import POLICIES, Policy, policy_named, pooled_quotas
 from calibudget.allocation.rule import allocate
@@ -85,6 +85,7 @@ __all__ = [
     "plan",
     "policy_named",
     "pooled_quotas",
+    "power",
     "predict_mixture",
     "predict_nll",
     "prediction",

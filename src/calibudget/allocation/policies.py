@@ -31,6 +31,7 @@ class Policy:
         floor_use: what the floor means to it.
         wants: the input that it reads beside pool sizes, if any.
         weighs: whether it also takes what a nat of each source is worth to the user.
+        factors: the factors whose product the utilities are, each to its exponent; empty where they are something else.
     """
 
     summary: str
@@ -38,6 +39,7 @@ class Policy:
     floor_use: FloorUse = "first"
     wants: Wants | None = None
     weighs: bool = False
+    factors: tuple[str, ...] = ()
 
     @property
     def needs_scores(self) -> bool:
@@ -46,7 +48,7 @@ class Policy:
 
 
 def _factor_policy(summary: str, *factors: str) -> Policy:
-    return Policy(summary=summary, rule=worth.product_of(*factors), wants="statistics")
+    return Policy(summary=summary, rule=worth.product_of(*factors), wants="statistics", factors=factors)
 
 
 #: Every policy by name: the paper's rule, its ablations and comparators (table 1), and what goes beyond it.

@@ -37,7 +37,7 @@ from calibudget.cli import (
     warm_up,
     whatif,
 )
-from calibudget.errors import CalibudgetError
+from calibudget.errors import CalibudgetError, InterruptedRunError
 
 app = typer.Typer(
     name="calibudget",
@@ -87,6 +87,11 @@ _OF_THE_MACHINE: Final = {
 }
 
 
+#: The commands that go on with `--resume`, and those that go on when they are given again.
+_RESUMED: Final = {"run", "train", "evaluate"}
+_REPEATED: Final = {"score", "influence", "warm-up", "study run", "study testbed"}
+
+
 def _version(show: bool) -> None:
     if show:
         from importlib.metadata import version
@@ -133,13 +138,16 @@ def _exit_code() -> int:
         result = app(standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
+    except InterruptedRunError as error:
+        _say(f"{error}; {_how_to_go_on()}")
+        return error.exit_code
     except CalibudgetError as error:
         _say(str(error))
         return error.exit_code
     except typer.Exit as leave:
         return leave.exit_code
     except (_Stop, typer.Abort):
-        _say("interrupted; nothing finished is lost, `--resume` goes on from here")
+        _say(f"interrupted; {_how_to_go_on()}")
         return 3
     except (BrokenPipeError, SystemExit) as leave:
         if isinstance(leave, SystemExit) and not isinstance(leave.__context__, BrokenPipeError):
@@ -156,6 +164,18 @@ def _exit_code() -> int:
         traceback.print_exc()
         _say("this is a bug; the lines above say where")
         return 4
+
+
+def _how_to_go_on() -> str:
+    command, arguments = sys.argv[1] if len(sys.argv) > 1 else "", sys.argv[2:]
+    if command == "study" and arguments:
+        command = f"study {arguments[0]}"
+    writes = not {"--dry-run", "--rejudge"}.intersection(arguments)
+    if command in _RESUMED and writes:
+        return "nothing finished is lost, the same command with `--resume` goes on from here"
+    if command in _REPEATED and writes:
+        return "nothing finished is lost, the same command goes on from here"
+    return "there is nothing to resume, give the command again"
 
 
 def _told(error: Exception) -> str | None:

@@ -48,7 +48,7 @@ def command(
         left = run_testbed(job, gpus=_gpus(gpus), processes=processes, note=_say)
     typer.echo(markdown(frozen, Results.read(output_dir / RESULTS_NAME, frozen.sha256)), nl=False)
     if left:
-        raise InterruptedRunError(f"{left} cells are unfinished; the same command goes on from here")
+        raise InterruptedRunError(f"{left} cells are unfinished")
 
 
 def _gpus(text: str) -> list[int]:

@@ -21,7 +21,7 @@ from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.rundir import recipe_of_run
 from calibudget.pipeline.scoring import check_scorer
 from calibudget.recipe import Recipe, load_recipe
-from calibudget.recipe.strict_yaml import parse_value
+from calibudget.recipe.strict_yaml import parse_assignment
 from calibudget.records import Record
 from calibudget.selection import ProxyHeader, ProxyPool, proxy_pool, train_layout, train_row
 from calibudget.store import check_writable
@@ -64,8 +64,8 @@ def influence_config(recipe: Recipe, warm_up: Sequence[str] = (), **given: Any) 
     """
     fields: dict[str, Any] = WARM_UP | {"seed": recipe.training_seed}
     for text in warm_up:
-        name, _, value = text.partition("=")
-        fields[name] = parse_value(value, f"--warm-up {name}")
+        name, value = parse_assignment(text, "--warm-up")
+        fields[name] = value
     return InfluenceConfig(warm_up=parse_options(TrainingConfig, fields), **given)
 
 

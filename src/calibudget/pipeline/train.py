@@ -13,7 +13,7 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rundir import recipe_of_run
 from calibudget.pipeline.shared import Shared
 from calibudget.recipe import Recipe
-from calibudget.recipe.strict_yaml import parse_value
+from calibudget.recipe.strict_yaml import parse_assignment
 from calibudget.store import (
     MANIFEST_NAME,
     SUMS_NAME,
@@ -68,10 +68,8 @@ def training_options(recipe: Recipe, overrides: Sequence[str] = ()) -> TrainingO
     """
     given: dict[str, Any] = {}
     for override in overrides:
-        name, equals, text = override.partition("=")
-        if not equals:
-            raise TrainingError(f"{override!r} isn't a `key=value` option")
-        given[name] = parse_value(text, f"option {name}")
+        name, value = parse_assignment(override, "option")
+        given[name] = value
     return options_from(recipe, given)
 
 

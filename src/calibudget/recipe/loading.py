@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from calibudget.errors import RecipeError
+from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.recipe.schema import Recipe
 from calibudget.recipe.strict_yaml import Document, Location, parse_document, parse_value
 
@@ -68,8 +70,32 @@ def recipe_from_fields(fields: dict[str, Any], document: Document, *, base_dir: 
         recipe = Recipe.model_validate(fields)
     except ValidationError as error:
         raise RecipeError("\n".join(explained(error, document, Recipe.model_fields))) from error
+    unwritable = [
+        f"{document.where(location)}: {'.'.join(map(str, location))}: {words}"
+        for location, words in _unwritable(fields)
+    ]
+    if unwritable:
+        raise RecipeError("\n".join(unwritable))
     recipe._base_dir = base_dir
     return recipe
+
+
+def _unwritable(value: object, at: Location = ()) -> Iterator[tuple[Location, str]]:
+    """The values that the evidence can't hold, since canonical JSON has no form for them, and the way out of each."""
+    match value:
+        case Mapping():
+            for key, inner in value.items():
+                yield from _unwritable(key, (*at, key))
+                yield from _unwritable(inner, (*at, key))
+        case list() | tuple():
+            for index, inner in enumerate(value):
+                yield from _unwritable(inner, (*at, index))
+        case float() if not math.isfinite(value):
+            yield at, f"{value} isn't a finite number; write one, or put it in quotes if it is meant as text"
+        case int() if abs(value) > MAX_SAFE_INTEGER:
+            yield at, f"{value!s:.60} is beyond 2**53 - 1, where JSON's integers end; put it in quotes, as text"
+        case str() if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            yield at, f"{value!a:.60} holds half of a surrogate pair, which is no character"
 
 
 def _read(path: Path, otherwise: str) -> Document:

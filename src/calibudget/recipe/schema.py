@@ -51,6 +51,8 @@ def _readable_amount(value: object) -> object:
     return value
 
 
+#: Far beyond any use; with more, even factors that are nearly alike have powers that leave the doubles.
+Exponent = Annotated[float, Field(ge=-1000.0, le=1000.0)]
 Count = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
 #: A floor or a cap: a count, or a text such as "10% of budget" or "50% of pool".
 AmountText = Annotated[Count | str, BeforeValidator(_readable_amount)]
@@ -111,9 +113,9 @@ class Rounds(_Part):
 class ExponentsPart(_Part):
     """Exponents of need, availability and reliability in the utility (paper 2.2: 1, 0.5, 1)."""
 
-    need: float = 1.0
-    availability: float = 0.5
-    reliability: float = 1.0
+    need: Exponent = 1.0
+    availability: Exponent = 0.5
+    reliability: Exponent = 1.0
 
 
 class Output(_Part):

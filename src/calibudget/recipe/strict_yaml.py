@@ -44,7 +44,16 @@ def _construct_float(loader: _Loader, node: yaml.ScalarNode) -> float | str:
         return text
 
 
+def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
+    try:
+        return int(loader.construct_yaml_int(node))
+    except ValueError as error:  # more digits than Python reads
+        problem = f"{node.value:.20}... is no integer that can be read; put it in quotes, as text"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
+
+
 _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +114,18 @@ def parse_document(text: str, name: str) -> Document:
 def parse_value(text: str, name: str) -> object:
     """One YAML value on its own, as in a `key=value` override."""
     return parse_document(f"value: {text}", name).value["value"]
+
+
+def parse_assignment(text: str, name: str) -> tuple[str, object]:
+    """Name and value of a `KEY=VALUE` text, the value being YAML.
+
+    Raises:
+        RecipeError: no `=`, nothing before it, or a value that isn't YAML; `name` says what the text was given as.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise RecipeError(f"{name} {text!r} isn't KEY=VALUE")
+    return key, parse_value(value, f"{name} {key}")
 
 
 def _refuse_aliases(text: str, name: str) -> None:

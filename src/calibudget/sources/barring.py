@@ -98,11 +98,14 @@ def _matches(
 def barred(matched: Matched, rules: HygieneRules) -> Barred:
     """What leaves a source for what was found in it."""
     leaving: dict[Column, frozenset[bytes]] = {"prompt": frozenset(), "text": frozenset()}
+    reasons: dict[str, tuple[str, frozenset[bytes]]] = {}
     for check, by_other in matched.items():
         if rules.action(check) == "drop":
             column = CHECKS[check][0]
-            leaving[column] = leaving[column].union(*(one.digests for one in by_other.values()))
-    return Barred(prompts=leaving["prompt"], texts=leaving["text"])
+            found: frozenset[bytes] = frozenset().union(*(one.digests for one in by_other.values()))
+            leaving[column] |= found
+            reasons[f"left for `hygiene.{check}` ({', '.join(by_other)})"] = (column, found)
+    return Barred(prompts=leaving["prompt"], texts=leaving["text"], reasons=reasons)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

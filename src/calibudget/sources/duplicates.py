@@ -10,6 +10,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from calibudget.keys import order_keys
 from calibudget.records import Record
 from calibudget.sources.making import RecordMaker
 from calibudget.sources.scan import Scan
+from calibudget.sources.scratch import writing
 from calibudget.sources.table import IdentityTable, Rows, same_as_before
 from calibudget.store import canonical_json, plain_json
 
@@ -168,7 +170,8 @@ def _ranks(scan: Scan, twins: NDArray[Any]) -> NDArray[np.int64]:
             for index, fields in zip(own, scan.originals(file, twins["at"][own].tolist()), strict=True):
                 data = _order_bytes(fields)
                 ends[index] = spool.tell(), spool.tell() + len(data)
-                spool.write(data)
+                with writing(Path(tempfile.gettempdir())):
+                    spool.write(data)
 
         def original(index: int) -> bytes:
             spool.seek(ends[index, 0])

@@ -30,6 +30,7 @@ from calibudget.sources.files import wanted_values
 from calibudget.sources.inputs import Input
 from calibudget.sources.making import answer_labels
 from calibudget.sources.naming import Tally, identity_schema, name_rows
+from calibudget.sources.scratch import writing
 from calibudget.sources.spec import SourceSpec
 from calibudget.store import SourceFile, canonical_json
 
@@ -118,7 +119,8 @@ def find_or_make(spec: SourceSpec, given: Input, folder: Path, kept: Path | None
         DataError: the input can't be read, changed meanwhile, or holds a row that can't be used.
     """
     if kept is None or not is_large(given):
-        return make_identities(spec, given, folder / f"{secrets.token_hex(16)}.identities")
+        with writing(folder):
+            return make_identities(spec, given, folder / f"{secrets.token_hex(16)}.identities")
     bound = given.bound()
     path = kept / f"{_name(spec, bound)}.identities"
     found = read_identities(path, spec)
@@ -131,7 +133,8 @@ def find_or_make(spec: SourceSpec, given: Input, folder: Path, kept: Path | None
         _sweep(kept)
         return replace(make_identities(spec, given, path, bound), is_kept=True)
     except OSError:  # a cache that can't be written costs time, not the run
-        return make_identities(spec, given, folder / path.name, bound)
+        with writing(folder):
+            return make_identities(spec, given, folder / path.name, bound)
 
 
 def is_large(given: Input) -> bool:

@@ -24,7 +24,7 @@ from calibudget.errors import CalibudgetError, DataError
 from calibudget.sources.asking import Request, pieces, to_json
 from calibudget.sources.identities import Identities, find_or_make, is_large, read_identities
 from calibudget.sources.inputs import FileInput, Input
-from calibudget.sources.scratch import Scratch
+from calibudget.sources.scratch import Scratch, writing
 from calibudget.sources.spec import SourceSpec
 
 _HERE: Final = 1
@@ -163,7 +163,7 @@ class Tasks:
         coming = self._task.remote(to_json(request).decode("ascii"))
         self._running.add(coming)
         try:
-            with path.open("xb") as handle:
+            with writing(request.folder), path.open("xb") as handle:
                 for piece in map(self._ray.get, coming):
                     if isinstance(piece, str):
                         _reply(piece)

@@ -18,12 +18,14 @@ from typing import Any, Final, NamedTuple
 
 from calibudget.errors import CalibudgetError, DataError, DependencyError, RecipeError
 from calibudget.sources.rows import SUFFIXES
-from calibudget.sources.scratch import Scratch
+from calibudget.sources.scratch import Scratch, writing
 
 #: The schemes of URLs, each with the extra that installs its client.
 _EXTRAS: Final = {"s3": "s3", "hf": "lm"}
 _FILE: Final = "file://"
 _BLOCK: Final = 8 * 2**20
+#: The files by which a folder is known that `datasets` saved.
+_SAVED: Final = ("state.json", "dataset_dict.json")
 #: What stores call the version of an object's bytes.
 _VERSIONS: Final = ("ETag", "blob_id")
 
@@ -87,19 +89,24 @@ def find_remote(url: str) -> list[RemoteFile]:
             found = [system.info(path)]
         except FileNotFoundError:
             found = list(system.glob(path, detail=True).values()) if glob.has_magic(path) else []
+        bucket = path.partition("/")[0]
+        if not found and url.startswith("s3://") and not system.exists(bucket):
+            raise DataError(f"there is no bucket {bucket!r}, or it isn't yours to see")
         infos = [info for one in found for info in _expanded(system, one)]
         return sorted({_remote_file(system, info) for info in infos})
 
 
 def _expanded(system: Any, info: dict[str, Any]) -> list[dict[str, Any]]:
-    """An object as itself, a folder as its data files."""
-    if info["type"] != "directory":
+    """An object as itself, a folder as its data files; what is both is the one that can be read."""
+    folder = info["name"].rstrip("/")
+    if info["type"] != "directory" and folder.lower().endswith(SUFFIXES):
         return [info]
-    below = system.find(info["name"], detail=True)
-    names = {name: name.rpartition("/")[2] for name in below}
-    if "state.json" in names.values():
+    below = {name: one for name, one in system.find(folder, detail=True).items() if name.startswith(f"{folder}/")}
+    if any(f"{folder}/{name}" in below for name in _SAVED):
         raise DataError("is a data set that `datasets` saved; name its files, as in data/*.arrow")
-    return [below[name] for name, last in names.items() if last.lower().endswith(SUFFIXES) and last[0] != "."]
+    lasts = {name: name.rpartition("/")[2] for name in below}
+    files = [below[name] for name, last in lasts.items() if last.lower().endswith(SUFFIXES) and last[0] != "."]
+    return files if files or info["type"] == "directory" else [info]
 
 
 def _remote_file(system: Any, info: dict[str, Any]) -> RemoteFile:
@@ -145,7 +152,9 @@ def _copy(file: RemoteFile, target: Path) -> None:
     with _telling(file.url), target.open("wb") as handle:
         system, path = _opened(file.url)
         for start in range(0, file.bytes, _BLOCK):  # a block a request, so that a retry repeats no more than one
-            handle.write(system.cat_file(path, start=start, end=min(start + _BLOCK, file.bytes)))
+            block = system.cat_file(path, start=start, end=min(start + _BLOCK, file.bytes))
+            with writing(target.parent):
+                handle.write(block)
         system.invalidate_cache()
         if _remote_file(system, system.info(path)) != file or handle.tell() != file.bytes:
             raise DataError("changed while it was read; run again when it is complete")
@@ -172,7 +181,8 @@ def _telling(url: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DataError(f"{url}: there is no such object") from error
     except Exception as error:  # the clients raise dozens of types, none of them in common
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        first, *others = str(error).strip().splitlines() or [type(error).__name__]
+        reason = f"{first} {others[0].strip()}" if first.endswith(":") and others else first
         raise DataError(f"{url}: can't be read: {reason}") from error
 
 

@@ -6,7 +6,27 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from calibudget.errors import DataError
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Say where something was written that doesn't fit: such errors of the system name no file.
+
+    Raises:
+        DataError: the disk is full, or refuses the file's length.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise DataError(
+            f"{folder}: can't be written: {error.strerror}; make room there, or set TMPDIR to a folder with room"
+        ) from error
 
 
 class Scratch:
@@ -28,7 +48,7 @@ class Scratch:
 
     def append(self, name: str, data: bytes) -> None:
         """Write at the end of a file."""
-        with self.path(name).open("ab", buffering=0) as handle:
+        with writing(self.folder()), self.path(name).open("ab") as handle:  # buffered: a raw write may fall short
             handle.write(data)
 
     def lines(self, name: str) -> Iterator[bytes]:

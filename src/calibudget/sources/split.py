@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import numpy as np
@@ -73,10 +73,17 @@ def split_source(read: SourceRead, *, split_seed: int, selection_seed: int, cali
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barred:
-    """What may neither calibrate nor be drawn: prompt hashes, and digests of whole texts."""
+    """What may neither calibrate nor be drawn.
+
+    Attributes:
+        prompts: prompt hashes.
+        texts: digests of whole texts.
+        reasons: why, in words, each with the column and the digests that left for it; one digest may have several.
+    """
 
     prompts: frozenset[bytes] = frozenset()
     texts: frozenset[bytes] = frozenset()
+    reasons: Mapping[str, tuple[str, frozenset[bytes]]] = field(default_factory=dict)
 
 
 def part_source(
@@ -160,7 +167,8 @@ class _Parting:
         if self._calibration and distinct < size:
             raise DataError(self._gone(first))
         if distinct < size:
-            raise DataError(_too_few(scan.spec.label, size, distinct, self._source, left_out))
+            left = self._left() | {"with a prompt of an earlier round's training": left_out}
+            raise DataError(_too_few(scan.spec.label, size, distinct, self._source, left))
         return first
 
     def pool(self, drawn: Rows) -> tuple[RowFile, int, int]:
@@ -182,6 +190,16 @@ class _Parting:
             self.barred_count += int(out.sum())
             rows = rows[~out] if out.any() else rows
             yield rows[~among(rows["key"], self._held_out)] if self._held_out else rows
+
+    def _left(self) -> dict[str, int]:
+        """How many records left before the draw, by reason; a record that has two is counted under both."""
+        left = dict.fromkeys(self._barred.reasons, 0)
+        held_out = 0
+        for rows in self._source.parts():
+            for reason, (column, digests) in self._barred.reasons.items():
+                left[reason] += int(among(rows[column], digests).sum())
+            held_out += int(among(rows["key"], self._held_out).sum())
+        return {**left, "held out by an earlier round": held_out}
 
     def _trained_prompts(self) -> frozenset[bytes]:
         if not self._trained:
@@ -212,11 +230,12 @@ class _Counted(Protocol):
     def duplicates(self) -> int: ...
 
 
-def _too_few(label: str, size: int, distinct: int, counts: _Counted, barred: int = 0) -> str:
+def _too_few(label: str, size: int, distinct: int, counts: _Counted, left: Mapping[str, int] | None = None) -> str:
+    others = "".join(f", {count} {reason}" for reason, count in (left or {}).items() if count)
     return (
         f"source {label!r}: the calibration split needs {counted(size, 'record')} that differ, but there are only"
         f" {distinct} ({counts.read} read, {counts.filtered} filtered out, {counts.skipped} skipped,"
-        f" {counted(counts.duplicates, 'duplicate')}{f', {barred} barred' if barred else ''})"
+        f" {counted(counts.duplicates, 'duplicate')}{others})"
     )
 
 

@@ -159,9 +159,7 @@ class _Run:
                 pending = None
                 self._save()
             if (asked.stop or self._stops_alone) and self._done < len(self._steps):
-                raise InterruptedRunError(
-                    f"stopped after step {self._done} of {len(self._steps)}; --resume goes on from there"
-                )
+                raise InterruptedRunError(f"stopped after step {self._done} of {len(self._steps)}")
         if pending is not None:
             self._settle(pending)
         self._save()
