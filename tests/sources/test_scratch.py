@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -14,35 +15,37 @@ from calibudget.sources.table import ROW, IdentityTable
 OUT = r"calibudget-.*: can't be written: File too large; make room there, or set TMPDIR to a folder with room$"
 
 
-@pytest.fixture
+@contextmanager
 def short_files() -> Iterator[None]:
-    """No file may grow beyond 1,000 bytes."""
+    """No file may grow beyond 1,000 bytes, not even the one that the test run's own report may go to."""
     resource = pytest.importorskip("resource")
     signal = pytest.importorskip("signal")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    signal.signal(signal.SIGXFSZ, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
 
 
-def test_a_file_that_does_not_fit_names_its_folder(short_files: None) -> None:
+def test_a_file_that_does_not_fit_names_its_folder() -> None:
     scratch = Scratch()
     scratch.append("a", b"x" * 1_000)
-    with pytest.raises(DataError, match=OUT):
+    with short_files(), pytest.raises(DataError, match=OUT):
         scratch.append("a", b"x")
 
 
-def test_a_table_that_does_not_fit_names_its_folder(short_files: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_does_not_fit_names_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("calibudget.sources.table.BUFFER", 100)
-    with pytest.raises(DataError, match=OUT):
+    with short_files(), pytest.raises(DataError, match=OUT):
         IdentityTable().add_rows(np.zeros(10_000, dtype=ROW))
 
 
-def test_identities_that_do_not_fit_name_their_folder(short_files: None, tmp_path) -> None:
+def test_identities_that_do_not_fit_name_their_folder(tmp_path) -> None:
     row = json.dumps({"prompt": "p", "completion": "c"})
     for number in range(2):
         (tmp_path / f"{number}.jsonl").write_text(f"{row}\n" * 20)
-    with pytest.raises(DataError, match=OUT):
+    with short_files(), pytest.raises(DataError, match=OUT):
         open_source(SourceSpec(label="s", path="*.jsonl"), tmp_path, selection_seed=1)
