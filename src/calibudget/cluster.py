@@ -45,7 +45,8 @@ def connect(ray: Any, address: str | None, refusal: type[InputError]) -> bool:
     """
     if ray.is_initialized():
         return False
-    options = {"include_dashboard": False} if address is None else {"address": address}
+    # Without an address Ray would join whatever cluster it finds here, and die with it.
+    options = {"address": "local", "include_dashboard": False} if address is None else {"address": address}
     stop = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)

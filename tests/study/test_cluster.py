@@ -88,7 +88,7 @@ def cluster():
     """A connection to a cluster of two CPUs, which studies use as it is."""
     import ray
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield ray
     ray.shutdown()
 
