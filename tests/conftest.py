@@ -1,5 +1,7 @@
 """Fixtures that several packages' tests share: a tiny random language model and records for it."""
 
+import gc
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.client import HTTPConnection
@@ -166,3 +168,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "crash" in item.path.parts or not _HEAVY.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def ray_leftovers() -> Iterator[None]:
+    """Ray leaves pipes of its own to the garbage collector, whose warning would fail whatever test comes next."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

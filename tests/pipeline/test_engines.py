@@ -45,6 +45,7 @@ def test_another_machine_or_other_workers_halfway_give_the_same_directory(recipe
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ray_leftovers")
 def test_a_cluster_gives_the_same_directory(recipe_with, tmp_path):
     run(recipe_with(), tmp_path / "local")
     run(recipe_with("engine=ray", "workers=2"), tmp_path / "ray")
@@ -52,6 +53,7 @@ def test_a_cluster_gives_the_same_directory(recipe_with, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ray_leftovers")
 def test_whoever_reads_and_whatever_was_kept_the_directory_is_the_same(make_recipe, tmp_path, monkeypatch):
     path = make_recipe()
     run(load_recipe(path, ["cache=false"]), tmp_path / "plain")

@@ -36,6 +36,7 @@ def cluster():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ray_leftovers")
 class TestCluster:
     def test_actors_give_the_same_bits_and_errors(self, cluster, items_of, tiny_directory, tmp_path):
         settings = ScorerSettings(model=str(tiny_directory), device="cpu", batch_tokens=400)

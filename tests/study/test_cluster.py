@@ -119,6 +119,7 @@ def on_ray(protocol: Path, directory: Path) -> StudyOutcome:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ray_leftovers")
 class TestCluster:
     def test_two_actors_make_the_cells_that_one_process_makes(self, cluster, tmp_path, tiny_directory, study_writer):
         protocol = with_points(study_writer(tmp_path / "tiny", str(tiny_directory), "local"), TRAINED)
