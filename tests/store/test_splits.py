@@ -137,8 +137,8 @@ def test_metadata_that_is_missing_of_another_schema_or_edited_is_refused(path):
 
 
 def test_a_missing_file_and_a_directory_are_artefact_errors(tmp_path):
-    for name in ("gone.parquet", "."):
-        with pytest.raises(ArtefactError, match="can't be read"):
+    for name, reason in (("gone.parquet", "can't be read"), (".", "is no regular file")):
+        with pytest.raises(ArtefactError, match=reason):
             read_splits(tmp_path / name)
 
 
