@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final, overload
+from typing import Final
 
 import numpy as np
 
 from calibudget.records import Record
+from calibudget.sequences import MadeOnDemand
 from calibudget.sources.rows import Fields
 from calibudget.sources.scan import Scan
 from calibudget.sources.scratch import Scratch
@@ -58,7 +59,7 @@ class RowFile:
             yield self.read(start, min(start + size, self._count))
 
 
-class PoolIds(Sequence[str]):
+class PoolIds(MadeOnDemand[str]):
     """The ids of a pool in key order, made as they are asked for."""
 
     def __init__(self, scan: Scan, rows: RowFile) -> None:
@@ -68,25 +69,12 @@ class PoolIds(Sequence[str]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        if isinstance(index, slice):
-            start, stop, step = index.indices(len(self))
-            return tuple(self._scan.ids(self._rows.read(start, stop))[::step]) if step > 0 else tuple(self)[index]
-        at = range(len(self))[index]
-        return self._scan.ids(self._rows.read(at, at + 1))[0]
-
-    def __iter__(self) -> Iterator[str]:
-        for rows in self._rows.chunks(_CHUNK):
-            yield from self._scan.ids(rows)
+    def between(self, start: int, stop: int) -> Sequence[str]:
+        """See `MadeOnDemand`."""
+        return self._scan.ids(self._rows.read(start, stop))
 
 
-class CandidatePool(Sequence[Record]):
+class CandidatePool(MadeOnDemand[Record]):
     """A source's candidates in key order.
 
     Going through it reads the source again, once: what doesn't fit in memory waits in files for its
@@ -104,18 +92,9 @@ class CandidatePool(Sequence[Record]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, index: int) -> Record: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Record]: ...
-
-    def __getitem__(self, index: int | slice) -> Record | Sequence[Record]:
-        if isinstance(index, slice):
-            start, stop, step = index.indices(len(self))
-            return tuple(self._scan.records(self._rows.read(start, stop))[::step]) if step > 0 else tuple(self)[index]
-        at = range(len(self))[index]
-        return self._scan.records(self._rows.read(at, at + 1))[0]
+    def between(self, start: int, stop: int) -> Sequence[Record]:
+        """See `MadeOnDemand`."""
+        return self._scan.records(self._rows.read(start, stop))
 
     def __iter__(self) -> Iterator[Record]:
         size = max(_CHUNK, -(-len(self) // PARTS))

@@ -9,13 +9,14 @@ from functools import cache
 from itertools import chain, islice
 from operator import eq
 from pathlib import Path
-from typing import Final, NamedTuple, overload
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from calibudget.errors import ArtefactError, InputError
 from calibudget.keys import order_keys
 from calibudget.records import Split
+from calibudget.sequences import MadeOnDemand
 from calibudget.store.artefacts.fields import open_artefact
 from calibudget.store.artefacts.tables import read_table, write_tables
 from calibudget.store.paths import check_labels
@@ -141,7 +142,7 @@ def read_splits(path: Path) -> SplitIds:
     return SplitIds(split_seed=seeds["calibration"], selection_seed=seeds["candidate"], sources=sources)
 
 
-class _Ids(Sequence[str]):
+class _Ids(MadeOnDemand[str]):
     """Ids that stay in their column, some 70 bytes each, and are made as they are asked for."""
 
     def __init__(self, column: pa.ChunkedArray, span: range) -> None:
@@ -150,22 +151,9 @@ class _Ids(Sequence[str]):
     def __len__(self) -> int:
         return len(self._column)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        if isinstance(index, slice):
-            start, stop, step = index.indices(len(self))
-            found = self._column.slice(start, max(0, stop - start)) if step > 0 else self._column
-            return tuple(found.to_pylist()[::step]) if step > 0 else tuple(self)[index]
-        return str(self._column[range(len(self))[index]].as_py())
-
-    def __iter__(self) -> Iterator[str]:
-        for start in range(0, len(self), _CHUNK):
-            yield from self._column.slice(start, _CHUNK).to_pylist()
+    def between(self, start: int, stop: int) -> Sequence[str]:
+        """See `MadeOnDemand`."""
+        return self._column.slice(start, stop - start).to_pylist()  # type: ignore[no-any-return]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
