@@ -126,6 +126,7 @@ def test_a_run_shows_what_its_sources_share_and_ends_with_2_where_that_is_refuse
     assert not (tmp_path / "refused").exists()
 
 
+@pytest.mark.slow
 def test_two_rounds_with_a_trained_first_one(calibudget, recipe, tmp_path) -> None:
     first = calibudget("run", recipe, "policy=floor", "--output-dir", tmp_path / "first")
     assert "left for the next round: 6 of the budget of 12" in first.out

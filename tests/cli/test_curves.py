@@ -59,6 +59,7 @@ def fits():
     return fit_curves(warm_ups, resamples=8)
 
 
+@pytest.mark.slow
 def test_a_run_takes_warm_ups_made_elsewhere(calibudget, folder, fits, tmp_path):
     arguments = ("--warm-ups", folder / "warm-ups.jsonl", "--output-dir", tmp_path / "run")
     outcome = calibudget("run", folder / "recipe.yaml", *arguments, "--json")

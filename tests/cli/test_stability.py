@@ -24,6 +24,7 @@ SIZES = ("--pool-sizes", "a=400", "--pool-sizes", "b=500", "--pool-sizes", "c=60
 ASKED = ("--budget", 600, "--floor", 50)
 
 
+@pytest.mark.slow
 def test_the_audit_is_that_of_the_allocations_themselves(calibudget, splits, tmp_path) -> None:
     told = json.loads(calibudget("stability", *splits, *SIZES, *ASKED, "--json").out)
     assert told["splits"] == 3

@@ -262,6 +262,7 @@ def test_only_the_response_is_taught_and_truncation_leaves_at_least_one_token_of
             Encoder("alpaca", Words(), length)
 
 
+@pytest.mark.slow
 def test_a_quota_and_a_selection_are_the_same_in_another_process(tmp_path: Path):
     """Appendix, "Stable Tie Breaking and Selection Identity": the same dictionary across Python processes."""
     import os

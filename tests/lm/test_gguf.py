@@ -31,6 +31,7 @@ def test_a_file_is_converted_once(conversions):
     assert conversions == ["m.gguf"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["changed", "missing", "extra", "marker", "gone"])
 def test_a_torn_cache_is_made_anew(conversions, fault):
     directory = gguf.converted(Path("m.gguf"), "a" * 64)

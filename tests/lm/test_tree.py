@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,7 @@ def test_twins_keep_the_last_token_of_their_prompt():
 prompts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=40), min_size=1, max_size=30)
 
 
+@pytest.mark.slow
 @given(prompts, st.booleans())
 def test_every_example_is_spelled_by_its_parts(prompts, long):
     examples = [example([5] * 20 * long + prompt) for prompt in prompts]

@@ -90,6 +90,7 @@ def meeting(tmp_path, make_recipe):
     return path
 
 
+@pytest.mark.slow
 def test_shared_runs_of_words_are_kept_dropped_or_refused(meeting, tmp_path) -> None:
     run(load_recipe(meeting, [EXAM]), tmp_path / "kept")
     found = report(tmp_path / "kept")["sources"]["boolq"]["checks"]["contamination"]["evaluation exam"]
@@ -121,6 +122,7 @@ def test_a_companion_set_that_asks_an_evaluation_prompt_is_told_and_can_be_refus
         run(load_recipe(meeting, [EXAM, "hygiene.evaluation_prompts=refuse"]), tmp_path / "refused")
 
 
+@pytest.mark.slow
 def test_near_duplicates_leave_on_request(meeting, tmp_path) -> None:
     pytest.importorskip("datasketch")
     near = json.dumps({"instruction": f"boolq: {LONG} then", "output": "the correct answer is true"})
@@ -242,6 +244,7 @@ def test_a_forged_count_is_told_by_the_other_counts(finished_exam, path, value, 
     assert (field or ".".join(path)) in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", ["cross_source", "near_duplicates"])
 def test_a_companion_set_that_copies_a_source_is_told_and_can_be_refused(make_recipe, tmp_path, check) -> None:
     if check == "near_duplicates":

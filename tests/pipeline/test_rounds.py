@@ -94,6 +94,7 @@ def test_the_ledger_of_the_last_round_holds_the_earlier_ones(play, tmp_path, bef
     assert "rounds: the ledger, from the directories of the earlier rounds" in found.checked
 
 
+@pytest.mark.slow
 def test_calibration_records_are_used_again_whatever_the_seed(play, tmp_path):
     play("first")
     play("second", "first", overrides=["budget=10", "split_seed=7", "calibration.per_source=3"])
@@ -103,6 +104,7 @@ def test_calibration_records_are_used_again_whatever_the_seed(play, tmp_path):
     assert verify(tmp_path / "second", data_dir=tmp_path / "data").differences == ()
 
 
+@pytest.mark.slow
 def test_fresh_calibration_records_are_neither_trained_on_nor_held_out_before(play, tmp_path):
     play("first")
     play("second", "first", overrides=["budget=10", "rounds.calibration=fresh"])
@@ -120,6 +122,7 @@ def test_fresh_calibration_records_are_neither_trained_on_nor_held_out_before(pl
         assert verify(tmp_path / name, data_dir=tmp_path / "data").differences == ()
 
 
+@pytest.mark.slow
 def test_a_warm_up_spends_the_floors_and_the_next_round_the_rest(play, tmp_path):
     """Floors only, then the residual: together the quotas of one run, if the scores are the same."""
     whole = play("whole", overrides=["budget=30", "floor=8"])
@@ -168,6 +171,7 @@ def test_a_source_may_join_later(play, tmp_path):
     assert second.plan.sources["boolq"].floor_quota == 0
 
 
+@pytest.mark.slow
 def test_scores_and_dry_runs_know_the_rounds(play, make_recipe, tmp_path):
     first = play("first")
     recipe = load_recipe(make_recipe(), [f"rounds.previous={tmp_path / 'first'}", "budget=10"])
@@ -176,6 +180,7 @@ def test_scores_and_dry_runs_know_the_rounds(play, make_recipe, tmp_path):
     run(recipe, tmp_path / "second", scores=tmp_path / "scores.parquet")
 
 
+@pytest.mark.slow
 def test_earlier_rounds_must_be_finished_and_whole_and_of_one_unit(play, tmp_path):
     with pytest.raises(ArtefactError, match="no such run directory"):
         play("second", "first")

@@ -11,6 +11,7 @@ def artefacts(directory):
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file() and path.suffix != ".lock"}
 
 
+@pytest.mark.slow
 def test_sources_are_read_once_for_one_split_and_anew_for_another(make_recipe, tmp_path, monkeypatch):
     from calibudget.pipeline import preparing
 

@@ -107,6 +107,7 @@ def test_runs_of_every_kind_hold(tmp_path, make_recipe, options):
     assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "path", "to", "field"),
     [

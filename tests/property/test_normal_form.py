@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 
+import pytest
 import rfc8785
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -55,12 +56,14 @@ def test_only_the_ends_of_a_response_may_differ(prompt: str, response: str, gap:
     assert padded.record_id == identify(user(prompt), response).record_id
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(texts, texts), min_size=2, max_size=8))
 def test_ids_are_equal_only_where_normal_forms_are(pairs: list[tuple[str, str]]) -> None:
     forms = {(normal_instruction(prompt), normal_response(response)) for prompt, response in pairs}
     assert len({identify(user(prompt), response).record_id for prompt, response in pairs}) == len(forms)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from(["system", "user", "assistant"]), texts), min_size=1, max_size=4), texts)
 def test_the_messages_id_is_the_digest_of_its_rfc_8785_array(turns: list[tuple[str, str]], response: str) -> None:

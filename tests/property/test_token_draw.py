@@ -1,5 +1,6 @@
 """Token draws: whole examples in key order, within one example of the quotas and of the budget, never above it."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ def take(pools, quotas):
     return draw_tokens(queues, quotas, tokens=tokens, selection_seed=0)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(cases())
 def test_within_one_example_of_every_quota_and_of_the_budget(case):

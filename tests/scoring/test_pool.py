@@ -22,6 +22,7 @@ def is_alive(pid):
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 3])
 def test_any_number_of_workers_gives_the_same(items_of, workers):
     items = items_of(30)
@@ -47,6 +48,7 @@ def test_a_real_scorer_gives_the_same_bits_and_errors(items_of, tiny_directory):
     assert described == scorer.describe()
 
 
+@pytest.mark.slow
 def test_the_journal_is_shared_with_a_single_scorer(items_of, tmp_path):
     """What a pool began, one scorer ends, and the other way round."""
     items, path = items_of(30), tmp_path / "j"
@@ -103,6 +105,7 @@ def test_workers_end_with_the_pool(items_of):
     assert not any(is_alive(pid) for pid in started)
 
 
+@pytest.mark.slow
 def test_errors_of_a_worker_s_scorer_are_raised_here(items_of):
     with (
         LocalPool(ScorerSettings(model="no/such/dir"), workers=2) as pool,

@@ -172,6 +172,7 @@ def test_a_selector_from_outside_is_held_to_its_quota(answer):
 scores = st.dictionaries(st.sampled_from(POOL), st.floats(-3, 3).map(lambda x: round(x, 1)), min_size=8)
 
 
+@pytest.mark.slow
 @given(scores=scores, seed=st.integers(0, 99), small=st.integers(0, 8), large=st.integers(0, 8), data=st.data())
 def test_a_larger_quota_keeps_the_smaller_ones_picks(scores, seed, small, large, data):
     small, large = sorted((small, large))
@@ -182,6 +183,7 @@ def test_a_larger_quota_keeps_the_smaller_ones_picks(scores, seed, small, large,
         assert len(many) == large
 
 
+@pytest.mark.slow
 @given(scores=scores, quota=st.integers(0, 8))
 def test_no_candidate_left_behind_is_better_than_one_taken(scores, quota):
     taken = set(picks(scored(scores), quota))

@@ -90,6 +90,7 @@ def test_the_form_of_an_evaluation_set_is_no_evidence() -> None:
     assert looked_up(records, {"exam": evaluation["exam"][:9]}, 13)["exam"][0] == set(range(6))  # too few to see a form
 
 
+@pytest.mark.slow
 def test_scripts_without_spaces_are_compared_by_character() -> None:
     question = "日本の首都はどこですか、教えてください"
     records = [record(f"質問 {question}。"), record("日本の食べ物は何ですか")]

@@ -204,6 +204,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     value=st.dictionaries(TEXTS, VALUES, max_size=4),
     separators=st.sampled_from([(",", ":"), (", ", ": "), (" ,", " : "), (",", "\t:\r")]),

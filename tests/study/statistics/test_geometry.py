@@ -41,6 +41,7 @@ def test_unlike_allocations_are_refused() -> None:
         quota_shift({"a": 0}, {"a": 0})
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(VALUES, VALUES), min_size=2, max_size=24))
 def test_correlations_agree_with_scipy(pairs: list[tuple[float, float]]) -> None:
     first, second = map(list, zip(*pairs, strict=True))
