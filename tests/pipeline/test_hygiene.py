@@ -10,7 +10,10 @@ import pytest
 
 from calibudget.errors import DataError
 from calibudget.pipeline import run, verify
+from calibudget.pipeline.preparing import prepare
 from calibudget.recipe import load_recipe
+from calibudget.sources import keeping
+from calibudget.sources.inputs import FileInput
 
 
 def manifest(directory):
@@ -110,6 +113,68 @@ def test_shared_runs_of_words_are_kept_dropped_or_refused(meeting, tmp_path) -> 
     run(load_recipe(meeting, [EXAM, "hygiene.contamination=null"]), tmp_path / "off")
     assert report(tmp_path / "longer")["sources"]["boolq"]["checks"] == {}
     assert report(tmp_path / "off")["rules"]["contamination"] is None
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The names of the files that are read whole, in order."""
+    names = []
+    rows = FileInput.rows
+
+    def counted(given):
+        names.append(given.file.name)
+        return rows(given)
+
+    monkeypatch.setattr(FileInput, "rows", counted)
+    monkeypatch.setattr(keeping, "SMALL", 0)
+    return names
+
+
+ALL = ["boolq.jsonl", "exam.jsonl", "math.jsonl", "piqa.jsonl"]
+
+
+@pytest.mark.parametrize("near", ["null", pytest.param("keep", marks=pytest.mark.slow)])
+def test_a_second_run_reads_no_text_for_what_was_found(meeting, tmp_path, reads, near) -> None:
+    if near == "keep":
+        pytest.importorskip("datasketch")
+    own = [EXAM, f"hygiene.near_duplicates={near}"]
+    expected = prepare(load_recipe(meeting, [*own, "cache=false"])).findings
+    assert expected.checks["boolq"]["contamination"]["evaluation exam"].records == 1
+    kept = [*own, f"cache={json.dumps(str(tmp_path / 'kept'))}"]
+    reads.clear()
+    assert prepare(load_recipe(meeting, kept)).findings == expected
+    assert sorted(set(reads)) == ALL
+    reads.clear()
+    assert prepare(load_recipe(meeting, kept)).findings == expected
+    assert reads == []
+    for file in (tmp_path / "kept").iterdir():
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+    assert prepare(load_recipe(meeting, kept)).findings == expected
+    assert sorted(set(reads)) == ALL
+
+
+@pytest.mark.parametrize(
+    ("file", "override", "read", "found"),
+    [
+        ("piqa.jsonl", None, ["piqa.jsonl", "piqa.jsonl", "exam.jsonl"], 1),
+        ("exam.jsonl", None, ["exam.jsonl", "exam.jsonl", "boolq.jsonl", "piqa.jsonl"], 0),
+        (None, "hygiene.contamination={action: keep, ngram: 40}", ["exam.jsonl", "boolq.jsonl", "piqa.jsonl"], 0),
+        (None, "seed=7", [], 1),
+    ],
+    ids=["source", "evaluation set", "ngram", "seed"],
+)
+def test_another_byte_or_rule_is_looked_at_again(meeting, tmp_path, reads, file, override, read, found) -> None:
+    kept = [EXAM, f"cache={json.dumps(str(tmp_path / 'kept'))}", *([override] if override else [])]
+    prepare(load_recipe(meeting, kept[:2]))
+    if file:
+        path = tmp_path / "data" / file
+        path.write_text(path.read_text().replace("rice" if file == "exam.jsonl" else "question 7", "XXXX"))
+    reads.clear()
+    checks = prepare(load_recipe(meeting, kept)).findings.checks["boolq"]
+    assert sorted(reads) == sorted(read)
+    assert len(checks.get("contamination", {})) == found
 
 
 def test_a_companion_set_that_asks_an_evaluation_prompt_is_told_and_can_be_refused(meeting, tmp_path) -> None:

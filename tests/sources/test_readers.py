@@ -22,6 +22,7 @@ from calibudget.sources import (
     SourceSpec,
     cache_folder,
     identities,
+    keeping,
     open_sources,
     part_source,
     readers,
@@ -42,7 +43,7 @@ SPECS: list[dict[str, object]] = [{}, {"id_field": "id"}, {"duplicates": "keep",
 @pytest.fixture(autouse=True)
 def every_input_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """No input is too small for a worker or the cache."""
-    monkeypatch.setattr(identities, "SMALL", 0)
+    monkeypatch.setattr(keeping, "SMALL", 0)
 
 
 @pytest.fixture
@@ -333,7 +334,7 @@ def test_other_code_makes_its_own(
 ) -> None:
     kept = Reading(cache=tmp_path / "cache")
     found(folder, kept)
-    monkeypatch.setattr(identities, "_made_by", lambda: ["another normal form"])
+    monkeypatch.setattr(keeping, "_made_by", lambda: ["another normal form"])
     found(folder, kept)
     assert len(made) == 18
 
@@ -362,7 +363,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
 
 
 def test_small_inputs_are_read_here_and_not_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identities, "SMALL", 1_048_576)
+    monkeypatch.setattr(keeping, "SMALL", 1_048_576)
     monkeypatch.setattr(readers, "Processes", None)
     assert found(folder, Reading(workers=4, cache=tmp_path / "cache")) == found(folder)
     assert not (tmp_path / "cache").exists()

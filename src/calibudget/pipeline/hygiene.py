@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib.metadata import version
+from pathlib import Path
 
 from calibudget.pipeline.progress import Progress
 from calibudget.recipe import COMPANION, Recipe
-from calibudget.records import Record
 from calibudget.sources import (
     Barred,
     Checked,
@@ -18,13 +20,18 @@ from calibudget.sources import (
     NearDuplicates,
     Resolved,
     Rows,
+    SourceRead,
+    Texts,
     barred,
     checked_records,
     checked_source,
     found,
+    kept_findings,
     refuse,
     shared_prompts,
     shared_texts,
+    texts_of,
+    texts_read,
 )
 from calibudget.store import Checks
 
@@ -48,36 +55,37 @@ def look(
     recipe: Recipe,
     sources: Mapping[str, Resolved],
     evaluation: Mapping[str, Resolved],
-    companion: Iterable[Record] | None,
+    companion: SourceRead | None,
     *,
     progress: Progress,
 ) -> Findings:
     """Make every check that the recipe asks for, before anything leaves.
 
     Args:
-        recipe: its hygiene is used.
+        recipe: its hygiene and its cache are used.
         sources: by label in code-point order, duplicates dealt with.
         evaluation: the evaluation sets, by name in code-point order.
-        companion: the companion records; None without a companion set.
+        companion: the companion set as it was read; None without one.
         progress: told how far the reading of texts is.
 
     Raises:
-        DataError: something that the recipe refuses is there.
+        DataError: something that the recipe refuses is there, or a file changed since its pass.
         DependencyError: near-duplicates are asked for, and datasketch is missing.
     """
-    rules = recipe.hygiene_rules
+    rules, folder = recipe.hygiene_rules, recipe.reading.cache
     sets = _checked(sources)  # the companion set comes last, so that it is compared with them and they not with it
-    texts: dict[str, Callable[[], Iterator[Record]]] = {label: source.again for label, source in sources.items()}
-    if companion is not None:
-        records = tuple(companion)
-        sets[COMPANION] = checked_records("the companion set", records)
-        texts[COMPANION] = lambda: iter(records)
+    texts = {label: texts_of(source) for label, source in sources.items()}
+    exams = {f"evaluation {name}": texts_of(source) for name, source in evaluation.items()}
+    companion_spec = recipe.companion_spec()
+    if companion is not None and companion_spec is not None:
+        sets[COMPANION] = checked_records("the companion set", companion.records)
+        texts[COMPANION] = texts_read(companion_spec, companion)
     prompts, repeated = shared_prompts(_parts(sets), _parts(_checked(evaluation)))
     found_by: Mapping[str, Mapping[str, Mapping[str, Matches]]] = {
         "evaluation_prompts": prompts,
         "cross_source": shared_texts(_parts(sets)),
-        "contamination": _contamination(rules, texts, evaluation, progress),
-        "near_duplicates": _near_duplicates(rules, texts, evaluation, progress),
+        "contamination": _contamination(rules, texts, exams, folder, progress),
+        "near_duplicates": _near_duplicates(rules, texts, exams, folder, progress),
     }
     matched: dict[str, Matched] = {
         label: {check: by_label[label] for check, by_label in found_by.items() if by_label.get(label)} for label in sets
@@ -101,39 +109,66 @@ def _parts(sets: Mapping[str, Checked]) -> dict[str, Iterator[Rows]]:
 
 def _contamination(
     rules: HygieneRules,
-    texts: Mapping[str, Callable[[], Iterator[Record]]],
-    evaluation: Mapping[str, Resolved],
+    texts: Mapping[str, Texts],
+    exams: Mapping[str, Texts],
+    folder: Path | None,
     progress: Progress,
 ) -> dict[str, Mapping[str, Matches]]:
-    if rules.contamination is None or not evaluation:
+    """Source by source; the evaluation sets are read once, and only where something isn't kept."""
+    if rules.contamination is None or not exams:
         return {}
+    ngram = rules.contamination.ngram
+
+    @cache
+    def asked() -> EvaluationWords:
+        return EvaluationWords({name: exam.records() for name, exam in exams.items()}, ngram)
+
+    def look_up(own: Texts) -> Mapping[str, Matches]:
+        return asked().look_up(own.records())
+
     stage = "looking for runs of words of evaluation sets"
     progress(stage, 0, len(texts))
-    asked = EvaluationWords({name: source.again() for name, source in evaluation.items()}, rules.contamination.ngram)
     matched: dict[str, Mapping[str, Matches]] = {}
-    for label, records in texts.items():
-        met = asked.look_up(records())
-        matched[label] = {f"evaluation {name}": one for name, one in met.items()}
+    for label, own in texts.items():
+        follows_from = {"source": own, **exams}
+        matched[label] = kept_findings(folder, ["contamination", ngram], follows_from, partial(look_up, own))
         progress(stage, len(matched), len(texts))
     return matched
 
 
 def _near_duplicates(
     rules: HygieneRules,
-    texts: Mapping[str, Callable[[], Iterator[Record]]],
-    evaluation: Mapping[str, Resolved],
+    texts: Mapping[str, Texts],
+    exams: Mapping[str, Texts],
+    folder: Path | None,
     progress: Progress,
 ) -> dict[str, Mapping[str, Matches]]:
-    if rules.near_duplicates is None:
+    """All sources or none, since what is found in one hangs on those before it."""
+    rule = rules.near_duplicates
+    if rule is None:
         return {}
-    stage, total = "looking for near-duplicates", len(texts) + len(evaluation)
-    kept = NearDuplicates(rules.near_duplicates)
-    for done, (name, source) in enumerate(evaluation.items()):
-        progress(stage, done, total)
-        kept.add(f"evaluation {name}", source.again())
-    matched: dict[str, Mapping[str, Matches]] = {}
-    for done, (label, records) in enumerate(texts.items(), start=len(evaluation)):
-        progress(stage, done, total)
-        matched[label] = kept.look_up(f"source {label}", records(), joins=label != COMPANION)
+    kept = NearDuplicates(rule)
+    stage, total = "looking for near-duplicates", len(texts) + len(exams)
+
+    @cache
+    def everything() -> Mapping[str, Mapping[str, Matches]]:
+        for done, (name, exam) in enumerate(exams.items()):
+            progress(stage, done, total)
+            kept.add(name, exam.records())
+        matched = {}
+        for done, (label, own) in enumerate(texts.items(), start=len(exams)):
+            progress(stage, done, total)
+            matched[label] = kept.look_up(f"source {label}", own.records(), joins=label != COMPANION)
+        return matched
+
+    def look_up(label: str) -> Mapping[str, Matches]:
+        return everything()[label]
+
+    settings = [rule.threshold, rule.permutations, rule.ngram, rule.seed, version("datasketch")]
+    sets = {**exams, **{f"source {label}": own for label, own in texts.items()}}
+    matched = {
+        label: kept_findings(folder, ["near_duplicates", *settings, label], sets, partial(look_up, label))
+        for label in texts
+    }
     progress(stage, total, total)
     return matched

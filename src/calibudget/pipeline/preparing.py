@@ -98,7 +98,7 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
         companion = read_source(companion_spec, recipe.data_root, readers=readers) if companion_spec else None
         evaluation = {source.scan.spec.label: source for source in opened(recipe.evaluation_specs())}
     progress("reading sources", total, total)
-    findings = look(recipe, sources, evaluation, None if companion is None else companion.records, progress=progress)
+    findings = look(recipe, sources, evaluation, companion, progress=progress)
     return Prepared(
         splits={label: part(recipe, source, ledger, findings.barred[label]) for label, source in sources.items()},
         files={label: source.scan.files for label, source in sources.items()},

@@ -15,10 +15,11 @@ from calibudget.sources.barring import (
 from calibudget.sources.contamination import EvaluationWords
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.files import DataFile, check_distinct_files, find_files
+from calibudget.sources.findings import Texts, kept_findings, texts_of, texts_read
 from calibudget.sources.formats import Example, detect_format, read_example
 from calibudget.sources.hygiene import inspect_sources
-from calibudget.sources.identities import cache_folder
 from calibudget.sources.identity import Identity, NormalisedRecord, identify, normal_instruction, normalise_record
+from calibudget.sources.keeping import cache_folder
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.near import NearDuplicates
 from calibudget.sources.pool import CandidatePool, chosen_records
@@ -59,6 +60,7 @@ __all__ = [
     "Rows",
     "SourceRead",
     "SourceSpec",
+    "Texts",
     "barred",
     "cache_folder",
     "check_distinct_files",
@@ -72,6 +74,7 @@ __all__ = [
     "found",
     "identify",
     "inspect_sources",
+    "kept_findings",
     "normal_instruction",
     "normalise_record",
     "open_source",
@@ -85,4 +88,6 @@ __all__ = [
     "shared_prompts",
     "shared_texts",
     "split_source",
+    "texts_of",
+    "texts_read",
 ]

@@ -77,9 +77,13 @@ class Resolved:
             yield np.delete(rows, self.removed[number]) if number in self.removed else rows
 
     def again(self) -> Iterator[Record]:
-        """The records once more, in the order of files and rows, those among them that left as duplicates."""
+        """The records once more, in the order of files and rows, those among them that left as duplicates.
+
+        Raises:
+            DataError: at the end of a file that isn't what it was in the pass.
+        """
         maker = RecordMaker(self.scan.spec)
-        for given in self.scan.inputs:
+        for given, file in zip(self.scan.inputs, self.scan.files, strict=True):
             for _, fields in given.rows():
                 try:
                     record = maker(fields) if isinstance(fields, dict) else None
@@ -87,6 +91,8 @@ class Resolved:
                     continue
                 if record is not None:
                     yield record
+            if given.bound() != file:
+                raise DataError(f"source {self.scan.spec.label!r}: {file.name}: changed while it was read; run again")
 
 
 def resolve_duplicates(scan: Scan) -> Resolved:

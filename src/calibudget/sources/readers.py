@@ -38,7 +38,7 @@ class Reading:
         engine: "local" for this machine, "ray" for tasks on a cluster.
         workers: how many inputs are read at once; 1 with "local" is this process.
         address: a Ray cluster's; None starts one on this machine.
-        cache: the folder where identities are kept for the next time, None to keep nothing.
+        cache: the folder where identities and findings are kept for the next time, None to keep nothing.
     """
 
     engine: Literal["local", "ray"] = "local"
