@@ -52,7 +52,8 @@ def test_plain_values_become_options():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"rnak": 8}, "rnak"),
+        ({"rnak": 8}, "^rnak: no option of training; did you mean rank\\?$"),
+        ({"precision": "float32"}, "^precision: no option of training; there are batch_size, beta1, .*weight_decay$"),
         ({"rank": "8"}, "rank"),
         ({"rank": 8.5}, "rank"),
         ({"rank": -1}, "rank: must be at least 1"),
@@ -64,3 +65,8 @@ def test_other_plain_values_are_refused_by_name(fields, message):
     kind = Execution if "report_to" in fields else TrainingConfig
     with pytest.raises(TrainingError, match=message):
         parse_options(kind, fields)
+
+
+def test_an_unknown_option_may_have_meant_one_that_stands_elsewhere():
+    with pytest.raises(TrainingError, match=r"^dtyp: no option of training; did you mean dtype\?$"):
+        parse_options(TrainingConfig, {"dtyp": "float32"}, elsewhere=["dtype"])

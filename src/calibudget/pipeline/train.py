@@ -77,8 +77,9 @@ def options_from(recipe: Recipe, fields_given: Mapping[str, object]) -> Training
     """`training_options` of options that are values already."""
     given = {"seed": recipe.training_seed, **fields_given}
     of_execution = {field.name for field in fields(Execution)}
+    of_config = {key: value for key, value in given.items() if key not in of_execution}
     return TrainingOptions(
-        config=parse_options(TrainingConfig, {key: value for key, value in given.items() if key not in of_execution}),
+        config=parse_options(TrainingConfig, of_config, elsewhere=of_execution),
         execution=parse_options(Execution, {key: value for key, value in given.items() if key in of_execution}),
     )
 

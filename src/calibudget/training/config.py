@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
+from dataclasses import fields as options_of
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, ClassVar, Final, Literal, TypeVar, cast
 
@@ -152,8 +154,13 @@ class Execution:
             _check_choice("report_to", name, *TRACKERS)
 
 
-def parse_options(kind: type[_Options], fields: Mapping[str, object]) -> _Options:
+def parse_options(kind: type[_Options], fields: Mapping[str, object], *, elsewhere: Collection[str] = ()) -> _Options:
     """A `TrainingConfig` or an `Execution` from a mapping of plain values, strictly.
+
+    Args:
+        kind: which of the two.
+        fields: the values, by field.
+        elsewhere: fields that may be given beside those of this kind, to name what an unknown one may have meant.
 
     Raises:
         TrainingError: an unknown field, or a value of the wrong type or out of range; the field is named.
@@ -167,9 +174,17 @@ def parse_options(kind: type[_Options], fields: Mapping[str, object]) -> _Option
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "unexpected_keyword_argument":
+            message = _unknown(field, {*(option.name for option in options_of(cast("Any", kind))), *elsewhere})
         raise TrainingError(f"{field}: {message}" if field else message) from error
     except (TypeError, ValueError) as error:
         raise TrainingError(f"training options: {error}") from error
+
+
+def _unknown(field: str, known: Collection[str]) -> str:
+    nearest = get_close_matches(field, known, n=1, cutoff=0.7)
+    proposed = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(sorted(known))}"
+    return f"no option of training; {proposed}"
 
 
 @cache
