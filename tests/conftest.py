@@ -1,6 +1,7 @@
 """Fixtures that several packages' tests share: a tiny random language model and records for it."""
 
 import gc
+import signal
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -23,6 +24,15 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 WORDS = ["apple", "river", "seven", "stone", "cloud", "green", "paper", "table", "window", "garden", "silver"]
+
+
+@pytest.fixture(autouse=True)
+def signals_as_they_were() -> Iterator[None]:
+    """A command that was run in this process leaves its signal handlers behind; none of them outlives its test."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def make_tokenizer(*, adds_bos=False, pad="<|im_end|>", chat_template=CHAT_TEMPLATE):

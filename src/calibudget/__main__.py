@@ -1,6 +1,6 @@
 """`python -m calibudget`, the same as the `calibudget` command."""
 
-from calibudget.cli.main import entry
+from calibudget.cli.entry import entry
 
 if __name__ == "__main__":
     entry()

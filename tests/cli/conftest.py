@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from calibudget.cli import main
+from calibudget.cli.entry import entry
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ def calibudget(monkeypatch, capsys):
     def call(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["calibudget", *map(str, arguments)])
         with pytest.raises(SystemExit) as leave:
-            main.entry()
+            entry()
         captured = capsys.readouterr()
         return Outcome(code=leave.value.code, out=captured.out, err=captured.err)
 

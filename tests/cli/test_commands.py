@@ -222,7 +222,7 @@ def test_a_bug_exits_with_4(calibudget, recipe, monkeypatch) -> None:
 
 def test_import_and_help_load_no_model_library() -> None:
     script = (
-        "import sys, calibudget, calibudget.cli.main\n"
+        "import sys, calibudget, calibudget.cli.entry, calibudget.cli.main\n"
         "heavy = {'torch', 'transformers', 'datasets', 'pyarrow', 'numpy', 'pydantic'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

@@ -1,8 +1,14 @@
 """What an interrupted command says: how to go on, by an option only where it has that option."""
 
+import os
+import signal
+import subprocess
+import sys
+
 import pytest
 
-from calibudget.cli.main import _Stop, app
+from calibudget.cli.entry import REPEATED, RESUMED, Stop
+from calibudget.cli.main import app
 from calibudget.errors import InterruptedRunError
 
 AGAIN = "nothing finished is lost, the same command goes on from here"
@@ -11,7 +17,7 @@ NOTHING = "there is nothing to resume, give the command again"
 LOAD = "calibudget.recipe.load_recipe"
 
 
-@pytest.mark.parametrize("stop", [_Stop(), InterruptedRunError("stopped after step 3 of 9")])
+@pytest.mark.parametrize("stop", [Stop(), InterruptedRunError("stopped after step 3 of 9")])
 @pytest.mark.parametrize(
     ("arguments", "where", "words"),
     [
@@ -38,10 +44,62 @@ def test_an_interrupted_command_names_what_goes_on(calibudget, monkeypatch, argu
 def test_commands_that_are_told_to_resume_can() -> None:
     from typer.main import get_command
 
-    from calibudget.cli.main import _REPEATED, _RESUMED
-
     commands = get_command(app).commands
     known = {name for name, command in commands.items() if any(each.name == "resume" for each in command.params)}
-    assert known == _RESUMED
+    assert known == RESUMED
     nested = {f"study {name}" for name in commands["study"].commands}
-    assert {*commands, *nested} >= _REPEATED
+    assert {*commands, *nested} >= REPEATED
+
+
+#: A command that gets a signal while its modules are imported, while it runs, or when all is done.
+CHILD = """
+import atexit, os, signal, sys
+
+def stop():
+    os.kill(os.getpid(), signal.{signal})
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "{module}":
+            stop()
+
+sys.meta_path.insert(0, Finder())
+{last}
+from calibudget.cli.entry import entry
+
+entry()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sent", "module"), [("SIGINT", "typer"), ("SIGTERM", "calibudget.cli.main")])
+def test_a_signal_while_modules_are_imported_is_an_interruption_like_any_other(sent, module) -> None:
+    done = command(CHILD.format(signal=sent, module=module, last=""))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == f"calibudget: interrupted; {NOTHING}\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM"])
+def test_a_signal_after_the_work_changes_nothing(sent) -> None:
+    done = command(CHILD.format(signal=sent, module="", last="atexit.register(stop)"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage" in done.stdout
+
+
+def test_a_second_signal_takes_neither_the_line_nor_the_code(calibudget, monkeypatch) -> None:
+    def stopped(*_arguments, **_options):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def told_twice():
+        os.kill(os.getpid(), signal.SIGINT)
+        return "that was two"
+
+    monkeypatch.setattr("calibudget.pipeline.verify", stopped)
+    monkeypatch.setattr("calibudget.cli.entry.how_to_go_on", told_twice)
+    outcome = calibudget("verify", "out")
+    assert (outcome.code, outcome.err) == (3, "calibudget: interrupted; that was two\n")
+
+
+def command(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=False)

@@ -226,7 +226,7 @@ def test_an_interrupted_run_exits_with_3_and_resumes_to_the_same_bytes(make_reci
         "make = FakeScorer.__init__\n"
         "def slowly(self, **options): make(self, batch_size=2, seconds=0.4)\n"
         "FakeScorer.__init__ = slowly\n"
-        "from calibudget.cli.main import entry\nentry()\n"
+        "from calibudget.cli.entry import entry\nentry()\n"
     )
     command = [sys.executable, str(slow), "run", str(recipe), "--output-dir", str(tmp_path / "run")]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

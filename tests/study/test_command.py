@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from calibudget.cli import main
+from calibudget.cli.entry import entry
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ def calibudget(monkeypatch, capsys):
     def call(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["calibudget", "study", *map(str, arguments)])
         with pytest.raises(SystemExit) as leave:
-            main.entry()
+            entry()
         captured = capsys.readouterr()
         return int(leave.value.code or 0), captured.out, captured.err
 

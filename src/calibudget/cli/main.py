@@ -8,12 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
-import warnings
-from contextlib import suppress
-from pathlib import Path
-from types import FrameType
 from typing import Final
 
 import typer
@@ -37,6 +32,7 @@ from calibudget.cli import (
     warm_up,
     whatif,
 )
+from calibudget.cli.entry import Stop, how_to_go_on, say
 from calibudget.errors import CalibudgetError, InterruptedRunError
 
 app = typer.Typer(
@@ -87,11 +83,6 @@ _OF_THE_MACHINE: Final = {
 }
 
 
-#: The commands that go on with `--resume`, and those that go on when they are given again.
-_RESUMED: Final = {"run", "train", "evaluate"}
-_REPEATED: Final = {"score", "influence", "warm-up", "study run", "study testbed"}
-
-
 def _version(show: bool) -> None:
     if show:
         from importlib.metadata import version
@@ -109,46 +100,22 @@ def _options(
     """Options that belong to no command."""
 
 
-def entry() -> None:
-    """Run the command line and leave with its exit code."""
-    for name in ("stdout", "stderr"):  # a closed one is None, and what is printed to None goes to the other
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
-    warnings.showwarning = _say
-    sys.exit(_exit_code())
-
-
-def _say(message: Warning | str, *_where: object, **_more: object) -> None:
-    with suppress(OSError):  # a full or broken stderr changes no exit code
-        print(f"calibudget: {message}", file=sys.stderr, flush=True)
-
-
-class _Stop(BaseException):
-    """A signal asked the command to stop; not a KeyboardInterrupt, which the option parser turns into its own."""
-
-
-def _stop(_signal: int, _frame: FrameType | None) -> None:
-    raise _Stop
-
-
-def _exit_code() -> int:
+def exit_code() -> int:
+    """Run the command that `sys.argv` names and say how it ended."""
     try:
         result = app(standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except InterruptedRunError as error:
-        _say(f"{error}; {_how_to_go_on()}")
+        say(f"{error}; {how_to_go_on()}")
         return error.exit_code
     except CalibudgetError as error:
-        _say(str(error))
+        say(str(error))
         return error.exit_code
     except typer.Exit as leave:
         return leave.exit_code
-    except (_Stop, typer.Abort):
-        _say(f"interrupted; {_how_to_go_on()}")
-        return 3
+    except typer.Abort as error:
+        raise Stop from error
     except (BrokenPipeError, SystemExit) as leave:
         if isinstance(leave, SystemExit) and not isinstance(leave.__context__, BrokenPipeError):
             raise
@@ -157,25 +124,13 @@ def _exit_code() -> int:
     except Exception as error:
         told = _told(error)
         if told is not None:
-            _say(told)
+            say(told)
             return 2
         import traceback
 
         traceback.print_exc()
-        _say("this is a bug; the lines above say where")
+        say("this is a bug; the lines above say where")
         return 4
-
-
-def _how_to_go_on() -> str:
-    command, arguments = sys.argv[1] if len(sys.argv) > 1 else "", sys.argv[2:]
-    if command == "study" and arguments:
-        command = f"study {arguments[0]}"
-    writes = not {"--dry-run", "--rejudge"}.intersection(arguments)
-    if command in _RESUMED and writes:
-        return "nothing finished is lost, the same command with `--resume` goes on from here"
-    if command in _REPEATED and writes:
-        return "nothing finished is lost, the same command goes on from here"
-    return "there is nothing to resume, give the command again"
 
 
 def _told(error: Exception) -> str | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from calibudget.errors import ArtefactError
 from calibudget.pipeline.evidence import make_manifest
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rounds import earlier_rounds
-from calibudget.pipeline.rundir import open_run
+from calibudget.pipeline.rundir import JOURNAL_NAME, is_finished, open_run
 from calibudget.pipeline.selectors import selector_parts
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.writing import write_inputs, write_selected
@@ -18,6 +19,7 @@ from calibudget.records import AllocationPlan, Selection
 from calibudget.store import (
     ALLOCATION_NAME,
     MANIFEST_NAME,
+    SCORES_NAME,
     read_allocation,
     write_allocation,
     write_manifest,
@@ -30,13 +32,16 @@ def select(
 ) -> Selection:
     """Draw the quotas of an `allocation.json` from a recipe's sources, and write the train set and its evidence.
 
+    What an interrupted draw of this recipe left in the directory is written anew.
+
     Raises:
         ArtefactError: the allocation is of other sources or other pools, or the directory can't be used.
         DataError: the sources can't be used.
     """
     directory = Path(output_dir)
     plan = read_allocation(Path(allocation_file))
-    with open_run(directory, resolved_yaml(recipe), resume=False):
+    _refuse_finished_work(directory)
+    with open_run(directory, resolved_yaml(recipe), resume=True):
         prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
         return _write(recipe, prepared, plan, directory)
 
@@ -55,6 +60,16 @@ def select_prepared(
     """
     with open_run(directory, resolved_yaml(recipe), resume=resume):
         return _write(recipe, prepared, plan, directory)
+
+
+def _refuse_finished_work(directory: Path) -> None:
+    if is_finished(directory):
+        raise ArtefactError(f"{directory}: is finished already; name another directory")
+    if any((directory / name).exists() for name in (JOURNAL_NAME, SCORES_NAME)):
+        raise ArtefactError(
+            f"{directory}: holds scores of an unfinished run, which `calibudget run --resume` goes on with; "
+            "name another directory"
+        )
 
 
 def _write(recipe: Recipe, prepared: Prepared, plan: AllocationPlan, directory: Path) -> Selection:
