@@ -16,6 +16,7 @@ import orjson
 from numpy.typing import NDArray
 
 from calibudget.errors import InputError, InputTypeError
+from calibudget.wording import shown
 
 #: Positions whose words one BLAKE2b-512 digest gives.
 WORDS_PER_DIGEST: Final = 16
@@ -52,9 +53,9 @@ def canonical_array(values: Iterable[str | int]) -> bytes:
     items = list(values)
     for value in items:
         if isinstance(value, bool) or not isinstance(value, str | int):
-            raise InputTypeError(f"a key is made of strings and integers, not {type(value).__name__}: {value!r}")
+            raise InputTypeError(f"a key is made of strings and integers, not {type(value).__name__}: {shown(value)}")
         if isinstance(value, int) and abs(value) > MAX_SAFE_INTEGER:
-            raise InputError(f"the integer {value} is beyond 2**53 - 1 and has no exact JSON form")
+            raise InputError(f"the integer {shown(value)} is beyond 2**53 - 1 and has no exact JSON form")
     text = _ENCODER.encode(items)
     try:
         return text.encode("utf-8")

@@ -155,3 +155,39 @@ def test_near_ties_are_told_apart_in_twice_the_precision_and_beyond():
         utilities[(winner + 1) % 9] = 1.0
         assert np.flatnonzero(apportion_arrays(utilities, 4).quotas)[:1].tolist() <= [winner]
         assert apportion_arrays(utilities, 4).quotas[winner] == 1
+
+
+@pytest.mark.parametrize("utilities", [[1.0, 1.0, 1.0], np.array([Fraction(1, 3)] * 3, dtype=object)])
+@pytest.mark.parametrize(
+    ("labels", "error", "message"),
+    [
+        (["a", None, "c"], InputTypeError, "labels[1] must be a text, not None (NoneType)"),
+        (["a", "b", 3], InputTypeError, "labels[2] must be a text, not 3 (int)"),
+        (np.array([1, 2, 3]), InputTypeError, "labels[0] must be a text, not np.int64(1) (int64)"),
+        ("abc", InputTypeError, "labels must be a sequence of texts, not 'abc' (str)"),
+        (5, InputTypeError, "labels must be a sequence of texts, not 5 (int)"),
+        ({"a": 1, "b": 2, "c": 3}, InputTypeError, "labels must be a sequence of texts, not {'a': 1, 'b': 2, 'c': 3}"),
+        (np.array([["a", "b", "c"]]), InputTypeError, "labels must have one dimension"),
+        (["a", "b", "c", "d"], AllocationError, "labels must be as many as utilities (3), not 4"),
+        (
+            ["b", "a", "b"],
+            AllocationError,
+            "labels: more than one source is called 'b', so that labels can't settle their tie",
+        ),
+    ],
+)
+def test_labels_that_cant_settle_ties_are_refused(utilities, labels, error, message):
+    with pytest.raises(error, match=f"^{re.escape(message)}"):
+        apportion_arrays(utilities, 5, labels=labels)
+
+
+def test_equal_labels_do_no_harm_where_they_decide_nothing():
+    assert apportion_arrays([1.0, 1.0, 1.0], 4, labels=["b", "a", "b"]).quotas.tolist() == [1, 2, 1]
+    assert apportion_arrays([1.0, 2.0], 3, labels=["b", "b"]).quotas.tolist() == [1, 2]
+
+
+def test_masked_and_ragged_arrays_are_refused():
+    with pytest.raises(InputTypeError, match="utilities must not have masked values"):
+        apportion_arrays(np.ma.array([1.0, 2.0], mask=[0, 1]), 3)
+    with pytest.raises(InputTypeError, match="lower must be an array of numbers"):
+        apportion_arrays([1.0, 2.0], 3, lower=[1, [2, 3]])

@@ -212,7 +212,7 @@ def test_measurements_that_cant_be_used_are_refused(exposures, nll, message):
         ({"form": "cubic"}, "form is log-linear or power"),
         ({"run_sd": -1.0}, "run_sd must be finite"),
         ({"run_sd": math.nan}, "run_sd must be finite"),
-        ({"resamples": 0}, "resamples must be at least 1"),
+        ({"resamples": 0}, "resamples must be from 1 to 1,000,000, not 0"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, message):

@@ -1,5 +1,6 @@
 """Counts and real numbers are taken exactly, or refused with their name."""
 
+import math
 import re
 from decimal import Decimal
 from fractions import Fraction
@@ -10,7 +11,10 @@ import pytest
 from calibudget.allocation.exact import (
     as_count,
     as_counts,
+    as_double,
+    as_doubles,
     as_ratio,
+    as_weight,
     highest_count,
     integer_weights,
     lowest_count,
@@ -116,3 +120,44 @@ def test_the_nearest_double_is_infinite_beyond_the_range():
     assert nearest_double(1, 3) == 1 / 3
     assert nearest_double(10**400, 1) == float("inf")
     assert nearest_double(10**400, 10**399) == 10.0
+
+
+def test_counts_that_could_not_be_told_are_refused():
+    assert as_count(10**4000 - 1, "the budget") == 10**4000 - 1
+    with pytest.raises(AllocationError, match=r"^the budget has more than 4,000 digits: count in a larger unit$"):
+        as_count(10**4000, "the budget")
+    with pytest.raises(AllocationError, match="the pool size of 'b' has more than 4,000 digits"):
+        as_counts([1, 10**4000], "the pool size", ["a", "b"])
+    for bound in (lowest_count, highest_count):
+        with pytest.raises(AllocationError, match="the bound of 'a' has more than 4,000 digits"):
+            bound(Fraction(10**5000, 3), "the bound", "a")
+    with pytest.raises(
+        AllocationError, match="the budget must not be negative, but is a number of thousands of digits"
+    ):
+        as_count(-(10**5000), "the budget")
+
+
+def test_doubles_are_finite_numbers():
+    assert [as_double(value, "x") for value in (3, -0.5, np.float64(0.1))] == [3.0, -0.5, 0.1]
+    assert as_doubles((1, 2.5), "x") == as_doubles(np.array([1.0, 2.5]), "x") == [1.0, 2.5]
+    for wrong in (True, "1", None, Fraction(1, 2), np.float32(1)):
+        with pytest.raises(InputTypeError, match="x of 'a' must be a number, not "):
+            as_double(wrong, "x", "a")
+    with pytest.raises(AllocationError, match=r"^x\[1\] of 'a' must be finite, but is inf$"):
+        as_doubles([0.0, math.inf], "x", "a")
+    with pytest.raises(AllocationError, match=r"^x is 10+[.]{3}, too large for a double$"):
+        as_double(10**400, "x")
+    with pytest.raises(AllocationError, match=r"^x must not be negative, but is -0\.5$"):
+        as_double(-0.5, "x", least=0)
+    for wrong in ("12", b"12", 5, {1.0}):
+        with pytest.raises(InputTypeError, match=r"^x must be a sequence of numbers, not "):
+            as_doubles(wrong, "x")
+
+
+def test_weights_are_the_nearest_doubles():
+    assert as_weight(Fraction(1, 3), "w", "a") == 1 / 3
+    assert as_weight(Decimal("1e-320"), "w", "a") == 1e-320
+    assert as_weight(0, "w", "a") == 0.0
+    for value, size in ((Fraction(1, 10**400), "small"), (10**400, "large")):
+        with pytest.raises(AllocationError, match=f"^w of 'a' is .*, too {size} for a double$"):
+            as_weight(value, "w", "a")

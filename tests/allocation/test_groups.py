@@ -260,3 +260,10 @@ def test_a_cap_below_the_members_floors_is_refused():
 def test_fields_of_the_wrong_type_are_refused(groups, message):
     with pytest.raises(InputTypeError, match=re.escape(message)):
         plan("equal", pool_sizes=POOLS, budget=2_000, groups=groups)
+
+
+def test_groups_without_end_are_refused():
+    endless = {"sources": ["a"]}
+    endless["groups"] = {"within": endless}
+    with pytest.raises(AllocationError, match="the groups are nested more than 100 deep, down to 'within'"):
+        parse_groups({"g": endless}, ["a"])

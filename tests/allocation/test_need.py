@@ -1,6 +1,7 @@
 """The factors of the utility (paper 2.2)."""
 
 import math
+import re
 from fractions import Fraction
 
 import pytest
@@ -102,10 +103,10 @@ def test_other_powers_are_correctly_rounded():
 
 
 def test_products_multiply_from_the_left():
-    factors = [[0.1], [0.2], [0.3]]
-    assert products(factors, [1, 1, 1]) == [(0.1 * 0.2) * 0.3]
-    assert products(factors, [1, 1, 1]) != [0.1 * (0.2 * 0.3)]
-    assert products([[4.0, 9.0], [2.0, 3.0]], [0.5, 1]) == [4.0, 9.0]
+    factors, ones = [[0.1], [0.2], [0.3]], {"x": 1, "y": 1, "z": 1}
+    assert products(["a"], factors, ones) == [(0.1 * 0.2) * 0.3]
+    assert products(["a"], factors, ones) != [0.1 * (0.2 * 0.3)]
+    assert products(["a", "b"], [[4.0, 9.0], [2.0, 3.0]], {"x": 0.5, "y": 1}) == [4.0, 9.0]
 
 
 def test_utilities_follow_the_papers_formula():
@@ -166,7 +167,9 @@ def test_bad_exponents_are_refused_by_name(name):
     "exponents", [{"availability_exponent": 500.0}, {"availability_exponent": 1e308}, {"need_exponent": -1e300}]
 )
 def test_exponents_that_leave_the_doubles_are_refused(exponents):
-    with pytest.raises(AllocationError, match="is too large a number; take a smaller exponent"):
+    with pytest.raises(
+        AllocationError, match=r"_exponent: of 'a', .* is too large a number; take an exponent nearer to 0"
+    ):
         utilities(ROWS, 1, **exponents)
 
 
@@ -175,3 +178,39 @@ def test_bad_floors_are_refused():
         utilities(ROWS, 1.5)
     with pytest.raises(AllocationError, match="the floor of 'b' must not be negative"):
         utilities(ROWS, 1, floors={"b": -1})
+
+
+@pytest.mark.parametrize(
+    ("exponents", "message"),
+    [
+        (
+            {"reliability_exponent": 1e6},
+            "reliability_exponent: of 'b', 0.8 to the power of 1e+06 is too small a number",
+        ),
+        (
+            {"need_exponent": 1000.0, "availability_exponent": -200.0},
+            "the utility of 'a' is 0.5^1000 * 22.3383^-200 * 1^1, too small a number; take exponents nearer to 0 (",
+        ),
+        (
+            {"need_exponent": 600.0, "availability_exponent": 500.0},
+            "availability_exponent: of 'a', 22.3383 to the power of 500 is too large a number",
+        ),
+    ],
+)
+def test_utilities_beyond_the_doubles_are_refused_by_name(exponents, message):
+    """Else sources would get the same, or nothing, for want of digits."""
+    with pytest.raises(AllocationError, match=f"^{re.escape(message)}"):
+        utilities(ROWS, 1, **exponents)
+
+
+def test_numbers_beyond_the_doubles_are_refused_by_name():
+    for field in ("mean_error", "pool_size"):
+        with pytest.raises(AllocationError, match=rf"^{field} of 'a' is 10+\.\.\., too large for a double$"):
+            utilities(ROWS | {"a": ROWS["a"] | {field: 10**400}}, 1)
+    with pytest.raises(AllocationError, match="the mean errors come to more than the largest double"):
+        needs([1e308, 1e308])
+
+
+def test_a_power_needs_a_base_above_zero():
+    with pytest.raises(AllocationError, match="a power needs a base above 0, not 0"):
+        power(0.0, -3.0)

@@ -278,12 +278,19 @@ def test_the_digest_is_kept_where_statistics_are_read():
         ),
         ("val-error-floor", {"signal": "y"}, "signal is 'y', but only error_rate and z are known"),
         ("weights", {"weights": WEIGHTS | {"a": -1}}, "the weight of 'a' must not be negative"),
-        ("need", {"exponents": Exponents(need=math.inf)}, "the exponent of need must be finite"),
+        ("need", {"exponents": Exponents(need=math.inf)}, "exponents.need must be finite"),
         ("need", {"floor": "5%"}, "the floor is '5%', which can't be read"),
         ("need", {"floors": {"z": "5% of pool"}}, "floors names 'z', but the sources are 'a', 'b', 'c'"),
         ("need", {"caps": {"z": "5% of pool"}}, "caps names 'z', but the sources are 'a', 'b', 'c'"),
         ("need", {"floors": {"z": 5}}, "floors names 'z', but the sources are 'a', 'b', 'c'"),
         ("need", {"caps": {"b": "101% of pool"}}, "the cap of 'b' is 1.01 of the pool"),
+        ("need", {"exponents": Exponents(need=1e6)}, "exponents.need: of "),
+        ("need", {"exponents": Exponents(need=-1e6)}, "exponents.need: of "),
+        ("calibudget", {"exponents": Exponents(reliability=1e6)}, "to the power of 1e+06 is too small a number"),
+        ("need", {"pool_sizes": POOLS | {"a": 10**400}}, "the pool size of 'a' is 1000"),
+        ("weights", {"weights": WEIGHTS | {"a": Fraction(1, 10**400)}}, "too small for a double"),
+        ("weights", {"weights": WEIGHTS | {"a": Fraction(10**400)}}, "too large for a double"),
+        ("need", {"unit": "words"}, "the unit is 'words', but a budget counts examples or tokens"),
     ],
 )
 def test_refusals(policy, changes, message):
@@ -438,3 +445,43 @@ def test_pooled_quotas_count_the_first_keys_of_all():
         pooled_quotas(keys, 6)
     with pytest.raises(InputTypeError, match="the budget must be an integer"):
         pooled_quotas(keys, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "changes", "message"),
+    [
+        (["need"], {}, "the policy must be a text, not ['need'] (list)"),
+        (None, {}, "the policy must be a text, not None (NoneType)"),
+        ("need", {"statistics": STATISTICS.sources}, "statistics must be Statistics, not dict"),
+        (
+            "need",
+            {"statistics": replace(STATISTICS, sources={"a": 5})},
+            "the statistics of 'a' must be SourceStatistics, not int",
+        ),
+        ("need", {"exponents": 2.0}, "exponents must be Exponents, not float"),
+        ("need", {"exponents": Exponents(need="1")}, "exponents.need must be a number, not '1' (str)"),
+        ("need", {"need_transform": ["rank"]}, "need_transform must be a text, not ['rank'] (list)"),
+        ("need", {"floors": [1]}, "floors must be a mapping by label, not [1] (list)"),
+        ("val-error-floor", {"signal": None}, "signal must be a text, not None (NoneType)"),
+        ("need", {"unit": 1}, "the unit must be a text, not 1 (int)"),
+    ],
+)
+def test_inputs_of_the_wrong_type_are_refused_by_name(policy, changes, message):
+    with pytest.raises(InputTypeError, match=f"^{re.escape(message)}"):
+        made(policy, **changes)
+
+
+@pytest.mark.parametrize(
+    ("means", "error", "message"),
+    [
+        ((1.0,), AllocationError, "'a' has 2 bootstrap_means, but 'b' has 1: every source needs as many"),
+        ((1.0, math.nan), AllocationError, "bootstrap_means[1] of 'b' must be finite, but is nan"),
+        ((1.0, None), InputTypeError, "bootstrap_means[1] of 'b' must be a number, not None (NoneType)"),
+        (5, InputTypeError, "bootstrap_means of 'b' must be a sequence of numbers"),
+    ],
+)
+def test_bootstrap_means_that_cant_be_used_are_refused_by_name(means, error, message):
+    sources = {label: replace(row, bootstrap_means=(1.0, 2.0)) for label, row in STATISTICS.sources.items()}
+    sources["b"] = replace(sources["b"], bootstrap_means=means)
+    with pytest.raises(error, match=re.escape(message)):
+        made("need", statistics=replace(STATISTICS, sources=sources))

@@ -89,7 +89,7 @@ def test_pairs_keep_their_order_in_some_replicates():
 def test_orders_need_replicates_of_the_same_sources():
     with pytest.raises(AllocationError, match=r"^order probabilities need at least one replicate$"):
         order_probabilities({"a": 1}, [])
-    with pytest.raises(AllocationError, match="the replicate must name the same sources as the rest, but misses 'a'"):
+    with pytest.raises(AllocationError, match="replicate 1 must name the same sources as the rest, but misses 'a'"):
         order_probabilities({"a": 1}, [{}])
 
 
@@ -137,3 +137,27 @@ def test_mistakes_of_a_grid_are_errors():
         what_if("best", budgets=[1], common_floors=[0], pool_sizes={"a": 1})
     with pytest.raises(InputTypeError, match="the budget must be an integer"):
         what_if("equal", budgets=[1.5], common_floors=[0], pool_sizes={"a": 1})
+
+
+def test_correlations_of_huge_quotas_are_finite():
+    first, second = {"a": 10**200, "b": 10**201, "c": 1}, {"a": 10**300, "b": 10**299, "c": 2}
+    rows = [[float(value) / 1e200 for value in first.values()], [float(value) / 1e300 for value in second.values()]]
+    assert stability([first, second]).smallest_pearson == pytest.approx(pearsonr(*rows)[0], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("allocations", "message"),
+    [
+        (5, "allocations must be a sequence of quotas by label, not 5"),
+        ([{"a": 1}, {"a": 1.5}], r"the quota in allocation 2 of 'a' must be an integer, not 1\.5 \(float\)"),
+        ([{"a": 1}, 5], r"allocation 2 must be a mapping by label, not 5 \(int\)"),
+    ],
+)
+def test_quotas_that_are_none_are_refused_by_name(allocations, message):
+    with pytest.raises(InputTypeError, match=f"^{message}$"):
+        stability(allocations)
+
+
+def test_a_grid_is_made_of_sequences():
+    with pytest.raises(InputTypeError, match=r"^budgets must be a sequence of values to try, not 5$"):
+        what_if("equal", budgets=5, common_floors=[0], pool_sizes={"a": 9})

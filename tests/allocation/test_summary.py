@@ -121,6 +121,6 @@ def test_counts_are_checked():
         summed(scores("a"), {"a": 1.0})
     with pytest.raises(InputTypeError, match="resamples must be an integer"):
         summed(scores("a"), {"a": 1}, resamples=2.0)
-    with pytest.raises(ScoringError, match=r"^resamples must be at least 1$"):
+    with pytest.raises(AllocationError, match=r"^resamples must be from 1 to 1,000,000, not 0$"):
         summed(scores("a"), {"a": 1}, resamples=0)
     assert len(summed(scores("a"), {"a": 1}, resamples=1).sources["a"].bootstrap_means) == 1

@@ -44,7 +44,7 @@ def test_each_factor_stands_alone():
 def test_bad_exponents_are_named():
     for name in worth.FACTORS:
         evidence = worth.Evidence(labels=[], pool_sizes=[], capacities=[], exponents=Exponents(**{name: math.nan}))
-        with pytest.raises(AllocationError, match=f"^the exponent of {name} must be finite, but is nan$"):
+        with pytest.raises(AllocationError, match=f"^exponents.{name} must be finite, but is nan$"):
             worth.product_of(name)(evidence)
 
 

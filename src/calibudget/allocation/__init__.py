@@ -18,7 +18,16 @@ from calibudget.allocation.mixing_laws import (
     mixing_law_quotas,
     predict_mixture,
 )
-from calibudget.allocation.need import EPSILON, NEED_TRANSFORMS, availability, needs, power, reliability, utilities
+from calibudget.allocation.need import (
+    EPSILON,
+    NEED_TRANSFORMS,
+    availability,
+    needs,
+    power,
+    products,
+    reliability,
+    utilities,
+)
 from calibudget.allocation.planning import plan, replicate_quotas
 from calibudget.allocation.policies import POLICIES, Policy, policy_named, pooled_quotas
 from calibudget.allocation.rule import allocate
@@ -89,6 +98,7 @@ __all__ = [
     "predict_mixture",
     "predict_nll",
     "prediction",
+    "products",
     "reliability",
     "replicate_quotas",
     "resolve_groups",

@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from calibudget.allocation.exact import as_count, nearest_double
 from calibudget.errors import AllocationError, InputTypeError
+from calibudget.wording import shown
 
 # As many digits as anybody needs, and as Python reads by default.
 _TEXT: Final = re.compile(r"([0-9]{1,1000}(?:\.[0-9]{1,1000})?)\s*% of (budget|pool)")
@@ -47,14 +48,14 @@ def parse_amount(value: object, name: str) -> Amount:
     if isinstance(value, Portion):
         portion = value
         if not isinstance(portion.share, Fraction):
-            raise InputTypeError(f"the share of {name} must be a Fraction, not {portion.share!r}")
+            raise InputTypeError(f"the share of {name} must be a Fraction, not {shown(portion.share)}")
     elif isinstance(value, str):
         match = _TEXT.fullmatch(value.strip())
         if match is None:
             raise AllocationError(f"{name} is {value!r:.60}, which can't be read: {_WAYS}")
         portion = Portion(share=Fraction(match[1]) / 100, of="budget" if match[2] == "budget" else "pool")
     elif isinstance(value, float | Fraction):
-        raise InputTypeError(f"{name} is {value}, but of what? {_WAYS}")
+        raise InputTypeError(f"{name} is {shown(value, str)}, but of what? {_WAYS}")
     else:
         return as_count(value, name)
     if not 0 <= portion.share <= 1:

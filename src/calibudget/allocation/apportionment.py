@@ -8,6 +8,7 @@ from calibudget.allocation.exact import Real, as_count, highest_count, lowest_co
 from calibudget.allocation.spread import spread
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.records import Allocation
+from calibudget.wording import shown
 
 
 def apportion(
@@ -88,8 +89,8 @@ def sorted_labels(values: Mapping[str, object]) -> list[str]:
     """
     require_mapping(values, "the numbers of the sources")
     for label in values:
-        if type(label) is not str and not isinstance(label, str):
-            raise InputTypeError(f"a source's label must be a text, not {label!r} ({type(label).__name__})")
+        if type(label) is not str:
+            require_text(label, "a source's label")
     return sorted(values)
 
 
@@ -105,7 +106,7 @@ def require_same_labels(labels: Iterable[str], values: Mapping[str, object], nam
     if expected == values.keys():
         return
     missing = sorted(expected - values.keys())
-    unknown = sorted((label for label in values if label not in expected), key=str)
+    unknown = sorted((label for label in values if label not in expected), key=lambda label: shown(label, str))
     differences = [f"misses {listed(missing)}"] * bool(missing) + [f"names {listed(unknown)}"] * bool(unknown)
     raise AllocationError(f"{name} must name the same sources as the rest, but {' and '.join(differences)}")
 
@@ -117,13 +118,23 @@ def require_mapping(values: object, name: str) -> None:
         InputTypeError: naming what it is.
     """
     if not isinstance(values, Mapping):
-        raise InputTypeError(f"{name} must be a mapping by label, not {values!r:.60} ({type(values).__name__})")
+        raise InputTypeError(f"{name} must be a mapping by label, not {shown(values)} ({type(values).__name__})")
+
+
+def require_text(value: object, name: str) -> None:
+    """Refuse what isn't a text.
+
+    Raises:
+        InputTypeError: naming what it is.
+    """
+    if not isinstance(value, str):
+        raise InputTypeError(f"{name} must be a text, not {shown(value)} ({type(value).__name__})")
 
 
 def listed(labels: Sequence[str], most: int = 5) -> str:
     """A few labels for a message, and how many more there are."""
     more = len(labels) - most
-    return ", ".join(repr(label) for label in labels[:most]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(shown(label) for label in labels[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _require_feasible(labels: Sequence[str], low: Sequence[int], high: Sequence[int], budget: int) -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibudget.allocation.apportionment import require_text
 from calibudget.allocation.exact import as_count, integer_weights
 from calibudget.allocation.filtering import exact_sum
+from calibudget.allocation.levels import TieKey, same_label
 from calibudget.allocation.residues import Floats, Integers
 from calibudget.allocation.spread import spread_arrays
 from calibudget.allocation.waterlevel import exact_shares
 from calibudget.errors import AllocationError, InputTypeError
+from calibudget.wording import shown
 
 # Integers up to this are doubles without loss.
 _EXACT_INTEGER = 2**53
@@ -53,8 +57,8 @@ def apportion_arrays(
         budget: units to spend, an integer from 0 to 2**63 - 1.
         lower: least units a source, integers, shape (K,), default 0.
         upper: most units a source, integers, shape (K,), default no bound.
-        labels: what settles ties, in code-point order, shape (K,); without labels the position does. They are
-            read only where equal remainders meet at the last unit.
+        labels: texts that settle ties, in code-point order, shape (K,); without labels the position does. They are
+            read only where equal remainders meet at the last unit, and must differ where they decide.
 
     Raises:
         InputTypeError: an array or a number of the wrong type.
@@ -65,17 +69,17 @@ def apportion_arrays(
     budget = as_count(budget, "the budget")
     if budget >= _BEYOND_ARRAYS:
         raise AllocationError(f"the budget {budget:,} doesn't fit 64-bit integers: use apportion")
-    values = np.asarray(utilities)
+    values = _array(utilities, "utilities")
     if values.ndim != 1:
         raise InputTypeError(f"utilities must have one dimension, not {values.ndim}")
-    if labels is not None and len(labels) != len(values):
-        raise AllocationError(f"labels must be as many as utilities ({len(values):,}), not {len(labels):,}")
+    if labels is not None:
+        _require_labels(labels, len(values))
     name = _Names(labels=labels)
     low = np.zeros(len(values), dtype=np.int64) if lower is None else _bounds(lower, "lower", len(values), name)
     high = np.full(len(values), budget) if upper is None else _bounds(upper, "upper", len(values), name)
     _require_feasible(low, high, budget, name, bounded=upper is not None)
     doubles = _doubles(values, name)
-    found = None if doubles is None else spread_arrays(doubles, low, np.minimum(high, budget), budget, labels)
+    found = None if doubles is None else spread_arrays(doubles, low, np.minimum(high, budget), budget, name.tie_key)
     if found is not None:
         return ArrayAllocation(budget=budget, quotas=found.quotas, shares=found.shares)
     return _by_integers(values, low, high, budget, name)
@@ -88,15 +92,55 @@ class _Names:
     labels: Sequence[str] | None
 
     def __call__(self, position: int) -> str:
-        return f"source {position}" if self.labels is None else repr(str(self.labels[position]))
+        return f"source {position}" if self.labels is None else repr(self.plain(position))
+
+    def plain(self, position: int) -> str:
+        """The label itself, or what stands for it."""
+        return f"source {position}" if self.labels is None else shown(self.labels[position], str)
+
+    @property
+    def tie_key(self) -> TieKey | None:
+        """From a position to the text that settles ties there; None without labels."""
+        if self.labels is None:
+            return None
+        labels = self.labels
+
+        def text(position: int) -> str:
+            require_text(labels[position], f"labels[{position}]")
+            return labels[position]
+
+        return text
 
     def order(self, size: int) -> list[int]:
         """Positions in the order that settles ties."""
-        return sorted(range(size), key=None if self.labels is None else self.labels.__getitem__)
+        order = sorted(range(size), key=self.tie_key)
+        for first, second in pairwise(order if self.labels is not None else ()):
+            if self.plain(first) == self.plain(second):
+                raise same_label(self.plain(first))
+        return order
+
+
+def _array(values: ArrayLike, kind: str) -> NDArray[Any]:
+    """The values as an array of numbers or of whatever; nothing masked, nothing ragged."""
+    if np.ma.is_masked(values):
+        raise InputTypeError(f"{kind} must not have masked values")
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise InputTypeError(f"{kind} must be an array of numbers: {error}") from error
+
+
+def _require_labels(labels: object, size: int) -> None:
+    if isinstance(labels, str | bytes) or not isinstance(labels, Sequence | np.ndarray):
+        raise InputTypeError(f"labels must be a sequence of texts, not {shown(labels)} ({type(labels).__name__})")
+    if isinstance(labels, np.ndarray) and labels.ndim != 1:
+        raise InputTypeError("labels must have one dimension")
+    if len(labels) != size:
+        raise AllocationError(f"labels must be as many as utilities ({size:,}), not {len(labels):,}")
 
 
 def _bounds(values: ArrayLike, kind: str, size: int, name: _Names) -> Integers:
-    array = np.asarray(values)
+    array = _array(values, kind)
     if array.shape != (size,):
         raise InputTypeError(f"{kind} must have shape ({size},), not {array.shape}")
     if array.dtype.kind not in "iu":
@@ -145,7 +189,7 @@ def _require_feasible(low: Integers, high: Integers, budget: int, name: _Names, 
 def _by_integers(values: NDArray[Any], low: Integers, high: Integers, budget: int, name: _Names) -> ArrayAllocation:
     """The same in plain integers, with the sources in the order that settles ties."""
     order = name.order(len(values))
-    weights = integer_weights([values[k] for k in order], [name(k) for k in order])
+    weights = integer_weights([values[k] for k in order], [name.plain(k) for k in order])
     exact = exact_shares(weights, low[order].tolist(), high[order].tolist(), budget)
     quotas = np.zeros(len(values), dtype=np.int64)
     quotas[order] = exact.quotas()

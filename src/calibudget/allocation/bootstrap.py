@@ -15,15 +15,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from calibudget.allocation.exact import as_count, as_doubles
 from calibudget.errors import AllocationError
 from calibudget.keys import bootstrap_streams
-from calibudget.wording import counted
+from calibudget.wording import counted, shown
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 #: Replicates of the paper.
 RESAMPLES: Final = 200
+#: More replicates than these tell nothing more, and would fill the memory.
+MOST_RESAMPLES: Final = 10**6
 # Sums of a resample stay below 2**62, so that 64-bit integers hold them.
 _SUM_BITS: Final = 62
 # Random numbers drawn at a time, so that memory stays small and in the cache.
@@ -51,6 +54,7 @@ def bootstrap_means(errors: Sequence[float] | Floats, label: str, *, resamples: 
         seed: the bootstrap seed.
 
     Raises:
+        InputTypeError: errors that aren't numbers.
         AllocationError: fewer than two errors, or one that isn't finite.
 
     Source: paper 2.2, the 200 bootstrap means behind sigma_k.
@@ -67,7 +71,10 @@ def bootstrap_sd(means: Sequence[float] | Floats) -> float:
 
     Source: paper 2.2, sigma_k.
     """
-    return _standard_deviations(np.asarray(means, dtype=np.float64)[np.newaxis])[0]
+    values = as_doubles(means, "bootstrap means")
+    if not values:
+        raise AllocationError("a standard deviation needs at least one bootstrap mean")
+    return _standard_deviations(np.array(values)[np.newaxis])[0]
 
 
 def bootstrap(
@@ -80,6 +87,7 @@ def bootstrap(
         resamples: R, at least 1.
         seed: the bootstrap seed.
     """
+    resamples = as_resamples(resamples)
     stream = bootstrap_streams(seed)
     sources = iter(errors)
     while batch := list(islice(sources, _SOURCES)):
@@ -87,15 +95,24 @@ def bootstrap(
         yield from zip(means, _standard_deviations(means), strict=True)
 
 
+def as_resamples(value: object) -> int:
+    """A number of replicates.
+
+    Raises:
+        InputTypeError, AllocationError: not an integer from 1 to `MOST_RESAMPLES`.
+    """
+    resamples = as_count(value, "resamples")
+    if not 1 <= resamples <= MOST_RESAMPLES:
+        raise AllocationError(f"resamples must be from 1 to {MOST_RESAMPLES:,}, not {shown(resamples)}")
+    return resamples
+
+
 def _sorted(errors: Sequence[float] | Floats, label: str) -> Floats:
-    values = np.sort(np.asarray(errors, dtype=np.float64))
-    if values.ndim != 1 or len(values) < 2:
+    values = np.sort(as_doubles(errors, "calibration errors", label))
+    if len(values) < 2:
         raise AllocationError(
-            f"{label!r} has {counted(values.size, 'calibration error')}; a bootstrap needs at least 2"
+            f"{label!r} has {counted(len(values), 'calibration error')}; a bootstrap needs at least 2"
         )
-    # Sorting puts infinities at the ends and NaN last.
-    if not (math.isfinite(values[0]) and math.isfinite(values[-1])):
-        raise AllocationError(f"{label!r} has a calibration error that isn't finite")
     return values
 
 

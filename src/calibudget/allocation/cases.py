@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from calibudget.allocation.amounts import Amount, Portion, least_units, most_units, parse_amount
-from calibudget.allocation.apportionment import listed, require_same_labels, sorted_labels
-from calibudget.allocation.exact import as_count, as_ratio
+from calibudget.allocation.apportionment import listed, require_mapping, require_same_labels, sorted_labels
+from calibudget.allocation.exact import as_count, as_double, as_doubles, as_ratio, as_weight, count_within_doubles
 from calibudget.allocation.groups import parse_groups, resolve_groups
 from calibudget.allocation.policies import Policy, policy_named
 from calibudget.allocation.rule import Problem, pose
 from calibudget.allocation.spread import Spread
 from calibudget.allocation.worth import Evidence, Signal, Worth
-from calibudget.errors import AllocationError, UnfedPolicyError
-from calibudget.records import Curve, Exponents, Statistics
+from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
+from calibudget.records import Curve, Exponents, SourceStatistics, Statistics
 
 DEFAULT_EXPONENTS: Final = Exponents()
 
@@ -34,7 +34,8 @@ class Case:
     @property
     def replicable(self) -> bool:
         """Whether the statistics keep bootstrap means."""
-        return bool(self.evidence.statistics) and all(row.bootstrap_means for row in self.evidence.statistics)
+        rows = self.evidence.statistics
+        return bool(rows) and all(row.bootstrap_means is not None and len(row.bootstrap_means) for row in rows)
 
     def solve(self, worth: Worth) -> Spread:
         """Quotas and shares above the floor quotas."""
@@ -43,7 +44,7 @@ class Case:
     def replicates(self) -> list[list[int]]:
         """Whole quotas under each replicate's means, shape (R, K)."""
         floors = self.problem.floor_quotas
-        columns = [row.bootstrap_means or () for row in self.evidence.statistics]
+        columns = _replicate_means(self.evidence.labels, self.evidence.statistics)
         worths = (self.rule.rule(replace(self.evidence, mean_errors=means)) for means in zip(*columns, strict=True))
         extras = (self.solve(worth).quotas for worth in worths)
         return [[least + more for least, more in zip(floors, extra, strict=True)] for extra in extras]
@@ -75,7 +76,13 @@ def pose_case(
     """
     rule = policy_named(policy)
     labels = sorted_labels(pool_sizes)
-    rows = None if statistics is None else statistics.sources
+    optional = {"floors": floors, "caps": caps, "weights": weights, "groups": groups, "pooled": pooled}
+    for name, bounds in (optional | {"curves": curves, "importance": importance}).items():
+        if bounds is not None:
+            require_mapping(bounds, name)
+    if not isinstance(exponents, Exponents):
+        raise InputTypeError(f"exponents must be Exponents, not {type(exponents).__name__}")
+    rows = None if statistics is None else _rows_of(statistics)
     given = {"statistics": rows, "weights": weights, "pooled": pooled, "curves": curves}
     _require_input(policy, rule, labels, given)
     if rule.weighs and importance is not None:
@@ -84,7 +91,7 @@ def pose_case(
         raise UnfedPolicyError("pooled draws from all pools together and knows neither caps nor groups")
     if rule.wants == "curves" and groups:
         raise UnfedPolicyError(f"{policy} weighs every source against every other and knows no groups")
-    pools = {label: as_count(pool_sizes[label], "the pool size", label) for label in labels}
+    pools = {label: count_within_doubles(pool_sizes[label], "the pool size", label) for label in labels}
     budget = as_count(budget, "the budget")
     if rule.floor_use == "none":
         floor, floors = 0, None
@@ -146,6 +153,37 @@ def _require_input(
     require_same_labels(labels, given, rule.wants)
 
 
+def _rows_of(statistics: Statistics) -> Mapping[str, SourceStatistics]:
+    """The rows of statistics, refused unless they are what they are declared to be.
+
+    Raises:
+        InputTypeError: naming the source.
+    """
+    if not isinstance(statistics, Statistics):
+        raise InputTypeError(f"statistics must be Statistics, not {type(statistics).__name__}")
+    require_mapping(statistics.sources, "the sources of the statistics")
+    for label, row in statistics.sources.items():
+        if not isinstance(row, SourceStatistics):
+            raise InputTypeError(f"the statistics of {label!r} must be SourceStatistics, not {type(row).__name__}")
+        if not isinstance(row.bootstrap_means, Sequence | None):
+            raise InputTypeError(f"bootstrap_means of {label!r} must be a sequence of numbers")
+    return statistics.sources
+
+
+def _replicate_means(labels: Sequence[str], rows: Sequence[SourceStatistics]) -> list[list[float]]:
+    """The replicate means of each source, as many of every one, shape (K, R)."""
+    columns = [
+        as_doubles(row.bootstrap_means, "bootstrap_means", label) for label, row in zip(labels, rows, strict=True)
+    ]
+    for label, column in zip(labels, columns, strict=True):
+        if len(column) != len(columns[0]):
+            raise AllocationError(
+                f"{labels[0]!r} has {len(columns[0]):,} bootstrap_means, but {label!r} has {len(column):,}: "
+                "every source needs as many"
+            )
+    return columns
+
+
 def _require_importance(labels: list[str], importance: Mapping[str, float]) -> None:
     require_same_labels(labels, importance, "importance")
     numerators = [as_ratio(importance[label], "the importance", label)[0] for label in labels]
@@ -154,7 +192,7 @@ def _require_importance(labels: list[str], importance: Mapping[str, float]) -> N
 
 
 def _zero_weights(weights: Mapping[str, float]) -> list[str]:
-    zero = [label for label, weight in weights.items() if not as_ratio(weight, "the weight", label)[0]]
+    zero = [label for label, weight in weights.items() if not as_weight(weight, "the weight", label)]
     if weights and len(zero) == len(weights):
         raise AllocationError(f"all weights are 0: {listed(sorted(zero))}")
     return zero
@@ -169,18 +207,23 @@ def _evidence(
     curves: Mapping[str, Curve] | None,
     importance: Mapping[str, float] | None,
 ) -> Evidence:
-    rows = [statistics.sources[label] for label in problem.labels] if statistics and rule.wants == "statistics" else []
+    read = statistics.sources if statistics is not None and rule.wants == "statistics" else {}
+    rows = {label: read[label] for label in problem.labels if read}
     return Evidence(
         labels=problem.labels,
         pool_sizes=problem.pool_sizes,
         capacities=[size - least for size, least in zip(problem.pool_sizes, problem.floor_quotas, strict=True)],
-        statistics=rows,
-        mean_errors=[row.mean_error for row in rows],
+        statistics=list(rows.values()),
+        mean_errors=[as_double(row.mean_error, "mean_error", label) for label, row in rows.items()],
         lower=problem.floor_quotas,
         upper=[low + room for low, room in zip(problem.floor_quotas, problem.residual_capacities, strict=True)],
         budget=problem.budget,
-        weights=[weights[label] for label in problem.labels] if weights and rule.wants == "weights" else [],
+        weights=[as_weight(weights[label], "the weight", label) for label in problem.labels]
+        if weights and rule.wants == "weights"
+        else [],
         importance=[importance[label] for label in problem.labels] if importance and rule.weighs else [],
         curves=[curves[label] for label in problem.labels] if curves and rule.wants == "curves" else [],
-        pooled=[pooled[label] for label in problem.labels] if pooled and rule.wants == "pooled" else [],
+        pooled=[count_within_doubles(pooled[label], "pooled", label) for label in problem.labels]
+        if pooled and rule.wants == "pooled"
+        else [],
     )

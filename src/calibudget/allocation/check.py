@@ -99,12 +99,20 @@ def _expected_utility(plan: AllocationPlan, row: SourceAllocation) -> float | No
         return row.availability
     if row.need is None:
         return None
-    utility: float = row.need**plan.exponents.need
+    utility = _power(row.need, plan.exponents.need)
     if row.availability is not None:
-        utility *= row.availability**plan.exponents.availability
+        utility *= _power(row.availability, plan.exponents.availability)
     if row.reliability is not None:
-        utility *= row.reliability**plan.exponents.reliability
+        utility *= _power(row.reliability, plan.exponents.reliability)
     return utility
+
+
+def _power(base: float, exponent: float) -> float:
+    """The power, infinite where it is beyond the doubles."""
+    try:
+        return math.pow(base, exponent)
+    except (OverflowError, ValueError):  # too large, or 0 to a negative power
+        return math.inf
 
 
 def _level(plan: AllocationPlan) -> Iterator[str]:

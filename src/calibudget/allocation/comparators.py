@@ -30,8 +30,9 @@ def unimax_quotas(pool_sizes: Mapping[str, int], budget: int, *, max_epochs: int
         InputTypeError, AllocationError: as `apportion`.
     """
     epochs = as_count(max_epochs, "max_epochs")
-    upper = {label: epochs * as_count(size, "the pool size", label) for label, size in pool_sizes.items()}
-    return dict(apportion(dict.fromkeys(pool_sizes, 1), budget, upper=upper).quotas)
+    labels = sorted_labels(pool_sizes)
+    upper = {label: epochs * as_count(pool_sizes[label], "the pool size", label) for label in labels}
+    return dict(apportion(dict.fromkeys(labels, 1), budget, upper=upper).quotas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from calibudget.allocation.apportionment import listed, sorted_labels
-from calibudget.allocation.bootstrap import RESAMPLES, Floats
+from calibudget.allocation.bootstrap import RESAMPLES, Floats, as_resamples
 from calibudget.allocation.curve_bootstrap import (
     Refits,
     Replicates,
@@ -119,8 +119,7 @@ def fit_curves(
         raise AllocationError(f"run_sd must be finite and not negative, but is {run_sd}")
     if form not in ("log-linear", "power"):
         raise AllocationError(f"a curve's form is log-linear or power, not {form!r}")
-    if not as_count(resamples, "resamples"):
-        raise AllocationError("resamples must be at least 1")
+    resamples = as_resamples(resamples)
     sources = [_measured(label, warm_ups[label], form, run_sd) for label in labels]
     refits = {
         one.label: refit(one.label, one.rows, one.exposures, one.shape, resamples=resamples, seed=seed, run_sd=run_sd)

@@ -12,11 +12,15 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from calibudget.errors import AllocationError, InputTypeError
+from calibudget.wording import shown
 
 #: A number whose exact value counts: a float means the rational that it holds.
 Real: TypeAlias = int | float | Fraction | Decimal | np.integer | np.floating
 
 _PLAIN: Final = frozenset({int, float})
+# Sums of as large counts as these can still be told: Python writes integers of up to 4,300 digits.
+_MOST_DIGITS: Final = 4000
+_BEYOND_COUNTS: Final = 10**_MOST_DIGITS
 
 
 def as_count(value: object, name: str, label: str | None = None) -> int:
@@ -30,26 +34,86 @@ def as_count(value: object, name: str, label: str | None = None) -> int:
 
     Raises:
         InputTypeError: a bool, a float, a fraction or anything else that isn't an integer.
-        AllocationError: a negative integer.
+        AllocationError: a negative integer, or one of more than 4,000 digits.
     """
     try:
         integer = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         integer = None
     if integer is None or isinstance(value, bool):
-        kind = type(value).__name__
-        raise InputTypeError(f"{_named(name, label)} must be an integer, not {value!r} ({kind})")
+        raise InputTypeError(f"{_named(name, label)} must be an integer, not {_described(value)}")
     if integer < 0:
-        raise AllocationError(f"{_named(name, label)} must not be negative, but is {integer}")
-    return integer
+        raise AllocationError(f"{_named(name, label)} must not be negative, but is {shown(integer, str)}")
+    return _tellable(integer, name, label)
 
 
 def as_counts(values: Sequence[object], name: str, labels: Sequence[str]) -> list[int]:
     """`as_count` of each source's value, shape (K,)."""
-    integers = [value for value in values if type(value) is int and value >= 0]
+    integers = [value for value in values if type(value) is int and 0 <= value < _BEYOND_COUNTS]
     if len(integers) == len(values):
         return integers
     return [as_count(value, name, label) for value, label in zip(values, labels, strict=True)]
+
+
+def count_within_doubles(value: object, name: str, label: str) -> int:
+    """`as_count` of a count that enters a number in doubles.
+
+    Raises:
+        InputTypeError, AllocationError: as `as_count`; also a count too large for a double.
+    """
+    count = as_count(value, name, label)
+    as_double(count, name, label)
+    return count
+
+
+def as_double(value: object, name: str, label: str | None = None, *, least: float = -math.inf) -> float:
+    """A finite int or float as a double.
+
+    Args:
+        value: the number.
+        name: what it is, for the message.
+        label: the source that it belongs to, for the message.
+        least: the smallest that it may be: 0, or no bound.
+
+    Raises:
+        InputTypeError: a bool, a text or anything else that is neither an int nor a float.
+        AllocationError: infinite, not a number, too large for a double, or below the least.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputTypeError(f"{_named(name, label)} must be a number, not {_described(value)}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise AllocationError(f"{_named(name, label)} is {shown(value, str)}, too large for a double") from None
+    if not math.isfinite(number):
+        raise AllocationError(f"{_named(name, label)} must be finite, but is {number}")
+    if number < least:
+        raise AllocationError(f"{_named(name, label)} must not be negative, but is {number}")
+    return number
+
+
+def as_doubles(values: object, name: str, label: str | None = None) -> list[float]:
+    """`as_double` of each number of a sequence; an array will do."""
+    given = values.tolist() if isinstance(values, np.ndarray) else values
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        raise InputTypeError(f"{_named(name, label)} must be a sequence of numbers, not {_described(values)}")
+    if set(map(type, given)) <= {float} and all(map(math.isfinite, given)):
+        return list(given)
+    return [as_double(value, f"{name}[{place}]", label) for place, value in enumerate(given)]
+
+
+def as_weight(value: object, name: str, label: str) -> float:
+    """A nonnegative real number as the nearest double, 0 only where it is 0.
+
+    Raises:
+        InputTypeError, AllocationError: as `as_ratio`; also a number that no double is near.
+    """
+    numerator, denominator = as_ratio(value, name, label)
+    nearest = nearest_double(numerator, denominator)
+    if nearest == math.inf or (numerator and not nearest):
+        size = "large" if nearest else "small"
+        raise AllocationError(f"{_named(name, label)} is {shown(value, str)}, too {size} for a double")
+    return nearest
 
 
 def as_ratio(value: object, name: str, label: str | None = None) -> tuple[int, int]:
@@ -60,28 +124,27 @@ def as_ratio(value: object, name: str, label: str | None = None) -> tuple[int, i
         AllocationError: negative, infinite or not a number.
     """
     if type(value) is not float and (isinstance(value, bool) or not isinstance(value, Real)):
-        kind = type(value).__name__
-        raise InputTypeError(f"{_named(name, label)} must be a real number, not {value!r} ({kind})")
+        raise InputTypeError(f"{_named(name, label)} must be a real number, not {_described(value)}")
     number = int(value) if isinstance(value, np.integer) else value
     try:
         ratio = number.as_integer_ratio()
     except (ValueError, OverflowError):
         raise AllocationError(f"{_named(name, label)} must be finite, but is {value}") from None
     if ratio[0] < 0:
-        raise AllocationError(f"{_named(name, label)} must not be negative, but is {value}")
+        raise AllocationError(f"{_named(name, label)} must not be negative, but is {shown(value, str)}")
     return ratio
 
 
 def lowest_count(value: object, name: str, label: str | None = None) -> int:
     """The smallest integer that satisfies a real lower bound."""
     numerator, denominator = as_ratio(value, name, label)
-    return -(-numerator // denominator)
+    return _tellable(-(-numerator // denominator), name, label)
 
 
 def highest_count(value: object, name: str, label: str | None = None) -> int:
     """The largest integer that satisfies a real upper bound."""
     numerator, denominator = as_ratio(value, name, label)
-    return numerator // denominator
+    return _tellable(numerator // denominator, name, label)
 
 
 def integer_weights(utilities: Sequence[object], labels: Sequence[str]) -> list[int]:
@@ -114,6 +177,16 @@ def nearest_double(numerator: int, denominator: int) -> float:
         return numerator / denominator
     except OverflowError:
         return math.inf
+
+
+def _described(value: object) -> str:
+    return f"{shown(value)} ({type(value).__name__})"
+
+
+def _tellable(integer: int, name: str, label: str | None) -> int:
+    if integer >= _BEYOND_COUNTS:
+        raise AllocationError(f"{_named(name, label)} has more than {_MOST_DIGITS:,} digits: count in a larger unit")
+    return integer
 
 
 def _named(name: str, label: str | None) -> str:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Final
 
 from calibudget.allocation.amounts import Amount, Portion, least_units, most_units, parse_amount
 from calibudget.allocation.apportionment import listed
 from calibudget.allocation.exact import as_ratio
 from calibudget.allocation.spread import Spread, spread
 from calibudget.errors import AllocationError, InputTypeError
+from calibudget.wording import shown
+
+# Groups within groups beyond this depth are a mistake, and would exhaust the stack.
+_DEEPEST: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +57,7 @@ def parse_groups(value: Mapping[str, object], labels: Sequence[str]) -> dict[str
     """
     root = Group(groups={name: _parse_group(name, group) for name, group in _mapping(value, "groups").items()})
     members = list(root.labels())
-    twice = sorted({label for label in members if members.count(label) > 1}) if len(set(members)) < len(members) else []
+    twice = sorted(label for label, count in Counter(members).items() if count > 1)
     unknown = sorted(set(members) - set(labels))
     missing = sorted(set(labels) - set(members))
     for sources, complaint in ((twice, "overlap in"), (unknown, "name unknown sources:"), (missing, "miss")):
@@ -216,7 +222,9 @@ def _require_room(roots: Sequence[_Branch], budget: int, given: int) -> None:
         )
 
 
-def _parse_group(name: str, value: object) -> Group:
+def _parse_group(name: str, value: object, depth: int = 1) -> Group:
+    if depth > _DEEPEST:
+        raise AllocationError(f"the groups are nested more than {_DEEPEST} deep, down to {name!r}: nest fewer")
     if isinstance(value, Group):
         value = {"sources": value.sources, "groups": value.groups, "floor": value.floor, "cap": value.cap}
     fields = _mapping(value, f"group {name!r}")
@@ -225,14 +233,14 @@ def _parse_group(name: str, value: object) -> Group:
         raise AllocationError(
             f"group {name!r} has unknown fields {listed(unknown)}; known: sources, groups, floor, cap"
         )
-    sources = fields.get("sources") or []
+    sources = () if fields.get("sources") is None else fields["sources"]
     if isinstance(sources, str) or not isinstance(sources, Sequence) or not all(isinstance(s, str) for s in sources):
-        raise InputTypeError(f"sources of group {name!r} must be a list of labels, not {sources!r}")
-    inner = _mapping(fields.get("groups") or {}, f"groups of group {name!r}")
+        raise InputTypeError(f"sources of group {name!r} must be a list of labels, not {shown(sources)}")
+    inner = _mapping({} if fields.get("groups") is None else fields["groups"], f"groups of group {name!r}")
     cap = fields.get("cap")
     group = Group(
         sources=tuple(sources),
-        groups={key: _parse_group(key, inside) for key, inside in inner.items()},
+        groups={key: _parse_group(key, inside, depth + 1) for key, inside in inner.items()},
         floor=parse_amount(fields.get("floor", 0), f"the floor of group {name!r}"),
         cap=None if cap is None else parse_amount(cap, f"the cap of group {name!r}"),
     )
@@ -246,5 +254,5 @@ def _parse_group(name: str, value: object) -> Group:
 
 def _mapping(value: object, name: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise InputTypeError(f"{name} must be a mapping by name, not {value!r}")
+        raise InputTypeError(f"{name} must be a mapping by name, not {shown(value)}")
     return value

@@ -17,12 +17,14 @@ import numpy as np
 
 from calibudget.allocation.apportionment import integer_bounds, require_same_labels, sorted_labels
 from calibudget.allocation.bootstrap import Floats
-from calibudget.allocation.exact import Real, as_count, as_ratio
+from calibudget.allocation.exact import Real, as_count, as_double, as_ratio, count_within_doubles
+from calibudget.allocation.filtering import LARGEST_BUDGET
 from calibudget.allocation.gains import Slope, Unit, unit
 from calibudget.allocation.searching import weighted_mean
 from calibudget.allocation.spread import spread
-from calibudget.errors import AllocationError
+from calibudget.errors import AllocationError, InputTypeError
 from calibudget.records import Curve
+from calibudget.wording import shown
 
 #: Largest exponent of a power law that is taken.
 MOST_EXPONENT: Final = 16.0
@@ -58,12 +60,15 @@ def minimise_nll(
         InputTypeError, AllocationError: curves, weights or bounds that can't be used, or that no quotas satisfy.
     """
     labels = sorted_labels(curves)
+    budget = as_count(budget, "the budget")
     low, high = integer_bounds(labels, budget, lower, upper)
-    sources = _sources(labels, curves, weights, low, high)
+    if budget > LARGEST_BUDGET:
+        raise AllocationError(f"the budget {budget:,} is above {LARGEST_BUDGET:,}, where units are too many to weigh")
+    sources = _sources(labels, curves, weights, low, [min(most, budget) for most in high])
     quotas = list(low)
     for source in sources:
         quotas[source.place] = source.upper
-    rest = as_count(budget, "the budget") - sum(quotas)
+    rest = budget - sum(quotas)
     if rest >= 0:
         idle = sorted(set(range(len(labels))) - {source.place for source in sources})
         room = [high[k] - low[k] for k in idle]
@@ -86,7 +91,8 @@ def predict_nll(
     """
     labels = sorted_labels(curves)
     require_same_labels(labels, quotas, "quotas")
-    return weighted_mean({label: curves[label].nll(quotas[label]) for label in labels}, weights)
+    counts = {label: count_within_doubles(quotas[label], "the quota", label) for label in labels}
+    return weighted_mean({label: _checked(curves[label], label).nll(counts[label]) for label in labels}, weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,24 +113,38 @@ def _sources(
     high: Sequence[int],
 ) -> list[_Source]:
     """The sources whose gains are above 0, their coefficients scaled so that the largest is 1."""
+    checked = {label: _checked(curves[label], label) for label in labels}
     coefficients = [
-        weight * Fraction(*as_ratio(curves[label].slope, "the slope", label))
-        for label, weight in zip(labels, _weights(labels, weights), strict=True)
+        weight * Fraction(checked[label].slope) for label, weight in zip(labels, _weights(labels, weights), strict=True)
     ]
     most = max(coefficients, default=Fraction(0))
     made = []
     for place, (label, coefficient) in enumerate(zip(labels, coefficients, strict=True)):
-        curve = curves[label]
-        exponent, exposure = float(curve.exponent), as_count(curve.exposure, "the exposure", label)
-        if not (0 <= exponent <= MOST_EXPONENT and exposure):
-            raise AllocationError(
-                f"the curve of {label!r} has the exponent {exponent} and the exposure {exposure}, but an exponent "
-                f"lies between 0 and {MOST_EXPONENT:g} and an exposure is at least 1"
-            )
         if coefficient:
-            slope = Slope(coefficient=coefficient / most, exponent=exponent, exposure=exposure)
+            curve = checked[label]
+            slope = Slope(coefficient=coefficient / most, exponent=curve.exponent, exposure=curve.exposure)
             made.append(_Source(place=place, slope=slope, lower=low[place], upper=high[place]))
     return made
+
+
+def _checked(curve: Curve, label: str) -> Curve:
+    """The curve with numbers of the declared types.
+
+    Raises:
+        InputTypeError, AllocationError: no curve, or a number of it that can't be one.
+    """
+    if not isinstance(curve, Curve):
+        raise InputTypeError(f"the curve of {label!r} must be a Curve, not {shown(curve)}")
+    exposure = count_within_doubles(curve.exposure, "the exposure", label)
+    exponent = as_double(curve.exponent, "the exponent", label)
+    if not (0 <= exponent <= MOST_EXPONENT and exposure):
+        raise AllocationError(
+            f"the curve of {label!r} has the exponent {exponent} and the exposure {exposure}, but an exponent "
+            f"lies between 0 and {MOST_EXPONENT:g} and an exposure is at least 1"
+        )
+    level = as_double(curve.level, "the level", label)
+    slope = as_double(curve.slope, "the slope", label, least=0)
+    return Curve(exposure=exposure, level=level, slope=slope, exponent=exponent)
 
 
 def _weights(labels: Sequence[str], weights: Mapping[str, Real] | None) -> list[Fraction]:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from calibudget.allocation.exact import nearest_double
 from calibudget.allocation.residues import Doubles, Floats, Integers, blocks, can_wrap, ordered_differences
+from calibudget.errors import AllocationError
 
 # Errors of a computed share: relative in doubles, relative in twice the precision, absolute; with room to spare.
 _SINGLE: Final = 2.0**-50
@@ -216,4 +217,12 @@ def _first(tied: Integers, count: int, tie_key: TieKey | None) -> Integers:
     """The first `count` of some tied sources: labels are looked at here and nowhere else."""
     if tie_key is None or count == len(tied):
         return tied[:count]
-    return np.array(heapq.nsmallest(count, tied.tolist(), key=tie_key), dtype=np.int64)
+    *first, last, beyond = heapq.nsmallest(count + 1, tied.tolist(), key=tie_key)
+    if tie_key(last) == tie_key(beyond):
+        raise same_label(tie_key(last))
+    return np.array([*first, last], dtype=np.int64)
+
+
+def same_label(label: str) -> AllocationError:
+    """What is said of labels that must settle a tie between sources and can't."""
+    return AllocationError(f"labels: more than one source is called {label!r}, so that labels can't settle their tie")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal, Overflow
 from typing import Final
 
-from calibudget.allocation.apportionment import sorted_labels
-from calibudget.allocation.exact import as_count
+from calibudget.allocation.apportionment import require_mapping, require_text, sorted_labels
+from calibudget.allocation.exact import as_count, as_double, as_doubles, count_within_doubles
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.records import SourceStatistics
 
@@ -27,35 +29,29 @@ def needs(mean_errors: Sequence[float], transform: str | None = None) -> list[fl
         transform: None for the paper's max(m_k, epsilon); or a name of `NEED_TRANSFORMS` applied to it first.
 
     Raises:
-        AllocationError: an unknown transform.
+        InputTypeError, AllocationError: an unknown transform, or errors that aren't finite numbers.
 
     Source: paper 2.2, n_k.
     """
+    if transform is not None:
+        require_text(transform, "need_transform")
     if transform is not None and transform not in NEED_TRANSFORMS:
         known = ", ".join(NEED_TRANSFORMS)
         raise AllocationError(
             f"need_transform is {transform!r}, but only {known} are known (or none, the paper's form)"
         )
-    raised = [max(float(error), EPSILON) for error in mean_errors]
+    raised = [max(error, EPSILON) for error in as_doubles(mean_errors, "mean errors")]
     values = raised if transform is None else NEED_TRANSFORMS[transform](raised)
-    mean = math.fsum(values) / len(values) if values else 1.0
+    try:
+        mean = math.fsum(values) / len(values) if values else 1.0
+    except OverflowError:
+        raise AllocationError("the mean errors come to more than the largest double") from None
     return [value / mean for value in values]
 
 
 def availability(residual_capacity: int) -> float:
     """a_k, the square root of what the pool holds above the floor quota (paper 2.2)."""
     return math.sqrt(max(residual_capacity, EPSILON))
-
-
-def as_spread(bootstrap_sd: float, label: str) -> float:
-    """A standard deviation, refused if negative.
-
-    Raises:
-        AllocationError: naming the source.
-    """
-    if bootstrap_sd < 0:
-        raise AllocationError(f"bootstrap_sd of {label!r} must not be negative, but is {bootstrap_sd}")
-    return bootstrap_sd
 
 
 def reliability(bootstrap_sd: float) -> float:
@@ -69,7 +65,7 @@ def power(base: float, exponent: float) -> float:
     Other exponents go through decimal arithmetic, whose results don't depend on the platform's math library.
 
     Raises:
-        AllocationError: the power is above every double.
+        AllocationError: the power is above every double, or below those that keep all their digits.
     """
     if exponent == 1:
         return base
@@ -77,12 +73,17 @@ def power(base: float, exponent: float) -> float:
         return math.sqrt(base)
     if exponent == 0:
         return 1.0
+    if as_double(base, "the base of a power") <= 0:
+        raise AllocationError(f"a power needs a base above 0, not {base:g}")
     try:
-        raised = float(_CONTEXT.power(Decimal(base), Decimal(exponent)))
+        raised = float(_CONTEXT.power(Decimal(base), Decimal(as_double(exponent, "the exponent"))))
     except Overflow:
         raised = math.inf
-    if raised == math.inf:
-        raise AllocationError(f"{base:g} to the power of {exponent:g} is too large a number; take a smaller exponent")
+    if not sys.float_info.min <= raised < math.inf:
+        size = "large" if raised > 1 else "small"
+        raise AllocationError(
+            f"{base:g} to the power of {exponent:g} is too {size} a number; take an exponent nearer to 0"
+        )
     return raised
 
 
@@ -117,51 +118,67 @@ def utilities(
     """
     labels = sorted_labels(statistics)
     floor = as_count(floor, "the floor")
-    own = floors or {}
-    sizes = [as_count(_field(statistics[label], "pool_size", label), "pool_size", label) for label in labels]
-    least = [as_count(own.get(label, floor), "the floor", label) for label in labels]
-    errors = [_measured(statistics[label], "mean_error", label) for label in labels]
-    spreads = [as_spread(_measured(statistics[label], "bootstrap_sd", label), label) for label in labels]
-    exponents = [
-        as_exponent(need_exponent, "need_exponent"),
-        as_exponent(availability_exponent, "availability_exponent"),
-        as_exponent(reliability_exponent, "reliability_exponent"),
+    own = {} if floors is None else floors
+    require_mapping(own, "floors")
+    sizes = [
+        count_within_doubles(_field(statistics[label], "pool_size", label), "pool_size", label) for label in labels
     ]
+    least = [as_count(own.get(label, floor), "the floor", label) for label in labels]
+    errors = [as_double(_field(statistics[label], "mean_error", label), "mean_error", label) for label in labels]
+    spreads = [
+        as_double(_field(statistics[label], "bootstrap_sd", label), "bootstrap_sd", label, least=0) for label in labels
+    ]
+    given = {
+        "need_exponent": need_exponent,
+        "availability_exponent": availability_exponent,
+        "reliability_exponent": reliability_exponent,
+    }
+    exponents = {name: as_double(exponent, name) for name, exponent in given.items()}
     factors = (
         needs(errors, need_transform),
         [availability(size - min(size, f)) for size, f in zip(sizes, least, strict=True)],
         [reliability(sd) for sd in spreads],
     )
-    return dict(zip(labels, products(factors, exponents), strict=True))
+    return dict(zip(labels, products(labels, factors, exponents), strict=True))
 
 
-def products(factors: Sequence[Sequence[float]], exponents: Sequence[float]) -> list[float]:
-    """The product over factors of factor^exponent, left to right, a source at a time (each factor has shape (K,))."""
+def products(labels: Sequence[str], factors: Sequence[Sequence[float]], exponents: Mapping[str, float]) -> list[float]:
+    """The product over factors of factor^exponent, left to right, a source at a time.
+
+    Args:
+        labels: the sources, shape (K,).
+        factors: each of shape (K,), all above 0.
+        exponents: one a factor, in their order, by the names that messages call them.
+
+    Raises:
+        AllocationError: a power or a product that leaves the range in which doubles keep all their digits.
+    """
     return [
-        math.prod((power(value, exponent) for value, exponent in zip(values, exponents, strict=True)), start=1.0)
-        for values in zip(*factors, strict=True)
+        _product(label, values, exponents) for label, values in zip(labels, zip(*factors, strict=True), strict=True)
     ]
 
 
-def as_exponent(value: object, name: str) -> float:
-    """A finite exponent of either sign.
-
-    Raises:
-        InputTypeError: not a real number.
-        AllocationError: infinite or not a number.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputTypeError(f"{name} must be a number, not {value!r} ({type(value).__name__})")
-    if not math.isfinite(value):
-        raise AllocationError(f"{name} must be finite, but is {value}")
-    return float(value)
+def _product(label: str, factors: Sequence[float], exponents: Mapping[str, float]) -> float:
+    utility = 1.0
+    for (name, exponent), factor in zip(exponents.items(), factors, strict=True):
+        try:
+            utility *= power(factor, exponent)
+        except AllocationError as error:
+            raise AllocationError(f"{name}: of {label!r}, {error}") from error
+    if not sys.float_info.min <= utility < math.inf:
+        size = "large" if utility > 1 else "small"
+        powers = " * ".join(f"{factor:g}^{e:g}" for factor, e in zip(factors, exponents.values(), strict=True))
+        names = ", ".join(exponents)
+        raise AllocationError(
+            f"the utility of {label!r} is {powers}, too {size} a number; take exponents nearer to 0 ({names})"
+        )
+    return utility
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
     """Ranks from 1, equal values sharing the mean of theirs."""
     ordered = sorted(values)
-    first = {value: ordered.index(value) for value in set(values)}
-    return [first[value] + (ordered.count(value) + 1) / 2 for value in values]
+    return [(bisect_left(ordered, value) + bisect_right(ordered, value) + 1) / 2 for value in values]
 
 
 def _log1p(values: Sequence[float]) -> list[float]:
@@ -174,16 +191,9 @@ NEED_TRANSFORMS: Final[Mapping[str, Callable[[Sequence[float]], list[float]]]] =
 
 
 def _field(row: SourceStatistics | Mapping[str, object], name: str, label: str) -> object:
+    if not isinstance(row, Mapping | SourceStatistics):
+        raise InputTypeError(f"the statistics of {label!r} must be a row of them, not {type(row).__name__}")
     value = row.get(name) if isinstance(row, Mapping) else getattr(row, name)
     if value is None:
         raise AllocationError(f"the statistics of {label!r} have no {name}")
     return value
-
-
-def _measured(row: SourceStatistics | Mapping[str, object], name: str, label: str) -> float:
-    value = _field(row, name, label)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputTypeError(f"{name} of {label!r} must be a number, not {value!r} ({type(value).__name__})")
-    if not math.isfinite(value):
-        raise AllocationError(f"{name} of {label!r} must be finite, but is {value}")
-    return float(value)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibudget.allocation.amounts import Amount
+from calibudget.allocation.apportionment import require_text
 from calibudget.allocation.cases import DEFAULT_EXPONENTS, pose_case
 from calibudget.allocation.groups import plain_groups
 from calibudget.allocation.intervals import quota_intervals
@@ -71,6 +72,9 @@ def plan(
 
     Source: paper 2.2 and 2.3, table 1 and the reliability ablation; ours: weights and learning curves.
     """
+    require_text(unit, "the unit")
+    if unit not in ("examples", "tokens"):
+        raise AllocationError(f"the unit is {unit!r}, but a budget counts examples or tokens")
     case = pose_case(
         policy,
         pool_sizes=pool_sizes,

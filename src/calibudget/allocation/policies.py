@@ -10,9 +10,9 @@ from itertools import islice
 from typing import Final, Literal
 
 from calibudget.allocation import worth
-from calibudget.allocation.apportionment import sorted_labels
+from calibudget.allocation.apportionment import require_text, sorted_labels
 from calibudget.allocation.exact import as_count
-from calibudget.errors import AllocationError
+from calibudget.errors import AllocationError, InputTypeError
 
 #: What a policy does with the floor: give it before a share of the residual, bound whole quotas by it, spend nothing
 #: else, or nothing.
@@ -87,8 +87,10 @@ def policy_named(name: str) -> Policy:
     """The policy of that name.
 
     Raises:
+        InputTypeError: a name that isn't a text.
         AllocationError: an unknown name; the message lists the known ones.
     """
+    require_text(name, "the policy")
     if name not in POLICIES:
         raise AllocationError(f"there is no policy {name!r}; the policies are {', '.join(POLICIES)}")
     return POLICIES[name]
@@ -105,12 +107,16 @@ def pooled_quotas(keys: Mapping[str, Sequence[bytes]], budget: int) -> dict[str,
         Quotas by label in code-point order.
 
     Raises:
+        InputTypeError: keys that aren't bytes.
         AllocationError: a budget above the number of candidates.
 
     Source: paper 3.1, pooled-uniform.
     """
     labels = sorted_labels(keys)
     budget = as_count(budget, "the budget")
+    for label in labels:
+        if not isinstance(keys[label], Sequence) or not set(map(type, keys[label])) <= {bytes}:
+            raise InputTypeError(f"the keys of {label!r} must be a sequence of bytes")
     pools = sum(len(keys[label]) for label in labels)
     if budget > pools:
         raise AllocationError(f"the budget {budget:,} is {budget - pools:,} above all pools together ({pools:,})")

@@ -11,7 +11,7 @@ from calibudget.allocation.groups import Group, spread_groups
 from calibudget.allocation.spread import Spread, spread
 from calibudget.errors import AllocationError
 from calibudget.records import Allocation
-from calibudget.wording import counted
+from calibudget.wording import counted, shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ def _own_counts(labels: Sequence[str], values: Mapping[str, int] | None, name: s
         return {}
     require_mapping(values, f"{name}s")
     known = set(labels)
-    unknown = sorted((label for label in values if label not in known), key=str)
+    unknown = sorted((label for label in values if label not in known), key=lambda label: shown(label, str))
     if unknown:
         raise AllocationError(f"{name}s names {listed(unknown)}, but the sources are {listed(labels)}")
     return {label: as_count(value, f"the {name}", label) for label, value in values.items()}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from calibudget.allocation.apportionment import integer_bounds, require_same_labels, sorted_labels
 from calibudget.allocation.curve_shapes import EXPONENTS, shape
-from calibudget.allocation.exact import Real, as_count, as_ratio
+from calibudget.allocation.exact import Real, as_count, as_weight
 from calibudget.errors import AllocationError
 from calibudget.records import Curve, CurveForm
 
@@ -96,11 +96,13 @@ def weighted_mean(values: Mapping[str, float], weights: Mapping[str, Real] | Non
     Raises:
         InputTypeError, AllocationError: weights of other sources, negative ones, or none above 0.
     """
+    if not sorted_labels(values):
+        raise AllocationError("there are no values to take the mean of")
     if weights is None:
         return math.fsum(values.values()) / len(values)
     require_same_labels(values, weights, "weights")
-    ratios = {label: as_ratio(weights[label], "the weight", label) for label in values}
-    worth = {label: numerator / denominator for label, (numerator, denominator) in ratios.items() if numerator}
+    given = {label: as_weight(weights[label], "the weight", label) for label in values}
+    worth = {label: weight for label, weight in given.items() if weight}
     if not worth:
         raise AllocationError("all weights are 0, so that nothing is to be minimised")
     return math.fsum(weight * values[label] for label, weight in worth.items()) / math.fsum(worth.values())

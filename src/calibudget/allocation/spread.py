@@ -63,7 +63,7 @@ def spread(
 
 
 def spread_arrays(
-    utilities: Floats, lower: Integers, upper: Integers, budget: int, labels: Sequence[str] | None = None
+    utilities: Floats, lower: Integers, upper: Integers, budget: int, tie_key: TieKey | None = None
 ) -> ArraySpread | None:
     """`spread` on arrays; None where the float filter doesn't apply.
 
@@ -72,7 +72,7 @@ def spread_arrays(
         lower: bounds of at least 0, shape (K,).
         upper: bounds from lower to budget, shape (K,).
         budget: between the sums of the bounds.
-        labels: settle ties; without them the position does.
+        tie_key: from a position to what settles ties, ascending; without it the position does.
     """
     if not 0 < len(utilities) < _MANY or budget > LARGEST_BUDGET:
         return None
@@ -85,12 +85,12 @@ def spread_arrays(
         utilities = idle.astype(np.float64)
     active = (utilities > 0) & (lower < upper)
     if active.all():
-        return _spread_active(utilities, lower, upper, budget, None if labels is None else labels.__getitem__)
+        return _spread_active(utilities, lower, upper, budget, tie_key)
     index = np.flatnonzero(active)
     least = lower[index]
     left = budget - exact_sum(lower) + exact_sum(least)
-    tie_key = None if labels is None else lambda k: labels[int(index[k])]
-    found = _spread_active(utilities[index], least, np.minimum(upper[index], left), left, tie_key)
+    inner_key = None if tie_key is None else lambda k: tie_key(int(index[k]))
+    found = _spread_active(utilities[index], least, np.minimum(upper[index], left), left, inner_key)
     if found is None:
         return None
     quotas = lower.copy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -10,8 +11,10 @@ from itertools import combinations
 from statistics import fmean, stdev
 from typing import TypeVar
 
-from calibudget.allocation.apportionment import require_same_labels
-from calibudget.errors import AllocationError
+from calibudget.allocation.apportionment import require_same_labels, sorted_labels
+from calibudget.allocation.exact import count_within_doubles
+from calibudget.errors import AllocationError, InputTypeError
+from calibudget.wording import shown
 
 Exact = TypeVar("Exact", int, Fraction)
 
@@ -43,16 +46,16 @@ def stability(allocations: Sequence[Mapping[str, int]]) -> Stability:
         allocations: quotas by label, the same sources in each, at least two allocations.
 
     Raises:
-        AllocationError: fewer than two allocations, no sources, or other sources in one of them.
+        InputTypeError, AllocationError: fewer than two allocations, no sources, other sources in one of them, or
+            quotas that aren't counts.
 
     Source: paper 3.4, modern-task and stability audits.
     """
-    if len(allocations) < 2 or not allocations[0]:
+    _require_sequence(allocations, "allocations")
+    if len(allocations) < 2 or not sorted_labels(allocations[0]):
         raise AllocationError("stability compares at least two allocations of at least one source")
-    labels = sorted(allocations[0])
-    for number, allocation in enumerate(allocations[1:], start=2):
-        require_same_labels(labels, allocation, f"allocation {number}")
-    rows = [[allocation[label] for label in labels] for allocation in allocations]
+    read = _read(allocations, "allocation")
+    rows = [list(allocation.values()) for allocation in read]
     columns = list(zip(*rows, strict=True))
     return Stability(
         splits=len(rows),
@@ -78,18 +81,18 @@ def order_probabilities(
         first comes out greater.
 
     Raises:
-        AllocationError: no replicates, or other sources in one of them.
+        InputTypeError, AllocationError: no replicates, other sources in one of them, or quotas that aren't counts.
     """
-    if not replicates:
+    _require_sequence(replicates, "replicates")
+    if not len(replicates):
         raise AllocationError("order probabilities need at least one replicate")
-    for replicate in replicates:
-        require_same_labels(quotas, replicate, "the replicate")
+    made, *read = _read([quotas, *replicates], "replicate", first=0)
 
     def keeps(greater: str, lesser: str) -> float:
-        halves = sum(1 + (r[greater] > r[lesser]) - (r[greater] < r[lesser]) for r in replicates)
-        return halves / (2 * len(replicates))
+        halves = sum(1 + (r[greater] > r[lesser]) - (r[greater] < r[lesser]) for r in read)
+        return halves / (2 * len(read))
 
-    ordered = sorted(quotas, key=lambda label: (-quotas[label], label))
+    ordered = sorted(made, key=lambda label: (-made[label], label))
     return {pair: keeps(*pair) for pair in combinations(ordered, 2)}
 
 
@@ -105,10 +108,24 @@ def pearson(first: Sequence[Exact], second: Sequence[Exact]) -> float | None:
     spreads = [count * sum(x * x for x in values) - sum(values) ** 2 for values in (first, second)]
     if not all(spreads):
         return None
-    # Exactly 1 or -1 where the exact value is.
-    if mixed * mixed == spreads[0] * spreads[1]:
-        return math.copysign(1.0, mixed)
-    return float(mixed) / (math.sqrt(spreads[0]) * math.sqrt(spreads[1]))
+    size = math.sqrt(Fraction(mixed * mixed) / (spreads[0] * spreads[1]))
+    return size if mixed > 0 else -size
+
+
+def _require_sequence(allocations: object, name: str) -> None:
+    if isinstance(allocations, str) or not isinstance(allocations, Sequence):
+        raise InputTypeError(f"{name} must be a sequence of quotas by label, not {shown(allocations)}")
+
+
+def _read(allocations: Sequence[Mapping[str, int]], name: str, first: int = 1) -> list[dict[str, int]]:
+    """The quotas of allocations of the same sources as counts, labels in code-point order."""
+    labels = sorted_labels(allocations[0])
+    read = []
+    for number, allocation in enumerate(allocations, start=first):
+        require_same_labels(labels, allocation, f"{name} {number}")
+        quota = f"the quota in {name} {number}"
+        read.append({label: count_within_doubles(allocation[label], quota, label) for label in labels})
+    return read
 
 
 def _smallest(correlations: Iterable[float | None]) -> float | None:
@@ -119,4 +136,4 @@ def _smallest(correlations: Iterable[float | None]) -> float | None:
 def _doubled_ranks(values: Sequence[Exact]) -> list[int]:
     """Twice the ranks, equal values sharing the mean of theirs, so that all are integers."""
     ordered = sorted(values)
-    return [2 * ordered.index(value) + ordered.count(value) + 1 for value in values]
+    return [bisect_left(ordered, value) + bisect_right(ordered, value) + 1 for value in values]

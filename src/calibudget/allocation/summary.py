@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, get_args
 
-from calibudget.allocation.apportionment import listed, require_same_labels, sorted_labels
-from calibudget.allocation.bootstrap import RESAMPLES, bootstrap
+from calibudget.allocation.apportionment import listed, require_same_labels, require_text, sorted_labels
+from calibudget.allocation.bootstrap import RESAMPLES, as_resamples, bootstrap
 from calibudget.allocation.exact import as_count
-from calibudget.errors import ScoringError
+from calibudget.errors import InputTypeError, ScoringError
 from calibudget.records import ErrorRule, Score, SourceStatistics, Statistics
+from calibudget.wording import shown
 
 #: Fewer calibration records than this are warned of.
 FEW_RECORDS: Final = 30
@@ -43,8 +45,10 @@ def summarise(
         keep_means: whether to keep the replicate means, which intervals are made from.
 
     Raises:
-        ScoringError: a value that isn't finite, an error that isn't what the rule says, an unchecked answer where
-            the rule counts wrong ones, a source without pool size or with fewer than 2 scores.
+        InputTypeError: a score that isn't one, or a field of it of the wrong type.
+        AllocationError: resamples out of range.
+        ScoringError: a value that isn't finite, an error that isn't what the rule says, an unknown rule, an unchecked
+            answer where the rule counts wrong ones, a source without pool size or with fewer than 2 scores.
 
     Warns:
         SmallCalibrationWarning: sources with fewer than 30 scores.
@@ -53,11 +57,12 @@ def summarise(
     """
     labels = sorted_labels(pool_sizes)
     sizes = {label: as_count(pool_sizes[label], "the pool size", label) for label in labels}
-    resamples = as_count(resamples, "resamples")
-    if not resamples:
-        raise ScoringError("resamples must be at least 1")
+    resamples = as_resamples(resamples)
+    require_text(error, "the error rule")
+    if error not in get_args(ErrorRule):
+        raise ScoringError(f"the error rule is {error!r}, but only {', '.join(get_args(ErrorRule))} are known")
     by_source: dict[str, list[Score]] = {}
-    for score in scores:
+    for score in _each(scores):
         _require_sound(score, error)
         by_source.setdefault(score.source, []).append(score)
     if by_source.keys() != sizes.keys():
@@ -86,6 +91,13 @@ def summarise(
     )
 
 
+def _each(scores: Iterable[Score]) -> Iterator[Score]:
+    try:
+        return iter(scores)
+    except TypeError as error:
+        raise InputTypeError(f"scores must be a sequence of them, not {shown(scores)}") from error
+
+
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
@@ -98,9 +110,17 @@ def _error_rate(scores: Sequence[Score]) -> float | None:
 
 
 def _require_sound(score: Score, rule: ErrorRule) -> None:
-    where = f"the score of record {score.record_id!r} of {score.source!r}"
-    if not (math.isfinite(score.nll) and math.isfinite(score.error)):
-        raise ScoringError(f"{where} isn't finite: nll {score.nll}, error {score.error}")
+    if not isinstance(score, Score):
+        raise InputTypeError(f"a score must be a Score, not {shown(score)} ({type(score).__name__})")
+    require_text(score.source, "the source of a score")
+    where = f"the score of record {shown(score.record_id)} of {score.source!r}"
+    if not isinstance(score.correct, bool | None):
+        raise InputTypeError(f"{where} has correct {shown(score.correct)}, which must be a bool or None")
+    both = f"nll {shown(score.nll)}, error {shown(score.error)}"
+    if not all(isinstance(number, float | int) for number in (score.nll, score.error)):
+        raise InputTypeError(f"{where} isn't of numbers: {both}")
+    if not all(abs(number) <= sys.float_info.max for number in (score.nll, score.error)):
+        raise ScoringError(f"{where} isn't finite: {both}")
     if rule == "nll+wrong" and score.correct is None:
         raise ScoringError(f"{where} has no checked answer, but the error rule nll+wrong needs one: choose error: nll")
     expected = score.nll + (0 if rule == "nll" or score.correct else 1)

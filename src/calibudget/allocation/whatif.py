@@ -11,8 +11,9 @@ from typing import Any
 from calibudget.allocation.amounts import Amount
 from calibudget.allocation.planning import plan
 from calibudget.allocation.policies import policy_named
-from calibudget.errors import AllocationError
+from calibudget.errors import AllocationError, InputTypeError
 from calibudget.records import AllocationPlan, Exponents
+from calibudget.wording import shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +59,15 @@ def what_if(
         inputs: the rest as `plan` takes it, own floors (`floors`) included.
 
     Raises:
+        InputTypeError: budgets, floors or exponents that aren't a sequence.
         AllocationError: an unknown policy.
 
     Source: paper 3.4, floor sensitivity: f = 950 beside f = 1,150.
     """
     policy_named(policy)
+    for name, values in (("budgets", budgets), ("common_floors", common_floors), ("exponents", exponents)):
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise InputTypeError(f"{name} must be a sequence of values to try, not {shown(values)}")
 
     def point(budget: int, floor: Amount | str, powers: Exponents) -> WhatIf:
         place = partial(WhatIf, budget=budget, floor=floor, exponents=powers)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
+from calibudget.allocation.apportionment import require_text
+from calibudget.allocation.exact import as_double, as_weight
 from calibudget.allocation.least_nll import minimise_nll
-from calibudget.allocation.need import as_exponent, as_spread, availability, needs, products, reliability
+from calibudget.allocation.need import availability, needs, products, reliability
 from calibudget.errors import AllocationError, UnfedPolicyError
 from calibudget.records import Curve, Exponents, SourceStatistics
 
@@ -83,9 +85,12 @@ def product_of(*names: str) -> Rule:
 
     def rule(evidence: Evidence) -> Worth:
         factors: dict[str, list[float]] = {name: _FACTOR_RULES[name](evidence) for name in FACTORS if name in names}
-        exponents = [as_exponent(getattr(evidence.exponents, name), f"the exponent of {name}") for name in factors]
+        exponents = {f"exponents.{name}": getattr(evidence.exponents, name) for name in factors}
+        exponents = {name: as_double(exponent, name) for name, exponent in exponents.items()}
         return Worth(
-            utilities=products(list(factors.values()), exponents), factors=factors, from_means="need" in factors
+            utilities=products(evidence.labels, list(factors.values()), exponents),
+            factors=factors,
+            from_means="need" in factors,
         )
 
     return rule
@@ -119,23 +124,22 @@ def calibration_error(evidence: Evidence) -> Worth:
         AllocationError: an unknown signal.
         UnfedPolicyError: a source without checked answers.
     """
+    require_text(evidence.signal, "signal")
     if evidence.signal == "z":
-        return Worth(utilities=[float(error) for error in evidence.mean_errors], from_means=True)
+        return Worth(utilities=list(evidence.mean_errors), from_means=True)
     if evidence.signal != "error_rate":
         raise AllocationError(f"signal is {evidence.signal!r}, but only error_rate and z are known")
     return Worth(
         utilities=[
-            _required(
-                row.error_rate, f"{label!r} has no error rate, since its answers aren't checked: choose signal: z"
-            )
+            _required(row, "error_rate", label, "no error rate, since its answers aren't checked: choose signal: z")
             for label, row in zip(evidence.labels, evidence.statistics, strict=True)
         ]
     )
 
 
 def own_weights(evidence: Evidence) -> Worth:
-    """The user's weights, as doubles."""
-    return Worth(utilities=[float(weight) for weight in evidence.weights])
+    """The user's weights."""
+    return Worth(utilities=list(evidence.weights))
 
 
 def learning_slope(evidence: Evidence) -> Worth:
@@ -145,13 +149,15 @@ def learning_slope(evidence: Evidence) -> Worth:
         UnfedPolicyError: a source whose slope no warm-ups measured.
     """
     slopes = [
-        _required(row.slope, f"{label!r} has no slope: learning-curve needs warm-ups at two or more quotas")
+        _required(row, "slope", label, "no slope: learning-curve needs warm-ups at two or more quotas")
         for label, row in zip(evidence.labels, evidence.statistics, strict=True)
     ]
     falls = [max(0.0, slope) for slope in slopes]
     if not evidence.importance:
         return Worth(utilities=falls)
-    return Worth(utilities=[fall * float(each) for fall, each in zip(falls, evidence.importance, strict=True)])
+    worth = zip(evidence.labels, evidence.importance, strict=True)
+    weights = [as_weight(each, "the importance", label) for label, each in worth]
+    return Worth(utilities=[fall * weight for fall, weight in zip(falls, weights, strict=True)])
 
 
 def least_nll(evidence: Evidence) -> Worth:
@@ -188,7 +194,7 @@ def _availability(evidence: Evidence) -> list[float]:
 
 def _reliability(evidence: Evidence) -> list[float]:
     rows = zip(evidence.labels, evidence.statistics, strict=True)
-    return [reliability(as_spread(row.bootstrap_sd, label)) for label, row in rows]
+    return [reliability(as_double(row.bootstrap_sd, "bootstrap_sd", label, least=0)) for label, row in rows]
 
 
 _FACTOR_RULES: Final[Mapping[str, Callable[[Evidence], list[float]]]] = {
@@ -198,7 +204,8 @@ _FACTOR_RULES: Final[Mapping[str, Callable[[Evidence], list[float]]]] = {
 }
 
 
-def _required(value: float | None, complaint: str) -> float:
+def _required(row: SourceStatistics, field: str, label: str, complaint: str) -> float:
+    value = getattr(row, field)
     if value is None:
-        raise UnfedPolicyError(complaint)
-    return float(value)
+        raise UnfedPolicyError(f"{label!r} has {complaint}")
+    return as_double(value, field, label)

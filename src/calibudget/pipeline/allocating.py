@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from calibudget.allocation import POLICIES, plan, policy_named, power
+from calibudget.allocation import POLICIES, plan, policy_named, products
 from calibudget.errors import AllocationError, UnfedPolicyError
 from calibudget.pipeline.inputs import AllocationInputs, fields_of, inputs_of_recipe, pooled_if_asked
 from calibudget.pipeline.pools import Pools
@@ -84,26 +84,9 @@ def feasible_floors(recipe: Recipe, pools: Pools) -> dict[str, int]:
     policy = "floor-sqrt" if rule.needs_scores or rule.floor_use == "only" else recipe.policy
     made = plan(policy, **fields_of(inputs_of_recipe(recipe, pools, None)), intervals=False)
     if "availability" in rule.factors:
-        _check_availability(recipe.exponents.availability, made)
+        values = [row.availability or 0.0 for row in made.sources.values()]
+        products(list(made.sources), [values], {"exponents.availability": recipe.exponents.availability})
     return {label: row.floor_quota for label, row in made.sources.items()}
-
-
-def _check_availability(exponent: float, made: AllocationPlan) -> None:
-    """Refuse an exponent that takes a source's availability out of the doubles' range; pools alone decide that.
-
-    Raises:
-        AllocationError: naming the field and the source.
-    """
-    for label, row in made.sources.items():
-        try:
-            raised = power(float(row.availability or 0.0), exponent)
-        except AllocationError as error:
-            raise AllocationError(f"exponents.availability: of {label!r}, {error}") from error
-        if row.residual_capacity and not raised:
-            raise AllocationError(
-                f"exponents.availability: of {label!r}, {row.availability:g} to the power of {exponent:g} is too small "
-                "a number; take an exponent nearer to 0"
-            )
 
 
 def compare_policies(inputs: AllocationInputs) -> dict[str, AllocationPlan]:

@@ -1,0 +1,239 @@
+"""Whatever stands in for a number, a label or a mapping: an answer, or an error of ours that says what was wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibudget.allocation import (
+    allocate,
+    apportion,
+    apportion_arrays,
+    bootstrap_means,
+    bootstrap_sd,
+    check_plan,
+    minimise_nll,
+    needs,
+    order_probabilities,
+    plan,
+    policy_named,
+    pooled_quotas,
+    predict_nll,
+    replicate_quotas,
+    stability,
+    summarise,
+    unimax_quotas,
+    utilities,
+    what_if,
+)
+from calibudget.errors import CalibudgetError
+from calibudget.records import AllocationPlan, Curve, Exponents, Score, SourceStatistics, Statistics
+
+ODD: list[Any] = [
+    None, True, False, 0, -1, 3, 1.0, -0.0, 0.5, math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324,
+    10**30, 10**400, -(10**400), 10**5000, -(10**5000), 2**53, 2**63, 2**64,
+    Decimal("sNaN"), Decimal("NaN"), Decimal("Infinity"), Decimal("1e400"), Decimal("1e-400"),
+    Fraction(10**5000, 3), Fraction(-(10**5000), 3), Fraction(1, 10**5000),
+    np.int64(3), np.uint64(2**64 - 1), np.float32(1.5), np.float64("nan"), np.longdouble(1) / 3, np.bool_(True),
+    np.array(3), np.array(1.5), np.array([1, 2]), np.array([]), np.ma.array([1, 2, 3], mask=[0, 1, 0]),
+    np.array([True, False, True]), np.array([1, 2, 3], dtype="M8[s]"), np.array([1j, 2, 3]),
+    "", "x", "3", "10% of pool", "200% of budget", "\ud800", b"x", 1j, [], [1], [1, 2, 3], (), {}, {"a": 1},
+    {1: 2}, {None: 1}, {("t",): 1}, set(), {1, 2, 3}, object(), lambda: 1, int,
+]  # fmt: skip
+
+POOLS = {"a": 10, "b": 20, "c": 30}
+WORTH = {"a": 1.0, "b": 2.5, "c": 3.0}
+CURVES = {k: Curve(exposure=10, level=1.0, slope=0.1 + i / 10, exponent=float(i)) for i, k in enumerate(POOLS)}
+ROW = SourceStatistics(
+    pool_size=50, calibration_size=10, mean_nll=1.0, error_rate=0.5, mean_error=1.0, bootstrap_sd=0.1,
+    bootstrap_means=(1.0, 1.1), slope=0.1,
+)  # fmt: skip
+STATISTICS = Statistics(
+    model={},
+    error="nll+wrong",
+    resamples=2,
+    bootstrap_seed=1,
+    sources={k: replace(ROW, mean_error=v) for k, v in WORTH.items()},
+)
+SCORES = [
+    Score(source=k, record_id=f"{k}{i}", response_tokens=3, nll=i / 10, correct=True, prediction=None, error=i / 10)
+    for k in POOLS
+    for i in range(30)
+]
+GROUPS = {"g": {"sources": ["a", "b"], "floor": 2, "cap": 30}, "h": {"sources": ["c"]}}
+
+
+def inside(good: Any) -> list[Any]:
+    return list(_inside(good))
+
+
+def _inside(good: Any) -> Iterator[Any]:
+    """The odd values, and the good one with an odd value at each of its places in turn."""
+    yield from ODD
+    for odd in ODD:
+        if isinstance(good, Mapping):
+            yield {**good, "b": odd}
+            yield {**good, odd if isinstance(odd, int | float | None) else "d": 1}
+        elif isinstance(good, list):
+            yield [good[0], odd, *good[2:]]
+
+
+def changed(good: Any) -> Iterator[Any]:
+    """Records with an odd value in each field in turn."""
+    for field in fields(good):
+        for odd in ODD:
+            yield replace(good, **{field.name: odd})
+
+
+def odd_statistics() -> Iterator[Any]:
+    yield from ODD
+    for row in (*changed(ROW), *ODD):
+        yield replace(STATISTICS, sources={**STATISTICS.sources, "b": row})
+    for odd in ODD:
+        yield replace(STATISTICS, sources=odd)
+    for means in ((), (1.0,), (1.0, math.nan), (1.0, None), (1e308, 1e308), (-1.0, 0.0), ("a", "b")):
+        yield replace(STATISTICS, sources={**STATISTICS.sources, "b": replace(ROW, bootstrap_means=means)})
+
+
+def odd_exponents() -> Iterator[Any]:
+    yield from ODD
+    yield from changed(Exponents())
+    for field in fields(Exponents()):
+        for exponent in (1e6, -1e6, 400.0, -400.0, 1e300, 1e-300):
+            yield Exponents(**{field.name: exponent})
+
+
+def odd_groups() -> Iterator[Any]:
+    yield from ODD
+    for field in ("sources", "groups", "floor", "cap", "x"):
+        for odd in ODD:
+            yield {"g": {**GROUPS["g"], field: odd}, "h": GROUPS["h"]}
+    for odd in ODD:
+        yield {**GROUPS, "h": odd}
+    deep: dict[str, Any] = {"sources": ["a", "b", "c"]}
+    deep["groups"] = {"x": deep}
+    yield {"g": deep}
+
+
+PLAN = {
+    "policy": ("calibudget", ODD),
+    "pool_sizes": (POOLS, inside(POOLS)),
+    "statistics": (STATISTICS, list(odd_statistics())),
+    "budget": (12, ODD),
+    "floor": (1, ODD),
+    "floors": (None, inside({"b": 1})),
+    "caps": (None, inside({"b": 9})),
+    "weights": (WORTH, inside(WORTH)),
+    "exponents": (Exponents(), list(odd_exponents())),
+    "need_transform": (None, ODD),
+    "groups": (None, list(odd_groups())),
+    "pooled": ({"a": 3, "b": 4, "c": 5}, inside(POOLS)),
+    "curves": (CURVES, [*inside(CURVES), *({**CURVES, "b": curve} for curve in changed(CURVES["b"]))]),
+    "importance": (WORTH, inside(WORTH)),
+    "signal": ("z", ODD),
+}
+#: What the other policies read that `calibudget` doesn't.
+OWN = {
+    "val-error-floor": ("statistics", "signal"),
+    "floor-sqrt": ("pool_sizes", "floors"),
+    "proportional": ("pool_sizes",),
+    "pooled": ("pooled",),
+    "weights": ("weights",),
+    "floor": ("floor",),
+    "learning-curve": ("statistics", "importance"),
+    "least-nll": ("curves", "importance", "budget"),
+}
+CALLS: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]] = {
+    "apportion": (
+        apportion,
+        {"utilities": (WORTH, inside(WORTH)), "budget": (12, ODD), "lower": (None, inside(dict.fromkeys("abc", 1))),
+         "upper": (None, inside(POOLS))},
+    ),
+    "apportion_arrays": (
+        apportion_arrays,
+        {"utilities": ([1.0, 1.0, 1.0], inside([1.0, 1.0, 1.0])), "budget": (10, ODD),
+         "lower": (None, inside([1, 1, 1])), "upper": (None, inside([5, 5, 5])),
+         "labels": (["a", "b", "c"], inside(["a", "b", "c"]))},
+    ),
+    "allocate": (
+        allocate,
+        {"pool_sizes": (POOLS, inside(POOLS)), "utilities": (WORTH, inside(WORTH)), "budget": (12, ODD),
+         "floor": (1, ODD), "floors": (None, inside({"b": 1})), "caps": (None, inside({"b": 9}))},
+    ),
+    "plan": (plan, {**PLAN, "unit": ("examples", ODD)}),
+    **{
+        f"plan {policy}": (plan, {
+            **{name: (good, odd if name in own else []) for name, (good, odd) in PLAN.items()}, "policy": (policy, []),
+        })
+        for policy, own in OWN.items()
+    },
+    "replicate_quotas": (replicate_quotas, {k: PLAN[k] for k in ("policy", "pool_sizes", "statistics", "budget")}),
+    "what_if": (
+        what_if,
+        {"policy": ("calibudget", ODD), "budgets": ([12], inside([12, 13])), "common_floors": ([0], inside([0, 1])),
+         "exponents": ([Exponents()], [*ODD, *([one] for one in odd_exponents())]), "pool_sizes": (POOLS, ODD),
+         "statistics": (STATISTICS, ODD)},
+    ),
+    "utilities": (
+        utilities,
+        {"statistics": (STATISTICS.sources, [one.sources for one in odd_statistics() if isinstance(one, Statistics)]),
+         "floor": (0, ODD), "floors": (None, inside({"b": 1})), "need_exponent": (1.0, ODD),
+         "availability_exponent": (0.5, ODD), "reliability_exponent": (1.0, ODD), "need_transform": (None, ODD)},
+    ),
+    "stability": (stability, {"allocations": ([POOLS, POOLS], [*ODD, *([POOLS, one] for one in inside(POOLS))])}),
+    "order_probabilities": (
+        order_probabilities,
+        {"quotas": (POOLS, inside(POOLS)), "replicates": ([POOLS], [*ODD, *([one] for one in inside(POOLS))])},
+    ),
+    "summarise": (
+        summarise,
+        {"scores": (SCORES, [*ODD, *([one, *SCORES[1:]] for one in (*changed(SCORES[0]), *ODD))]),
+         "pool_sizes": (POOLS, inside(POOLS)), "model": ({}, []), "error": ("nll+wrong", ODD),
+         "resamples": (20, ODD), "bootstrap_seed": (1, ODD)},
+    ),
+    "bootstrap_means": (
+        bootstrap_means, {"errors": ([1.0, 2.0, 3.0], inside([1.0, 2.0, 3.0])), "label": ("a", ODD), "seed": (1, ODD)}
+    ),
+    "bootstrap_sd": (bootstrap_sd, {"means": ([1.0, 2.0, 3.0], inside([1.0, 2.0, 3.0]))}),
+    "needs": (needs, {"mean_errors": ([1.0, 2.0, 3.0], inside([1.0, 2.0, 3.0])), "transform": ("rank", ODD)}),
+    "policy_named": (policy_named, {"name": ("need", ODD)}),
+    "pooled_quotas": (pooled_quotas, {"keys": ({"a": [b"1"], "b": [b"2"]}, inside({"a": [b"1"]})), "budget": (1, ODD)}),
+    "minimise_nll": (
+        minimise_nll,
+        {"curves": (CURVES, [*inside(CURVES), *({**CURVES, "b": curve} for curve in changed(CURVES["b"]))]),
+         "budget": (12, ODD), "lower": (None, inside(dict.fromkeys("abc", 1))), "upper": (None, inside(POOLS)),
+         "weights": (None, inside(WORTH))},
+    ),
+    "predict_nll": (
+        predict_nll,
+        {"curves": (CURVES, [*inside(CURVES), *({**CURVES, "b": curve} for curve in changed(CURVES["b"]))]),
+         "quotas": (POOLS, inside(POOLS)), "weights": (None, inside(WORTH))},
+    ),
+    "unimax_quotas": (
+        unimax_quotas, {"pool_sizes": (POOLS, inside(POOLS)), "budget": (12, ODD), "max_epochs": (1, ODD)}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::calibudget.allocation.SmallCalibrationWarning")
+@pytest.mark.parametrize("name", CALLS)
+def test_odd_values_are_answered_or_refused(name: str) -> None:
+    function, arguments = CALLS[name]
+    good = {argument: value for argument, (value, _) in arguments.items()}
+    function(**good)
+    for argument, (_, odd) in arguments.items():
+        for value in odd:
+            try:
+                made = function(**{**good, argument: value})
+            except CalibudgetError:
+                continue
+            if isinstance(made, AllocationPlan):
+                assert check_plan(made) == [], argument
