@@ -4,7 +4,8 @@
 
 Makes JSON lines of the given number of records once, then times each job in a process of its own, all jobs in turn, as
 often as --runs says, and prints medians: the kernel alone (parse, normalise, identify), the pass, the pass with the
-split, and all that with 10,000 records drawn, without a cache and with one that is filled. With --peers, HF datasets
+split, and all that with 10,000 records drawn, without a cache and with one that is filled; --only picks jobs by words
+of their names. With --peers, HF datasets
 (cold and warm), polars and DuckDB sample 10,000 rows of the same file at random, which needs no identity of any record;
 orjson alone names records as plainly as can be; and prompts are counted that two halves of the file share.
 """
@@ -123,7 +124,8 @@ JOBS = {
     "the pass": PASS,
     "the pass and the split": SPLIT,
     "the pass, the split and 10,000 records": SELECT,
-    "the same, identities kept": SELECT,
+    "the pass, identities kept": PASS,
+    "all that, identities kept": SELECT,
     "prompts shared by two halves": OVERLAP,
 }
 PEERS = {
@@ -228,14 +230,16 @@ def main() -> None:
     path = folder / f"rows-{given.records}.jsonl"
     if not path.exists():
         make(path, given.records)
-    known = {"path": str(path), "name": path.name, "folder": str(folder), "records": given.records}
-    known |= {"shared": part(path, given.records), "reading": ""}
-    kept = known | {"reading": f"cache=Path({str(folder / 'kept')!r})"}
-    jobs = {
-        name: code.format(**(kept if "kept" in name else known))
+    known: dict[str, object] = {"path": str(path), "name": path.name, "folder": str(folder), "records": given.records}
+    asked = {
+        name: code
         for name, code in (JOBS | (PEERS if given.peers else {})).items()
         if any(word in name for word in given.only)
     }
+    halves = any("{shared}" in code for code in asked.values())
+    known |= {"shared": part(path, given.records) if halves else 0, "reading": ""}
+    kept = known | {"reading": f"cache=Path({str(folder / 'kept')!r})"}
+    jobs = {name: code.format(**(kept if "kept" in name else known)) for name, code in asked.items()}
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in jobs}
     for name in jobs:
         if "kept" in name or "warm" in name:

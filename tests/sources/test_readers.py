@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -125,6 +126,27 @@ def test_a_worker_that_dies_is_told(folder: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(readers.Processes, "_start", killed)
     with pytest.raises(CalibudgetError, match=r"0\.parquet: the process that read it ended with exit code -9"):
         found(folder, Reading(workers=2))
+
+
+READ_ONCE = """
+import sys
+from pathlib import Path
+from calibudget.sources import SourceSpec, open_source, part_source
+spec = SourceSpec(label="s", path="*.jsonl", id_field=sys.argv[2] or None)
+split = part_source(open_source(spec, Path(sys.argv[1]), selection_seed=1), split_seed=1, calibration_size=5)
+assert len(split.candidates[:10]) == 10
+print("pandas" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own", ["", "id"], ids=["digests", "own ids"])
+def test_a_pass_imports_no_pandas(folder: Path, own: str) -> None:
+    pytest.importorskip("pandas")
+    done = subprocess.run(
+        [sys.executable, "-c", READ_ONCE, str(folder), own], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from calibudget.sources.files import wanted_values
 from calibudget.sources.inputs import Input
 from calibudget.sources.keeping import kept_path, make_ready, new_file, open_whole
 from calibudget.sources.making import answer_labels
-from calibudget.sources.naming import Tally, identity_schema, name_rows
+from calibudget.sources.naming import Tally, column, identity_schema, name_rows
 from calibudget.sources.scratch import writing
 from calibudget.sources.spec import SourceSpec
 from calibudget.store import SourceFile, canonical_json
@@ -179,10 +179,10 @@ def _is_sound(batch: pa.RecordBatch, spec: SourceSpec) -> bool:
     if batch.schema != identity_schema():
         return False
     batch.validate(full=True)
-    *always, own_ids = (column.null_count for column in batch.columns)
+    *always, own_ids = (one.null_count for one in batch.columns)
     if any(always) or own_ids != (len(batch) if spec.id_field is None else 0):
         return False
-    places, answers = batch["at"].to_numpy(), batch["answer"].to_numpy()
+    places, answers = column(batch, "at", "<i8"), column(batch, "answer", "i1")
     return bool((places >= 0).all() and (answers >= -1).all() and (answers < len(answer_labels(spec))).all())
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from calibudget.errors import DataError
 from calibudget.sources.inputs import Input
@@ -96,18 +101,36 @@ def name_rows(spec: SourceSpec, given: Input, tally: Tally) -> Iterator[pa.Recor
     yield _batch(schema, columns)
 
 
+def column(batch: pa.RecordBatch, name: str, dtype: str) -> NDArray[Any]:
+    """A column of identities that has no nulls and one width, as numpy reads its buffer."""
+    return np.frombuffer(batch[name].buffers()[1], dtype=dtype, count=len(batch))
+
+
 def _batch(schema: pa.Schema, columns: Sequence[list[Any]]) -> pa.RecordBatch:
+    """The columns, which are empty afterwards, as a batch.
+
+    It is made of buffers: `pyarrow.array` and `to_numpy` import pandas where that is installed, some 40 MB for nothing.
+    """
     import pyarrow as pa
 
-    *digests, places, answers, own_ids = columns
+    texts, prompts, places, answers, own_ids = columns
+    buffers = [b"".join(texts), b"".join(prompts), array("q", places), array("b", answers)]
     arrays = [
-        pa.FixedSizeBinaryArray.from_buffers(pa.binary(32), len(column), [None, pa.py_buffer(b"".join(column))])
-        for column in digests
+        pa.Array.from_buffers(schema.field(number).type, len(texts), [None, pa.py_buffer(buffer)])
+        for number, buffer in enumerate(buffers)
     ]
-    arrays += [pa.array(places, pa.int64()), pa.array(answers, pa.int8()), pa.array(own_ids, pa.string())]
-    for column in columns:
-        column.clear()
+    arrays.append(pa.nulls(len(own_ids), pa.string()) if None in own_ids else _strings(own_ids))
+    for values in columns:
+        values.clear()
     return pa.record_batch(arrays, schema=schema)
+
+
+def _strings(texts: Sequence[str]) -> pa.StringArray:
+    import pyarrow as pa
+
+    encoded = [text.encode() for text in texts]
+    ends = array("i", accumulate(map(len, encoded), initial=0))
+    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
 
 
 def _skip(spec: SourceSpec, given: Input, at: int, error: DataError, tally: Tally) -> None:

@@ -17,7 +17,7 @@ from calibudget.records import Record
 from calibudget.sources.identities import Identities
 from calibudget.sources.inputs import Input, inputs_of
 from calibudget.sources.making import RecordMaker
-from calibudget.sources.naming import Tally
+from calibudget.sources.naming import Tally, column
 from calibudget.sources.readers import Readers
 from calibudget.sources.rows import Fields
 from calibudget.sources.spec import SourceSpec
@@ -182,9 +182,9 @@ def _take(scan: Scan, number: int, found: Identities) -> None:
     key = order_keys("selection", scan.selection_seed, scan.spec.label)
     for batch in found.batches():
         rows = np.zeros(len(batch), dtype=ROW)
-        for name in ("text", "prompt"):
-            rows[name] = np.frombuffer(batch[name].buffers()[1], dtype="V32", count=len(batch))
-        rows["at"], rows["answer"], rows["file"] = batch["at"].to_numpy(), batch["answer"].to_numpy(), number
+        for name, dtype in {"text": "V32", "prompt": "V32", "at": "<i8", "answer": "i1"}.items():
+            rows[name] = column(batch, name, dtype)
+        rows["file"] = number
         if scan.spec.id_field is None:
             rows["name"], rows["key"] = -1, scan.keys("selection", scan.selection_seed, rows)
         else:
