@@ -97,9 +97,10 @@ def test_a_source_split_through_files_is_split_as_in_memory(
     assert set(pool.chosen_records(spilled.candidates, wanted)) == set(wanted)
 
 
-def test_a_record_that_changed_since_the_pass_is_noticed(tmp_path: Path, write: Write) -> None:
-    path = write("rows.jsonl", [{"prompt": f"p{n}", "completion": "c"} for n in range(9)])
-    source = open_source(SourceSpec(label="s", path="rows.jsonl"), tmp_path, selection_seed=0)
+@pytest.mark.parametrize("own", [None, "n"], ids=["digests", "own ids"])
+def test_a_record_that_changed_since_the_pass_is_noticed(tmp_path: Path, write: Write, own: str | None) -> None:
+    path = write("rows.jsonl", [{"prompt": f"p{n}", "completion": "c", "n": n} for n in range(9)])
+    source = open_source(SourceSpec(label="s", path="rows.jsonl", id_field=own), tmp_path, selection_seed=0)
     split = part_source(source, split_seed=0, calibration_size=0)
     assert len(list(split.candidates)) == 9
     path.write_text(path.read_text().replace("p7", "p8"))

@@ -15,6 +15,7 @@ from calibudget.errors import DataError
 from calibudget.keys import digest_keys, order_keys
 from calibudget.records import Record
 from calibudget.sources.identities import Identities
+from calibudget.sources.identity import digests
 from calibudget.sources.inputs import Input, inputs_of
 from calibudget.sources.making import RecordMaker
 from calibudget.sources.naming import Tally, column
@@ -112,10 +113,17 @@ class Scan:
         for row, record_id, fields in zip(rows, self.ids(rows), originals, strict=True):
             record = maker(fields) if isinstance(fields, dict) else None
             bare = record_id.rpartition("#")[0] if row["copy"] > 1 else record_id
-            if record is None or record.record_id != bare:
+            if record is None or record.record_id != bare or not self._is_text(record, row):
                 raise self._changed(int(row["file"]), int(row["at"]))
             found.append(record if bare == record_id else renamed(record, record_id))
         return found
+
+    def _is_text(self, record: Record, row: np.void) -> bool:
+        """Whether a record has a row's text, which an id of its own doesn't tell."""
+        if self.spec.id_field is None:
+            return True
+        text, _ = digests(record.prompt, record.completion, record.tools)
+        return bool(row["text"].tobytes() == text)
 
     def place(self, file: int, at: int) -> str:
         """Where a record stands, in words."""
