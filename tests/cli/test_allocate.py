@@ -158,3 +158,12 @@ def test_splits_without_counts_tell_no_tokens(calibudget, tmp_path, token_run):
     assert "splits.parquet: counts no tokens" in outcome.err
     examples = plan_of(calibudget("allocate", tmp_path / "run" / "statistics.json", *arguments, "--json"))
     assert sum(examples.quotas.values()) == 40
+
+
+def test_integers_that_json_cant_hold_are_named_and_told_in_a_table(calibudget):
+    arguments = ["allocate", "--policy", "equal", "--budget", 10, "--sizes", f"a=5 b={10**30}"]
+    refused = calibudget(*arguments, "--json")
+    assert refused.code == 2
+    told = f"--json: sources.b.pool_size is {10**30}, beyond 2**53 - 1, where JSON's integers end; without --json"
+    assert told in refused.err
+    assert f"{10**30:,}" in calibudget(*arguments).out

@@ -1,5 +1,6 @@
 import json
 import math
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -32,6 +33,24 @@ def test_canonical_form_sorts_keys_by_utf16_and_shortens_numbers():
 )
 def test_values_without_a_canonical_form_are_refused(value):
     with pytest.raises(InputError):
+        canonical_json(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (
+            {"sources": {"a": {"quota": 1, "pool_size": 2**53}}},
+            "sources.a.pool_size is 9007199254740992, beyond 2**53 - 1",
+        ),
+        ({"rows": [1, (2, 10**5000)]}, "rows.1.1 is a number of thousands of digits, beyond 2**53 - 1"),
+        ({"a": 1, "b": [math.nan]}, "b.0 has no canonical JSON form: nan"),
+        ({"a": {"b": {1: 2}}}, "a.b has no canonical JSON form: object keys must be strings"),
+        (-(2**60), "the value is -1152921504606846976, beyond 2**53 - 1, where JSON's integers end"),
+    ],
+)
+def test_the_part_without_a_canonical_form_is_named(value, message):
+    with pytest.raises(InputError, match=f"^{re.escape(message)}"):
         canonical_json(value)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from calibudget.errors import InputError
 from calibudget.records import AllocationPlan, Score, Selection
 from calibudget.store import allocation_to_json, canonical_json
 from calibudget.wording import counted
@@ -209,5 +210,13 @@ def console() -> Console:
 
 
 def print_json(value: object) -> None:
-    """Canonical JSON on stdout."""
-    sys.stdout.write(canonical_json(value).decode("utf-8") + "\n")
+    """Canonical JSON on stdout.
+
+    Raises:
+        InputError: a value that JSON can't hold, an integer beyond 2**53 - 1 say; the field is named.
+    """
+    try:
+        data = canonical_json(value)
+    except InputError as error:
+        raise InputError(f"--json: {error}; without --json it is told in a table") from error
+    sys.stdout.write(data.decode("utf-8") + "\n")

@@ -16,6 +16,7 @@ import rfc8785
 
 from calibudget.errors import ArtefactError, InputError
 from calibudget.keys import MAX_SAFE_INTEGER
+from calibudget.wording import shown
 
 
 def canonical_json(value: object) -> bytes:
@@ -25,14 +26,14 @@ def canonical_json(value: object) -> bytes:
 
     Raises:
         InputError: NaN or an infinity, an integer beyond 2**53 - 1, a lone surrogate, a key that is no string,
-            a type that JSON doesn't have, or nesting too deep to follow.
+            a type that JSON doesn't have, or nesting too deep to follow; the field is named.
     """
     try:
         return rfc8785.dumps(value)  # type: ignore[arg-type]
     except RecursionError as error:
         raise InputError("the value is nested too deeply for canonical JSON") from error
-    except ValueError as error:  # rfc8785's own errors, and UnicodeEncodeError from a key
-        raise InputError(f"the value has no canonical JSON form: {error}") from error
+    except ValueError as error:  # rfc8785's own errors, UnicodeEncodeError from a key, integers too long to write
+        raise InputError(_fault(value)) from error
 
 
 def sha256_hex(data: bytes) -> str:
@@ -143,6 +144,24 @@ def read_bytes(path: Path) -> bytes:
             return handle.read()
     except OSError as error:
         raise ArtefactError(f"{path.name}: can't be read: {error.strerror or error}") from error
+
+
+def _fault(value: object, at: str = "") -> str | None:
+    """Which part of a value has no JSON form, by its path, and why; None of a value that has one."""
+    try:
+        rfc8785.dumps(value)  # type: ignore[arg-type]
+    except ValueError as error:
+        items = (
+            value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
+        )
+        inner = (_fault(item, f"{at}.{key}" if at else str(key)) for key, item in items)
+        found = next(filter(None, inner), None)
+        if found is not None:
+            return found
+        if isinstance(value, int):
+            return f"{at or 'the value'} is {shown(value)}, beyond 2**53 - 1, where JSON's integers end"
+        return f"{at or 'the value'} has no canonical JSON form: {error}"
+    return None
 
 
 def _with_doubles(value: Mapping[str, object]) -> dict[str, object]:
