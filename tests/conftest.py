@@ -2,6 +2,7 @@
 
 import gc
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -30,7 +31,9 @@ WORDS = ["apple", "river", "seven", "stone", "cloud", "green", "paper", "table",
 def signals_as_they_were() -> Iterator[None]:
     """A command that was run in this process leaves its signal handlers behind; none of them outlives its test."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    unraisable = sys.unraisablehook
     yield
+    sys.unraisablehook = unraisable
     for number, handler in before.items():
         signal.signal(number, handler)
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -99,6 +100,20 @@ def test_a_second_signal_takes_neither_the_line_nor_the_code(calibudget, monkeyp
     monkeypatch.setattr("calibudget.cli.entry.how_to_go_on", told_twice)
     outcome = calibudget("verify", "out")
     assert (outcome.code, outcome.err) == (3, "calibudget: interrupted; that was two\n")
+
+
+def test_a_signal_in_a_finalizer_stops_the_command_all_the_same(calibudget, monkeypatch) -> None:
+    class Dying:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def working(*_arguments, **_options):
+        Dying()
+        time.sleep(30)
+
+    monkeypatch.setattr("calibudget.pipeline.verify", working)
+    outcome = calibudget("verify", "out")
+    assert (outcome.code, outcome.err) == (3, f"calibudget: interrupted; {NOTHING}\n")
 
 
 def command(script: str) -> subprocess.CompletedProcess[str]:

@@ -5,9 +5,12 @@ It imports nothing that takes time; the commands are imported after the signals 
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
+import threading
+import time
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -21,18 +24,54 @@ RESUMED: Final = {"run", "train", "evaluate"}
 REPEATED: Final = {"score", "influence", "warm-up", "study run", "study testbed"}
 
 
+#: Signals that come so soon after one, in seconds, say the same as it did: they don't disturb what it set going.
+_ONE_WISH: Final = 1.0
+
+
 class Stop(BaseException):
     """A signal asked the command to stop; not a KeyboardInterrupt, which the option parser turns into its own."""
 
 
+class _Listener:
+    """Raises `Stop` where the command is when a signal comes."""
+
+    def __init__(self) -> None:
+        self._raised = -math.inf
+
+    def hear(self, _signal: int, _frame: FrameType | None) -> None:
+        """Take a signal."""
+        if time.monotonic() - self._raised > _ONE_WISH:
+            self._raised = time.monotonic()
+            raise Stop
+
+    def repeat(self, dropped: sys.UnraisableHookArgs) -> None:
+        """Raise `Stop` again, a little later, where it came while Python could only drop it (in a finalizer, say)."""
+        if not isinstance(dropped.exc_value, Stop):
+            sys.__unraisablehook__(dropped)
+            return
+        self._raised = -math.inf
+        again = threading.Timer(0.05, _interrupt)
+        again.daemon = True
+        again.start()
+
+
+def _interrupt() -> None:
+    if os.name == "nt":
+        signal.raise_signal(signal.SIGINT)
+    else:
+        os.kill(os.getpid(), signal.SIGINT)  # to the process, so that a main thread that waits is woken
+
+
 def entry() -> None:
     """Run the command line and leave with its exit code."""
+    listener = _Listener()
+    sys.unraisablehook = listener.repeat
     for number in _SIGNALS:
-        signal.signal(number, _stop)
+        signal.signal(number, listener.hear)
     code = None
     with suppress(Stop):
         code = _run()
-    for number in _SIGNALS:  # what is done is done, and a second one takes neither the line nor the code away
+    for number in _SIGNALS:  # what is done is done, and another one takes neither the line nor the code away
         signal.signal(number, signal.SIG_IGN)
     if code is None:
         say(f"interrupted; {how_to_go_on()}")
@@ -67,7 +106,3 @@ def _run() -> int:
     from calibudget.cli.main import exit_code
 
     return exit_code()
-
-
-def _stop(_signal: int, _frame: FrameType | None) -> None:
-    raise Stop
