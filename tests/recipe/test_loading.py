@@ -113,6 +113,14 @@ def test_a_place_of_this_machine_is_no_url_and_may_start_at_home(
     assert (given | {"selector.scores": scores and Path(scores.file or "")})[field] == home
 
 
+@pytest.mark.parametrize("word", ["no", "off", "Yes", '""'])
+def test_a_cache_is_no_folder_called_no(tmp_path: Path, word: str) -> None:
+    path = write(tmp_path, PLAIN)
+    with pytest.raises(RecipeError, match=r"cache: say true or false instead of .*a folder of that name is '\./"):
+        load_recipe(path, [f"cache={word}"])
+    assert load_recipe(path, ["cache=./no"]).reading.cache == tmp_path / "no"
+
+
 @pytest.mark.parametrize(
     "field", ["data_dir", "cache", "model", "sources.a.path", "calibration.adapter", "selector.scores", "where.x"]
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from calibudget.errors import DataError, RecipeError
+from calibudget.errors import DataError, InputError, RecipeError
 from calibudget.sources import SourceSpec, check_distinct_files, find_files
 
 Write = Callable[..., Path]
@@ -70,6 +70,15 @@ def test_a_link_out_of_the_data_directory_is_refused(tmp_path: Path, write: Writ
     (data / "folder").symlink_to(outside.parent)
     with pytest.raises(DataError, match="leads out of"):
         names(data, pattern)
+
+
+@pytest.mark.parametrize("pattern", ["round.jsonl", "*.jsonl"])
+def test_links_in_a_circle_are_refused(tmp_path: Path, pattern: str) -> None:
+    (tmp_path / "round.jsonl").symlink_to(tmp_path / "round.jsonl")
+    with pytest.raises(DataError, match=r"'s': .*can't be followed"):
+        names(tmp_path, pattern)
+    with pytest.raises(InputError, match=r"round\.jsonl: its symbolic links"):
+        names(tmp_path / "round.jsonl", pattern)
 
 
 def test_a_hard_link_is_the_file_itself(tmp_path: Path, write: Write) -> None:

@@ -31,6 +31,13 @@ def test_a_link_out_of_the_root_is_refused_unless_asked_for(tmp_path):
         confined(root, "../x", follow_symlinks=True)
 
 
+def test_links_in_a_circle_are_refused(tmp_path):
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    for root, relative in ((tmp_path, "round"), (tmp_path, "round/x"), (tmp_path / "round", "x")):
+        with pytest.raises(InputError, match="can't be followed"):
+            confined(root, relative)
+
+
 def test_ordinary_labels_pass():
     check_labels(["boolq", "Social IQa", "gsm8k-v1.1", "数学", "a=b", "arc_easy"])
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from calibudget.cli.tables import console, new_table, print_json
+from calibudget.cli.tables import new_table, print_json, print_line, print_table
 from calibudget.store import WarmUpFile
 from calibudget.wording import counted
 
@@ -25,17 +25,16 @@ def print_warm_ups(warm_ups: WarmUpFile, output: Path, *, as_json: bool) -> None
         body = {"schema": "calibudget.warm-up/1", "output": str(output), "runs": runs, "mean_nll": means}
         print_json(body)
         return
-    out = console()
     for number, run in enumerate(warm_ups.runs, start=1):
         steps = counted(run.steps, "step")
-        out.print(f"warm-up {number}: {counted(run.examples, 'example')}, {steps}, {run.seconds:,.0f} s")
+        print_line(f"warm-up {number}: {counted(run.examples, 'example')}, {steps}, {run.seconds:,.0f} s")
     after = "the warm-up of that number" if warm_ups.mixtures else f"so many {warm_ups.unit}"
     table = new_table(f"mean calibration NLL after {after}, in {output}")
     table.add_column("source", no_wrap=True)
     table.add_column("warm-up: NLL" if warm_ups.mixtures else "exposure: NLL")
     for label, own in means.items():
         table.add_row(label, "   ".join(f"{int(name):,}: {mean:.4f}" for name, mean in own.items()))
-    out.print(table)
+    print_table(table)
 
 
 def _means(warm_ups: WarmUpFile, label: str) -> dict[str, float]:
@@ -61,7 +60,7 @@ def print_curves(view: CurveView, *, as_json: bool) -> None:
     table.add_column("source", no_wrap=True)
     table.add_column("")
     for column in [*columns, *(["measured NLL"] if outcome is not None else [])]:
-        table.add_column(column, justify="right", no_wrap=True)
+        table.add_column(column, justify="right", no_wrap=True, style="bold" if column == "quota" else "")
     for label, row in view.report.sources.items():
         fit, (low, high) = row.fit, row.quota_interval
         bend = f" ^{fit.curve.exponent:g}" if fit.curve.exponent else ""
@@ -71,20 +70,19 @@ def print_curves(view: CurveView, *, as_json: bool) -> None:
             f"{fit.raw_slope:.4f}",
             f"{fit.interval[0]:.4f} - {fit.interval[1]:.4f}",
             needed,
-            f"[bold]{view.quotas[label]:,}[/bold]",
+            f"{view.quotas[label]:,}",
             f"{low:,} - {high:,}",
             "" if row.predicted_nll is None else f"{row.predicted_nll:.4f}",
         ]
         table.add_row(label, fit.verdict, *cells, *([f"{outcome[label]:.4f}"] if outcome is not None else []))
-    out = console()
-    out.print(table)
+    print_table(table)
     records = "calibration records" if view.report.transfer is None else "calibration records of all sources"
-    out.print(f"needs: {records} with which the slope would be two standard deviations from 0")
+    print_line(f"needs: {records} with which the slope would be two standard deviations from 0")
     if view.report.transfer is not None:
-        out.print(_transfer_table(view.report.transfer))
-    out.print(predicted(view.report))
+        print_table(_transfer_table(view.report.transfer))
+    print_line(predicted(view.report))
     if view.outcome_nll is not None:
-        out.print(f"measured macro NLL of the calibration split after training: {view.outcome_nll:.4f}")
+        print_line(f"measured macro NLL of the calibration split after training: {view.outcome_nll:.4f}")
 
 
 def _transfer_table(transfer: Mapping[str, Mapping[str, float]]) -> Table:

@@ -109,8 +109,9 @@ def _print(name: str, evaluation: Evaluation, *, as_json: bool) -> None:
 
         sys.stdout.write(canonical_json(evaluation.to_json()).decode("utf-8") + "\n")
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from calibudget.cli.tables import print_table
 
     table = Table(
         "task", "items", "score %", "± se", "unparsable", "NLL", "in training", title=_title(name, evaluation)
@@ -126,7 +127,7 @@ def _print(name: str, evaluation: Evaluation, *, as_json: bool) -> None:
     for panel, mean in evaluation.panel_scores.items():
         if mean is not None:
             table.add_row(panel, "", *_percents(mean.score, mean.standard_error), "", "", "")
-    Console().print(table)
+    print_table(table)
 
 
 def _title(name: str, evaluation: Evaluation) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from calibudget.cli.tables import console, new_table, print_json
+from calibudget.cli.tables import new_table, print_json, print_line, print_table
 from calibudget.records import Exponents, Unit
 from calibudget.wording import counted
 
@@ -33,10 +33,10 @@ def print_grid(policy: str, unit: Unit, points: Sequence[WhatIf], *, as_json: bo
         place += [f"{getattr(point.exponents, name):g}" for name in varied]
         quotas = [""] * len(labels) if point.quotas is None else [f"{point.quotas[label]:,}" for label in labels]
         table.add_row(*place, "" if point.residual_budget is None else f"{point.residual_budget:,}", *quotas)
-    console().print(table)
+    print_table(table)
     for point in points:
         if point.refusal is not None:
-            console().print(f"budget {point.budget:,}, floor {point.floor}: {point.refusal}", soft_wrap=True)
+            print_line(f"budget {point.budget:,}, floor {point.floor}: {point.refusal}")
 
 
 def print_audit(found: StabilityAudit, *, as_json: bool) -> None:
@@ -52,7 +52,7 @@ def print_audit(found: StabilityAudit, *, as_json: bool) -> None:
         for policy, row in found.policies.items():
             correlations = (_correlation(row.smallest_spearman), _correlation(row.smallest_pearson))
             table.add_row(policy, f"{row.mean_quota_sd:,.2f}", f"{row.largest_range:,}", *correlations)
-        console().print(table)
+        print_table(table)
     for policy, splits in found.pairs.items():
         for number, pairs in enumerate(splits, start=1):
             table = new_table(f"{policy}, split {number}: how surely the first gets more than the second")
@@ -61,7 +61,7 @@ def print_audit(found: StabilityAudit, *, as_json: bool) -> None:
             table.add_column("probability", justify="right")
             for pair in pairs:
                 table.add_row(pair.greater, pair.lesser, f"{pair.probability:.3f}")
-            console().print(table)
+            print_table(table)
 
 
 def _fixed(exponents: Exponents, varied: Sequence[str]) -> str:

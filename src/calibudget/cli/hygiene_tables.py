@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from calibudget.cli.tables import console, new_table
+from calibudget.cli.tables import new_table, print_table
 from calibudget.store import Checks, Hygiene, Overlap, SourceHygiene
 from calibudget.wording import counted
 
@@ -34,7 +34,7 @@ def print_hygiene(hygiene: Hygiene) -> None:
     for label, count, words, done in rows:
         table.add_row("" if label == before else label, f"{count:,}", words, done)
         before = label
-    console().print(table)
+    print_table(table, folds=True)
 
 
 def _source(row: SourceHygiene, rules: Mapping[str, object], label: str) -> Iterator[tuple[int, str, str]]:

@@ -141,8 +141,9 @@ def _print_expected(found: dict[str, Expected], *, as_json: bool) -> None:
         backbones = {name: one.to_json() for name, one in found.items()}
         _print_json({"schema": "calibudget.study-dry-run/1", "backbones": backbones})
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from calibudget.cli.tables import print_table
 
     table = Table("backbone", "cells", "left to make", "train tokens", "items asked", "hours", "GiB")
     for column in table.columns[1:]:
@@ -152,7 +153,7 @@ def _print_expected(found: dict[str, Expected], *, as_json: bool) -> None:
         gib = "?" if one.gib is None else f"{one.gib:.0f}"
         tokens, items = ("unknown" if one is None else f"{one:,}" for one in (one.train_tokens, one.items))
         table.add_row(name, f"{one.cells:,}", f"{one.left:,}", tokens, items, hours, gib)
-    Console().print(table)
+    print_table(table)
     for name, one in found.items():
         print(f"{name}: by {one.by}")
     for why in dict.fromkeys(why for one in found.values() for why in one.unread):

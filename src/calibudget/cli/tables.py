@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from calibudget.errors import InputError
@@ -18,6 +19,9 @@ from calibudget.wording import counted
 if TYPE_CHECKING:
     from calibudget.pipeline import DryRun, RunResult, Verification
 
+#: Wider than any table, in characters.
+_UNBOUNDED: Final = 1_000_000
+
 
 def print_run(result: RunResult, *, as_json: bool) -> None:
     """A finished run: its quotas, and where the evidence lies."""
@@ -25,17 +29,16 @@ def print_run(result: RunResult, *, as_json: bool) -> None:
         print_json(result.to_json())
         return
     print_plan(result.plan, as_json=False)
-    out = console()
     companion = f" and {result.companion_count:,} of the companion set" if result.companion_count else ""
     selected = counted(result.count, "example") + (
         "" if result.tokens is None else f" of {counted(result.tokens, 'token')}"
     )
-    out.print(f"{selected} selected{companion}; everything re-derived and verified.")
+    print_line(f"{selected} selected{companion}; everything re-derived and verified.")
     for note in result.notes:
-        out.print(f"note: {note}")
-    out.print(f"train set   {result.train_file}")
-    out.print(f"evidence    {result.directory / 'manifest.json'}")
-    out.print(f"selected    sha256 {result.selected_sha256}")
+        print_line(f"note: {note}")
+    print_line(f"train set   {result.train_file}")
+    print_line(f"evidence    {result.directory / 'manifest.json'}")
+    print_line(f"selected    sha256 {result.selected_sha256}")
 
 
 def print_plan(plan: AllocationPlan, *, as_json: bool) -> None:
@@ -50,22 +53,22 @@ def print_plan(plan: AllocationPlan, *, as_json: bool) -> None:
     columns = ["pool", "floor", *(["need", "reliability"] if has_need else []), "utility", "share", "quota"]
     table.add_column("source", no_wrap=True)
     for column in [*columns, *(["95% interval"] if has_interval else [])]:
-        table.add_column(column, justify="right", no_wrap=True)
+        table.add_column(column, justify="right", no_wrap=True, style="bold" if column == "quota" else "")
     for label, row in plan.sources.items():
         factors = [_number(row.need), _number(row.reliability)] if has_need else []
         interval = [f"{row.interval[0]:,} - {row.interval[1]:,}" if row.interval else ""] if has_interval else []
         cells = [f"{row.pool_size:,}", f"{row.floor_quota:,}", *factors, _number(row.utility), f"{row.share:,.2f}"]
-        table.add_row(label, *cells, f"[bold]{row.quota:,}[/bold]", *interval)
+        table.add_row(label, *cells, f"{row.quota:,}", *interval)
     totals = [
         f"{sum(row.pool_size for row in plan.sources.values()):,}",
         f"{sum(row.floor_quota for row in plan.sources.values()):,}",
     ]
     blanks = [""] * (len(columns) - 4)
     table.add_section()
-    table.add_row("total", *totals, *blanks, f"{plan.residual_budget:,}", f"[bold]{plan.budget:,}[/bold]")
-    console().print(table)
+    table.add_row("total", *totals, *blanks, f"{plan.residual_budget:,}", f"{plan.budget:,}")
+    print_table(table)
     for line in _group_lines(plan.groups or {}, plan.quotas):
-        console().print(line, soft_wrap=True)
+        print_line(line)
 
 
 def print_comparison(plans: Mapping[str, AllocationPlan], *, as_json: bool) -> None:
@@ -80,7 +83,7 @@ def print_comparison(plans: Mapping[str, AllocationPlan], *, as_json: bool) -> N
         table.add_column(policy, justify="right")
     for label in next(iter(plans.values())).sources:
         table.add_row(label, *(f"{plan.sources[label].quota:,}" for plan in plans.values()))
-    console().print(table)
+    print_table(table)
 
 
 def print_scores(scores: Sequence[Score], output: Path, *, as_json: bool) -> None:
@@ -102,7 +105,7 @@ def print_scores(scores: Sequence[Score], output: Path, *, as_json: bool) -> Non
         checked = [score.correct for score in group if score.correct is not None]
         wrong = f"{checked.count(False) / len(checked):.0%}" if checked else ""
         table.add_row(label, f"{len(group):,}", f"{rows[label]['mean_nll']:.3f}", wrong)
-    console().print(table)
+    print_table(table)
 
 
 def print_selection(selection: Selection, output_dir: Path, *, as_json: bool) -> None:
@@ -117,7 +120,7 @@ def print_selection(selection: Selection, output_dir: Path, *, as_json: bool) ->
     table.add_column("picked", justify="right")
     for label, picks in selection.picks.items():
         table.add_row(label, f"{len(picks):,}")
-    console().print(table)
+    print_table(table)
 
 
 def print_verification(verification: Verification, run_dir: Path, *, as_json: bool) -> None:
@@ -125,13 +128,12 @@ def print_verification(verification: Verification, run_dir: Path, *, as_json: bo
     if as_json:
         print_json(verification.to_json())
         return
-    out = console()
     for difference in verification.differences:
-        out.print(f"[bold]differs[/bold]  {difference}", soft_wrap=True)
+        print_line(f"differs  {difference}")
     for check in verification.checked if not verification.differences else ():
-        out.print(f"ok  {check}", soft_wrap=True)
+        print_line(f"ok  {check}")
     count = len(verification.differences)
-    out.print(f"{run_dir}: {'nothing differs' if not count else counted(count, 'difference')}")
+    print_line(f"{run_dir}: {'nothing differs' if not count else counted(count, 'difference')}")
 
 
 def print_dry_run(dry: DryRun, *, as_json: bool) -> None:
@@ -158,16 +160,16 @@ def print_dry_run(dry: DryRun, *, as_json: bool) -> None:
         cells = [row.read, row.duplicates, row.skipped, row.shared_prompts, row.calibration, row.pool_size]
         cells += [] if row.pool_tokens is None else [row.pool_tokens]
         table.add_row(label, *(f"{cell:,}" for cell in cells), "" if row.tokens is None else f"{row.tokens:,}")
-    console().print(table)
+    print_table(table)
     if dry.seconds_expected is not None:
-        console().print(f"scoring is expected to take {dry.seconds_expected:,.0f} s, by one batch of it")
+        print_line(f"scoring is expected to take {dry.seconds_expected:,.0f} s, by one batch of it")
     if dry.warm_ups:
         several = f"{counted(len(dry.warm_ups), 'warm-up')}: {min(dry.warm_ups):,} to {max(dry.warm_ups):,}"
         trained = " and ".join(f"{units:,}" for units in dry.warm_ups) if len(dry.warm_ups) <= 3 else several
         total = sum(dry.warm_ups)
-        console().print(f"warm-ups train on {trained} {dry.unit} ({total:,} in all) before anything is allocated")
+        print_line(f"warm-ups train on {trained} {dry.unit} ({total:,} in all) before anything is allocated")
     if dry.companion_count:
-        console().print(f"joined unchanged: {counted(dry.companion_count, 'companion record')}")
+        print_line(f"joined unchanged: {counted(dry.companion_count, 'companion record')}")
 
 
 def _group_lines(groups: Mapping[str, Any], quotas: Mapping[str, int], depth: int = 0) -> Iterator[str]:
@@ -203,10 +205,32 @@ def new_table(title: str) -> Table:
     return Table(title=title, title_justify="left", header_style="bold", row_styles=("", "dim"), expand=False)
 
 
-def console() -> Console:
-    """The console of results, stdout."""
-    # Without a terminal a table is never folded: whoever reads the pipe wants whole numbers.
-    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+def print_table(table: Table, *, folds: bool = False) -> None:
+    """A table on stdout, whole: on a terminal too narrow for it without its frame, and if need be wider than that.
+
+    Args:
+        table: the table.
+        folds: whether it is one of words, whose lines may be folded instead.
+    """
+    out = _console()
+    if not folds and _width(out, table) > out.width:
+        table.box, table.padding = None, (0, 2, 0, 0)
+        out.size = (max(out.width, _width(out, table)), out.height)  # both, or a dumb terminal keeps its 80 columns
+    out.print(table)
+
+
+def print_line(text: str) -> None:
+    """A line on stdout, as it is: nothing in it is markup, and no digest or path is broken."""
+    _console().print(text, soft_wrap=True)
+
+
+def _console() -> Console:
+    # Where there is no terminal, only what is wider than this loses its frame.
+    return Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False, emoji=False)
+
+
+def _width(out: Console, table: Table) -> int:
+    return Measurement.get(out, out.options.update(max_width=_UNBOUNDED), table).maximum
 
 
 def print_json(value: object) -> None:

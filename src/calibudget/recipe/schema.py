@@ -43,6 +43,12 @@ def _answer_shorthand(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
+def _says_yes_or_no(value: object) -> object:
+    if isinstance(value, str) and value.casefold() in {"", "yes", "no", "on", "off", "y", "n"}:
+        raise ValueError(f"say true or false instead of {value!r}; a folder of that name is './{value}'")
+    return value
+
+
 def _readable_amount(value: object) -> object:
     try:
         parse_amount(value, "the amount")
@@ -213,7 +219,7 @@ class Recipe(_Part):
     engine: Literal["local", "ray", "fake"] = "local"
     workers: Annotated[int, Field(ge=1, le=10_000)] = 1
     address: str | None = None
-    cache: bool | LocalFolder = True
+    cache: Annotated[bool | LocalFolder, BeforeValidator(_says_yes_or_no)] = True
     budget: Count | TokenBudget
     floor: AmountText | dict[str, AmountText] = 0
     caps: dict[str, AmountText] | None = None

@@ -10,7 +10,7 @@ from calibudget.errors import DataError, InputError
 from calibudget.sources.remote import COPIES, find_remote, is_url, local_path
 from calibudget.sources.rows import SUFFIXES
 from calibudget.sources.spec import SourceSpec
-from calibudget.store import confined, read_object
+from calibudget.store import confined, read_object, resolved
 
 _SAVED: Final = "state.json"
 _SAVED_SPLITS: Final = "dataset_dict.json"
@@ -40,8 +40,9 @@ def find_files(spec: SourceSpec, data_dir: Path) -> tuple[DataFile, ...]:
     Raises:
         DataError: nothing is found, a path leads out of the data directory, something is no regular file, or a
             saved data set isn't whole.
+        InputError: the data directory's links can't be followed.
     """
-    data_dir = data_dir.resolve()
+    data_dir = resolved(data_dir)
     found: dict[Path, DataFile] = {}
     for pattern in spec.paths:
         try:

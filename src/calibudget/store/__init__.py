@@ -121,7 +121,7 @@ from calibudget.store.canonical import (
 )
 from calibudget.store.journal import Journal
 from calibudget.store.lock import LOCK_NAME, check_writable, directory_lock, output_directory, work_directory
-from calibudget.store.paths import check_labels, confined, expanded
+from calibudget.store.paths import check_labels, confined, expanded, resolved
 from calibudget.store.sums import (
     SUMS_NAME,
     Difference,
@@ -228,6 +228,7 @@ __all__ = [
     "read_values",
     "read_warm_ups",
     "read_warm_ups_file",
+    "resolved",
     "scores_sha256",
     "selection_to_json",
     "sha256_hex",

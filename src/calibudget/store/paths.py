@@ -19,7 +19,8 @@ def confined(root: Path, relative: str, *, follow_symlinks: bool = False) -> Pat
             to another folder); the name itself is confined either way.
 
     Raises:
-        InputError: an empty or absolute path (of POSIX or Windows), a ".." part, a NUL, or a link that leads out.
+        InputError: an empty or absolute path (of POSIX or Windows), a ".." part, a NUL, or a link that leads out or
+            nowhere.
     """
     windows = PureWindowsPath(relative)
     if not relative or "\0" in relative or PurePosixPath(relative).is_absolute() or windows.anchor:
@@ -27,9 +28,21 @@ def confined(root: Path, relative: str, *, follow_symlinks: bool = False) -> Pat
     if ".." in windows.parts:
         raise InputError(f"the path {relative!r} must not climb with '..'; it has to stay below {root}")
     path = root / relative
-    if not follow_symlinks and not path.resolve().is_relative_to(root.resolve()):
+    if not follow_symlinks and not resolved(path).is_relative_to(resolved(root)):
         raise InputError(f"the path {relative!r} leads out of {root} through a symbolic link")
     return path
+
+
+def resolved(path: Path) -> Path:
+    """The path without links and dots.
+
+    Raises:
+        InputError: its links can't be followed.
+    """
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # Python before 3.13 raises the latter for links in a circle
+        raise InputError(f"{path}: its symbolic links lead round in a circle, or can't be followed") from error
 
 
 def expanded(path: str) -> str:

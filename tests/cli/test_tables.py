@@ -1,0 +1,53 @@
+"""What tables show is whole and meant literally, however narrow the terminal and whatever the names."""
+
+import sys
+
+import pytest
+from rich.table import Table
+
+from calibudget.cli.tables import print_line, print_table
+
+LABELS = ("arc_challenge[red]", "b:smile:", "[bold]")
+SIZES = " ".join(f"{label}={1_000_000 + number}" for number, label in enumerate(LABELS))
+ALLOCATE = ("allocate", "--sizes", SIZES, "--policy", "floor-sqrt", "--budget", 900_000, "--floor", 100_000)
+
+
+@pytest.fixture(params=["pipe", "terminal"])
+def attach(request, monkeypatch):
+    """Makes stdout what the parameter says, and returns that; to be called in the test, whose stdout is its own."""
+
+    def attached() -> str:
+        if request.param == "terminal":
+            monkeypatch.setenv("TERM", "dumb")  # 80 columns, no colours
+            monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        return request.param
+
+    return attached
+
+
+@pytest.mark.parametrize("more", [(), ("--compare",)])
+def test_labels_and_numbers_are_never_cut_nor_read_as_markup(calibudget, attach, more) -> None:
+    attach()
+    outcome = calibudget(*ALLOCATE, *more)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert all(label in outcome.out for label in LABELS)
+    assert "300,000" in outcome.out
+    assert "…" not in outcome.out
+
+
+def test_a_table_wider_than_80_columns_loses_its_frame_on_a_terminal_alone(capsys, attach) -> None:
+    stdout = attach()
+    table = Table(*(f"column {number:03}" for number in range(12)))
+    table.add_row(*("x" * 10 for _ in range(12)))
+    print_table(table)
+    lines = capsys.readouterr().out.splitlines()
+    assert ("┃" in lines[1]) == (stdout == "pipe")
+    assert all(f"column {number:03}" in "".join(lines) for number in range(12))
+    assert sum(line.count("x" * 10) for line in lines) == 12
+
+
+def test_a_line_is_printed_as_it_is(capsys, attach) -> None:
+    attach()
+    line = "runs/[/x]/manifest.json " + "0123456789abcdef" * 4 + " [bold] :smile:"
+    print_line(line)
+    assert capsys.readouterr().out == line + "\n"
