@@ -167,3 +167,17 @@ def test_integers_that_json_cant_hold_are_named_and_told_in_a_table(calibudget):
     told = f"--json: sources.b.pool_size is {10**30}, beyond 2**53 - 1, where JSON's integers end; without --json"
     assert told in refused.err
     assert f"{10**30:,}" in calibudget(*arguments).out
+
+
+def test_a_token_budget_below_the_shortest_example_is_refused(calibudget, token_run):
+    files = ["--splits", token_run.directory / "splits.parquet", "--unit", "tokens", "--policy", "floor-sqrt"]
+    refused = calibudget("allocate", *files, "--budget", 3)
+    assert refused.code == 2
+    assert "3 tokens is below the shortest example of all sources, which has 4" in refused.err
+    too_little = calibudget("allocate", *files, "--budget", 4)
+    assert too_little.code == 2
+    assert "b: longer than 1 token," in too_little.err
+    assert "a larger budget, or fewer sources, lets longer ones fit" in too_little.err
+    grid = json.loads(calibudget("whatif", *files, "--budget", "3,400", "--json").out)
+    assert "below the shortest example" in grid["points"][0]["refusal"]
+    assert sum(grid["points"][1]["quotas"].values()) == 400

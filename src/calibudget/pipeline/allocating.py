@@ -11,6 +11,7 @@ from calibudget.pipeline.inputs import AllocationInputs, fields_of, inputs_of_re
 from calibudget.pipeline.pools import Pools
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Curve, Statistics
+from calibudget.wording import counted
 
 
 def plan_recipe(
@@ -65,8 +66,13 @@ def _plan_from(
         except AllocationError as error:
             if not limits:
                 raise
-            left = ", ".join(f"{label}: longer than {limit:,} tokens" for label, limit in sorted(limits.items()))
-            raise AllocationError(f"{error}; examples longer than their source's quota had left ({left})") from error
+            left = ", ".join(
+                f"{label}: longer than {counted(limit, 'token')}" for label, limit in sorted(limits.items())
+            )
+            raise AllocationError(
+                f"examples longer than their source's quota had left ({left}); a larger budget, or fewer sources, lets "
+                f"longer ones fit. Of the others: {error}"
+            ) from error
         tight = {label: quota for label, quota in made.quotas.items() if fitting.longest(label) > quota}
         if not tight:
             return made
