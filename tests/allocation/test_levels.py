@@ -54,6 +54,17 @@ def test_shares_that_are_whole_numbers_are_not_rounded_down():
     assert whole_parts([0.5**k for k in range(61)] + [0.5**60], 4)[:3] == [2, 1, 0]
 
 
+@pytest.mark.parametrize(
+    ("odd", "quota"), [(7411668012067175, 951850), (6556921135441741, 89252675), (7609417738465427, 48070119)]
+)
+def test_whole_shares_that_twice_the_precision_takes_to_be_below_are_not_rounded_down(odd, quota):
+    """The utilities come to odd * (2**20 + 1), in more bits than wrapped differences hold."""
+    values = [float(odd), float((odd - 1) << 20), 2.0**20 - 2.0**-32, 2.0**-32]
+    made = level(values, quota * (2**20 + 1))
+    assert made.only(np.array([0]))._gaps(np.array([quota]), 0.0)[0] < 0
+    assert made.parted()[0][0] == quota
+
+
 def test_shares_just_below_whole_numbers_are_rounded_down():
     assert whole_parts([math.nextafter(1.0, 0.0), 1.0, 1.0], 3) == [0, 1, 1]
     assert whole_parts([1.0, 1.0, math.nextafter(1.0, 2.0)], 3) == [0, 0, 1]

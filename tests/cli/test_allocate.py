@@ -139,6 +139,7 @@ def test_the_floors_alone(calibudget):
         ([*SIZES, "--groups", "{{x: {{sources: [a, b, c, d]}}}}"], "the groups name unknown sources: 'd'"),
         ([*SIZES, "--groups", "{{x: {{sources: [a]}}, x: {{sources: [b, c]}}}}"], "--groups:1: duplicate key 'x'"),
         ([*SIZES, "--groups", "{{x: {{sources: [a]}}"], "--groups:1: not valid YAML"),
+        ([*SIZES, "--groups", "\ud800"], "can't be read as UTF-8 text"),
         ([*SIZES, "--groups", "x.yaml"], "x.yaml: no such file; --groups takes a file, or a mapping written out"),
     ],
 )  # fmt: skip

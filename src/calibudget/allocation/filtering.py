@@ -17,9 +17,7 @@ from calibudget.allocation.residues import Doubles, Floats, Integers, blocks
 
 #: Largest budget whose shares doubles can tell from their neighbours with room to spare.
 LARGEST_BUDGET: Final = 2**48
-# The largest utility may stay unscaled within this of 1.
-_NEAR_ONE: Final = 2.0**60
-# Highest level that is tried beside utilities near 1, and steps after which a trial is left to exact decisions.
+# Highest level that is tried beside utilities of at most 1, and steps after which a trial is left to exact decisions.
 _HIGHEST: Final = 2.0**900
 _STEPS: Final = 200
 # Relative difference of levels at which a trial ends; what it leaves wrong, exact decisions correct.
@@ -108,8 +106,7 @@ def _trial_sides(utilities: Floats, lower: Integers, upper: Integers, budget: in
     rest: slice | Integers = slice(None)
     left = float(budget)
     while True:
-        largest = utilities.max()
-        scaled = utilities if 1 / _NEAR_ONE < largest < _NEAR_ONE else utilities / largest
+        scaled = utilities / utilities.max()
         level = _trial_level(scaled, lower, upper, left)
         found = np.empty(len(scaled), dtype=np.int8)
         for block in blocks(len(scaled)):

@@ -103,7 +103,7 @@ def _read(path: Path, otherwise: str) -> Document:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise RecipeError(f"{path}: {otherwise}") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # bytes that are no UTF-8, a name that no file system holds
         raise RecipeError(f"{path}: can't be read as UTF-8 text: {error}") from error
     return parse_document(text, str(path))
 
