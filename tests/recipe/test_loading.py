@@ -113,6 +113,23 @@ def test_a_place_of_this_machine_is_no_url_and_may_start_at_home(
     assert (given | {"selector.scores": scores and Path(scores.file or "")})[field] == home
 
 
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("calibration={per_source: 0}", "calibration.per_source: input should be greater than or equal to 2, not 0"),
+        ("budget={tokens: 0}", "budget.tokens: input should be greater than or equal to 1, not 0"),
+        ("calibration={max_length: 9007199254740992}", "calibration.max_length: input should be less than or equal to"),
+    ],
+)
+def test_a_mapping_that_may_be_a_word_is_told_what_is_wrong_in_it_alone(
+    tmp_path: Path, override: str, told: str
+) -> None:
+    with pytest.raises(RecipeError) as refused:
+        load_recipe(write(tmp_path, PLAIN), [override])
+    assert str(refused.value).startswith(f"override `{override}`: {told}")
+    assert "\n" not in str(refused.value)
+
+
 @pytest.mark.parametrize("word", ["no", "off", "Yes", '""'])
 def test_a_cache_is_no_folder_called_no(tmp_path: Path, word: str) -> None:
     path = write(tmp_path, PLAIN)
@@ -148,6 +165,7 @@ def test_a_nul_is_refused_wherever_it_stands(tmp_path: Path, field: str) -> None
         (PLAIN.replace("{a: 5", "{c: 5"), "`floor` names 'c', which is not a source"),
         (PLAIN + "caps: 9000,1000\n", "recipe.yaml:8: caps"),
         (PLAIN + "caps: [9000, 1000]\n", "recipe.yaml:8: caps"),
+        (PLAIN + "? [a]\n: b\n", "recipe.yaml:8: a key isn't text"),
         (PLAIN + "max_repeats: 0\n", "recipe.yaml:8: max_repeats"),
         (PLAIN + "rounds: {}\n", "recipe.yaml:8: rounds.previous: missing"),
         (PLAIN + "rounds: {previous: x, calibration: old}\n", "recipe.yaml:8: rounds.calibration"),
@@ -163,7 +181,7 @@ def test_a_nul_is_refused_wherever_it_stands(tmp_path: Path, field: str) -> None
         (PLAIN + "groups: {g: {sources: [a, b, c]}}\n", "the groups name unknown sources: 'c'"),
         (PLAIN + "groups: {g: {sources: [a, b], ceiling: 3}}\n", "recipe.yaml:8: groups.g.ceiling: unknown field"),
         (PLAIN + "groups: {g: {sources: [a, b]}, h: {}}\n", "group 'h' is empty"),
-        (PLAIN + "policy: best\n", "unknown policy 'best'"),
+        (PLAIN + "policy: best\n", "recipe.yaml:8: policy: unknown policy 'best'"),
         (PLAIN + "policy: weights\n", "`weights` and `policy: weights` go together"),
         (PLAIN + "policy: weights\nweights: {a: 1O, b: 1}\n", "recipe.yaml:9: weights.a"),
         (PLAIN + "policy: weights\nweights: {a: 1}\n", "`weights` lacks the source 'b'"),

@@ -81,6 +81,11 @@ def test_links_in_a_circle_are_refused(tmp_path: Path, pattern: str) -> None:
         names(tmp_path / "round.jsonl", pattern)
 
 
+def test_a_data_directory_that_isnt_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no file matches 'a\.jsonl': there is no folder .*nowhere$"):
+        names(tmp_path / "nowhere", "a.jsonl")
+
+
 def test_a_hard_link_is_the_file_itself(tmp_path: Path, write: Write) -> None:
     (tmp_path / "b.jsonl").hardlink_to(write("a.jsonl", [ROW]))
     with pytest.raises(DataError, match=r"'a' and 'b' both read b\.jsonl"):

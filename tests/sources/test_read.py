@@ -85,7 +85,7 @@ def test_own_ids_are_taken_only_if_the_recipe_names_their_field(write: Write, re
     assert len(read().records[0].record_id) == 64
     assert [record.record_id for record in read(id_field="id").records] == ["r0", "r1", "r2", "r3", "r4"]
     assert read(id_field="qid").records[1].record_id == "1"
-    with pytest.raises(DataError, match=r"rows\.jsonl:1: a record's own id must be"):
+    with pytest.raises(DataError, match=r"rows\.jsonl:1: a record's own id \(field 'missing'\) must be"):
         read(id_field="missing")
 
 

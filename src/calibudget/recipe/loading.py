@@ -156,13 +156,16 @@ def explained(error: ValidationError, document: Document, fields: Mapping[str, F
     for problem in error.errors(include_url=False):
         words = found.setdefault(_location_in_file(problem["loc"], document, fields), [])
         words.extend({_words(problem, fields)}.difference(words))
+    # of a mapping that may be something else too, only what is wrong in it is told
+    inner = {location[:end] for location in found for end in range(1, len(location))}
+    found = {location: words for location, words in found.items() if location not in inner}
     # a value that others default to is wrong once, where it stands
     written = {tuple(words) for location, words in found.items() if document.gives(location)}
     told = {
         location: words for location, words in found.items() if document.gives(location) or tuple(words) not in written
     }
     return [
-        f"{document.where(location)}: {'.'.join(map(str, location)) or 'the whole'}: {', or '.join(words)}"
+        ": ".join(filter(None, (document.where(location), ".".join(map(str, location)), ", or ".join(words))))
         for location, words in told.items()
     ]
 

@@ -43,6 +43,12 @@ def _answer_shorthand(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
+def _known_policy(value: str) -> str:
+    if value not in POLICIES:
+        raise ValueError(f"unknown policy {value!r}; known are {', '.join(POLICIES)}")
+    return value
+
+
 def _says_yes_or_no(value: object) -> object:
     if isinstance(value, str) and value.casefold() in {"", "yes", "no", "on", "off", "y", "n"}:
         raise ValueError(f"say true or false instead of {value!r}; a folder of that name is './{value}'")
@@ -60,6 +66,7 @@ def _readable_amount(value: object) -> object:
 #: Far beyond any use; with more, even factors that are nearly alike have powers that leave the doubles.
 Exponent = Annotated[float, Field(ge=-1000.0, le=1000.0)]
 Count = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
+Positive = Annotated[int, Field(ge=1, le=MAX_SAFE_INTEGER)]
 #: A floor or a cap: a count, or a text such as "10% of budget" or "50% of pool".
 AmountText = Annotated[Count | str, BeforeValidator(_readable_amount)]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_to_tuple)]
@@ -81,7 +88,7 @@ class _Part(BaseModel):
 class TokenBudget(_Part):
     """A budget counted in tokens instead of examples."""
 
-    tokens: Annotated[int, Field(ge=1, le=MAX_SAFE_INTEGER)]
+    tokens: Positive
 
 
 class Calibration(_Part):
@@ -92,9 +99,9 @@ class Calibration(_Part):
     resamples: Annotated[int, Field(ge=2, le=1_000_000)] = 200
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    batch_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_length: Annotated[int, Field(ge=1)] | None = None
-    max_new_tokens: Annotated[int, Field(ge=1)] | None = None
+    batch_tokens: Positive | None = None
+    max_length: Positive | None = None
+    max_new_tokens: Positive | None = None
 
 
 class GroupPart(_Part):
@@ -141,9 +148,9 @@ class LimitsPart(_Part):
     """What one data file may ask of the machine; see `sources.Limits`."""
 
     line_bytes: Annotated[int, Field(ge=1, le=2**31 - 2)] = LIMITS.line_bytes
-    array_bytes: Annotated[int, Field(ge=1, le=MAX_SAFE_INTEGER)] = LIMITS.array_bytes
+    array_bytes: Positive = LIMITS.array_bytes
     nesting: Annotated[int, Field(ge=1, le=200)] = LIMITS.nesting
-    expansion: Annotated[int, Field(ge=1, le=MAX_SAFE_INTEGER)] = LIMITS.expansion
+    expansion: Positive = LIMITS.expansion
     free_bytes: Count = LIMITS.free_bytes
     expanded_bytes: Count = LIMITS.expanded_bytes
 
@@ -226,7 +233,7 @@ class Recipe(_Part):
     groups: dict[str, GroupPart] | None = None
     max_repeats: Annotated[int, Field(ge=1, le=1000)] = 1
     rounds: Rounds | None = None
-    policy: str = "calibudget"
+    policy: Annotated[str, AfterValidator(_known_policy)] = "calibudget"
     weights: dict[str, float] | None = None
     importance: dict[str, float] | None = None
     warm_up: WarmUpPart | None = None
@@ -306,8 +313,6 @@ class Recipe(_Part):
                 raise ValueError(str(error)) from error
 
     def _check_policy(self) -> None:
-        if self.policy not in POLICIES:
-            raise ValueError(f"unknown policy {self.policy!r}; known are {', '.join(POLICIES)}")
         if (self.policy == "weights") != (self.weights is not None):
             raise ValueError("`weights` and `policy: weights` go together: give both or neither")
         if self.weights is not None and set(self.weights) != set(self.sources):

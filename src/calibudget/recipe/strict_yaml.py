@@ -140,7 +140,8 @@ def _note_lines(node: yaml.Node, location: Location, lines: dict[Location, int],
         for key, value in node.value:
             line = key.start_mark.line + 1
             if key.tag != "tag:yaml.org,2002:str":
-                raise RecipeError(f"{name}:{line}: the key {key.value!r} isn't text; put it in quotes")
+                which = f"the key {key.value!r}" if isinstance(key, yaml.ScalarNode) else "a key"
+                raise RecipeError(f"{name}:{line}: {which} isn't text; put it in quotes")
             here = (*location, key.value)
             if here in lines:
                 raise RecipeError(f"{name}:{line}: duplicate key {key.value!r} (first on line {lines[here]})")

@@ -50,7 +50,8 @@ def find_files(spec: SourceSpec, data_dir: Path) -> tuple[DataFile, ...]:
         except (InputError, OSError) as error:
             raise DataError(f"source {spec.label!r}: {error}") from error
         if not files:
-            below = "" if is_url(pattern) else f" below {data_dir}"
+            here = f" below {data_dir}" if data_dir.is_dir() else f": there is no folder {data_dir}"
+            below = "" if is_url(pattern) else here
             raise DataError(f"source {spec.label!r}: no file matches {pattern!r}{below}")
         for file in files:
             found.setdefault(file.path.resolve(), file)

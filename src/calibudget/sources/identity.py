@@ -187,14 +187,19 @@ def checked_text(value: object, what: str) -> str:
     return text
 
 
-def own_id(value: object) -> str:
+def own_id(value: object, field: str | None = None) -> str:
     """A record's own id as text.
+
+    Args:
+        value: the id as the record has it.
+        field: the name of the field that holds it, if the message is to name it.
 
     Raises:
         DataError: it is missing, empty, neither text nor an integer, or holds a lone surrogate.
     """
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
-        raise DataError(f"a record's own id must be nonempty text or an integer, not {value!r:.80}")
+        where = "" if field is None else f" (field {field!r})"
+        raise DataError(f"a record's own id{where} must be nonempty text or an integer, not {value!r:.80}")
     try:
         canonical_array([str(value)])
     except InputError as error:

@@ -61,7 +61,7 @@ class RecordMaker:
         prompt, completion, tools, answer, view = parsed
         text, prompt_hash = digests(prompt, completion, tools)
         field = self._spec.id_field
-        own = None if field is None else own_id(view.get(field))
+        own = None if field is None else own_id(view.get(field), field)
         return text, prompt_hash, own, -1 if answer is None else self._labels.get(answer, -1)
 
     def __call__(self, fields: Fields) -> Record | None:
@@ -74,7 +74,7 @@ class RecordMaker:
         field = self._spec.id_field
         return Record(
             source=self._spec.label,
-            record_id=text.hex() if field is None else own_id(view.get(field)),
+            record_id=text.hex() if field is None else own_id(view.get(field), field),
             prompt_hash=prompt_hash.hex(),
             prompt=(Message(role="user", content=prompt),) if isinstance(prompt, str) else prompt,
             completion=completion,
