@@ -1,6 +1,7 @@
 """A temporary folder that is full is named, with the way out, wherever sources write what memory doesn't hold."""
 
 import json
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,13 +17,13 @@ OUT = r"calibudget-.*: can't be written: File too large; make room there, or set
 
 
 @contextmanager
-def short_files() -> Iterator[None]:
-    """No file may grow beyond 1,000 bytes, not even the one that the test run's own report may go to."""
+def short_files(size: int = 1_000) -> Iterator[None]:
+    """No file may grow beyond so many bytes, not even the one that the test run's own report may go to."""
     resource = pytest.importorskip("resource")
     signal = pytest.importorskip("signal")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
         yield
     finally:
@@ -49,3 +50,9 @@ def test_identities_that_do_not_fit_name_their_folder(tmp_path) -> None:
         (tmp_path / f"{number}.jsonl").write_text(f"{row}\n" * 20)
     with short_files(), pytest.raises(DataError, match=OUT):
         open_source(SourceSpec(label="s", path="*.jsonl"), tmp_path, selection_seed=1)
+
+
+def test_a_disk_without_room_for_a_temporary_folder_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with short_files(0), pytest.raises(DataError, match=r"^no temporary folder .* TMPDIR to a folder with room$"):
+        Scratch().folder()

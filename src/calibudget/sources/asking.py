@@ -16,6 +16,7 @@ from calibudget.errors import DataError
 from calibudget.sources.files import DataFile
 from calibudget.sources.identities import Identities, find_or_make
 from calibudget.sources.inputs import FileInput
+from calibudget.sources.scratch import temporary_folder
 from calibudget.sources.spec import SourceSpec
 
 _PIECE: Final = 4 * 2**20
@@ -67,7 +68,7 @@ def reply(line: bytes) -> dict[str, str]:
 def pieces(line: str) -> Iterator[bytes | str]:
     """The bytes of the file of identities that a request asks for, or the reply that says why there is none."""
     request = _requests().validate_json(line)
-    with tempfile.TemporaryDirectory(prefix="calibudget-") as folder:
+    with tempfile.TemporaryDirectory(prefix="calibudget-", dir=temporary_folder()) as folder:
         try:
             found = make(replace(request, folder=Path(folder)))
         except DataError as error:

@@ -10,7 +10,6 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +20,7 @@ from calibudget.keys import order_keys
 from calibudget.records import Record
 from calibudget.sources.making import RecordMaker
 from calibudget.sources.scan import Scan
-from calibudget.sources.scratch import writing
+from calibudget.sources.scratch import temporary_folder, writing
 from calibudget.sources.table import IdentityTable, Rows, same_as_before
 from calibudget.store import canonical_json, plain_json
 
@@ -176,7 +175,7 @@ def _ranks(scan: Scan, twins: NDArray[Any]) -> NDArray[np.int64]:
             for index, fields in zip(own, scan.originals(file, twins["at"][own].tolist()), strict=True):
                 data = _order_bytes(fields)
                 ends[index] = spool.tell(), spool.tell() + len(data)
-                with writing(Path(tempfile.gettempdir())):
+                with writing(temporary_folder()):
                     spool.write(data)
 
         def original(index: int) -> bytes:

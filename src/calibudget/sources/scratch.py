@@ -29,6 +29,20 @@ def writing(folder: Path) -> Iterator[None]:
         ) from error
 
 
+def temporary_folder() -> Path:
+    """Where the system keeps temporary files.
+
+    Raises:
+        DataError: none of the places for it can be written to, as on a full disk.
+    """
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise DataError(
+            "no temporary folder can be written to; make room, or set TMPDIR to a folder with room"
+        ) from error
+
+
 class Scratch:
     """A folder below the system's temporary one, made at the first file and removed with this object."""
 
@@ -38,7 +52,7 @@ class Scratch:
     def folder(self) -> Path:
         """The folder."""
         if self._root is None:
-            self._root = Path(tempfile.mkdtemp(prefix="calibudget-"))
+            self._root = Path(tempfile.mkdtemp(prefix="calibudget-", dir=temporary_folder()))
             weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
         return self._root
 
