@@ -29,6 +29,7 @@ MODULES = (
         "apportionment",
         "arrays",
         "bootstrap",
+        "cases",
         "check",
         "exact",
         "filtering",
