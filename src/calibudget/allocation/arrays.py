@@ -58,7 +58,7 @@ def apportion_arrays(
         lower: least units a source, integers, shape (K,), default 0.
         upper: most units a source, integers, shape (K,), default no bound.
         labels: texts that settle ties, in code-point order, shape (K,); without labels the position does. They are
-            read only where equal remainders meet at the last unit, and must differ where they decide.
+            compared only where equal remainders meet at the last unit, and must differ where they decide.
 
     Raises:
         InputTypeError: an array or a number of the wrong type.
@@ -101,15 +101,7 @@ class _Names:
     @property
     def tie_key(self) -> TieKey | None:
         """From a position to the text that settles ties there; None without labels."""
-        if self.labels is None:
-            return None
-        labels = self.labels
-
-        def text(position: int) -> str:
-            require_text(labels[position], f"labels[{position}]")
-            return labels[position]
-
-        return text
+        return None if self.labels is None else self.labels.__getitem__
 
     def order(self, size: int) -> list[int]:
         """Positions in the order that settles ties."""
@@ -137,6 +129,9 @@ def _require_labels(labels: object, size: int) -> None:
         raise InputTypeError("labels must have one dimension")
     if len(labels) != size:
         raise AllocationError(f"labels must be as many as utilities ({size:,}), not {len(labels):,}")
+    if not set(map(type, labels)) <= {str}:
+        for position, label in enumerate(labels):
+            require_text(label, f"labels[{position}]")
 
 
 def _bounds(values: ArrayLike, kind: str, size: int, name: _Names) -> Integers:
