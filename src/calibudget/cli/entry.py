@@ -1,6 +1,6 @@
 """Where a command begins and ends: from the first moment to the last, Ctrl-C and SIGTERM have an exit code and a line.
 
-It imports nothing that takes time; the commands are imported after the signals are taken.
+It imports next to nothing: all else comes after the signals are taken.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ import math
 import os
 import signal
 import sys
-import threading
 import time
 import warnings
 from contextlib import suppress
-from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -49,6 +47,8 @@ class _Listener:
         if not isinstance(dropped.exc_value, Stop):
             sys.__unraisablehook__(dropped)
             return
+        import threading
+
         self._raised = -math.inf
         again = threading.Timer(0.05, _interrupt)
         again.daemon = True
@@ -99,6 +99,8 @@ def how_to_go_on() -> str:
 
 
 def _run() -> int:
+    from pathlib import Path
+
     for name in ("stdout", "stderr"):  # a closed one is None, and what is printed to None goes to the other
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
