@@ -9,6 +9,8 @@ import random
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -263,6 +265,24 @@ def test_what_is_kept_may_be_deleted_while_it_is_read(folder: Path, tmp_path: Pa
             assert sum(map(len, one.batches())) == one.tally.read
             one.forget()
     assert found(folder, kept) == expected
+
+
+def test_a_worker_that_starts_while_readers_end_ends_with_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, started, popen = threading.Event(), [], subprocess.Popen
+
+    def slow(*given: object, **more: object) -> subprocess.Popen[bytes]:
+        begun.set()
+        time.sleep(0.3)
+        started.append(popen(*given, **more))  # type: ignore[call-overload]
+        return started[-1]  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(subprocess, "Popen", slow)
+    spec = SourceSpec(label="a", path=".")
+    with Readers(Reading(workers=2)) as own:
+        for given in inputs_of(spec, folder):
+            own.ask(spec, given)
+        begun.wait()
+    assert {(one.returncode, one.stdin.closed, one.stdout.closed) for one in started} == {(-signal.SIGKILL, True, True)}
 
 
 def test_what_a_worker_kept_may_be_deleted_before_it_is_opened(

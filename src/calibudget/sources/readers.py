@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from threading import Lock
 from typing import Any, Final, Literal, Self
 
 from calibudget.cluster import connect, ray_module
@@ -104,6 +105,8 @@ class Processes:
     def __init__(self) -> None:
         self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
         self._started: list[subprocess.Popen[bytes]] = []
+        self._starting = Lock()
+        self._is_closed = False
 
     def make(self, request: Request) -> Path:
         """Where the file lies that a process made.
@@ -130,16 +133,21 @@ class Processes:
         return Path(_reply(line))
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes; one that a thread is starting is waited for, and no other starts."""
+        with self._starting:
+            self._is_closed = True
         for process in self._started:
             process.kill()
             process.communicate()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "calibudget.sources.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        self._started.append(process)
+        with self._starting:
+            if self._is_closed:
+                raise CalibudgetError("the readers were closed before this input's turn")
+            process = subprocess.Popen(
+                [sys.executable, "-m", "calibudget.sources.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            self._started.append(process)
         return process
 
 
