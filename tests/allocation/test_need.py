@@ -146,6 +146,7 @@ def test_exponents_weigh_the_factors():
         ({"mean_error": math.nan}, AllocationError, "mean_error of 'a' must be finite, but is nan"),
         ({"mean_error": "1"}, InputTypeError, r"^mean_error of 'a' must be a number, not '1' \(str\)$"),
         ({"mean_error": True}, InputTypeError, "mean_error of 'a' must be a number, not True"),
+        ({"bootstrap_sd": None}, AllocationError, "the statistics of 'a' have no bootstrap_sd"),
         ({"bootstrap_sd": -0.1}, AllocationError, r"bootstrap_sd of 'a' must not be negative, but is -0\.1"),
         ({"bootstrap_sd": math.inf}, AllocationError, "bootstrap_sd of 'a' must be finite, but is inf"),
     ],
@@ -195,6 +196,11 @@ def test_bad_floors_are_refused():
             {"need_exponent": 600.0, "availability_exponent": 500.0},
             "availability_exponent: of 'a', 22.3383 to the power of 500 is too large a number",
         ),
+        (
+            {"need_exponent": -1000.0, "availability_exponent": 10.0},
+            "the utility of 'a' is 0.5^-1000 * 22.3383^10 * 1^1, too large a number; take exponents nearer to 0 "
+            "(need_exponent, availability_exponent, reliability_exponent)",
+        ),
     ],
 )
 def test_utilities_beyond_the_doubles_are_refused_by_name(exponents, message):
@@ -207,8 +213,23 @@ def test_numbers_beyond_the_doubles_are_refused_by_name():
     for field in ("mean_error", "pool_size"):
         with pytest.raises(AllocationError, match=rf"^{field} of 'a' is 10+\.\.\., too large for a double$"):
             utilities(ROWS | {"a": ROWS["a"] | {field: 10**400}}, 1)
-    with pytest.raises(AllocationError, match="the mean errors come to more than the largest double"):
+    with pytest.raises(AllocationError, match=r"^the mean errors come to more than the largest double$"):
         needs([1e308, 1e308])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: needs("12"), "mean errors must be a sequence of numbers, not '12' (str)"),
+        (lambda: power("2", 3), "the base of a power must be a number, not '2' (str)"),
+        (lambda: power(2.0, "3"), "the exponent must be a number, not '3' (str)"),
+        (lambda: utilities(ROWS, 1, floors=[1]), "floors must be a mapping by label, not [1] (list)"),
+        (lambda: utilities({"a": 5}, 1), "the statistics of 'a' must be a row of them, not int"),
+    ],
+)
+def test_inputs_of_the_wrong_type_are_refused_by_name(call, message):
+    with pytest.raises(InputTypeError, match=f"^{re.escape(message)}$"):
+        call()
 
 
 def test_a_power_needs_a_base_above_zero():

@@ -458,6 +458,11 @@ def test_pooled_quotas_count_the_first_keys_of_all():
             {"statistics": replace(STATISTICS, sources={"a": 5})},
             "the statistics of 'a' must be SourceStatistics, not int",
         ),
+        (
+            "need",
+            {"statistics": replace(STATISTICS, sources=5)},
+            "the sources of the statistics must be a mapping by label",
+        ),
         ("need", {"exponents": 2.0}, "exponents must be Exponents, not float"),
         ("need", {"exponents": Exponents(need="1")}, "exponents.need must be a number, not '1' (str)"),
         ("need", {"need_transform": ["rank"]}, "need_transform must be a text, not ['rank'] (list)"),
@@ -469,6 +474,30 @@ def test_pooled_quotas_count_the_first_keys_of_all():
 def test_inputs_of_the_wrong_type_are_refused_by_name(policy, changes, message):
     with pytest.raises(InputTypeError, match=f"^{re.escape(message)}"):
         made(policy, **changes)
+
+
+@pytest.mark.parametrize("name", ["floors", "caps", "weights", "groups", "pooled", "curves", "importance"])
+def test_inputs_by_label_are_mappings(name):
+    with pytest.raises(InputTypeError, match=f"^{name} must be a mapping by label, not 5 "):
+        made("need", **{name: 5})
+
+
+def test_what_a_policy_doesnt_read_is_ignored():
+    others = {"weights": {"z": 1}, "curves": {"z": None}, "pooled": {"z": 1}, "importance": {"z": -1}}
+    assert made("equal", **others) == made("equal")
+
+
+def test_a_pooled_draw_is_of_counts():
+    with pytest.raises(InputTypeError, match=r"^pooled of 'a' must be an integer, not 1\.5"):
+        made("pooled", pooled={"a": 1.5, "b": 5, "c": 5})
+
+
+def test_mean_errors_are_checked_where_they_are_read():
+    rows = {label: replace(row, mean_error=math.nan) for label, row in STATISTICS.sources.items()}
+    statistics = replace(STATISTICS, sources=rows)
+    assert made("equal", statistics=statistics).quotas == made("equal").quotas
+    with pytest.raises(AllocationError, match=r"^mean_error of 'a' must be finite, but is nan$"):
+        made("need", statistics=statistics)
 
 
 @pytest.mark.parametrize(

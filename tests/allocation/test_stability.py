@@ -1,5 +1,6 @@
 """Stability across splits (paper 3.4), orders and intervals over replicates, and grids."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from calibudget.allocation import order_probabilities, plan, stability, what_if
 from calibudget.allocation.intervals import quota_intervals
-from calibudget.allocation.stability import _doubled_ranks
+from calibudget.allocation.need import doubled_ranks
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.records import Exponents, SourceStatistics, Statistics
 
@@ -41,8 +42,8 @@ def test_equal_and_reversed_orders_are_exactly_one_and_minus_one():
 
 
 def test_equal_quotas_share_the_mean_of_their_ranks():
-    assert _doubled_ranks([5, 5, 1]) == [5, 5, 2]
-    assert _doubled_ranks([7]) == [2]
+    assert doubled_ranks([5, 5, 1]) == [5, 5, 2]
+    assert doubled_ranks([7]) == [2]
     first, second = {"a": 5, "b": 5, "c": 1, "d": 9}, {"a": 4, "b": 6, "c": 6, "d": 7}
     expected = spearmanr(list(first.values()), list(second.values()))[0]
     assert stability([first, second]).smallest_spearman == pytest.approx(expected, rel=1e-12)
@@ -139,6 +140,14 @@ def test_mistakes_of_a_grid_are_errors():
         what_if("equal", budgets=[1.5], common_floors=[0], pool_sizes={"a": 1})
 
 
+def test_no_correlation_is_a_plain_zero():
+    made = stability([{"a": 1, "b": 2, "c": 1}, {"a": 1, "b": 1, "c": 3}, {"a": 0, "b": 5, "c": 9}])
+    assert made.smallest_pearson == pytest.approx(-0.5)
+    square = stability([{"a": 0, "b": 1, "c": 0, "d": 1}, {"a": 0, "b": 0, "c": 1, "d": 1}])
+    assert [math.copysign(1.0, found) for found in (square.smallest_pearson, square.smallest_spearman)] == [1.0, 1.0]
+    assert (square.smallest_pearson, square.smallest_spearman) == (0.0, 0.0)
+
+
 def test_correlations_of_huge_quotas_are_finite():
     first, second = {"a": 10**200, "b": 10**201, "c": 1}, {"a": 10**300, "b": 10**299, "c": 2}
     rows = [[float(value) / 1e200 for value in first.values()], [float(value) / 1e300 for value in second.values()]]
@@ -156,6 +165,11 @@ def test_correlations_of_huge_quotas_are_finite():
 def test_quotas_that_are_none_are_refused_by_name(allocations, message):
     with pytest.raises(InputTypeError, match=f"^{message}$"):
         stability(allocations)
+
+
+def test_replicates_are_a_sequence():
+    with pytest.raises(InputTypeError, match=r"^replicates must be a sequence of quotas by label, not 5$"):
+        order_probabilities({"a": 1}, 5)
 
 
 def test_a_grid_is_made_of_sequences():

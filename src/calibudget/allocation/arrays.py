@@ -106,7 +106,7 @@ class _Names:
     def order(self, size: int) -> list[int]:
         """Positions in the order that settles ties."""
         order = sorted(range(size), key=self.tie_key)
-        for first, second in pairwise(order if self.labels is not None else ()):
+        for first, second in pairwise(order):
             if self.plain(first) == self.plain(second):
                 raise same_label(self.plain(first))
         return order

@@ -97,7 +97,8 @@ def pose_case(
         floor, floors = 0, None
     common, own_floors = _resolved_floors(floor, floors, pools, budget)
     own_caps = _resolved_caps(caps, pools, budget)
-    excluded = _zero_weights(weights or {}) if rule.wants == "weights" else ()
+    own_weights = _weights(weights) if weights is not None and rule.wants == "weights" else {}
+    excluded = [label for label, weight in own_weights.items() if not weight]
     problem = pose(pools, budget, common, floors=own_floors, caps=own_caps, excluded=excluded)
     if groups is not None:
         read = parse_groups(groups, labels)
@@ -105,7 +106,7 @@ def pose_case(
     if rule.floor_use == "only":
         # The bounds of groups are for whoever spends the rest.
         problem = replace(problem, budget=sum(problem.floor_quotas), groups={})
-    evidence = _evidence(rule, problem, statistics, weights, pooled, curves, importance)
+    evidence = _evidence(rule, problem, statistics, own_weights, pooled, curves, importance)
     return Case(
         rule=rule,
         problem=problem,
@@ -191,18 +192,18 @@ def _require_importance(labels: list[str], importance: Mapping[str, float]) -> N
         raise AllocationError(f"every source has the importance 0: {listed(labels)}")
 
 
-def _zero_weights(weights: Mapping[str, float]) -> list[str]:
-    zero = [label for label, weight in weights.items() if not as_weight(weight, "the weight", label)]
-    if weights and len(zero) == len(weights):
-        raise AllocationError(f"all weights are 0: {listed(sorted(zero))}")
-    return zero
+def _weights(weights: Mapping[str, float]) -> dict[str, float]:
+    doubles = {label: as_weight(weights[label], "the weight", label) for label in sorted(weights)}
+    if doubles and not any(doubles.values()):
+        raise AllocationError(f"all weights are 0: {listed(list(doubles))}")
+    return doubles
 
 
 def _evidence(
     rule: Policy,
     problem: Problem,
     statistics: Statistics | None,
-    weights: Mapping[str, float] | None,
+    weights: Mapping[str, float],
     pooled: Mapping[str, int] | None,
     curves: Mapping[str, Curve] | None,
     importance: Mapping[str, float] | None,
@@ -218,9 +219,7 @@ def _evidence(
         lower=problem.floor_quotas,
         upper=[low + room for low, room in zip(problem.floor_quotas, problem.residual_capacities, strict=True)],
         budget=problem.budget,
-        weights=[as_weight(weights[label], "the weight", label) for label in problem.labels]
-        if weights and rule.wants == "weights"
-        else [],
+        weights=list(weights.values()),
         importance=[importance[label] for label in problem.labels] if importance and rule.weighs else [],
         curves=[curves[label] for label in problem.labels] if curves and rule.wants == "curves" else [],
         pooled=[count_within_doubles(pooled[label], "pooled", label) for label in problem.labels]

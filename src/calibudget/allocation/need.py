@@ -7,6 +7,7 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal, Overflow
+from fractions import Fraction
 from typing import Final
 
 from calibudget.allocation.apportionment import require_mapping, require_text, sorted_labels
@@ -43,7 +44,7 @@ def needs(mean_errors: Sequence[float], transform: str | None = None) -> list[fl
     raised = [max(error, EPSILON) for error in as_doubles(mean_errors, "mean errors")]
     values = raised if transform is None else NEED_TRANSFORMS[transform](raised)
     try:
-        mean = math.fsum(values) / len(values) if values else 1.0
+        mean = math.fsum(values) / max(len(values), 1)
     except OverflowError:
         raise AllocationError("the mean errors come to more than the largest double") from None
     return [value / mean for value in values]
@@ -175,10 +176,10 @@ def _product(label: str, factors: Sequence[float], exponents: Mapping[str, float
     return utility
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 1, equal values sharing the mean of theirs."""
+def doubled_ranks(values: Sequence[float | Fraction]) -> list[int]:
+    """Twice the ranks from 1, equal values sharing the mean of theirs, so that all are integers."""
     ordered = sorted(values)
-    return [(bisect_left(ordered, value) + bisect_right(ordered, value) + 1) / 2 for value in values]
+    return [bisect_left(ordered, value) + bisect_right(ordered, value) + 1 for value in values]
 
 
 def _log1p(values: Sequence[float]) -> list[float]:
@@ -187,7 +188,10 @@ def _log1p(values: Sequence[float]) -> list[float]:
 
 #: Forms of the need that do change quotas (a mere change of scale cancels). They are ours: the paper names
 #: variants A to C in its diagnostics and doesn't define them.
-NEED_TRANSFORMS: Final[Mapping[str, Callable[[Sequence[float]], list[float]]]] = {"rank": _ranks, "log1p": _log1p}
+NEED_TRANSFORMS: Final[Mapping[str, Callable[[Sequence[float]], Sequence[float]]]] = {
+    "rank": doubled_ranks,
+    "log1p": _log1p,
+}
 
 
 def _field(row: SourceStatistics | Mapping[str, object], name: str, label: str) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,6 +12,7 @@ from typing import TypeVar
 
 from calibudget.allocation.apportionment import require_same_labels, sorted_labels
 from calibudget.allocation.exact import count_within_doubles
+from calibudget.allocation.need import doubled_ranks
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.wording import shown
 
@@ -98,7 +98,7 @@ def order_probabilities(
 
 def spearman(first: Sequence[Exact], second: Sequence[Exact]) -> float | None:
     """Rank correlation, equal values sharing a rank; None where one side doesn't vary."""
-    return pearson(_doubled_ranks(first), _doubled_ranks(second))
+    return pearson(doubled_ranks(first), doubled_ranks(second))
 
 
 def pearson(first: Sequence[Exact], second: Sequence[Exact]) -> float | None:
@@ -109,7 +109,7 @@ def pearson(first: Sequence[Exact], second: Sequence[Exact]) -> float | None:
     if not all(spreads):
         return None
     size = math.sqrt(Fraction(mixed * mixed) / (spreads[0] * spreads[1]))
-    return size if mixed > 0 else -size
+    return -size if mixed < 0 else size
 
 
 def _require_sequence(allocations: object, name: str) -> None:
@@ -131,9 +131,3 @@ def _read(allocations: Sequence[Mapping[str, int]], name: str, first: int = 1) -
 def _smallest(correlations: Iterable[float | None]) -> float | None:
     found = list(correlations)
     return None if None in found else min(one for one in found if one is not None)
-
-
-def _doubled_ranks(values: Sequence[Exact]) -> list[int]:
-    """Twice the ranks, equal values sharing the mean of theirs, so that all are integers."""
-    ordered = sorted(values)
-    return [bisect_left(ordered, value) + bisect_right(ordered, value) + 1 for value in values]
