@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from calibudget.errors import InputError
-from calibudget.pipeline import draft_recipe
+from calibudget.pipeline import draft_recipe, run
+from calibudget.recipe import load_recipe
 
 PIQA = [{"goal": f"goal {n}", "sol1": "a", "sol2": "b", "label": n % 2} for n in range(40)]
 PAIRS = [{"prompt": f"{n}?", "completion": "x"} for n in range(40)]
@@ -85,3 +86,15 @@ def test_a_folder_of_unreadable_files_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "code.jsonl", [{"text": "t", "code": "c"}])
     with pytest.raises(InputError, match=r"code.jsonl: the fields show no known format"):
         draft_recipe(tmp_path)
+
+
+def test_what_is_written_can_run_whatever_the_files_are_called(tmp_path: Path) -> None:
+    names = ("a.jsonl", "A.train.jsonl", "companion.jsonl", "default.jsonl", "b/x.jsonl", "x.jsonl", "b_x.jsonl")
+    for number, name in enumerate((*names, "x.test.jsonl", "b/x.test.jsonl", ".git/old.jsonl")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, [{"prompt": f"{number}, {row}?", "completion": "x"} for row in range(7 + number)])
+    (tmp_path / "recipe.yaml").write_text(draft_recipe(tmp_path))
+    recipe = load_recipe(tmp_path / "recipe.yaml", ["engine=fake", f"data_dir={tmp_path}"])
+    assert sorted(source.path[0] for source in recipe.sources.values()) == sorted(names)
+    assert len(recipe.hygiene.evaluation) == 2
+    assert run(recipe, tmp_path / "run").count == recipe.budget

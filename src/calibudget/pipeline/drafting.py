@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,8 @@ _HELD_OUT: Final = re.compile(r"(?:^|[._-])(?:test|valid(?:ation)?|val|dev|eval)
 _ENDING: Final = re.compile(r"(?:\.(?:jsonl?|ndjson|csv|tsv|parquet|arrow|gz|zst))+$", re.IGNORECASE)
 _SAVED: Final = frozenset({"state.json", "dataset_info.json", "dataset_dict.json"})
 _OTHER_ANSWERS: Final = "or {kind: choice, labels: [...]}, number, math, exact, regex"
+#: Labels that no source may bear.
+_RESERVED: Final = frozenset({"companion", "default"})
 _SKIPPING: Final = ", on_error: skip"
 
 #: A line of the recipe and the comment behind it.
@@ -112,31 +114,33 @@ def _header(
     sources: Sequence[_Draft], sets: Sequence[_Draft], *, folder: Path, name: str, data_dir: Path
 ) -> list[_Line]:
     barred = frozenset[str]().union(*(one.prompts.values() for one in sets if not one.is_left_out))
+    left = [sum(prompt not in barred for prompt in draft.prompts.values()) for draft in sources]
+    # no more than what the rows looked at leave beside the calibration
+    shares = [min(_PER_SOURCE, max(rows - _CALIBRATION, rows // 2)) for rows in left]
+    calibration = max(2, min(_CALIBRATION, *(rows - rows // 2 for rows in left)))
     has_unchecked = any("answer: none" in draft.how for draft in sources)
     lines: list[_Line] = [
         ("model: embedded", "SmolLM2-135M, for a try; else a hub id, a directory with safetensors, or a .gguf file"),
         ("template: alpaca", "or chat: the tokenizer's own chat template"),
-        (f"budget: {sum(_share(draft, barred) for draft in sources)}", "examples to select, exactly"),
-        (f"floor: {min(100, *(_share(draft, barred) for draft in sources))}", "every source gets this much"),
+        (f"budget: {sum(shares)}", "examples to select, exactly"),
+        (f"floor: {min(100, *shares)}", "every source gets this much"),
         ("policy: calibudget", "`calibudget allocate STATISTICS --compare` shows the others"),
         ("seed: 42", ""),
-        (f"calibration: {{per_source: {_CALIBRATION}, resamples: 200}}", ""),
+        (
+            f"calibration: {{per_source: {calibration}, resamples: 200}}",
+            "" if calibration == _CALIBRATION else "half of the smallest source; the paper's are 100",
+        ),
         *([("error: nll", "a source here has no checkable answer; else `nll+wrong`, the paper's")] * has_unchecked),
         (f"data_dir: {_quoted(data_dir.as_posix())}", ""),
     ]
     return [(f"# A recipe for the data in {folder}. Look it over, then: calibudget run {name}", ""), *_aligned(lines)]
 
 
-def _share(draft: _Draft, barred: frozenset[str]) -> int:
-    """What the budget counts for a source: no more than what the rows looked at leave beside the calibration."""
-    left = sum(prompt not in barred for prompt in draft.prompts.values())
-    return min(_PER_SOURCE, max(left - _CALIBRATION, left // 2))
-
-
 def _data_files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
-        is_data = path.name.lower().endswith(SUFFIXES) and path.name not in _SAVED and not path.name.startswith(".")
-        if is_data and path.is_file():
+        is_data = path.name.lower().endswith(SUFFIXES) and path.name not in _SAVED
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if is_data and not is_hidden and path.is_file():
             yield path
 
 
@@ -205,8 +209,9 @@ def _tried(label: str, path: Path, below: Path, preset: str | None) -> _Draft:
 def _evaluation_sets(folder: Path, held_out: Iterable[Path], sources: Sequence[_Draft]) -> Iterator[_Draft]:
     """The held-out files, left out where they belong to no source, can't be read, or hold a source whole."""
     labels = {draft.label for draft in sources}
+    taken: set[str] = set()
     for path in sorted(held_out, key=lambda path: path.name):
-        name, label = re.sub(r"\W+", "_", _ENDING.sub("", path.name)), _label(path.name)
+        name, label = _free(re.sub(r"\W+", "_", _ENDING.sub("", path.name)), taken), _label(path.name)
         if label not in labels:
             reason = f"no source above is named {label}"
             yield _Draft(name, path.relative_to(folder), reason=reason, is_left_out=True)
@@ -224,9 +229,19 @@ def _evaluation_sets(folder: Path, held_out: Iterable[Path], sources: Sequence[_
 def _labelled(folder: Path, files: Iterable[Path]) -> Iterable[tuple[str, Path]]:
     """Labels from file names without their endings, with the folder in front where two would be equal."""
     stems = {path: _label(path.name) for path in files}
+    bearers = Counter(stem.casefold() for stem in stems.values())
+    taken = set(_RESERVED)
     for path, stem in stems.items():
-        shared = [other for other in stems.values() if other.casefold() == stem.casefold()]
-        yield (stem if len(shared) == 1 else _label("_".join(path.relative_to(folder).parts))), path
+        is_shared = bearers[stem.casefold()] > 1
+        yield _free(_label("_".join(path.relative_to(folder).parts)) if is_shared else stem, taken), path
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The name, numbered if something else bears it; it is taken then."""
+    numbered = (f"{name}_{number}" for number in count(2))
+    free = next(one for one in chain([name], numbered) if one.casefold() not in taken)
+    taken.add(free.casefold())
+    return free
 
 
 def _label(name: str) -> str:
