@@ -35,7 +35,8 @@ def signals_as_they_were() -> Iterator[None]:
     yield
     sys.unraisablehook = unraisable
     for number, handler in before.items():
-        signal.signal(number, handler)
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
 
 
 def make_tokenizer(*, adds_bos=False, pad="<|im_end|>", chat_template=CHAT_TEMPLATE):
