@@ -244,9 +244,17 @@ def test_it_says_what_its_scores_depend_on(language_model):
 
 
 def test_whole_texts_are_decoded_where_asked(language_model, items_of):
-    items = items_of(3)
-    found = LocalScorer(language_model, max_new_tokens=12, early_end=False).measure(items)
-    assert [one.text for one in found] == [plain(language_model, item, 12)[1] for item in items]
+    """A reference decides no text's length: those of code and of instructions are a full stop."""
+    items = [
+        replace(item, answer=AnswerSpec(kind="exact"), record=replace(item.record, completion="."))
+        for item in items_of(3)
+    ]
+    whole, short = (
+        LocalScorer(language_model, max_new_tokens=40, early_end=early).measure(items) for early in (False, True)
+    )
+    expected = [plain(language_model, item, 40) for item in items]
+    assert [one.text for one in whole] == [text for _, text in expected]
+    assert any(len(one.text) > len(other.text) for one, other in zip(whole, short, strict=True))
 
 
 def test_lengths_are_those_of_the_encoding(language_model, items_of):

@@ -63,8 +63,9 @@ class LocalScorer:
             of an NLL depend on it.
         max_length: tokens that a record is cut to; None refuses records longer than the context.
         max_new_tokens: most tokens decoded an answer; None goes by the answer kind: 32 for choices, 128 for
-            regex, 512 for numbers and mathematics, and for exact answers 8 more than the reference has.
-        early_end: whether decoding ends where more text couldn't change the parsed answer; False gives whole texts.
+            regex, 512 for numbers and mathematics.
+        early_end: whether decoding ends where more text couldn't change the verdict, and for exact answers 8 tokens
+            after the reference's length at the latest; False gives whole texts.
 
     Raises:
         ScoringError: a bound that isn't positive, or a tokenizer that doesn't fit the template.
@@ -138,7 +139,7 @@ class LocalScorer:
         if answer.kind == "none":
             return 0
         limit = self._max_new_tokens or _LIMITS.get(answer.kind, self._batch_tokens)
-        if answer.kind == "exact":
+        if answer.kind == "exact" and self._early_end:
             limit = min(limit, len(example.response_ids) + _EXACT_MARGIN)
         context = self._language_model.context_length
         return limit if context is None else min(limit, context - len(example.prompt_ids))
