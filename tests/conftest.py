@@ -11,9 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 import calibudget.lm  # noqa: F401 (before any product of torch's: it sets how MKL shares one among threads)
 from calibudget.records import Message, Record
+
+# A test that takes long on a busy machine isn't a wrong one; benchmarks measure time.
+settings.register_profile("calibudget", deadline=None)
+settings.load_profile("calibudget")
 
 TEXTS = [
     "Below is an instruction that describes a task. Write a response that appropriately completes the request.",

@@ -16,7 +16,7 @@ UTILITIES = st.one_of(
     st.sampled_from([0.1, 0.2, 0.3, 1 / 3]),
     st.fractions(0, 5, max_denominator=12),
 )
-QUICK = settings(max_examples=60, deadline=None, derandomize=True)
+QUICK = settings(max_examples=60, derandomize=True)
 
 
 @st.composite

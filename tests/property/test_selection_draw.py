@@ -17,7 +17,7 @@ LEVEL = 1e-4
 pools = st.lists(st.sampled_from([f"é{i}" for i in range(20)]), unique=True, max_size=12)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(pools, st.integers(0, 2**53 - 1), st.tuples(st.integers(0, 12), st.integers(0, 12)))
 def test_a_larger_quota_keeps_the_smaller_ones_picks(pool, seed, quotas):
     small, large = sorted(min(quota, len(pool)) for quota in quotas)
@@ -27,7 +27,7 @@ def test_a_larger_quota_keeps_the_smaller_ones_picks(pool, seed, quotas):
     assert set(picks) <= set(pool)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(pools, pools, st.integers(0, 100), st.randoms(use_true_random=False))
 def test_picks_depend_on_nothing_but_the_pools_own_ids(pool, other, seed, chance):
     quota = len(pool) // 2

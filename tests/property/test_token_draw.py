@@ -23,7 +23,7 @@ def take(pools, quotas):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(cases())
 def test_within_one_example_of_every_quota_and_of_the_budget(case):
     pools, quotas = case
@@ -43,7 +43,7 @@ def test_within_one_example_of_every_quota_and_of_the_budget(case):
     assert missing == 0 or (nexts and missing < min(nexts))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(cases(), st.randoms(use_true_random=False))
 def test_the_order_of_sources_plays_no_role(case, chance):
     pools, quotas = case
@@ -51,7 +51,7 @@ def test_the_order_of_sources_plays_no_role(case, chance):
     assert take(shuffled, quotas) == take(pools, quotas)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(cases())
 def test_the_first_pass_is_nested_but_for_the_last_example(case):
     pools, quotas = case
@@ -62,7 +62,7 @@ def test_the_first_pass_is_nested_but_for_the_last_example(case):
         assert larger.picks[label][: len(kept)] == kept
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.dictionaries(st.sampled_from("abcde"), st.integers(0, 12), min_size=1), st.integers(1, 9))
 def test_examples_of_one_length_are_drawn_as_if_counted(counts, length):
     pools = {label: [length] * count for label, count in counts.items()}

@@ -3,7 +3,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from calibudget.errors import ArtefactError, InputError
@@ -61,13 +61,11 @@ def test_endless_nesting_is_refused():
         canonical_json(value)
 
 
-@settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_every_double_comes_back_bit_for_bit(number):
     assert float(json.loads(canonical_json(number))) == number
 
 
-@settings(deadline=None)
 @given(st.dictionaries(TEXT, VALUES, max_size=4))
 def test_objects_survive_the_round_trip(value):
     assert loads_object(canonical_json(value), "x.json") == value

@@ -37,7 +37,7 @@ texts = st.lists(st.sampled_from(PIECES), max_size=9).map("".join)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: "-".join((spec.kind, *spec.labels)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(start=texts, rest=texts)
 def test_a_final_answer_stays(spec: AnswerSpec, start: str, rest: str) -> None:
     _check(spec, start, rest)
@@ -45,7 +45,7 @@ def test_a_final_answer_stays(spec: AnswerSpec, start: str, rest: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: "-".join((spec.kind, *spec.labels)))
-@settings(max_examples=10_000, deadline=None)
+@settings(max_examples=10_000)
 @given(start=texts, rest=texts)
 def test_a_final_answer_stays_in_many_cases(spec: AnswerSpec, start: str, rest: str) -> None:
     _check(spec, start, rest)

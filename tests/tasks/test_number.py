@@ -118,7 +118,7 @@ def test_numbers_compare_exactly(gold: str, predicted: str | None, equal: bool) 
     assert answers_equal(NUMBER, gold, predicted) is equal
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.fractions(max_denominator=10**6))
 def test_the_canonical_form_is_exact(value: Fraction) -> None:
     text = canonical_number(value)
@@ -126,7 +126,7 @@ def test_the_canonical_form_is_exact(value: Fraction) -> None:
     assert parse_answer(NUMBER, f"so the answer is {text}.") == text
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(-(10**12), 10**12))
 def test_every_way_to_write_an_integer_is_that_integer(value: int) -> None:
     forms = "{0}", "{0:,}", "{0}.00", "#### {0:,}", "The answer is {0:,}.", "\\boxed{{{0}}}"
