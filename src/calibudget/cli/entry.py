@@ -81,8 +81,9 @@ def entry() -> None:
 
 def say(message: Warning | str, *_where: object, **_more: object) -> None:
     """A line for people on stderr."""
+    line = f"calibudget: {message}".encode("utf-8", "backslashreplace").decode("utf-8")  # a name may hold no text
     with suppress(OSError):  # a full or broken stderr changes no exit code
-        print(f"calibudget: {message}", file=sys.stderr, flush=True)
+        print(line, file=sys.stderr, flush=True)
 
 
 def how_to_go_on() -> str:
