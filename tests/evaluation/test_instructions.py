@@ -104,6 +104,15 @@ def test_a_missing_package_is_named_with_the_install_line(monkeypatch: pytest.Mo
         parse_instructions(record("punctuation:no_comma"))
 
 
+@pytest.mark.parametrize("letter", ["#", "!", "e", "E"])
+def test_the_character_that_is_named_is_counted(letter: str) -> None:
+    """The original looks for a letter drawn at random where the character is no letter, as two records of IFEval have it."""
+    asked = record("keywords:letter_frequency", letter=letter, let_relation="at least", let_frequency=3)
+    for _ in range(20):
+        assert check_instructions(asked, f"a {letter} b {letter} c {letter}") == []
+        assert check_instructions(asked, f"a {letter} b {letter}") == ["keywords:letter_frequency"]
+
+
 @pytest.mark.data
 def test_every_real_record_can_be_checked_twice_alike(data_dir: Path) -> None:
     with gzip.open(data_dir / "modern" / "ifeval.test.jsonl.gz") as lines:

@@ -1,9 +1,10 @@
 """IFEval's verifiable instructions, strict and deterministic: the same text gets the same verdict everywhere.
 
-Most checkers are those of the package if-verifiable, a copy of the data set authors' code. Five are ours, because
-the originals ask a language detector that draws lots, or a sentence model that is downloaded at run time:
+Most checkers are those of the package if-verifiable, a copy of the data set authors' code. Six are ours, because
+the originals ask a language detector that draws lots, or a sentence model that is downloaded at run time, or look for
+a letter drawn at random where a record names another character:
 languages go by a detector with a fixed seed and fixed profile order, sentences by the authors' own splitting rules,
-words by the tokenizer's rules without a model.
+words by the tokenizer's rules without a model, characters as they are named.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from calibudget.errors import DataError, DependencyError
 
 INSTALL_LINE: Final = "pip install 'calibudget[eval]'"
 #: Version of these checkers; part of the evidence.
-CHECKER_VERSION: Final = "1"
+CHECKER_VERSION: Final = "2"
 
 Arguments = Mapping[str, Any]
 
@@ -142,10 +143,16 @@ def _capital_words(arguments: Arguments, text: str) -> bool:
     return _compares(count, arguments["capital_relation"], arguments["capital_frequency"])
 
 
+def _letters(arguments: Arguments, text: str) -> bool:
+    count = text.lower().count(arguments["letter"].strip().lower())
+    return _compares(count, arguments["let_relation"], arguments["let_frequency"])
+
+
 _OWN: Final[Mapping[str, Callable[[Arguments, str], bool]]] = {
     "language:response_language": lambda arguments, text: _is_language(text, arguments["language"]),
     "change_case:english_capital": lambda _, text: text.isupper() and _is_language(text, "en"),
     "change_case:english_lowercase": lambda _, text: text.islower() and _is_language(text, "en"),
     "length_constraints:number_sentences": _sentences,
     "change_case:capital_word_frequency": _capital_words,
+    "keywords:letter_frequency": _letters,
 }
