@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -104,15 +103,13 @@ def _notes(evaluation: Evaluation, output: Path) -> Iterator[str]:
 
 
 def _print(name: str, evaluation: Evaluation, *, as_json: bool) -> None:
-    if as_json:
-        from calibudget.store import canonical_json
-
-        sys.stdout.write(canonical_json(evaluation.to_json()).decode("utf-8") + "\n")
-        return
     from rich.table import Table
 
-    from calibudget.cli.tables import print_table
+    from calibudget.cli.tables import print_json, print_table
 
+    if as_json:
+        print_json(evaluation.to_json())
+        return
     table = Table(
         "task", "items", "score %", "± se", "unparsable", "NLL", "in training", title=_title(name, evaluation)
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -77,7 +76,7 @@ def command(
 def _print(result: InfluenceResult, *, as_json: bool) -> None:
     header = result.header
     if as_json:
-        from calibudget.store import canonical_json
+        from calibudget.cli.tables import print_json
 
         body = {
             "schema": "calibudget.influence/1",
@@ -89,7 +88,7 @@ def _print(result: InfluenceResult, *, as_json: bool) -> None:
             "files": [path.name for path in result.shards],
             "merged": None if result.merged is None else result.merged.name,
         }
-        sys.stdout.write(canonical_json(body).decode("utf-8") + "\n")
+        print_json(body)
         return
     typer.echo(
         f"{counted(header.pool_size, 'candidate')}, {counted(len(header.subgroups), 'subgroup')}, warmed up on "

@@ -58,10 +58,10 @@ def merge(
 
 
 def _show(report: ProxyReport, *, as_json: bool) -> None:
-    from calibudget.store import canonical_json
-
     if as_json:
-        typer.echo(canonical_json(report.to_json()).decode())
+        from calibudget.cli.tables import print_json
+
+        print_json(report.to_json())
         return
     header = report.header
     part = "all" if header.shard is None else f"shard {header.shard} of {header.shards} of"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -41,7 +40,9 @@ def freeze(
         frozen = freeze_study(load_protocol(protocol), output_dir, amend=amend, progress=progress)
     last = frozen.last
     if as_json:
-        _print_json(
+        from calibudget.cli.tables import print_json
+
+        print_json(
             {
                 "schema": "calibudget.study-freeze/1",
                 "version": len(frozen.versions) - 1,
@@ -111,16 +112,12 @@ def report(
     print(write_report(study_dir, output=output_dir, partial=partial))
 
 
-def _print_json(value: dict[str, Any]) -> None:
-    from calibudget.store import canonical_json
-
-    sys.stdout.write(canonical_json(value).decode("utf-8") + "\n")
-
-
 def _print_outcome(outcome: StudyOutcome, *, as_json: bool) -> None:
     grid = outcome.grid
     if as_json:
-        _print_json(
+        from calibudget.cli.tables import print_json
+
+        print_json(
             {
                 "schema": "calibudget.study-run/1",
                 "finished": sorted(cell.name for cell in grid.results),
@@ -139,7 +136,9 @@ def _print_outcome(outcome: StudyOutcome, *, as_json: bool) -> None:
 def _print_expected(found: dict[str, Expected], *, as_json: bool) -> None:
     if as_json:
         backbones = {name: one.to_json() for name, one in found.items()}
-        _print_json({"schema": "calibudget.study-dry-run/1", "backbones": backbones})
+        from calibudget.cli.tables import print_json
+
+        print_json({"schema": "calibudget.study-dry-run/1", "backbones": backbones})
         return
     from rich.table import Table
 

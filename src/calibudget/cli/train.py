@@ -110,7 +110,7 @@ def _words(report: StepReport) -> str:
 
 def _print(result: TrainingResult, *, as_json: bool) -> None:
     if as_json:
-        from calibudget.store import canonical_json
+        from calibudget.cli.tables import print_json
 
         body = {
             "schema": "calibudget.training/1",
@@ -118,7 +118,7 @@ def _print(result: TrainingResult, *, as_json: bool) -> None:
             "final_loss": result.final_loss,
             "adapter": result.adapter.name,
         }
-        sys.stdout.write(canonical_json(body).decode("utf-8") + "\n")
+        print_json(body)
         return
     speed = "" if result.tokens_per_second is None else f", {result.tokens_per_second:,.0f} tokens/s"
     typer.echo(f"{counted(result.steps, 'step')}, last loss {result.final_loss:.4f}{speed}")
