@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from calibudget.errors import DataError, InputError
-from calibudget.sources.remote import COPIES, find_remote, is_url, local_path
+from calibudget.sources.remote import COPIES, SAVED, SAVED_SPLITS, find_remote, is_url, local_path
 from calibudget.sources.rows import SUFFIXES
 from calibudget.sources.spec import SourceSpec
 from calibudget.store import confined, read_object, resolved
-
-_SAVED: Final = "state.json"
-_SAVED_SPLITS: Final = "dataset_dict.json"
 
 
 class DataFile(NamedTuple):
@@ -144,12 +141,12 @@ def _expand(path: Path, split: str) -> list[Path]:
     """A file as itself, a directory as its files."""
     if not path.is_dir():
         return [path]
-    if (path / _SAVED_SPLITS).is_file():
-        splits = read_object(path / _SAVED_SPLITS).get("splits")
+    if (path / SAVED_SPLITS).is_file():
+        splits = read_object(path / SAVED_SPLITS).get("splits")
         if not isinstance(splits, list) or split not in splits:
             raise DataError(f"{path.name} has the splits {splits}, not {split!r}; name another under split")
         path = confined(path, split)
-    if (path / _SAVED).is_file():
+    if (path / SAVED).is_file():
         return _saved_files(path)
     files = (file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith(SUFFIXES))
     return sorted(file for file in files if not file.name.startswith("."))
@@ -157,10 +154,10 @@ def _expand(path: Path, split: str) -> list[Path]:
 
 def _saved_files(directory: Path) -> list[Path]:
     """The Arrow files of a data set that `Dataset.save_to_disk` wrote."""
-    entries = read_object(directory / _SAVED).get("_data_files")
+    entries = read_object(directory / SAVED).get("_data_files")
     names = (
         [entry.get("filename") for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
     )
     if not names or not all(isinstance(name, str) and (directory / name).is_file() for name in names):
-        raise DataError(f"{directory.name}/{_SAVED}: names files that aren't there; save the data set again")
+        raise DataError(f"{directory.name}/{SAVED}: names files that aren't there; save the data set again")
     return [confined(directory, str(name)) for name in names]

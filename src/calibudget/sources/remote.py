@@ -24,8 +24,9 @@ from calibudget.sources.scratch import Scratch, writing
 _EXTRAS: Final = {"s3": "s3", "hf": "lm"}
 _FILE: Final = "file://"
 _BLOCK: Final = 8 * 2**20
-#: The files by which a folder is known that `datasets` saved.
-_SAVED: Final = ("state.json", "dataset_dict.json")
+#: The files by which a folder is known that `datasets` saved: a split, or several.
+SAVED: Final = "state.json"
+SAVED_SPLITS: Final = "dataset_dict.json"
 #: What stores call the version of an object's bytes.
 _VERSIONS: Final = ("ETag", "blob_id")
 
@@ -102,7 +103,7 @@ def _expanded(system: Any, info: dict[str, Any]) -> list[dict[str, Any]]:
     if info["type"] != "directory" and folder.lower().endswith(SUFFIXES):
         return [info]
     below = {name: one for name, one in system.find(folder, detail=True).items() if name.startswith(f"{folder}/")}
-    if any(f"{folder}/{name}" in below for name in _SAVED):
+    if any(f"{folder}/{name}" in below for name in (SAVED, SAVED_SPLITS)):
         raise DataError("is a data set that `datasets` saved; name its files, as in data/*.arrow")
     lasts = {name: name.rpartition("/")[2] for name in below}
     files = [below[name] for name, last in lasts.items() if last.lower().endswith(SUFFIXES) and last[0] != "."]
