@@ -241,6 +241,15 @@ def test_the_order_of_lines_changes_nothing_but_the_files_digests(meeting, tmp_p
     assert written[0] == written[1]
 
 
+def forge(file, path, value) -> None:
+    """Put another value at a place of a report."""
+    root = inner = json.loads(file.read_text())
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    file.write_text(json.dumps(root))
+
+
 @pytest.mark.parametrize(
     ("path", "value", "field"),
     [
@@ -255,12 +264,7 @@ def test_the_order_of_lines_changes_nothing_but_the_files_digests(meeting, tmp_p
     ],
 )
 def test_an_edited_report_is_told_from_the_directory_alone(finished_exam, path, value, field) -> None:
-    file = finished_exam / "hygiene.json"
-    root = inner = json.loads(file.read_text())
-    for name in path[:-1]:
-        inner = inner[name]
-    inner[path[-1]] = value
-    file.write_text(json.dumps(root))
+    forge(finished_exam / "hygiene.json", path, value)
     told = [one.field for one in verify(finished_exam).differences if one.file == "hygiene.json"]
     assert told  # at least that its bytes are others
     assert field is None or any(one == field for one in told)
@@ -299,12 +303,7 @@ def test_a_dropped_record_that_is_in_the_splits_and_a_count_that_its_ids_do_not_
     ],
 )
 def test_a_forged_count_is_told_by_the_other_counts(finished_exam, path, value, field) -> None:
-    file = finished_exam / "hygiene.json"
-    root = inner = json.loads(file.read_text())
-    for name in path[:-1]:
-        inner = inner[name]
-    inner[path[-1]] = value
-    file.write_text(json.dumps(root))
+    forge(finished_exam / "hygiene.json", path, value)
     told = {one.field for one in verify(finished_exam).differences if one.file == "hygiene.json"}
     assert (field or ".".join(path)) in told
 
