@@ -76,10 +76,11 @@ def pose_case(
     """
     rule = policy_named(policy)
     labels = sorted_labels(pool_sizes)
-    optional = {"floors": floors, "caps": caps, "weights": weights, "groups": groups, "pooled": pooled}
-    for name, bounds in (optional | {"curves": curves, "importance": importance}).items():
-        if bounds is not None:
-            require_mapping(bounds, name)
+    optional: dict[str, object] = {"floors": floors, "caps": caps, "weights": weights, "groups": groups}
+    optional |= {"pooled": pooled, "curves": curves, "importance": importance}
+    for name, by_label in optional.items():
+        if by_label is not None:
+            require_mapping(by_label, name)
     if not isinstance(exponents, Exponents):
         raise InputTypeError(f"exponents must be Exponents, not {type(exponents).__name__}")
     rows = None if statistics is None else _rows_of(statistics)
