@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -30,3 +31,21 @@ def read(tmp_path: Path) -> Callable[..., SourceRead]:
         return read_source(SourceSpec(label="s", path=path, **fields), tmp_path)  # type: ignore[arg-type]
 
     return read_spec
+
+
+@pytest.fixture
+def damaged() -> Callable[[bytes, str, bytes], bytes]:
+    """A function from a file's bytes, a damage and another file's bytes to what is left; unknown damages leave all."""
+    draw = random.Random(0)  # noqa: S311
+
+    def damage_bytes(whole: bytes, damage: str, other: bytes) -> bytes:
+        data = bytearray(other if damage == "another's" else whole)
+        if damage == "flipped":
+            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        elif damage == "cut":
+            del data[draw.randrange(len(data)) :]
+        elif damage == "empty":
+            data.clear()
+        return bytes(data)
+
+    return damage_bytes

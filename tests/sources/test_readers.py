@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -180,22 +179,14 @@ def test_what_is_kept_is_what_was_found(
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "another's"])
-def test_a_damaged_file_is_noticed_and_made_again(folder: Path, tmp_path: Path, made: list[str], damage: str) -> None:
+def test_a_damaged_file_is_noticed_and_made_again(
+    folder: Path, tmp_path: Path, made: list[str], damaged: Callable[[bytes, str, bytes], bytes], damage: str
+) -> None:
     kept = Reading(cache=tmp_path / "cache")
     expected = found(folder, kept)
     files = sorted((tmp_path / "cache").iterdir())
-    draw = random.Random(0)  # noqa: S311
     for number, file in enumerate(files):
-        data = bytearray(file.read_bytes())
-        if damage == "flipped":
-            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-        elif damage == "cut":
-            del data[draw.randrange(len(data)) :]
-        elif damage == "empty":
-            data.clear()
-        else:
-            data = bytearray(files[number - 1].read_bytes()) if number else data
-        file.write_bytes(data)
+        file.write_bytes(damaged(file.read_bytes(), damage, files[max(number - 1, 0)].read_bytes()))
     made.clear()
     assert found(folder, kept) == expected
     assert len(made) == len(files) - (damage == "another's")
