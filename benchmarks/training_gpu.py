@@ -2,12 +2,13 @@
 
     python benchmarks/training_gpu.py --make-data build/training-data.jsonl      (here; needs reasoning-gym, no GPU)
     python benchmarks/training_gpu.py [--parts check,seven,small] [--model DIR] [--data FILE] [--output DIR]
-    torchrun --nproc-per-node 2 benchmarks/training_gpu.py --parts scaling       (after a run on one GPU, same part)
+    torchrun --nproc-per-node 2 benchmarks/training_gpu.py --parts scaling,shard (after a run on one GPU, `scaling`)
 
 Parts: `check` holds gradients against a float32 reference that is neither packed nor compiled, and looks whether equal
 runs give equal bits; `seven` times the 7B shape with random weights; `small` trains SmolLM2 (`--model`; random weights
 of its shape without) on real text (`--data`; random ids without) to the same steps as the Trainer, and compares the
-losses; `scaling` times the 7B shape on every GPU that torchrun started it on.
+losses; `scaling` times the 7B shape on every GPU that torchrun started it on; `shard` trains it there through `train()`
+with the frozen model whole on every GPU and parted among them, in the same way otherwise, and compares the losses.
 
 TRL's SFTTrainer runs where it can be imported, with packing as it chooses it (plain LoRA: it takes no LoRA+ rates by
 its configuration); its steps hold as many tokens as ours on average, not the same examples.
@@ -27,11 +28,13 @@ import json
 import math
 import os
 import platform
+import shutil
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import distributions
 from itertools import pairwise
 from pathlib import Path
@@ -49,6 +52,7 @@ from calibudget.training.adapter import add_adapter
 from calibudget.training.learner import Learner
 from calibudget.training.order import plan_steps, share
 from calibudget.training.rate import flops_per_token
+from calibudget.training.reports import StepReport
 from calibudget.training.schedule import rate_factor, warmup_steps
 
 SEVEN = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
@@ -77,7 +81,7 @@ def main() -> None:
         return
     devices = Devices("cuda")
     report = Report(arguments.output, devices, arguments.seconds)
-    parts = {"check": check, "seven": seven, "small": small, "scaling": scaling}
+    parts = {"check": check, "seven": seven, "small": small, "scaling": scaling, "shard": sharded}
     for name in arguments.parts.split(","):
         if not report.has_time(name):
             continue
@@ -637,6 +641,57 @@ def scaling(arguments: argparse.Namespace, report: Report, devices: Devices) -> 
     )
 
 
+def sharded(arguments: argparse.Namespace, report: Report, devices: Devices) -> None:
+    """The 7B shape whole on each device, and parted among them; one process can't do it."""
+    config = TrainingConfig(rank=16, scaling=16.0, epochs=1)
+    examples = synthetic(config.batch_size * (arguments.timed + WARM_STEPS), SEVEN["vocab_size"], mean=233)
+    plain = Execution(fuse=False, compile=False, graphs=False)
+    for name, execution in {"whole": plain, "parted": replace(plain, shard=True)}.items():
+        model = random_model(SEVEN)
+        losses: list[float] = []
+        stamps: list[float] = []
+
+        def listen(told: StepReport, losses: list[float] = losses, stamps: list[float] = stamps) -> None:
+            if not stamps:  # a model is whole until it is parted, and only then does training begin
+                torch.cuda.reset_peak_memory_stats()
+            losses.append(told.loss)
+            stamps.append(time.perf_counter())
+
+        with training_folder(devices) as where:
+            language_model = LanguageModel(model=model, tokenizer=None, identity={"name": "seven"}, context_length=None)
+            job = TrainingJob(
+                language_model=language_model,
+                examples=examples,
+                config=config,
+                execution=execution,
+                output_dir=where / name,
+                evidence={},
+            )
+            train(job, devices=devices, listener=listen)
+        if devices.is_main:
+            lengths = [sum(examples[i].length for i in step.members) for step in plan_steps(examples, config)]
+            speed = sum(lengths[WARM_STEPS:-1]) / (stamps[-2] - stamps[WARM_STEPS - 1])
+            limit = report.matmul / flops_per_token_of(model, examples) * devices.count
+            report.row("shard", f"{name}, {devices.count} GPUs", speed, limit)
+            report.curves[f"shard {name}"] = losses
+        del language_model, job, model
+        free()
+    compare_curves(report, "shard", "shard whole", "shard parted")
+
+
+@contextmanager
+def training_folder(devices: Devices) -> Iterator[Path]:
+    """A folder that all processes share, empty at first and gone afterwards."""
+    where = Path("/tmp/training-gpu")
+    if devices.is_main:
+        shutil.rmtree(where, ignore_errors=True)
+    devices.wait()
+    yield where
+    devices.wait()
+    if devices.is_main:
+        shutil.rmtree(where, ignore_errors=True)
+
+
 def small(arguments: argparse.Namespace, report: Report, devices: Devices) -> None:
     """SmolLM2 to the same steps on both sides: speed, loss curves, held-out loss."""
     load: Callable[[], Any]
@@ -708,8 +763,6 @@ def through_the_product(
     config: TrainingConfig,
 ) -> None:
     """The whole of `train`, files included, in deterministic mode too; its losses are those of the curve."""
-    import shutil
-
     where = Path("/tmp/training-gpu")
     for deterministic in (False, True):
         if not report.has_time("small, deterministic"):

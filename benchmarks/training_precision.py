@@ -4,13 +4,14 @@
     python benchmarks/training_precision.py --data build/training-data.jsonl WAY [WAY ...]
     python benchmarks/training_precision.py --table
     python benchmarks/training_precision.py --data build/training-data.jsonl --gradients
+    python benchmarks/training_precision.py --data build/training-data.jsonl --device cuda --batch 32 --steps 20 WAY ...
 
 The last one holds the gradients of ours and of peft under autocast, which is what the Trainer computes, against those
 of float32, at the same factors. They are those after two steps in float32, so that neither factor is zero; beside the
 relative error it counts the entries whose sign is wrong, since AdamW's first updates have the size of the rate whatever
 the gradient's.
 
-It runs on a CPU, on the embedded SmolLM2. Every way sees the same examples in the same order, starts from the same
+It runs on a CPU, or with `--device cuda`. Every way sees the same examples in the same order, starts from the same
 factors and has the same rates; the base weights are rounded to bfloat16 in all of them but `exact`, so that what
 differs is arithmetic alone. Each writes its losses and the norms of its gradients to the output directory ($OUT, or
 build/training-precision); the table holds them against `float32`.
@@ -24,7 +25,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +43,16 @@ from calibudget.training.learner import Learner
 from calibudget.training.order import plan_steps
 from calibudget.training.schedule import rate_factor, warmup_steps
 
+PLAIN: dict[str, Any] = {"pack": False, "fuse": False, "compile": False, "graphs": False}
 #: How each way is run: its side, its precision, and options of ours.
 WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "float32": ("ours", "float32", {}),
-    "exact": ("ours", "float32", {}),
+    "float32": ("ours", "float32", PLAIN),
+    "exact": ("ours", "float32", PLAIN),
     "Trainer float32": ("Trainer", "float32", {}),
-    "bfloat16": ("ours", "bfloat16", {}),
-    "bfloat16 packed": ("ours", "bfloat16", {"pack": True, "fuse": True}),
-    "bfloat16 compiled": ("ours", "bfloat16", {"pack": True, "fuse": True, "compile": True}),
+    "bfloat16": ("ours", "bfloat16", PLAIN),
+    "bfloat16 packed": ("ours", "bfloat16", PLAIN | {"pack": True, "fuse": True}),
+    "bfloat16 compiled": ("ours", "bfloat16", PLAIN | {"pack": True, "fuse": True, "compile": True}),
+    "bfloat16 graphs": ("ours", "bfloat16", {"pack": True, "fuse": True, "compile": True, "graphs": True}),
     "Trainer bfloat16": ("Trainer", "bfloat16", {}),
 }
 REFERENCE = "float32"
@@ -67,6 +69,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--seed", type=int, default=42, help="of the factors' start and the order")
+    parser.add_argument("--model", default="embedded")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--gradients", action="store_true")
     parser.add_argument("--output", type=Path, default=Path(os.environ.get("OUT", "build/training-precision")))
@@ -86,7 +90,7 @@ def main() -> None:
 def run_way(way: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Losses of one way's first steps."""
     side, dtype, options = WAYS[way]
-    base = load(dtype, rounded=way != "exact")
+    base = load(arguments, dtype, rounded=way != "exact")
     config = config_of(arguments)
     examples = read(base, arguments)
     start = time.perf_counter()
@@ -95,7 +99,7 @@ def run_way(way: str, arguments: argparse.Namespace) -> dict[str, Any]:
             base.model, examples, config, micro_batch=arguments.batch, steps=arguments.steps, total=PLANNED
         )
     else:
-        execution = Execution(device="cpu", batch_tokens=16_384, **options)
+        execution = execution_of(arguments, **options)
         losses = run_ours(base.model, examples, config, execution, arguments.steps)
     return {"way": way, "seed": arguments.seed, "losses": losses, "seconds": time.perf_counter() - start}
 
@@ -115,9 +119,13 @@ def run_ours(
     return losses
 
 
-def load(dtype: Any, *, rounded: bool = True) -> LanguageModel:
-    """The embedded model, its weights rounded to bfloat16 in any precision."""
-    base = load_model("embedded", device="cpu", dtype=dtype)
+def execution_of(arguments: argparse.Namespace, **options: Any) -> Execution:
+    return Execution(device=arguments.device, batch_tokens=16_384, **options)
+
+
+def load(arguments: argparse.Namespace, dtype: Any, *, rounded: bool = True) -> LanguageModel:
+    """The model, its weights rounded to bfloat16 in any precision."""
+    base = load_model(arguments.model, device=arguments.device, dtype=dtype)
     for parameter in base.model.parameters() if rounded else ():
         parameter.data = parameter.data.bfloat16().to(parameter.dtype)
     return base
@@ -142,11 +150,11 @@ Gradients = dict[str, torch.Tensor]
 
 def compare_gradients(arguments: argparse.Namespace) -> str:
     """Errors of the bfloat16 gradients of some batches, at the factors after two steps of float32."""
-    config, execution = config_of(arguments), Execution(device="cpu", batch_tokens=16_384)
-    base = load("float32")
+    config = config_of(arguments)
+    base = load(arguments, "float32")
     examples = read(base, arguments)
     plan = [step.members for step in plan_steps(examples, config)]
-    exact = Learner(base.model, "embedded", config, execution)
+    exact = Learner(base.model, "embedded", config, execution_of(arguments, **PLAIN))
     for members in plan[:2]:
         own_gradients(exact, examples, members)
         exact.update(config.factor_rates(config.learning_rate))
@@ -156,17 +164,17 @@ def compare_gradients(arguments: argparse.Namespace) -> str:
     del base, exact
     ways: dict[str, dict[str, Any] | None] = {
         "peft under autocast": None,
-        "ours, padded": {},
-        "ours, packed": {"pack": True},
-        "ours, packed and fused": {"pack": True, "fuse": True},
+        "ours, padded": PLAIN,
+        "ours, packed": PLAIN | {"pack": True},
+        "ours, packed and fused": PLAIN | {"pack": True, "fuse": True},
     }
     lines = ["| way | batch | error of A | of B | wrong signs of A | of B |", "|---|---:|---:|---:|---:|---:|"]
     for way, options in ways.items():
-        model, learner = load("bfloat16").model, None
+        model, learner = load(arguments, "bfloat16").model, None
         if options is None:
             model = add_adapter(model, config, "embedded")
         else:
-            learner = Learner(model, "embedded", config, replace(execution, **options))
+            learner = Learner(model, "embedded", config, execution_of(arguments, **options))
             model = learner.model
         for name, value in values.items():
             model.get_parameter(name).data.copy_(value)
@@ -191,14 +199,14 @@ def own_gradients(learner: Learner, examples: Sequence[TrainingExample], members
 def autocast_gradients(model: Any, examples: Sequence[TrainingExample], members: Sequence[int]) -> Gradients:
     """What the Trainer computes with `bf16`: padded rows, all logits, transformers' own loss."""
     chosen = [examples[index] for index in members]
-    batch = padded_batch(chosen)
+    batch = padded_batch(chosen).to(model.device)
     labels = torch.full_like(batch.input_ids, -100)
     for row, example in enumerate(chosen):
         labels[row, example.prompt_length : example.length] = batch.input_ids[
             row, example.prompt_length : example.length
         ]
     model.zero_grad()
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(model.device.type, torch.bfloat16):
         output = model(
             input_ids=batch.input_ids,
             attention_mask=batch.attention_mask,
