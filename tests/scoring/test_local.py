@@ -103,6 +103,43 @@ def test_decoding_goes_on_from_the_first_disagreement(spelling_model, items_of, 
     assert [one.text for one in LocalScorer(spelling_model).measure(items)] == texts
 
 
+def tied(language_model, one, other):
+    """The letter `other` all but ties with `one` wherever that is chosen, and packed arithmetic prefers it."""
+    import torch
+
+    tying = replace(language_model, model=deepcopy(language_model.model))
+    model, plainly = tying.model, language_model.model.config._attn_implementation
+    first, second = tying.tokenizer.convert_tokens_to_ids([one, other])
+
+    class Head(torch.nn.Linear):
+        def forward(self, hidden):
+            logits = super().forward(hidden)
+            logits[..., second] += 0.0 if model.config._attn_implementation == plainly else 1e-4
+            return logits
+
+    head = Head(64, 320)
+    head.load_state_dict(model.lm_head.state_dict())
+    with torch.no_grad():
+        head.weight[second] = head.weight[first]
+        head.bias[first] += 5e-5
+    model.lm_head = head
+    return tying
+
+
+@pytest.mark.parametrize("agreed", [0, 20])
+def test_near_ties_are_decided_as_plain_decoding_does(spelling_model, items_of, monkeypatch, agreed):
+    """In what agrees with the reference, and in what is decoded; without the defence packed arithmetic decides."""
+    item = items_of(1)[0]
+    text = plain(spelling_model, item, 32)[1]
+    one = text[4] if agreed else next(letter for letter in text[2:] if letter != text[0])
+    model = tied(spelling_model, one, next(letter for letter in "ABCDEFG" if letter not in text))
+    assert plain(model, item, 32)[1] == text
+    items = [with_reference(item, f"{text[:agreed]}{'Y' if text[agreed] == 'Z' else 'Z'}")]
+    assert [found.text for found in LocalScorer(model).measure(items)] == [text]
+    monkeypatch.setattr("calibudget.lm.forward._TIE", -1.0)
+    assert [found.text for found in LocalScorer(model).measure(items)] != [text]
+
+
 def test_nothing_is_decoded_where_nothing_is_checked(language_model, items_of, monkeypatch):
     monkeypatch.setattr("calibudget.scoring.local.continue_greedily", None)
     measured = measure_all(LocalScorer(language_model), items_of(answer=NONE))

@@ -10,6 +10,7 @@ import torch
 
 from calibudget.lm.attention import Packed, Ragged, attending
 from calibudget.lm.encoding import Encoded
+from calibudget.lm.forward import near_ties
 
 #: Positions that a cache gains on CPU when it is full; on a GPU it has its final size from the start.
 _GROWTH: Final = 64
@@ -46,7 +47,7 @@ class Continuation:
 @torch.inference_mode()
 def continue_greedily(
     model: Any, layout: Packed, continuations: Sequence[Continuation], stop_ids: frozenset[int]
-) -> list[tuple[int, ...]]:
+) -> list[tuple[int, ...] | None]:
     """Decode all continuations in one batch, each until a stop id, its limit or its early end.
 
     Args:
@@ -56,23 +57,32 @@ def continue_greedily(
         stop_ids: ids that end a text; they are not returned.
 
     Returns:
-        The ids of each, those of `start` included.
+        The ids of each, those of `start` included; None where float32 met a near tie, which one batch may break
+        otherwise than another.
     """
     device = model.device.type
     texts = [list(continuation.start) for continuation in continuations]
     stepper = _Stepper(model, _gather(layout, continuations), [text[-1] for text in texts])
     active = list(range(len(continuations)))
     ended: set[int] = set()
+    doubtful: set[int] = set()
     while len(ended) < len(active):
-        for index, tokens in zip(active, stepper.run(_STRIDE[device]), strict=True):
-            if index not in ended and _ends(continuations[index], texts[index], tokens, stop_ids, _STRIDE[device]):
+        for index, choices in zip(active, stepper.run(_STRIDE[device]), strict=True):
+            if index in ended:
+                continue
+            tie = next((i for i, (_, tied) in enumerate(choices) if tied), len(choices))
+            tokens = [token for token, _ in choices[:tie]]
+            if _ends(continuations[index], texts[index], tokens, stop_ids, _STRIDE[device]):
                 ended.add(index)
+            elif tie < len(choices):
+                ended.add(index)
+                doubtful.add(index)
         rest = max((continuations[i].limit - len(texts[i]) for i in active if i not in ended), default=0)
         pays = device == "cpu" or rest > _SHORT
         if pays and _ENDED_SHARE[device] * len(active) <= len(ended) < len(active):
             stepper.keep([row for row, index in enumerate(active) if index not in ended])
             active, ended = [index for index in active if index not in ended], set()
-    return [tuple(text) for text in texts]
+    return [None if index in doubtful else tuple(text) for index, text in enumerate(texts)]
 
 
 def _ends(
@@ -98,25 +108,27 @@ class _Stepper:
         self._model = model
         self._state = state
         self._ids = torch.tensor(ids, device=model.device)[:, None]
+        self._ties = torch.zeros_like(self._ids, dtype=torch.bool)
         self._longest = int(state.lengths.max())
         self._highest = int(state.ceilings.max())
         self._graph: Any = None
         self._steps = 0
 
-    def run(self, steps: int) -> list[list[int]]:
-        """The next ids of each row."""
-        chosen = []
+    def run(self, steps: int) -> list[list[tuple[int, bool]]]:
+        """The next ids of each row, and whether each was a near tie."""
+        chosen, tied = [], []
         for _ in range(steps):
             self._step()
             chosen.append(self._ids.clone())
-        tokens: list[list[int]] = torch.cat(chosen, dim=1).tolist()
-        return tokens
+            tied.append(self._ties.clone())
+        rows = zip(torch.cat(chosen, dim=1).tolist(), torch.cat(tied, dim=1).tolist(), strict=True)
+        return [list(zip(ids, ties, strict=True)) for ids, ties in rows]
 
     def keep(self, rows: list[int]) -> None:
         """Go on with these rows only."""
         kept = torch.tensor(rows, device=self._ids.device)
         self._state.keep(kept)
-        self._ids = self._ids[kept]
+        self._ids, self._ties = self._ids[kept], self._ties[kept]
         self._graph, self._steps = None, 0
 
     def _step(self) -> None:
@@ -141,6 +153,7 @@ class _Stepper:
             ).logits[:, -1]
         self._state.advance()
         self._ids.copy_(logits.argmax(dim=-1, keepdim=True))
+        self._ties.copy_(near_ties(logits)[:, None])
 
     def _captured(self) -> Any:
         """The step as a CUDA graph, None where the model's code can't be captured (it asks the GPU something)."""

@@ -24,6 +24,8 @@ _CHUNK: Final = 256
 _ATTENTION_LAYERS: Final = frozenset({"full_attention", "sliding_attention"})
 #: Kinds of rotary position whose angles depend on the longest sequence of the batch.
 _LENGTH_DEPENDENT: Final = frozenset({"dynamic", "longrope"})
+#: Logits in float32 that are nearer than this could change places in another order of sums, which moves them by 1e-5.
+_TIE: Final = 2e-4
 #: A packed model's log-probabilities differ from its own plain forward by rounding only; contamination is far above.
 _TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.05}
 
@@ -36,11 +38,13 @@ class TeacherForced:
         nll: mean negative log-likelihood of the response tokens, nats; NaN if the model gives one that isn't finite.
         agreed: leading response tokens that equal the model's own first choice.
         next_id: the first choice where it first differs; None when every token agrees.
+        doubtful: whether one of these choices is a near tie, so that other arithmetic could have made another.
     """
 
     nll: float
     agreed: int
     next_id: int | None
+    doubtful: bool
 
 
 @torch.inference_mode()
@@ -77,29 +81,39 @@ def teacher_forced(model: Any, examples: Sequence[Encoded], *, keep: bool = True
 
 def _read_off(logits: Tensor, targets: Tensor, lengths: list[int]) -> list[TeacherForced]:
     """Per-example results of logits (rows, V) and targets (rows,), rows parted by `lengths`."""
-    losses, choices = [], []
+    losses, choices, ties = [], [], []
     for start in range(0, len(targets), _CHUNK):
+        ties.append(near_ties(logits[start : start + _CHUNK]))
         scores = logits[start : start + _CHUNK].float()
         wanted = targets[start : start + _CHUNK, None]
         losses.append(scores.logsumexp(dim=-1) - scores.gather(1, wanted)[:, 0])
         choices.append(scores.argmax(dim=-1))
     loss = torch.cat(losses).double().tolist()
     choice = torch.cat(choices).tolist()
+    tie = torch.cat(ties).tolist()
     wanted_ids = targets.tolist()
     results, start = [], 0
     for length in lengths:
         own = slice(start, start + length)
-        results.append(_result(loss[own], choice[own], wanted_ids[own]))
+        results.append(_result(loss[own], choice[own], tie[own], wanted_ids[own]))
         start += length
     return results
 
 
-def _result(losses: list[float], choices: list[int], targets: list[int]) -> TeacherForced:
+def near_ties(logits: Tensor) -> Tensor:
+    """Whether the first choice of each row of logits (..., V) is a near tie, shape (...); only float32 can tell."""
+    if logits.dtype != torch.float32:
+        return torch.zeros(logits.shape[:-1], dtype=torch.bool, device=logits.device)
+    return (logits >= logits.amax(dim=-1, keepdim=True) - _TIE).sum(dim=-1) > 1
+
+
+def _result(losses: list[float], choices: list[int], ties: list[bool], targets: list[int]) -> TeacherForced:
     agreed = next((i for i, pair in enumerate(zip(choices, targets, strict=True)) if pair[0] != pair[1]), len(targets))
     return TeacherForced(
         nll=math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan,
         agreed=agreed,
         next_id=choices[agreed] if agreed < len(targets) else None,
+        doubtful=any(ties[: agreed + 1]),
     )
 
 

@@ -3,7 +3,7 @@
 Greedy decoding follows the reference response as long as the model's first choice equals the reference token, which
 the forward that gives the NLL tells at once. So an example that agrees to its end token is answered already; the
 others are decoded from the first disagreement on, over the keys and values which that forward left. The parsed
-answer is that of plain greedy decoding.
+answer is that of plain greedy decoding: in float32 an example at whose choices two tokens nearly tie is decoded so.
 """
 
 from __future__ import annotations
@@ -150,8 +150,7 @@ class LocalScorer:
             results, layout = teacher_forced(self._model, examples, keep=any(work.limit for work in works))
         else:
             results, layout = [plain_forward(self._model, work.example) for work in works], None
-        starts = [self._start(work, result) for work, result in zip(works, results, strict=True)]
-        texts = self._answers(works, starts, layout)
+        texts = self._answers(works, results, layout)
         return [
             Measurement(
                 source=work.item.record.source,
@@ -163,20 +162,37 @@ class LocalScorer:
             for work, result, text in zip(works, results, texts, strict=True)
         ]
 
-    def _answers(self, works: list[_Work], starts: list[tuple[int, ...]], layout: Packed | None) -> list[str | None]:
-        """The greedy texts, decoded from `starts` where those don't settle the answer."""
-        undecided = [i for i, work in enumerate(works) if work.limit and not self._is_settled(work, starts[i])]
-        for run in cut([len(works[i].example.prompt_ids) + works[i].limit for i in undecided], 2 * self._batch_tokens):
-            chosen = [undecided[i] for i in run]
-            ends = layout.ends if layout is not None else range(len(works))
-            continuations = [self._continuation(works[i], ends[i], starts[i]) for i in chosen]
-            if layout is None:
-                texts = [self._generate(continuation) for continuation in continuations]
-            else:
-                texts = continue_greedily(self._model, layout, continuations, self._stop_ids)
-            for i, ids in zip(chosen, texts, strict=True):
-                starts[i] = ids
-        return [self._text(ids) if work.limit else None for work, ids in zip(works, starts, strict=True)]
+    def _answers(self, works: list[_Work], results: list[TeacherForced], layout: Packed | None) -> list[str | None]:
+        """The greedy texts: the forward settles some, the others are decoded, plainly where near ties leave doubt."""
+        greedy = [
+            None if result.doubtful else self._start(work, result) for work, result in zip(works, results, strict=True)
+        ]
+        undecided = [
+            i
+            for i, (work, ids) in enumerate(zip(works, greedy, strict=True))
+            if work.limit and (ids is None or not self._is_settled(work, ids))
+        ]
+        certain = {i: ids for i in undecided if (ids := greedy[i]) is not None}
+        continued = self._continued(works, certain, layout) if layout is not None else {}
+        for i in undecided:
+            ids = continued.get(i)
+            greedy[i] = self._generate(works[i]) if ids is None else ids
+        return [
+            self._text(ids) if work.limit and ids is not None else None for work, ids in zip(works, greedy, strict=True)
+        ]
+
+    def _continued(
+        self, works: list[_Work], starts: Mapping[int, tuple[int, ...]], layout: Packed
+    ) -> dict[int, tuple[int, ...] | None]:
+        """What decoding makes of some works' starts over the forward's keys and values, None where it is in doubt."""
+        places = list(starts)
+        found: dict[int, tuple[int, ...] | None] = {}
+        for run in cut([len(works[i].example.prompt_ids) + works[i].limit for i in places], 2 * self._batch_tokens):
+            chosen = [places[i] for i in run]
+            continuations = [self._continuation(works[i], layout.ends[i], starts[i]) for i in chosen]
+            texts = continue_greedily(self._model, layout, continuations, self._stop_ids)
+            found |= zip(chosen, texts, strict=True)
+        return found
 
     def _start(self, work: _Work, result: TeacherForced) -> tuple[int, ...]:
         """What greedy decoding certainly gives: the agreed part of the reference and the model's next choice."""
@@ -203,14 +219,14 @@ class LocalScorer:
         end = next((i for i, token in enumerate(ids) if token in self._stop_ids), len(ids))
         return self._encoder.decode(ids[:end])
 
-    def _generate(self, continuation: Continuation) -> tuple[int, ...]:
-        """Plain greedy decoding of one example by transformers, for models that can't be read packed."""
-        prompt = torch.tensor([continuation.example.prompt_ids], device=self._model.device)
+    def _generate(self, work: _Work) -> tuple[int, ...]:
+        """Plain greedy decoding of one example by transformers."""
+        prompt = torch.tensor([work.example.prompt_ids], device=self._model.device)
         output = self._model.generate(
             prompt,
             attention_mask=torch.ones_like(prompt),
             do_sample=False,
-            max_new_tokens=continuation.limit,
+            max_new_tokens=work.limit,
             eos_token_id=sorted(self._stop_ids),
             pad_token_id=self._encoder.end_id,
             repetition_penalty=1.0,
