@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -205,6 +207,17 @@ def test_an_interrupted_warm_up_goes_on(folder, warmed, tmp_path, monkeypatch):
     assert set(more) == {16}
     for name in ("statistics.json", "allocation.json", "curves.json", "train.jsonl"):
         assert (tmp_path / "run" / name).read_bytes() == (warmed / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_stop_in_the_last_step_of_a_warm_up_stops_the_run(folder, tmp_path):
+    def stop(report):
+        if report.step == report.total:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(InterruptedRunError, match="stopped after step"):
+        run(recipe_of(folder), tmp_path / "run", listener=stop)
+    assert len(list((tmp_path / "run").rglob("adapter"))) == 1
 
 
 @pytest.mark.slow

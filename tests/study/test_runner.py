@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from calibudget.errors import InterruptedRunError
 from calibudget.pipeline import verify
 from calibudget.study.protocol import load_protocol
 from calibudget.study.study import StudyOutcome, freeze_study, run_study
@@ -71,6 +72,21 @@ def test_a_killed_study_goes_on_to_the_same_scores_in_real_cells(tiny: Path) -> 
         assert mine.outcome.tasks == result.outcome.tasks
         assert mine.digests == result.digests
     check_cells(other, whole, tiny.parent / "data")
+
+
+def test_a_stop_in_the_last_step_of_a_training_stops_the_study(tiny: Path) -> None:
+    directory = tiny.parent / "study"
+    freeze_study(load_protocol(tiny), directory)
+
+    def stop(stage: str, done: int, total: int | None) -> None:
+        if stage == "training" and done == total:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(InterruptedRunError, match="stopped after step"):
+        run_study(load_protocol(tiny), directory, progress=stop)
+    assert not list(directory.glob("cells/**/cell.json"))
+    assert len(list(directory.glob("cells/**/adapter"))) == 1
+    assert len(run_study(load_protocol(tiny), directory).grid.results) == 5
 
 
 def check_cells(directory: Path, outcome: StudyOutcome, data: Path) -> None:

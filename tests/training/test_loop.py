@@ -72,6 +72,16 @@ def test_a_run_leaves_an_adapter_a_card_and_a_log(job_of):
     assert "0.0003535533906" in card
 
 
+def test_a_stop_in_the_last_step_is_left_to_whoever_has_more_to_do(job_of):
+    job = job_of()
+    result = train(job, listener=stop_after(6))
+    assert result.stop_asked
+    with pytest.raises(InterruptedRunError, match="after step 6 of 6"):
+        result.heed_stop()
+    assert (result.adapter / "adapter_model.safetensors").is_file()
+    assert not job.checkpoints.exists()
+
+
 @pytest.mark.slow
 def test_many_passes_over_two_examples_teach_them(job_of):
     job = job_of(few=2, epochs=120, batch_size=2, learning_rate=1e-2, schedule="constant", rank=8, scaling=16.0)

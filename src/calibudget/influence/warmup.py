@@ -39,7 +39,8 @@ def warm_up(
     kept = job.output_dir / STATE_NAME
     found = load_checkpoint(kept, job.identity())
     if found is None:
-        train(job, devices=devices, resume=True, listener=listener, conclude=lambda: _keep(job, kept))
+        result = train(job, devices=devices, resume=True, listener=listener, conclude=lambda: _keep(job, kept))
+        result.heed_stop()
         found = load_checkpoint(kept, job.identity())
     if found is None:
         raise ArtefactError(f"{kept}: the warm-up's state isn't there; remove {job.output_dir} and start again")

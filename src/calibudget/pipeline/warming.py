@@ -143,6 +143,7 @@ class Task:
                 "seconds": time.monotonic() - started,
             }
             self.journal.append(known)
+            result.heed_stop()
         selection = read_manifest(directory / MANIFEST_NAME).selection
         return Trained(
             adapter=(output or directory) / ADAPTER_NAME,

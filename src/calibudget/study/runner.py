@@ -112,7 +112,7 @@ class PipelineRunner:
         settings, output = self.settings[cell], directory / TRAINING_NAME
         if (output / ADAPTER_NAME).is_dir() and not (output / CHECKPOINTS_NAME).exists():
             return
-        train(
+        result = train(
             directory / RUN_NAME,
             [f"{name}={json.dumps(value)}" for name, value in settings.options.items()],
             output_dir=output,
@@ -123,6 +123,7 @@ class PipelineRunner:
             progress=progress,
             listener=lambda report: progress("training", report.step, report.total),
         )
+        result.heed_stop()
 
     def _evaluate(self, settings: CellSettings, directory: Path, progress: Progress) -> Iterator[Evaluation]:
         run_dir = directory / RUN_NAME

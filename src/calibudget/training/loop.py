@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import distributions
 from typing import Any, Final
 
@@ -72,7 +72,7 @@ def train(
             check_usable(job.output_dir, resume=resume)
         run = _Run(job, devices, stop, listener)
         try:
-            return run.finish(conclude)
+            result = run.finish(conclude)
         except torch.OutOfMemoryError as error:
             raise TrainingError(
                 f"out of GPU memory with batch_tokens {job.execution.batch_tokens}; make it smaller, or say "
@@ -80,6 +80,7 @@ def train(
             ) from error
         finally:
             run.close()
+    return replace(result, stop_asked=stop.is_made)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

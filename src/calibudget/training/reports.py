@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from calibudget.errors import InterruptedRunError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
@@ -46,6 +48,7 @@ class TrainingResult:
         steps: optimizer steps taken.
         final_loss: mean loss of the last step's response tokens, nats.
         tokens_per_second: over all devices, None for a run too short to tell.
+        stop_asked: whether a stop was asked for too late to cut the training short, so that it is still to be heeded.
     """
 
     adapter: Path
@@ -53,3 +56,13 @@ class TrainingResult:
     steps: int
     final_loss: float
     tokens_per_second: float | None
+    stop_asked: bool = False
+
+    def heed_stop(self) -> None:
+        """Stop here, for whoever has more to do after the training.
+
+        Raises:
+            InterruptedRunError: a stop was asked for during the last step, or while the adapter was written.
+        """
+        if self.stop_asked:
+            raise InterruptedRunError(f"stopped after step {self.steps} of {self.steps}")
