@@ -12,6 +12,7 @@ import pytest
 from calibudget.errors import (
     AllocationError,
     ArtefactError,
+    InterruptedRunError,
     RecipeError,
     TrainingError,
 )
