@@ -192,6 +192,30 @@ def test_warm_ups_made_elsewhere_give_the_same_run(warmed, folder, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_curve_that_falls_below_zero_is_told_of(warmed, folder, tmp_path):
+    own = read_warm_ups(warmed / "warm-ups.parquet")
+    first = min(own.exposures("apples").values())
+    steep = {first: 1.0}
+    lines = [
+        {
+            "source": n.source,
+            "exposure": n.exposure,
+            "record_id": n.record_id,
+            "nll": n.nll if n.source == "pears" else steep.get(n.exposure, 0.2),
+        }
+        for n in own.nlls
+    ]
+    (tmp_path / "w.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    scores = warmed / "scores.parquet"
+    told = run(recipe_of(folder), tmp_path / "run", warm_ups=tmp_path / "w.jsonl", scores=scores)
+    (note,) = [note for note in told.notes if "below 0" in note]
+    quota = told.plan.quotas["apples"]
+    predicted = read_curves(tmp_path / "run" / "curves.json").sources["apples"].predicted_nll
+    assert predicted < 0
+    assert note.startswith(f"apples: its curve predicts an NLL of {predicted:.4f} at its quota of {quota}")
+
+
+@pytest.mark.slow
 def test_an_interrupted_warm_up_goes_on(folder, warmed, tmp_path, monkeypatch):
     calls = []
 

@@ -37,12 +37,24 @@ def _left(recipe: Recipe, plan: AllocationPlan) -> Iterator[str]:
 
 
 def curve_notes(report: CurveReport, manifest: Manifest) -> tuple[str, ...]:
-    """What learning curves predict, and what they cost."""
+    """What learning curves predict, where they can't be right, and what they cost."""
+    return (predicted(report), *_below_zero(report, manifest), *_cost(manifest))
+
+
+def _below_zero(report: CurveReport, manifest: Manifest) -> Iterator[str]:
+    for label, one in report.sources.items():
+        if one.predicted_nll is not None and one.predicted_nll < 0:
+            yield (
+                f"{label}: its curve predicts an NLL of {one.predicted_nll:.4f} at its quota of "
+                f"{manifest.sources[label].quota:,}, and none is below 0: it ends before its curve does; give it a cap"
+            )
+
+
+def _cost(manifest: Manifest) -> Iterator[str]:
     cost = manifest.warm_ups
-    if cost is None:
-        return (predicted(report),)
-    warm_ups, examples = counted(cost.count, "warm-up"), counted(cost.examples, "example")
-    return (predicted(report), f"{warm_ups} trained on {examples} and took {cost.seconds:,.0f} s")
+    if cost is not None:
+        warm_ups, examples = counted(cost.count, "warm-up"), counted(cost.examples, "example")
+        yield f"{warm_ups} trained on {examples} and took {cost.seconds:,.0f} s"
 
 
 def predicted(report: CurveReport) -> str:
