@@ -106,6 +106,7 @@ def test_the_saved_adapter_is_pefts(model_of, tmp_path):
     settings = json.loads((tmp_path / "adapter_config.json").read_text())
     assert settings["target_modules"] == sorted(PROJECTIONS["llama"])
     assert (settings["r"], settings["lora_alpha"], settings["base_model_name_or_path"]) == (4, 8, "tiny")
+    assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1
     first = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     save_adapter(model, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first

@@ -88,3 +88,5 @@ def save_adapter(model: PeftModel, directory: Path) -> None:
     fields = model.peft_config[ADAPTER].to_dict() | {"inference_mode": True}
     plain = {name: sorted(value) if isinstance(value, set) else value for name, value in fields.items()}
     (directory / CONFIG_NAME).write_text(json.dumps(plain, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    # as any other file: safetensors lets its owner alone read it
+    (directory / WEIGHTS_NAME).chmod((directory / CONFIG_NAME).stat().st_mode & 0o777)
