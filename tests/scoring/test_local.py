@@ -222,6 +222,23 @@ def test_logits_that_are_no_number_name_the_record(model_of, tokenizer_with, ite
         measure_all(LocalScorer(loaded), items_of(1, ("apples",)))
 
 
+@pytest.mark.parametrize("packs", [True, False])
+def test_logits_that_are_no_number_while_an_answer_is_decoded_name_the_record(spelling_model, items_of, packs):
+    """The NLL of the reference is a number; only the answer's own letters lead to what isn't."""
+    import torch
+
+    item = items_of(1)[0]
+    text = plain(spelling_model, item, 32)[1]
+    broken = replace(spelling_model, model=deepcopy(spelling_model.model))
+    with torch.no_grad():
+        broken.model.get_input_embeddings().weight[broken.tokenizer.convert_tokens_to_ids(text[0])] = float("nan")
+    scorer = LocalScorer(broken)
+    scorer._packs = packs
+    other = next(letter for letter in "ABC" if letter != text[0])
+    with pytest.raises(ScoringError, match=f"record {item.record.record_id}: .*no numbers while it answers"):
+        measure_all(scorer, [with_reference(item, other)])
+
+
 def test_a_batch_that_does_not_fit_is_halved_and_recorded(language_model, items_of, monkeypatch):
     import torch
 

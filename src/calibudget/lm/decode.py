@@ -10,7 +10,7 @@ import torch
 
 from calibudget.lm.attention import Packed, Ragged, attending
 from calibudget.lm.encoding import Encoded
-from calibudget.lm.forward import near_ties
+from calibudget.lm.forward import doubtful_choices
 
 #: Positions that a cache gains on CPU when it is full; on a GPU it has its final size from the start.
 _GROWTH: Final = 64
@@ -58,7 +58,7 @@ def continue_greedily(
 
     Returns:
         The ids of each, those of `start` included; None where float32 met a near tie, which one batch may break
-        otherwise than another.
+        otherwise than another, or where a choice was among logits that are no numbers.
     """
     device = model.device.type
     texts = [list(continuation.start) for continuation in continuations]
@@ -70,11 +70,11 @@ def continue_greedily(
         for index, choices in zip(active, stepper.run(_STRIDE[device]), strict=True):
             if index in ended:
                 continue
-            tie = next((i for i, (_, tied) in enumerate(choices) if tied), len(choices))
-            tokens = [token for token, _ in choices[:tie]]
+            doubt = next((i for i, (_, doubted) in enumerate(choices) if doubted), len(choices))
+            tokens = [token for token, _ in choices[:doubt]]
             if _ends(continuations[index], texts[index], tokens, stop_ids, _STRIDE[device]):
                 ended.add(index)
-            elif tie < len(choices):
+            elif doubt < len(choices):
                 ended.add(index)
                 doubtful.add(index)
         rest = max((continuations[i].limit - len(texts[i]) for i in active if i not in ended), default=0)
@@ -108,27 +108,27 @@ class _Stepper:
         self._model = model
         self._state = state
         self._ids = torch.tensor(ids, device=model.device)[:, None]
-        self._ties = torch.zeros_like(self._ids, dtype=torch.bool)
+        self._doubts = torch.zeros_like(self._ids, dtype=torch.bool)
         self._longest = int(state.lengths.max())
         self._highest = int(state.ceilings.max())
         self._graph: Any = None
         self._steps = 0
 
     def run(self, steps: int) -> list[list[tuple[int, bool]]]:
-        """The next ids of each row, and whether each was a near tie."""
-        chosen, tied = [], []
+        """The next ids of each row, and whether each is in doubt."""
+        chosen, doubted = [], []
         for _ in range(steps):
             self._step()
             chosen.append(self._ids.clone())
-            tied.append(self._ties.clone())
-        rows = zip(torch.cat(chosen, dim=1).tolist(), torch.cat(tied, dim=1).tolist(), strict=True)
-        return [list(zip(ids, ties, strict=True)) for ids, ties in rows]
+            doubted.append(self._doubts.clone())
+        rows = zip(torch.cat(chosen, dim=1).tolist(), torch.cat(doubted, dim=1).tolist(), strict=True)
+        return [list(zip(ids, doubts, strict=True)) for ids, doubts in rows]
 
     def keep(self, rows: list[int]) -> None:
         """Go on with these rows only."""
         kept = torch.tensor(rows, device=self._ids.device)
         self._state.keep(kept)
-        self._ids, self._ties = self._ids[kept], self._ties[kept]
+        self._ids, self._doubts = self._ids[kept], self._doubts[kept]
         self._graph, self._steps = None, 0
 
     def _step(self) -> None:
@@ -153,7 +153,7 @@ class _Stepper:
             ).logits[:, -1]
         self._state.advance()
         self._ids.copy_(logits.argmax(dim=-1, keepdim=True))
-        self._ties.copy_(near_ties(logits)[:, None])
+        self._doubts.copy_(doubtful_choices(logits)[:, None])
 
     def _captured(self) -> Any:
         """The step as a CUDA graph, None where the model's code can't be captured (it asks the GPU something)."""

@@ -38,7 +38,7 @@ class TeacherForced:
         nll: mean negative log-likelihood of the response tokens, nats; NaN if the model gives one that isn't finite.
         agreed: leading response tokens that equal the model's own first choice.
         next_id: the first choice where it first differs; None when every token agrees.
-        doubtful: whether one of these choices is a near tie, so that other arithmetic could have made another.
+        doubtful: whether one of these choices is a near tie, so that other arithmetic could have made another, or none.
     """
 
     nll: float
@@ -81,39 +81,41 @@ def teacher_forced(model: Any, examples: Sequence[Encoded], *, keep: bool = True
 
 def _read_off(logits: Tensor, targets: Tensor, lengths: list[int]) -> list[TeacherForced]:
     """Per-example results of logits (rows, V) and targets (rows,), rows parted by `lengths`."""
-    losses, choices, ties = [], [], []
+    losses, choices, doubts = [], [], []
     for start in range(0, len(targets), _CHUNK):
-        ties.append(near_ties(logits[start : start + _CHUNK]))
+        doubts.append(doubtful_choices(logits[start : start + _CHUNK]))
         scores = logits[start : start + _CHUNK].float()
         wanted = targets[start : start + _CHUNK, None]
         losses.append(scores.logsumexp(dim=-1) - scores.gather(1, wanted)[:, 0])
         choices.append(scores.argmax(dim=-1))
     loss = torch.cat(losses).double().tolist()
     choice = torch.cat(choices).tolist()
-    tie = torch.cat(ties).tolist()
+    doubt = torch.cat(doubts).tolist()
     wanted_ids = targets.tolist()
     results, start = [], 0
     for length in lengths:
         own = slice(start, start + length)
-        results.append(_result(loss[own], choice[own], tie[own], wanted_ids[own]))
+        results.append(_result(loss[own], choice[own], doubt[own], wanted_ids[own]))
         start += length
     return results
 
 
-def near_ties(logits: Tensor) -> Tensor:
-    """Whether the first choice of each row of logits (..., V) is a near tie, shape (...); only float32 can tell."""
-    if logits.dtype != torch.float32:
-        return torch.zeros(logits.shape[:-1], dtype=torch.bool, device=logits.device)
-    return (logits >= logits.amax(dim=-1, keepdim=True) - _TIE).sum(dim=-1) > 1
+def doubtful_choices(logits: Tensor) -> Tensor:
+    """Whether the first choice of each row of logits (..., V) is no number or, in float32, a near tie; shape (...)."""
+    first = logits.amax(dim=-1, keepdim=True)
+    doubtful = ~first[..., 0].isfinite()
+    if logits.dtype == torch.float32:
+        doubtful |= (logits >= first - _TIE).sum(dim=-1) > 1
+    return doubtful
 
 
-def _result(losses: list[float], choices: list[int], ties: list[bool], targets: list[int]) -> TeacherForced:
+def _result(losses: list[float], choices: list[int], doubts: list[bool], targets: list[int]) -> TeacherForced:
     agreed = next((i for i, pair in enumerate(zip(choices, targets, strict=True)) if pair[0] != pair[1]), len(targets))
     return TeacherForced(
         nll=math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan,
         agreed=agreed,
         next_id=choices[agreed] if agreed < len(targets) else None,
-        doubtful=any(ties[: agreed + 1]),
+        doubtful=any(doubts[: agreed + 1]),
     )
 
 

@@ -8,6 +8,7 @@ answer is that of plain greedy decoding: in float32 an example at whose choices 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,6 +52,13 @@ class _Work:
             source=self.item.record.source,
             record_id=self.item.record.record_id,
         )
+
+
+def _checked(item: CalibrationItem, _ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """The logits of a step, if there is a first choice among them."""
+    if not logits.amax(dim=-1).isfinite().all():
+        raise ScoringError(f"{item.name}: the model gives logits that are no numbers while it answers")
+    return logits
 
 
 class LocalScorer:
@@ -169,8 +177,8 @@ class LocalScorer:
         ]
         undecided = [
             i
-            for i, (work, ids) in enumerate(zip(works, greedy, strict=True))
-            if work.limit and (ids is None or not self._is_settled(work, ids))
+            for i, (work, result, ids) in enumerate(zip(works, results, greedy, strict=True))
+            if work.limit and math.isfinite(result.nll) and (ids is None or not self._is_settled(work, ids))
         ]
         certain = {i: ids for i in undecided if (ids := greedy[i]) is not None}
         continued = self._continued(works, certain, layout) if layout is not None else {}
@@ -230,5 +238,6 @@ class LocalScorer:
             eos_token_id=sorted(self._stop_ids),
             pad_token_id=self._encoder.end_id,
             repetition_penalty=1.0,
+            logits_processor=[partial(_checked, work.item)],
         )
         return tuple(output[0, prompt.shape[1] :].tolist())

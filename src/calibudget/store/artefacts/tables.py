@@ -6,7 +6,6 @@ exact schema check covers the footer, so a damaged file is refused or reads as w
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -80,7 +79,8 @@ def load_table(path: Path) -> pa.Table:
     """
     data = read_bytes(path)
     try:
-        table = pq.read_table(io.BytesIO(data), page_checksum_verification=True)
+        # not through a Python file object: threads that still hold one when the interpreter ends abort the process
+        table = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, MemoryError, OverflowError) as error:
         reason = str(error).strip().split("\n")[0]
