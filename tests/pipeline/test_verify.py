@@ -400,7 +400,7 @@ def test_a_fifo_in_place_of_a_file_is_a_difference_and_is_not_waited_for(run_dir
 @pytest.mark.parametrize(
     ("path", "to", "field"),
     [
-        (("parser",), "2", "parser"),
+        (("parser",), "0", "parser"),
         (("sources", "boolq", "filtered"), 1, "sources.boolq.filtered"),
         (("companion", "read"), 10, "companion.read"),
         (("companion", "duplicates"), 2, None),

@@ -2,9 +2,10 @@
 
 from calibudget.tasks.answers import answer_is_final, answers_equal, gold_answer, parse_answer
 from calibudget.tasks.presets import PRESETS, Preset, Rendered, preset
-from calibudget.tasks.spec import PARSER_VERSION, AnswerKind, AnswerSpec
+from calibudget.tasks.spec import EARLIER_PARSERS, PARSER_VERSION, AnswerKind, AnswerSpec
 
 __all__ = [
+    "EARLIER_PARSERS",
     "PARSER_VERSION",
     "PRESETS",
     "AnswerKind",

@@ -3,9 +3,10 @@ r"""Reading one of a few labels from a response.
 An explicit statement ("the correct answer is answer1", "Answer: (B)", "\boxed{true}", or a first line that is
 nothing but a label) wins over a mere mention; among statements, as among mentions, the first wins, so that
 questions and answers invented afterwards change nothing. Labels count as whole words in any case, and
-"answer 1" is answer1. A run of labels ("answer1/answer2/answer3") is the answer format repeated, not an answer;
-a label after "not" is none either. Single letters, bare numbers, yes and no are too common in prose to count as
-mentions unless they stand in brackets, open the text, or follow "option".
+"answer 1" is answer1. A run of labels ("answer1/answer2/answer3", "answer1, answer2, answer3", or two of them
+that end a phrase) is the answer format repeated, not an answer; a label after "not" is none either. Single
+letters, bare numbers, yes and no are too common in prose to count as mentions unless they stand in brackets, open
+the text, or follow "option".
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ _CLOSING: Final = r"[\"'`*_)\]}$]{0,8}"
 _NOT_NEGATED: Final = r"(?<!\bnot )(?<!n't )"
 _JOIN: Final = r"(?:/| or )"
 _NOT_JOINED: Final = r"(?<!/)(?<! or )"
+#: What else may join labels; two of them may also be a label and the beginning of what is said of another one.
+_LOOSE_JOIN: Final = r"(?:[ \t]*[,&/]|[ \t]+(?:and|or)\b|[ \t]*,[ \t]*(?:and|or)\b)?[ \t]*"
+_PHRASE_END: Final = r"(?=[\"'`*_)\]}$]{0,8}[ \t]*(?:[.!?]|\n|\Z))"
 _LINE_END: Final = re.compile(rf"{_CLOSING}[.;!?]?{_CLOSING}[ \t]*\n")
 #: What may follow a stated label so that nothing after it can change which label was read.
 _END: Final = re.compile(rf"{_LINE_END.pattern}|{_CLOSING}[.;!?]{_CLOSING}[ \t]")
@@ -43,12 +47,16 @@ class _Reader:
 
     Attributes:
         spellings: the label of each folded spelling, and of each squeezed one.
+        word: matches any label.
+        runs: matches labels one after the other.
         statements: matches what states an answer; the only group that takes part holds the label.
         mentions: matches what only mentions one, likewise.
         endings_known: whether `_END` after a statement settles it: no label holds punctuation.
     """
 
     spellings: Mapping[str, str]
+    word: re.Pattern[str]
+    runs: re.Pattern[str]
     statements: re.Pattern[str]
     mentions: re.Pattern[str]
     endings_known: bool
@@ -63,16 +71,17 @@ def parse_choice(labels: tuple[str, ...], text: str, *, true_false: bool = False
         true_false: whether "yes" and "no" stand for the labels "true" and "false".
     """
     reader = _reader(labels, true_false)
+    text = _without_runs(reader, text)
     match = reader.statements.search(text) or reader.mentions.search(text)
     if match is None:
         return None
-    word = match[match.lastgroup or 0].casefold()
-    return reader.spellings.get(word) or reader.spellings[_squeezed(word)]
+    return _label(reader, match[match.lastgroup or 0])
 
 
 def choice_is_final(labels: tuple[str, ...], text: str, *, true_false: bool = False) -> bool:
     """Whether the label that a plain text states stays the same whatever follows."""
     reader = _reader(labels, true_false)
+    text = _without_runs(reader, text)
     match = reader.statements.search(text) if reader.endings_known else None
     if match is None:
         return False
@@ -87,7 +96,7 @@ def _reader(labels: tuple[str, ...], true_false: bool) -> _Reader:
     careful = [word for word in words if len(word) == 1 or word.isdecimal() or word not in labels]
     loose = [word for word in words if word not in careful]
     every = _any_of(words)
-    lone = rf"(?!{_JOIN}{every})"
+    lone = rf"(?!{_JOIN}{every}|/\d)"
     bare = rf"\A{_DECORATION}(?P<bare>{every})(?={_CLOSING}[.!]?{_CLOSING}[ \t]*(?:\n|\Z))"
     stated = rf"{_OPENER}{_DECORATION}{_FILLER}{_DECORATION}{_NOT_JOINED}(?P<stated>{every}){lone}"
     mentions = []
@@ -101,10 +110,30 @@ def _reader(labels: tuple[str, ...], true_false: bool) -> _Reader:
     spellings = {_squeezed(word.casefold()): label for word, label in meanings.items()}
     return _Reader(
         spellings=spellings | {word.casefold(): label for word, label in meanings.items()},
+        word=re.compile(every, re.IGNORECASE),
+        runs=re.compile(
+            rf"{every}(?:{_LOOSE_JOIN}{every}){{2,64}}|{every}{_LOOSE_JOIN}{every}{_PHRASE_END}", re.IGNORECASE
+        ),
         statements=re.compile(rf"{bare}|{stated}", re.IGNORECASE),
         mentions=re.compile("|".join(mentions), re.IGNORECASE),
         endings_known=all(re.fullmatch(r"\w+(?:[ _-]\w+)*", label) for label in labels),
     )
+
+
+def _label(reader: _Reader, word: str) -> str:
+    """The label that is spelt so."""
+    word = word.casefold()
+    return reader.spellings.get(word) or reader.spellings[_squeezed(word)]
+
+
+def _without_runs(reader: _Reader, text: str) -> str:
+    """The text with runs of different labels blanked, at its own length; one label said again is no run."""
+
+    def blanked(match: re.Match[str]) -> str:
+        labels = {_label(reader, word) for word in reader.word.findall(match[0])}
+        return match[0] if len(labels) == 1 else " " * len(match[0])
+
+    return reader.runs.sub(blanked, text)
 
 
 def _squeezed(word: str) -> str:

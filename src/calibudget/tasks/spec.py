@@ -14,7 +14,10 @@ AnswerKind = Literal["choice", "true_false", "number", "math", "exact", "regex",
 
 #: Version of every parsing and comparing rule of this package; part of the evidence. It changes whenever any
 #: text could parse to another answer or any pair could compare otherwise.
-PARSER_VERSION: Final = "1"
+PARSER_VERSION: Final = "2"
+
+#: Versions whose runs still verify: what they parsed stands in their scores. 1 took some runs of labels for the first.
+EARLIER_PARSERS: Final = frozenset({"1"})
 
 _KINDS: Final = get_args(AnswerKind)
 

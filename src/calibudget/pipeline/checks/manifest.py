@@ -33,7 +33,7 @@ from calibudget.store import (
     manifest_to_json,
     scores_sha256,
 )
-from calibudget.tasks import PARSER_VERSION
+from calibudget.tasks import EARLIER_PARSERS, PARSER_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def check_bindings(findings: Findings, directory: Path, manifest: Manifest, name
 def check_manifest(findings: Findings, manifest: Manifest, derived: Derived) -> None:
     """Compare every field of the manifest that follows from the other files."""
     found = manifest_to_json(manifest)
-    for section, expected in _sections(derived, is_given=manifest.allocation.given).items():
+    for section, expected in _sections(derived, manifest).items():
         findings.compare(MANIFEST_NAME, expected, found[section], field=section)
     counter = {name: value for name, value in (manifest.token_counter or {}).items() if name != "tokenizer_sha256"}
     findings.compare(MANIFEST_NAME, counted_by(derived.recipe) or {}, counter, field="token_counter")
@@ -89,9 +89,9 @@ def check_manifest(findings: Findings, manifest: Manifest, derived: Derived) -> 
     findings.checked.append("manifest: recipe, seeds, counts, statistics, quotas and digests")
 
 
-def _sections(derived: Derived, *, is_given: bool) -> dict[str, object]:
+def _sections(derived: Derived, manifest: Manifest) -> dict[str, object]:
     """The sections of the manifest that follow as a whole."""
-    recipe = derived.recipe
+    recipe, is_given = derived.recipe, manifest.allocation.given
     sections: dict[str, object] = {
         "recipe": {name: value for name, value in derived.recipe_fields.items() if name != "data_dir"},
         "seeds": {
@@ -102,7 +102,7 @@ def _sections(derived: Derived, *, is_given: bool) -> dict[str, object]:
     }
     if derived.scored is not None or recipe.calibration == "none" or is_given:
         sections["scorer"] = None if derived.scored is None else derived.scored.provenance
-        sections["parser"] = None if derived.scored is None else PARSER_VERSION
+        sections["parser"] = None if derived.scored is None else _parser(manifest)
     if derived.plan is not None:
         own = {name: getattr(derived.plan, name) for name in ("policy", "unit", "budget", "floor", "residual_budget")}
         sections["allocation"] = own | {"exponents": asdict(derived.plan.exponents), "given": is_given}
@@ -112,6 +112,11 @@ def _sections(derived: Derived, *, is_given: bool) -> dict[str, object]:
         own_details = {} if digest.details is None else {"details": dict(digest.details)}
         sections["selection"] = {name: getattr(digest, name) for name in fields} | own_details
     return sections
+
+
+def _parser(manifest: Manifest) -> str:
+    """The parser that a run may have been scored with: today's, or an earlier one that it names."""
+    return manifest.parser if manifest.parser in EARLIER_PARSERS else PARSER_VERSION
 
 
 def _source(derived: Derived, label: str) -> dict[str, Any]:
