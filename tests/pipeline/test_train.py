@@ -54,6 +54,9 @@ def test_a_run_is_trained_into_its_own_directory_and_still_verifies(run_dir):
     assert {"adapter/adapter_model.safetensors", "adapter/README.md", "training.jsonl"} <= set(bound)
     card = (run_dir / "adapter" / "README.md").read_text()
     assert json.loads((run_dir / "manifest.json").read_text())["manifest_sha256"] in card
+    assert "base_model:" not in card  # of a local directory, which no hub can link
+    assert "calibrated_on" not in card
+    assert "| target_modules | down_proj, gate_proj," in card
     assert [str(difference) for difference in verify(run_dir).differences] == []
 
 
@@ -104,6 +107,8 @@ def test_another_model_is_refused_unless_told(run_dir, tmp_path, model_of, token
     with pytest.raises(TrainingError, match="quotas don't carry over"):
         train(run_dir, OPTIONS, model=str(other))
     assert train(run_dir, OPTIONS, model=str(other), allow_other_model=True).steps == 4
+    card = (run_dir / "adapter" / "README.md").read_text()
+    assert "set by calibudget, calibrated on another model ('" in card
 
 
 def test_the_same_model_elsewhere_is_the_same_model(run_dir, tmp_path, tiny_directory):
@@ -138,6 +143,7 @@ def test_a_tracker_that_isnt_installed_is_named_with_its_line(run_dir, monkeypat
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "wandb" else find(name, *rest))
     with pytest.raises(DependencyError, match="pip install wandb"):
         train(run_dir, (*OPTIONS, "report_to=[wandb]"))
+    assert train(run_dir, OPTIONS).steps == 4  # nothing was left in its way
 
 
 def test_a_stopped_training_is_resumed_by_the_same_call(run_dir):

@@ -154,7 +154,7 @@ def test_projections_are_known_by_family(model_of):
 def test_unknown_layers_and_families_are_refused(model_of):
     with pytest.raises(TrainingError, match=r"no linear layer 'q_porj'; it has down_proj, gate_proj"):
         target_modules(model_of(), ("q_porj",))
-    with pytest.raises(TrainingError, match="no linear layer 'lm_head'"):
+    with pytest.raises(TrainingError, match="'lm_head' is the output head"):
         target_modules(model_of(), ("lm_head",))
     model = model_of()
     model.config.model_type = "novel"

@@ -39,6 +39,7 @@ from calibudget.training import (
     parse_options,
 )
 from calibudget.training.config import Device
+from calibudget.training.trackers import check_trackers
 
 _INSTALL: Final = "pip install 'calibudget[train]'"
 
@@ -131,6 +132,7 @@ def train(
     recipe = recipe_of_run(directory)
     options = options or training_options(recipe, overrides)
     loop = _import_loop()
+    check_trackers(options.execution.report_to)
     output = Path(output_dir) if output_dir is not None else directory
     devices = loop.Devices(options.execution.device)
     if devices.is_main:
@@ -140,15 +142,19 @@ def train(
     if name is None:
         raise RecipeError("the run's recipe names no model; name one with --model")
     language_model = _load(name, devices, options.execution, shared)
-    if not allow_other_model:
-        _check_same_model(runs[0].manifest, language_model.identity)
+    calibrated_on = _other_model(runs[0].manifest, language_model.identity)
+    if calibrated_on is not None and not allow_other_model:
+        raise TrainingError(
+            f"the run was calibrated on {calibrated_on} and this is {_named(language_model.identity)}: quotas don't "
+            "carry over to another model; train the calibrated one, or say --allow-other-model"
+        )
     job = TrainingJob(
         language_model=language_model,
         examples=_encode(_rows(runs), recipe, options.config, language_model, progress),
         config=options.config,
         execution=options.execution,
         output_dir=output,
-        evidence=_evidence(runs),
+        evidence=_evidence(runs, calibrated_on),
         snapshots=snapshots,
     )
 
@@ -189,7 +195,7 @@ def _rows(runs: Sequence[_FinishedRun]) -> Iterator[dict[str, object]]:
         yield from (row for row in read_train(run.train_file) if row["role"] == "source")
 
 
-def _evidence(runs: Sequence[_FinishedRun]) -> dict[str, object]:
+def _evidence(runs: Sequence[_FinishedRun], calibrated_on: str | None) -> dict[str, object]:
     """What the adapter's card says of where its train set comes from."""
     first = runs[0].manifest
     evidence: dict[str, object] = {
@@ -198,6 +204,8 @@ def _evidence(runs: Sequence[_FinishedRun]) -> dict[str, object]:
         "train_sha256": first.artefacts[train_files(runs[0].train_file.name)[0]].sha256,
         "policy": first.allocation.policy,
     }
+    if calibrated_on is not None:
+        evidence["calibrated_on"] = calibrated_on
     if len(runs) > 1:
         evidence["earlier_manifests_sha256"] = [run.manifest_sha256 for run in runs[1:]]
     return evidence
@@ -231,18 +239,18 @@ def _load(name: str, devices: Any, execution: Execution, shared: Shared | None) 
     return twin(shared.model(name, device=where, dtype=execution.dtype))
 
 
-def _check_same_model(manifest: Manifest, loaded: Mapping[str, object]) -> None:
-    """Refuse a model other than the calibrated one: quotas don't carry over between models (paper 5)."""
+def _other_model(manifest: Manifest, loaded: Mapping[str, object]) -> str | None:
+    """The model that a run was calibrated on, if that is another one: quotas don't carry over (paper 5)."""
     calibrated = None if manifest.scorer is None else manifest.scorer.get("model")
     if not isinstance(calibrated, Mapping):
-        return
+        return None
     key = "sha256" if calibrated.get("sha256") else "name"
-    if calibrated.get(key) != loaded.get(key):
-        raise TrainingError(
-            f"the run was calibrated on {calibrated.get('name')!r} and this is {loaded.get('name')!r} "
-            f"({key} {loaded.get(key)!r} instead of {calibrated.get(key)!r}): quotas don't carry over to another "
-            "model; train the calibrated one, or say --allow-other-model"
-        )
+    return None if calibrated.get(key) == loaded.get(key) else _named(calibrated)
+
+
+def _named(model: Mapping[str, object]) -> str:
+    digest = f" (sha256 {model['sha256']})" if model.get("sha256") else ""
+    return f"{model.get('name')!r}{digest}"
 
 
 def _encode(

@@ -19,6 +19,7 @@ def model_card(
     model: Mapping[str, object],
     examples: Sequence[TrainingExample],
     config: TrainingConfig,
+    target_modules: Sequence[str],
     evidence: Mapping[str, object],
     final_loss: float,
     versions: Mapping[str, str],
@@ -29,18 +30,21 @@ def model_card(
         model: identity of the base model.
         examples: what was trained on.
         config: how.
+        target_modules: the layers that have factors.
         evidence: digests that say where the train set comes from, by name.
         final_loss: mean loss of the last optimizer step, nats a token.
         versions: versions of the libraries, by name.
     """
     factor_rates = config.factor_rates(config.learning_rate)
-    settings = asdict(config) | {"rate of A": factor_rates[0], "rate of B": factor_rates[1]}
+    settings = asdict(config) | {"target_modules": sorted(target_modules)}
+    settings |= {"rate of A": factor_rates[0], "rate of B": factor_rates[1]}
     counts = Counter(example.source for example in examples)
-    front = ["---", f"base_model: {model.get('name')}", "library_name: peft", "pipeline_tag: text-generation"]
+    on_a_hub = [f"base_model: {model['name']}"] if model.get("kind") == "hub" else []  # where hubs link it
+    front = ["---", *on_a_hub, "library_name: peft", "pipeline_tag: text-generation"]
     front += ["tags:", "- lora", "- calibudget", "---"]
     words = [
         f"# LoRA+ adapter for {model.get('name')}",
-        f"Trained on {counted(len(examples), 'example')} whose quotas were set by calibudget. "
+        f"Trained on {counted(len(examples), 'example')} whose quotas were set by calibudget{_elsewhere(evidence)}. "
         f"The last optimizer step had a mean loss of {final_loss:.4f} nats a response token.",
     ]
     parts = [
@@ -55,9 +59,14 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
+def _elsewhere(evidence: Mapping[str, object]) -> str:
+    other = evidence.get("calibrated_on")
+    return "" if other is None else f", calibrated on another model ({other})"
+
+
 def _table(title: str, rows: Mapping[str, object]) -> str:
     lines = [f"## {title}", "", "| | |", "|---|---|"]
-    return "\n".join([*lines, *(f"| {key.replace('_', ' ')} | {_cell(value)} |" for key, value in rows.items())])
+    return "\n".join([*lines, *(f"| {_cell(key)} | {_cell(value)} |" for key, value in rows.items())])
 
 
 def _cell(value: object) -> str:

@@ -87,7 +87,7 @@ class TrainingConfig:
         for name in ("rank", "epochs", "batch_size", "max_length"):
             _check_integer(name, getattr(self, name), minimum=1)
         _check_integer("recovery_steps", self.recovery_steps, minimum=0)
-        _check_integer("seed", self.seed, minimum=None)
+        _check_integer("seed", self.seed, minimum=0)
         for name in ("scaling", "learning_rate", "learning_rate_ratio", "epsilon"):
             _check_number(name, getattr(self, name), above=0.0)
         for name in ("max_grad_norm", "recovery_learning_rate"):

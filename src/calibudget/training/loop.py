@@ -26,6 +26,7 @@ from calibudget.training.config import Execution
 from calibudget.training.devices import Devices
 from calibudget.training.examples import check_vocabulary
 from calibudget.training.job import SEEN_NAME, TrainingJob, check_usable
+from calibudget.training.layers import ADAPTER
 from calibudget.training.learner import Learner
 from calibudget.training.log import LOG_NAME, TrainingLog
 from calibudget.training.order import Step, plan_steps, share
@@ -290,7 +291,16 @@ class _Run:
         self._listener(report)
 
     def _save(self) -> None:
-        """Write the checkpoint of the steps taken, unless it is there."""
+        """Write the checkpoint of the steps taken, unless it is there.
+
+        Raises:
+            TrainingError: factors that the last update made infinite.
+        """
+        if not all(factor.values.isfinite().all() for factor in self._learner.factors):
+            raise TrainingError(
+                f"step {self._done}: its update leaves factors that are no finite numbers; the learning rate may be "
+                "too high"
+            )
         if self._log is not None:
             self._log.sync()
             tensors = self._learner.tensors()
@@ -336,6 +346,7 @@ class _Run:
             model=self._job.language_model.identity,
             examples=self._job.examples,
             config=self._job.config,
+            target_modules=sorted(self._learner.model.peft_config[ADAPTER].target_modules),
             evidence=self._job.evidence,
             final_loss=self._last_loss,
             versions=_versions(),

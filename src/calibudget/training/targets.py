@@ -44,6 +44,9 @@ def target_modules(model: Any, asked: Sequence[str] | None = None) -> tuple[str,
             f"name some of its linear layers: {', '.join(linear)}"
         )
     unknown = sorted(set(names) - set(linear))
+    head = model.get_output_embeddings()
+    if unknown and any(getattr(module, unknown[0], None) is head for module in model.modules()):
+        raise TrainingError(f"target_modules: {unknown[0]!r} is the output head, which takes no factors; leave it out")
     if unknown:
         raise TrainingError(f"target_modules: the model has no linear layer {unknown[0]!r}; it has {', '.join(linear)}")
     return tuple(sorted(set(names)))

@@ -42,12 +42,26 @@ class Trackers:
             tracker.finish()
 
 
-def _start(name: str, directory: Path) -> Any:
+def check_trackers(names: Sequence[str]) -> None:
+    """Refuse trackers that can't be started, before anything is loaded.
+
+    Raises:
+        DependencyError: one isn't installed; the line that installs it is named.
+    """
+    for name in names:
+        _check_installed(name)
+
+
+def _check_installed(name: str) -> None:
     missing = importlib.util.find_spec(name) is None
     if name == "tensorboard":
         missing = missing and importlib.util.find_spec("tensorboardX") is None
     if missing:
         raise DependencyError(f"report_to: {name} isn't installed; install it with: {TRACKERS[name]}")
+
+
+def _start(name: str, directory: Path) -> Any:
+    _check_installed(name)
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS  # type: ignore[import-untyped]
 
     kind = LOGGER_TYPE_TO_CLASS[name]
