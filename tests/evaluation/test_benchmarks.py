@@ -146,6 +146,7 @@ def test_items_that_a_task_does_not_ask_are_counted(tmp_path: Path) -> None:
 )
 def test_bbh_targets_of_every_form(target: str, question: str, gold: str, text: str) -> None:
     item = modern.bbh_item({"input": question, "target": target})
+    assert modern.answer_of_gold("bbh", gold) == (None if len(gold) == 1 else item.answer)
     assert item.gold == gold
     assert answers_equal(item.answer, gold, parse_answer(item.answer, text))
     assert answers_equal(item.answer, gold, parse_answer(item.answer, item.reference))

@@ -7,9 +7,10 @@ import pytest
 from calibudget.errors import DependencyError, InputError
 from calibudget.evaluation import judging
 from calibudget.evaluation.benchmarks import TASKS, Benchmark
-from calibudget.evaluation.judging import Judge, open_judge
-from calibudget.evaluation.likelihood import choice_items, choices_of, likeliest
+from calibudget.evaluation.judging import Judge, judged_again, open_judge
+from calibudget.evaluation.likelihood import choice_items, choices_of, chosen_again, likeliest
 from calibudget.evaluation.overlap import shared_items, training_prompts
+from calibudget.evaluation.predictions import Prediction
 from calibudget.evaluation.sandbox import Sandbox
 from calibudget.records import Message, Record
 from calibudget.scoring import CalibrationItem, Measurement
@@ -121,3 +122,41 @@ def test_prompts_of_the_training_set_are_found_whatever_their_case_and_spacing(t
     benchmark = make("arc_easy", "answer1", "answer1", "answer2")
     assert shared_items(benchmark, training_prompts(path)) == ("arc_easy-1",)
     assert shared_items(benchmark, ()) == ()
+
+
+def row(task: str, text: str, gold: str, **more: object) -> Prediction:
+    given = {"prediction": None, "verdict": "wrong", **more}
+    return Prediction(task=task, item_id="x", text=text, gold=gold, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "prediction", "verdict"),
+    [
+        (row("piqa", "the correct answer is solution2", "solution2"), "solution2", "right"),
+        (row("boolq", "the correct answer is false", "true"), "false", "wrong"),
+        (row("gsm8k", "It is 7.", "7"), "7", "right"),
+        (row("gsm8k", "who knows", "7", verdict="right", prediction="7"), None, "unparsable"),
+        (row("math500", r"\boxed{x+1}", "x+1"), "x+1", "right"),
+        (row("math500", r"\boxed{12}", "13", verdict="right"), "12", "wrong"),
+        (row("math500", r"\boxed{x+1}", "1+x", verdict="right"), "x+1", "right"),  # only math-verify could say
+        (row("math500", r"\boxed{x+1}", "1+x", verdict="deferred"), "x+1", "right or wrong"),
+        (row("bbh", "The answer is No.", "Yes"), "No", "wrong"),
+        (row("bbh", "The answer is (B).", "B", prediction="B", verdict="wrong"), "B", "right"),
+        (row("bbh", "The answer is (B).", "C", prediction="B", verdict="right"), "B", "wrong"),
+    ],
+)
+def test_verdicts_from_the_rows_alone(given: Prediction, prediction: str | None, verdict: str) -> None:
+    assert judged_again(given) == (prediction, verdict)
+
+
+@pytest.mark.parametrize(
+    ("reason", "prediction", "found"),
+    [
+        ("answer1 -2.5, answer2 -1e-07", "answer1", ("answer2", "right")),
+        ("answer1 -2.5, answer2 -7", "answer2", ("answer1", "wrong")),
+        ("answer1 -2.5, answer2 -2.5", "answer2", ("answer2", "right")),  # equal as printed
+        ("", "answer2", (None, "wrong")),
+    ],
+)
+def test_choices_from_the_rows_alone(reason: str, prediction: str, found: tuple[str | None, str]) -> None:
+    assert chosen_again(row("arc_easy_likelihood", "", "answer2", prediction=prediction, reason=reason)) == found

@@ -36,6 +36,9 @@ def test_a_spoilt_file_is_refused(tmp_path: Path) -> None:
     write_predictions(path, [replace(ROWS[0], verdict="perhaps")])  # type: ignore[arg-type]
     with pytest.raises(ArtefactError, match="row 1: verdict"):
         read_predictions(path)
+    write_predictions(path, [replace(ROWS[1], nll=float("nan"))])
+    with pytest.raises(ArtefactError, match="row 1: nll"):
+        read_predictions(path)
     write_predictions(path, [ROWS[0], ROWS[0]])
     with pytest.raises(ArtefactError, match="twice"):
         read_predictions(path)

@@ -10,14 +10,15 @@ import pytest
 
 from calibudget.errors import ArtefactError, DataError, DependencyError, InputError
 from calibudget.evaluation import GROUPS, TASKS, benchmarks, judging, open_sandbox
-from calibudget.evaluation.predictions import read_predictions
-from calibudget.evaluation.results import read_evaluation
+from calibudget.evaluation.aggregates import TaskScore
+from calibudget.evaluation.predictions import read_predictions, write_predictions
+from calibudget.evaluation.results import read_evaluation, task_result
 from calibudget.pipeline.evaluate import Asking, evaluate
 from calibudget.pipeline.rejudge import rejudge
 from calibudget.pipeline.subjects import Engine
 from calibudget.pipeline.verify import verify
 from calibudget.scoring import FakeScorer
-from calibudget.store import check_sums, write_sums
+from calibudget.store import canonical_json, check_sums, extend_sums, write_sums
 
 RECIPE = """\
 engine: fake
@@ -110,7 +111,87 @@ def test_an_evaluated_run_still_verifies(finished: Path, data: Path, tmp_path: P
     assert verify(directory).differences == ()
     path = directory / "evaluation.json"
     path.write_bytes(path.read_bytes().replace(b'"right":', b'"wrong":', 1))
-    assert [one.file for one in verify(directory).differences] == ["evaluation.json"]
+    assert {one.file for one in verify(directory).differences} == {"evaluation.json"}
+
+
+@pytest.fixture(scope="module")
+def evaluated(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with an evaluation of one task by both protocols; to be copied, never changed."""
+    root = tmp_path_factory.mktemp("evaluated")
+    shutil.copytree(finished / "run", root / "run")
+    rows = [piqa(number) for number in range(6)]
+    (root / "piqa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    evaluate(root / "run", Asking(tasks=("piqa=piqa.jsonl",), data_dir=root, likelihood=True))
+    return root / "run"
+
+
+def differing(directory: Path) -> set[tuple[str, str]]:
+    """What differs in a directory whose sums were rewritten to fit."""
+    extend_sums(directory, ["evaluation.json", "predictions.parquet"])
+    return {(one.file, one.field) for one in verify(directory).differences}
+
+
+def test_scores_that_the_predictions_do_not_give_are_found(evaluated: Path, tmp_path: Path) -> None:
+    directory = shutil.copytree(evaluated, tmp_path / "run")
+    checked = " ".join(verify(directory).checked)
+    assert "from the predictions" in checked
+    assert "from the texts" in checked
+    stored = read_evaluation(directory / "evaluation.json")
+    for task in stored.tasks:
+        own, items = stored.tasks[task], 6
+        right = 0 if own.score and own.score.right else items
+        verdicts = {"right": right} if right else {"wrong": items}
+        edited = replace(own, score=TaskScore(items=items, right=right), verdicts=verdicts)
+        forged = replace(stored, tasks={**stored.tasks, task: edited})
+        (directory / "evaluation.json").write_bytes(canonical_json(forged.to_json()))
+        assert {("evaluation.json", f"tasks.{task}.right"), ("evaluation.json", f"tasks.{task}.score")} <= differing(
+            directory
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"mean_nll": 9.0}, "mean_nll"),
+        ({"shared": ("nowhere",)}, "shared_with_training"),
+        ({"evidence": {"items_sha256": "0" * 64}}, "items_sha256"),
+        ({"evidence": {"checker": {"check": "answer", "version": "0"}}}, "checker.version"),
+    ],
+)
+def test_other_statements_of_an_evaluation_are_found(evaluated: Path, tmp_path: Path, change, field: str) -> None:
+    directory = shutil.copytree(evaluated, tmp_path / "run")
+    stored = read_evaluation(directory / "evaluation.json")
+    own = stored.tasks["piqa"]
+    change = {**change, "evidence": {**own.evidence, **change.get("evidence", {})}}
+    forged = replace(stored, tasks={**stored.tasks, "piqa": replace(own, **change)})
+    (directory / "evaluation.json").write_bytes(canonical_json(forged.to_json()))
+    assert differing(directory) == {("evaluation.json", f"tasks.piqa.{field}")} | (
+        {("evaluation.json", "tasks.piqa.shared_with_training")} if "shared" in change else set()
+    )
+
+
+@pytest.mark.parametrize("task", ["piqa", "piqa_likelihood"])
+def test_predictions_that_their_texts_do_not_give_are_found(evaluated: Path, tmp_path: Path, task: str) -> None:
+    directory = shutil.copytree(evaluated, tmp_path / "run")
+    stored = read_evaluation(directory / "evaluation.json")
+    rows = read_predictions(directory / "predictions.parquet")
+    odd = next(row for row in rows if row.task == task and row.verdict != "right")
+    forged = [replace(row, prediction=row.gold, verdict="right") if row is odd else row for row in rows]
+    write_predictions(directory / "predictions.parquet", forged)
+    again = task_result([row for row in forged if row.task == task], evidence=stored.tasks[task].evidence)
+    fitting = replace(stored, tasks={**stored.tasks, task: again})
+    (directory / "evaluation.json").write_bytes(canonical_json(fitting.to_json()))
+    wanted = {("predictions.parquet", f"{task}.{odd.item_id}.{name}") for name in ("prediction", "verdict")}
+    assert differing(directory) == wanted
+    (directory / "evaluation.json").unlink()
+    assert ("evaluation.json", "") in {(one.file, one.field) for one in verify(directory).differences}
+
+
+def test_predictions_of_other_tasks_are_found(evaluated: Path, tmp_path: Path) -> None:
+    directory = shutil.copytree(evaluated, tmp_path / "run")
+    rows = [row for row in read_predictions(directory / "predictions.parquet") if row.task == "piqa"]
+    write_predictions(directory / "predictions.parquet", rows)
+    assert differing(directory) == {("evaluation.json", "tasks")}
 
 
 def test_two_evaluations_are_the_same_bytes(run_dir: Path, data: Path, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class Benchmark:
     @property
     def items_sha256(self) -> str:
         """Digest of the ids asked, in code-point order."""
-        return sha256_hex(canonical_json(sorted(item.record.record_id for item in self.items)))
+        return ids_sha256(item.record.record_id for item in self.items)
 
     def limited(self, count: int) -> Benchmark:
         """The first `count` items in keyed order; all where there are no more."""
@@ -93,6 +93,11 @@ class Benchmark:
                 f"the first {missing[0]!r}"
             )
         return replace(self, items=tuple(by_id[one] for one in wanted))
+
+
+def ids_sha256(ids: Iterable[str]) -> str:
+    """Digest of item ids, in code-point order."""
+    return sha256_hex(canonical_json(sorted(ids)))
 
 
 def _commonsense(name: str, hub: str, subset: str | None, split: str) -> Task:

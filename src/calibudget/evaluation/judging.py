@@ -10,10 +10,19 @@ from typing import Final, NamedTuple
 from calibudget.evaluation.benchmarks import Benchmark
 from calibudget.evaluation.code import humaneval_case, mbpp_case
 from calibudget.evaluation.instructions import CHECKER_VERSION, check_instructions, detect_language
-from calibudget.evaluation.predictions import ItemVerdict
+from calibudget.evaluation.modern import answer_of_gold
+from calibudget.evaluation.predictions import ItemVerdict, Prediction
 from calibudget.evaluation.sandbox import Sandbox, open_sandbox
 from calibudget.scoring import CalibrationItem
-from calibudget.tasks import PARSER_VERSION, AnswerSpec, answers_equal, parse_answer
+from calibudget.tasks import (
+    PARSER_VERSION,
+    PRESETS,
+    AnswerSpec,
+    answers_equal,
+    equal_at_sight,
+    parse_answer,
+    preset,
+)
 
 _Pair = tuple[CalibrationItem, str]
 _CASES: Final = {"humaneval": humaneval_case, "mbpp": mbpp_case}
@@ -99,6 +108,26 @@ def judge_answer(item: CalibrationItem, text: str) -> Judgement:
         return Judgement("unparsable", None, "" if text.strip() else "empty")
     is_right = answers_equal(item.answer, item.record.answer or "", prediction)
     return Judgement("right" if is_right else "wrong", prediction)
+
+
+def judged_again(one: Prediction) -> tuple[str | None, str]:
+    """Parsed answer and verdict of a text whose answer is parsed, from the prediction's own text and gold answer.
+
+    What can't be derived is as the prediction says: the answer where the question's options are needed to parse it (a
+    letter of BBH), and which of right and wrong it is where only math-verify could say.
+
+    Args:
+        one: a prediction of a task whose `check` is "answer".
+    """
+    gold = one.gold or ""
+    spec = preset(one.task).answer if one.task in PRESETS else answer_of_gold(one.task, gold)
+    prediction = one.prediction if spec is None else parse_answer(spec, one.text)
+    if prediction is None:
+        return None, "unparsable"
+    is_right = prediction == gold if spec is None else equal_at_sight(spec, gold, prediction)
+    if is_right is None:
+        return prediction, one.verdict if one.verdict in {"right", "wrong"} else "right or wrong"
+    return prediction, "right" if is_right else "wrong"
 
 
 def judge_instructions(item: CalibrationItem, text: str) -> Judgement:

@@ -6,6 +6,7 @@ usual one of evaluation harnesses (sum of log-probabilities of each choice after
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -18,6 +19,7 @@ from calibudget.tasks import AnswerSpec
 
 SUFFIX: Final = "_likelihood"
 _FORMAT: Final = "Answer format:"
+_TOTAL: Final = re.compile(r"(?:\A|, )(\S+) (-?(?:\d[\d.]*(?:e[-+]?\d+)?|inf))(?=, |\Z)")
 _UNCHECKED: Final = AnswerSpec(kind="none")
 
 
@@ -43,6 +45,17 @@ def likeliest(benchmark: Benchmark, measurements: Sequence[Measurement]) -> list
     """The predictions by `choice_items`' measurements, which are in the same order; ties go to the first label."""
     nlls = {one.record_id: one.nll * one.response_tokens for one in measurements}
     return [_prediction(benchmark, item, nlls) for item in benchmark.items]
+
+
+def chosen_again(one: Prediction) -> tuple[str | None, str]:
+    """Choice and verdict of a prediction by likelihood, from its labels' log-probabilities and its gold answer.
+
+    Of labels whose printed log-probabilities are equal, any may have been the likeliest.
+    """
+    totals = {label: float(total) for label, total in _TOTAL.findall(one.reason)}
+    best = [label for label, total in totals.items() if total == max(totals.values())]
+    choice = one.prediction if one.prediction in best else next(iter(best), None)
+    return choice, "right" if (choice or "").casefold() == (one.gold or "").casefold() else "wrong"
 
 
 def _prediction(benchmark: Benchmark, item: CalibrationItem, nlls: Mapping[str, float]) -> Prediction:

@@ -87,6 +87,25 @@ def bbh_item(fields: Fields) -> Item:
     return Item(question=question, prompt=prompt, reference=f"The answer is {target}.", gold=gold, answer=answer)
 
 
+def answer_of_gold(task: str, gold: str) -> AnswerSpec | None:
+    """How an item's texts are parsed, by its gold answer alone.
+
+    None for a letter of BBH, since the options are in the question.
+
+    Args:
+        task: a task of `RENDERINGS` whose answers are parsed.
+        gold: the item's gold answer.
+    """
+    if task != "bbh":
+        return {"gsm_plus": _NUMBER, "math500": _MATH}[task]
+    words = next((pair for pair in _WORDS if gold in pair), None)
+    if words is not None:
+        return AnswerSpec(kind="choice", labels=words)
+    if re.fullmatch(r"-?\d+", gold):
+        return _NUMBER
+    return None if re.fullmatch("[A-Z]", gold) else _STATED
+
+
 def gsm_plus_item(fields: Fields) -> Item | None:
     """GSM-Plus: the number; its "critical thinking" questions lack what a number would need and aren't asked."""
     answer = _text(fields, "answer").strip()

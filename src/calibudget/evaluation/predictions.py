@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from calibudget.store.artefacts.tables import read_table, write_table
 
 PREDICTIONS_NAME: Final = "predictions.parquet"
 _SCHEMA: Final = "calibudget.predictions/1"
+#: What no float32 logits give, so that sums of NLLs can't overflow.
+_MOST_NLL: Final = 1e100
 
 #: How an item was judged. Only "right" is right; "deferred" waits for a machine with a sandbox.
 ItemVerdict = Literal["right", "wrong", "unparsable", "timeout", "deferred"]
@@ -80,6 +83,8 @@ def read_predictions(path: Path) -> tuple[Prediction, ...]:
     for number, row in enumerate(rows, start=1):
         if row["verdict"] not in get_args(ItemVerdict):
             raise ArtefactError(f"{path.name}: row {number}: verdict: {row['verdict']!r} is none")
+        if row["nll"] is not None and not math.fabs(row["nll"]) <= _MOST_NLL:
+            raise ArtefactError(f"{path.name}: row {number}: nll: {row['nll']!r} is no NLL of a token")
     if len({(row["task"], row["item_id"]) for row in rows}) != len(rows):
         raise ArtefactError(f"{path.name}: an item stands there twice")
     return tuple(Prediction(**row) for row in rows)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from calibudget.allocation import summarise
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.checks.curves import check_report, derive_curves, read_warmed
+from calibudget.pipeline.checks.evaluation import check_evaluation
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.hygiene import check_hygiene, has_hygiene
 from calibudget.pipeline.checks.manifest import Derived, check_bindings, check_manifest
@@ -107,7 +108,8 @@ def verify(run_dir: str | Path, *, data_dir: str | Path | None = None, previous:
 
     Checked: sums, the manifest's self digest and bindings, keys and roles of the splits, the statistics from the
     scores, the allocation from statistics and pools (and once more by an independent checker), the picks from
-    splits and quotas, every row of the train set from its own original fields, and the manifest's own fields.
+    splits and quotas, every row of the train set from its own original fields, the manifest's own fields, and of an
+    evaluation in the directory what follows from its predictions and their texts.
 
     Args:
         run_dir: the run directory; nothing in it is changed.
@@ -190,6 +192,7 @@ def _check_chain(
         check_manifest(findings, manifest, derived)
     if tells_hygiene:
         check_hygiene(findings, recipe, manifest, splits, train)
+    check_evaluation(findings, directory)
     if beside.data_dir is not None:
         check_sources(findings, directory, beside.data_dir, manifest, splits, ledger, train_name)
 

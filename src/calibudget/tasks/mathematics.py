@@ -64,12 +64,18 @@ def math_equal(gold: str, predicted: str) -> bool:
     Raises:
         DependencyError: the strings differ, they aren't both numbers, and math-verify isn't installed.
     """
+    found = math_equal_at_sight(gold, predicted)
+    return judged_equal(gold, predicted) if found is None else found
+
+
+def math_equal_at_sight(gold: str, predicted: str) -> bool | None:
+    """Whether two mathematical answers are equal as strings or as numbers; None where math-verify has to say."""
     if light_form(gold) == light_form(predicted) or _equal_but_for_unit(gold, predicted):
         return True
     gold_value, predicted_value = number_value(light_form(gold)), number_value(light_form(predicted))
     if gold_value is not None and predicted_value is not None:
         return gold_value == predicted_value
-    return judged_equal(gold, predicted)
+    return None
 
 
 def light_form(answer: str) -> str:

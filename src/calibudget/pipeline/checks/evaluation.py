@@ -1,0 +1,69 @@
+"""Does an evaluation in the run directory say what its predictions say, and do these follow from their texts?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+from calibudget.evaluation import Evaluation, Prediction
+from calibudget.evaluation.benchmarks import TASKS, ids_sha256
+from calibudget.evaluation.judging import judged_again
+from calibudget.evaluation.likelihood import SUFFIX, chosen_again
+from calibudget.evaluation.predictions import PREDICTIONS_NAME, read_predictions
+from calibudget.evaluation.results import EVALUATION_NAME, read_evaluation, task_result
+from calibudget.pipeline.checks.findings import Findings
+from calibudget.tasks import PARSER_VERSION
+
+
+def check_evaluation(findings: Findings, directory: Path) -> None:
+    """Compare an evaluation with its predictions, and these with their texts; nothing where the run has none."""
+    if not any((directory / name).exists() for name in (EVALUATION_NAME, PREDICTIONS_NAME)):
+        return
+    evaluation = findings.read(EVALUATION_NAME, read_evaluation)
+    predictions = findings.read(PREDICTIONS_NAME, read_predictions)
+    if evaluation is None or predictions is None:
+        return
+    ordered = sorted(predictions, key=lambda one: one.task)
+    by_task = {task: list(own) for task, own in groupby(ordered, key=lambda one: one.task)}
+    if not findings.compare(EVALUATION_NAME, list(by_task), sorted(evaluation.tasks), field="tasks"):
+        return
+    _check_results(findings, evaluation, by_task)
+    for task, own in by_task.items():
+        _check_judgements(findings, evaluation, task, own)
+    findings.checked.append("evaluation: items, verdicts, scores, panels and mean NLLs, from the predictions")
+    findings.checked.append(
+        "predictions: parsed answers and verdicts, from the texts; not those of code, of instructions, "
+        "or that need math-verify"
+    )
+
+
+def _check_results(findings: Findings, evaluation: Evaluation, by_task: Mapping[str, Sequence[Prediction]]) -> None:
+    """Sum up every task again, and the panels over these."""
+    tasks = {}
+    for task, own in by_task.items():
+        stored = evaluation.tasks[task]
+        ids = [one.item_id for one in own]
+        evidence = {**stored.evidence, "items_sha256": ids_sha256(ids)}
+        tasks[task] = task_result(own, evidence=evidence, shared=sorted({*stored.shared} & {*ids}))
+    findings.compare(EVALUATION_NAME, replace(evaluation, tasks=tasks).to_json(), evaluation.to_json())
+
+
+def _check_judgements(findings: Findings, evaluation: Evaluation, task: str, own: Sequence[Prediction]) -> None:
+    """Judge a task's predictions again where their own rows are enough for it."""
+    known = TASKS.get(task.removesuffix(SUFFIX))
+    if known is None:
+        findings.add(EVALUATION_NAME, f"tasks.{task}", "a task of this version", "another")
+        return
+    if task.endswith(SUFFIX):
+        checker, judge = {"check": "likelihood"}, chosen_again
+    elif known.check == "answer":
+        checker, judge = {"check": "answer", "version": PARSER_VERSION}, judged_again
+    else:
+        return
+    found = evaluation.tasks[task].evidence["checker"]
+    if findings.compare(EVALUATION_NAME, checker, found, field=f"tasks.{task}.checker"):
+        again = {one.item_id: dict(zip(("prediction", "verdict"), judge(one), strict=True)) for one in own}
+        stated = {one.item_id: {"prediction": one.prediction, "verdict": one.verdict} for one in own}
+        findings.compare(PREDICTIONS_NAME, again, stated, field=task)
