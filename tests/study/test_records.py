@@ -65,5 +65,18 @@ def test_a_metric_that_isnt_finite_is_refused_before_anything_is_written(tmp_pat
 def test_a_field_that_isnt_what_it_should_be_is_named(tmp_path: Path, field: str, value: object, named: str) -> None:
     path = tmp_path / "cell.json"
     path.write_text(json.dumps({**cell_to_json(RESULT), field: value}))
-    with pytest.raises(ArtefactError, match=named):
+    with pytest.raises(ArtefactError, match=named) as caught:
         read_cell(path)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("data", [None, b"", b'{"schema": "calibudget.cell/1"', b"[]", b"\xff"])
+def test_a_damaged_cell_is_named_with_its_folder(tmp_path: Path, data: bytes | None) -> None:
+    path = tmp_path / "main" / "43" / "cell.json"
+    path.parent.mkdir(parents=True)
+    if data is not None:
+        path.write_bytes(data)
+    with pytest.raises(ArtefactError) as caught:
+        read_cell(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert str(caught.value).endswith("move it away to have the cell made anew")

@@ -151,8 +151,17 @@ def read_cell(path: Path) -> CellResult:
     """Read `cell.json`.
 
     Raises:
-        ArtefactError: the file is missing or torn, or a field isn't what it should be; both are named.
+        ArtefactError: the file is missing or torn, or a field isn't what it should be; path and field are named.
     """
+    try:
+        return _read(path)
+    except ArtefactError as error:
+        # what reads a file names it by its last part, and all cells have that in common
+        found = str(error).removeprefix(path.name)
+        raise ArtefactError(f"{path}{found}; move it away to have the cell made anew") from error
+
+
+def _read(path: Path) -> CellResult:
     root = open_artefact(read_object(path), path.name, SCHEMA)
     result = CellResult(
         cell=parse_cell(root.child("cell")),
