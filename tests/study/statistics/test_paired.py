@@ -6,7 +6,7 @@ import pytest
 
 from calibudget.errors import InputError, StudyError
 from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, PANELS
-from calibudget.study.statistics import effects, panel_score, strata_of, wins
+from calibudget.study.statistics import effects, panel_score, strata_of, t_test_p, wins
 
 # Paper, Table 1: Math, Common, Macro, Overall (%).
 TABLE_1 = {
@@ -81,6 +81,23 @@ def test_wins_are_counted_in_the_direction_of_the_metric() -> None:
     higher, lower = wins(first, second, "higher"), wins(first, second, "lower")
     assert (higher.won, higher.tied, higher.lost, higher.total) == (2, 1, 1, 4)
     assert (lower.won, lower.tied, lower.lost) == (1, 1, 2)
+
+
+def test_rounding_is_neither_a_difference_nor_a_spread() -> None:
+    policy, comparator = {1: 0.1 + 0.2, 2: 0.71, 3: 0.11}, {1: 0.3, 2: 0.71, 3: 0.11}
+    assert policy[1] != comparator[1]
+    assert set(effects(policy, comparator).by_seed.values()) == {0.0}
+    same = effects({1: 0.71, 2: 0.81, 3: 0.11}, {1: 0.7, 2: 0.8, 3: 0.1})
+    assert len(set(same.by_seed.values())) > 1
+    assert same.sd == 0
+    assert t_test_p(same) is None
+    small = effects({1: 0.5 + 1e-9, 2: 0.5 + 2e-9}, {1: 0.5, 2: 0.5})
+    assert small.mean == pytest.approx(1.5e-9, rel=1e-6)
+    assert small.sd
+    tasks = wins(
+        {("a", seed): one for seed, one in policy.items()}, {("a", s): o for s, o in comparator.items()}, "higher"
+    )
+    assert (tasks.won, tasks.tied, tasks.lost) == (0, 3, 0)
 
 
 def test_what_has_no_pair_is_named() -> None:

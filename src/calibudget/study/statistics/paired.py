@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from calibudget.errors import StudyError
 
 #: Which way a metric is better.
 Direction = Literal["higher", "lower"]
+
+#: Differences as small as this beside the numbers that they are of are rounding, and count as none.
+_ROUNDING: Final = 1e-12
 
 Key = TypeVar("Key", int, tuple[str, int])
 
@@ -22,7 +26,8 @@ class Effects:
     Attributes:
         by_seed: the difference of each seed, in ascending order.
         mean: their mean.
-        sd: their standard deviation (ddof 1); None for one seed, which says nothing of spread.
+        sd: their standard deviation (ddof 1), 0 where they differ by rounding alone; None for one seed, which says
+            nothing of spread.
     """
 
     by_seed: Mapping[int, float]
@@ -61,7 +66,9 @@ def effects(policy: Mapping[int, float], comparator: Mapping[int, float]) -> Eff
     """
     differences = _differences(policy, comparator, "seed")
     values = list(differences.values())
-    return Effects(by_seed=differences, mean=fmean(values), sd=stdev(values) if len(values) > 1 else None)
+    rounding = _ROUNDING * max(map(abs, (*policy.values(), *comparator.values())))
+    sd = None if len(values) == 1 else 0.0 if max(values) - min(values) <= rounding else stdev(values)
+    return Effects(by_seed=differences, mean=fmean(values), sd=sd)
 
 
 def wins(
@@ -89,4 +96,8 @@ def _differences(policy: Mapping[Key, float], comparator: Mapping[Key, float], w
     if lacking:
         side = "the comparator" if lacking[0] in policy else "the policy"
         raise StudyError(f"{side} lacks the {what} {lacking[0]!r}, so it can't be paired")
-    return {key: policy[key] - comparator[key] for key in sorted(policy)}
+    return {key: _difference(policy[key], comparator[key]) for key in sorted(policy)}
+
+
+def _difference(one: float, other: float) -> float:
+    return 0.0 if math.isclose(one, other, rel_tol=_ROUNDING) else one - other
