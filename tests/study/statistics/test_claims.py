@@ -79,6 +79,21 @@ def test_claims_are_judged_together() -> None:
     assert not judge_claims({"strong": (made(strong), "lower")})["strong"].supported
 
 
+def test_a_harm_that_is_shown_is_told_from_a_gain_that_isnt() -> None:
+    judged = judge_claims({"lost": (made([-0.9, -1.0, -1.1]), "higher"), "open": (made([-0.1, 0.3, -0.4]), "higher")})
+    assert (judged["lost"].opposed, judged["lost"].reversed, judged["lost"].supported) == (True, True, False)
+    assert (judged["open"].opposed, judged["open"].reversed, judged["open"].supported) == (False, False, False)
+    lower = judge_claims({"lost": (made([0.9, 1.0, 1.1]), "lower")})["lost"]
+    assert lower.opposed
+    assert lower.reversed
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 1), min_size=1), st.integers(0, 4))
+def test_claims_that_arent_known_count_as_those_of_p_1(p_values: dict[str, float], more: int) -> None:
+    whole = holm({**p_values, **{f"unknown {number}": 1.0 for number in range(more)}})
+    assert holm(p_values, more=more) == {name: whole[name] for name in p_values}
+
+
 def test_one_seed_supports_nothing() -> None:
     judged = judge_claims({"only": (made([5.0]), "higher"), "other": (made([1.0, 1.01, 0.99]), "higher")})
     assert judged["only"].p is None

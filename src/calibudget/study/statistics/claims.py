@@ -25,23 +25,34 @@ class Claim:
         p: two-sided p of the paired t test; None where there is one seed or no spread.
         adjusted_p: the same after Holm's adjustment over all claims judged together.
         supported: whether the difference goes the right way with adjusted p below alpha.
+        opposed: whether it goes the wrong way with adjusted p below alpha: the policy is shown to be worse.
         consistent: whether every seed's difference goes the right way, which is a description and no test.
+        reversed: whether every seed's difference goes the wrong way, a description too.
     """
 
     effects: Effects
     p: float | None
     adjusted_p: float | None
     supported: bool
+    opposed: bool
     consistent: bool
+    reversed: bool
 
 
-def judge_claims(claims: Mapping[str, tuple[Effects, Direction]], *, alpha: float = 0.05) -> dict[str, Claim]:
+def judge_claims(
+    claims: Mapping[str, tuple[Effects, Direction]], *, alpha: float = 0.05, unjudged: int = 0
+) -> dict[str, Claim]:
     """Judge a family of claims together; the probability of one false claim among them is at most alpha.
 
     A claim without a p value (one seed, no spread) is never supported, and counts in the adjustment as one of p = 1.
+
+    Args:
+        claims: those that there are differences for, by name.
+        alpha: level of the family.
+        unjudged: how many more the family has, of which nothing is known (yet); they count as claims of p = 1 too.
     """
     p_values = {name: t_test_p(one) for name, (one, _) in claims.items()}
-    adjusted = holm({name: 1.0 if p is None else p for name, p in p_values.items()})
+    adjusted = holm({name: 1.0 if p is None else p for name, p in p_values.items()}, more=unjudged)
     judged = {}
     for name, (one, direction) in claims.items():
         sign = 1 if direction == "higher" else -1
@@ -51,7 +62,9 @@ def judge_claims(claims: Mapping[str, tuple[Effects, Direction]], *, alpha: floa
             p=p,
             adjusted_p=None if p is None else adjusted[name],
             supported=p is not None and sign * one.mean > 0 and adjusted[name] < alpha,
+            opposed=p is not None and sign * one.mean < 0 and adjusted[name] < alpha,
             consistent=all(sign * difference > 0 for difference in one.by_seed.values()),
+            reversed=all(sign * difference < 0 for difference in one.by_seed.values()),
         )
     return judged
 
@@ -85,8 +98,12 @@ def sign_flip_p(found: Effects) -> float | None:
     return as_far / float(2 ** (len(values) - 1))
 
 
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+def holm(p_values: Mapping[str, float], *, more: int = 0) -> dict[str, float]:
     """Holm's step-down adjustment: the smallest p times the number of claims, the next times one fewer, and so on.
+
+    Args:
+        p_values: by claim.
+        more: how many claims of p = 1 the family has beside them.
 
     Raises:
         StudyError: a p value outside 0 to 1.
@@ -98,7 +115,7 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     reached = 0.0
     ordered = sorted(p_values.items(), key=lambda item: (item[1], item[0]))
     for place, (name, p) in enumerate(ordered):
-        reached = max(reached, min(1.0, (len(ordered) - place) * p))
+        reached = max(reached, min(1.0, (len(ordered) + more - place) * p))
         adjusted[name] = reached
     return {name: adjusted[name] for name in p_values}
 
