@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +60,9 @@ def test_missing_cells_are_refused_or_told(finished: Path) -> None:
     text = write_report(finished, partial=True).read_text()
     assert "Missing: main/tiny/equal/43: not run yet." in text
     assert "Seed 42 alone" in text
+    assert "Interim: main, tiny: 1 of 2 seeds; no claim is judged before all are there." in text
+    claim = next(line for line in text.splitlines() if line.startswith("| main") and "Both (pp)" in line)
+    assert "| interim: 1 of 2 seeds |" in claim
     block = next(load_results(finished, partial=True).blocks())
     assert block.seeds == (42,)
 
@@ -67,6 +72,15 @@ def test_a_study_without_a_finished_cell_has_no_report(small: Path) -> None:
     freeze_study(load_protocol(small), directory)
     with pytest.raises(StudyError, match="no cell is finished"):
         write_report(directory, partial=True)
+
+
+def test_a_damaged_cell_is_found_by_its_path(finished: Path) -> None:
+    path = finished / "cells/main/tiny/equal/43/cell.json"
+    document = json.loads(path.read_bytes())
+    del document["seconds"]
+    path.write_text(json.dumps(document))
+    with pytest.raises(ArtefactError, match=f"{re.escape(str(path))}: seconds: is missing; move it away"):
+        write_report(finished)
 
 
 def test_a_foreign_cell_is_refused(finished: Path) -> None:

@@ -54,6 +54,18 @@ def test_csv_holds_numbers_in_full() -> None:
     assert (float(rows[1]["difference low"]), float(rows[1]["difference high"])) == (-0.5, 1.25)
 
 
+def test_a_number_below_the_least_is_shown_as_less_and_kept_in_full() -> None:
+    values = [Quantity(value=one, digits=3, least=0.001) for one in (0.00099, 0.001, 4e-17)]
+    table = Table(name="p", title="p", columns=("claim", "p"), rows=tuple(zip("abc", values, strict=True)))
+    assert [line.split("|")[2].strip() for line in to_markdown(table).splitlines()[4:]] == [
+        "< 0.001",
+        "0.001",
+        "< 0.001",
+    ]
+    assert r"a & $< 0.001$ \\" in to_latex(table)
+    assert [row["p"] for row in csv.DictReader(io.StringIO(to_csv(table)))] == ["0.00099", "0.001", "4e-17"]
+
+
 def test_a_row_that_doesnt_fit_its_heads_is_our_fault() -> None:
     with pytest.raises(ValueError, match="under 2 heads"):
         Table(name="x", title="x", columns=("a", "b"), rows=(("only",),))

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from calibudget.allocation import stability
+from calibudget.study.protocol import Endpoint
 from calibudget.study.reporting.certainty import Judged, judge
 from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.geometry import shifts
 from calibudget.study.reporting.results import Block, Results
-from calibudget.study.reporting.shown import UNITS, place
-from calibudget.study.reporting.table import Table
+from calibudget.study.reporting.shown import (
+    UNITS,
+    amount,
+    p_said,
+    place,
+    seeds_counted,
+    sign_shown,
+    standing,
+)
+from calibudget.study.reporting.table import Table, decimal
 from calibudget.study.statistics import seeds_needed
 
 
@@ -44,43 +54,74 @@ def _claims(results: Results) -> Iterator[Layer]:
     for one in judge(results):
         by_block.setdefault(one.block, []).append(one)
     for block, judged in by_block.items():
-        focus, seeds = results.protocol.focus, _seeds(block)
-        shown = [_said(results, one) for one in judged]
-        open_ones = [_left_open(results, one) for one in judged if not one.claim.supported]
-        worse = [
-            name
-            for name, endpoint in results.protocol.endpoints.items()
-            if (found := paired(results, block, focus, block.comparator, name)) is not None
-            and found.mean * (1 if endpoint.direction == "higher" else -1) < 0
-        ]
-        rest = [f"That {focus} is better throughout: on average it is worse on {_listed(worse)}."] if worse else []
-        if block.status == "exploratory":
-            rest.append("Anything beyond these cells: this point was not declared confirmatory before it ran.")
-        yield Layer(
-            f"{focus} against {block.comparator} ({place(block)}; {block.status}, {seeds})",
-            " ".join(shown),
-            " ".join([*open_ones, *rest]) or "Other models, data, budgets and floors.",
-        )
+        yield _final(results, block, judged) if block.final else _interim(results, block, judged)
+
+
+def _final(results: Results, block: Block, judged: list[Judged]) -> Layer:
+    """What a block's primary endpoints came to."""
+    focus = results.protocol.focus
+    open_ones = [said for one in judged if (said := _left_open(results, one))]
+    worse = [
+        name
+        for name, endpoint in results.protocol.endpoints.items()
+        if (found := paired(results, block, focus, block.comparator, name)) is not None
+        and sign_shown(found.mean, endpoint.measure) * _better(endpoint) < 0
+    ]
+    rest = [f"That {focus} is better throughout: on average it is worse on {_listed(worse)}."] if worse else []
+    if block.status == "exploratory":
+        rest.append("Anything beyond these cells: this point was not declared confirmatory before it ran.")
+    return Layer(
+        f"{focus} against {block.comparator} ({place(block)}; {block.status}, {seeds_counted(block)})",
+        " ".join(_said(results, one) for one in judged),
+        " ".join([*open_ones, *rest]) or "Other models, data, budgets and floors.",
+    )
+
+
+def _interim(results: Results, block: Block, judged: list[Judged]) -> Layer:
+    """What is there of a block whose claims can't be judged yet: numbers, and no words for them."""
+    focus = results.protocol.focus
+    so_far = [
+        f"{one.endpoint} {amount(one.effects.mean, results.protocol.endpoints[one.endpoint].measure)}"
+        for one in judged
+        if one.effects is not None
+    ]
+    means = f" Means so far: {', '.join(so_far)}." if so_far else ""
+    return Layer(
+        f"{focus} against {block.comparator} ({place(block)}; {standing(block)})",
+        f"Nothing yet: claims are judged once all {len(block.planned)} seeds are there.{means}",
+        f"Any difference on {_listed([one.endpoint for one in judged])}.",
+    )
 
 
 def _said(results: Results, one: Judged) -> str:
-    """The strongest words for one primary endpoint."""
-    amount = _amount(results, one)
-    if one.claim.supported:
-        return f"{one.endpoint} is better: {amount}, adjusted p {one.claim.adjusted_p:.3f}."
-    if one.claim.consistent and one.claim.effects.seeds > 1:
-        return f"{one.endpoint} is better in every seed ({amount} on average), as a description of these seeds."
-    return f"{one.endpoint} moves by {amount} on average, not the same way in every seed or from one seed alone."
+    """The strongest words for one primary endpoint of a final block."""
+    if one.claim is None:
+        return f"{one.endpoint} shows nothing: it is undefined in {one.where_undefined}."
+    claim, measure = one.claim, results.protocol.endpoints[one.endpoint].measure
+    moved = amount(claim.effects.mean, measure)
+    if claim.adjusted_p is not None and (claim.supported or claim.opposed):
+        word = "better" if claim.supported else "shown to be worse"
+        return f"{one.endpoint} is {word}: {moved}, adjusted {p_said(claim.adjusted_p)}."
+    if claim.effects.seeds == 1:
+        return f"{one.endpoint} moves by {moved} in one seed alone."
+    if sign_shown(claim.effects.mean, measure) == 0:
+        return f"{one.endpoint} doesn't move on average, to the digits shown ({moved})."
+    if claim.consistent or claim.reversed:
+        word = "better" if claim.consistent else "worse"
+        return f"{one.endpoint} is {word} in every seed ({moved} on average), as a description of these seeds."
+    return f"{one.endpoint} moves by {moved} on average, not the same way in every seed."
 
 
-def _left_open(results: Results, one: Judged) -> str:
-    """Why an endpoint's claim isn't supported, and what it would take."""
-    found, analysis = one.claim.effects, results.protocol.analysis
-    if one.claim.adjusted_p is None:
+def _left_open(results: Results, one: Judged) -> str | None:
+    """Why it isn't shown that an endpoint moves, and what that would take; None where it is shown."""
+    if one.claim is None or one.claim.adjusted_p is None:
         return f"A difference on {one.endpoint} beyond these cells: no test is possible."
+    if one.claim.supported or one.claim.opposed:
+        return None
+    found, analysis = one.claim.effects, results.protocol.analysis
     needed = seeds_needed(found.mean, found.sd or 0.0, alpha=analysis.alpha, power=analysis.power)
     much = "no number of seeds" if needed is None else f"about {needed:,} seeds"
-    p = f"adjusted p {one.claim.adjusted_p:.3f}"
+    p = f"adjusted {p_said(one.claim.adjusted_p)}"
     return f"A difference on {one.endpoint} beyond these seeds ({p}; {much} would show it)."
 
 
@@ -94,17 +135,31 @@ def _retention(results: Results) -> Iterator[Layer]:
     for block in results.blocks():
         if {results.protocol.focus, block.comparator} - set(block.policies):
             continue
+        if not results.protocol.points[block.point].train:
+            continue
         found = paired(results, block, results.protocol.focus, block.comparator, guard.endpoint)
         if found is None:
+            yield Layer(
+                f"Retention ({place(block)}; {standing(block)})",
+                f"Nothing: {guard.endpoint} is undefined in {results.undefined(block, guard.endpoint)[0]}.",
+                "That what had to be kept was kept.",
+            )
             continue
-        loss = -found.mean if endpoint.direction == "higher" else found.mean
-        kept = loss <= guard.may_fall
-        bound = f"{unit.scale * guard.may_fall:.{unit.digits}f} {unit.difference}"
-        change = f"{guard.endpoint} changes by {unit.scale * found.mean:+.{unit.digits}f} {unit.difference} on average"
+        loss = -_better(endpoint) * found.mean
+        kept = loss <= guard.may_fall or math.isclose(loss, guard.may_fall, rel_tol=1e-9)
+        bound = f"{decimal(unit.scale * guard.may_fall, unit.digits)} {unit.difference}"
+        change = f"{guard.endpoint} changes by {amount(found.mean, endpoint.measure)} on average"
+        if not block.final:
+            yield Layer(
+                f"Retention ({place(block)}; {standing(block)})",
+                f"{change} so far; it may get worse by {bound}.",
+                "That it is kept or lost: the guard is judged once all seeds are there.",
+            )
+            continue
         yield Layer(
             f"Retention ({place(block)}; {block.status})",
             f"{change}, {'within' if kept else 'beyond'} the {bound} that it may get worse by.",
-            f"That nothing is lost: the guard is on the mean over {_seeds(block)}."
+            f"That nothing is lost: the guard is on the mean over {seeds_counted(block)}."
             if kept
             else "That gains elsewhere count: the guard that was set before is broken.",
         )
@@ -124,14 +179,13 @@ def _others(results: Results) -> Iterator[Layer]:
                 found = paired(results, block, focus, policy, name)
                 if found is None:
                     continue
-                sign = 1 if endpoint.direction == "higher" else -1
-                signs = {sign * one > 0 for one in found.by_seed.values()}
+                signs = {_better(endpoint) * one > 0 for one in found.by_seed.values()}
                 (mixed if len(signs) > 1 else better if signs == {True} else worse).append(name)
             if better or worse or mixed:
                 parts = [("better", better), ("no better", worse), ("varying", mixed)]
                 said = "; ".join(f"{word} on {_listed(names)}" for word, names in parts if names)
                 yield Layer(
-                    f"{focus} against {policy} ({place(block)}; descriptive, {_seeds(block)})",
+                    f"{focus} against {policy} ({place(block)}; descriptive, {seeds_counted(block)})",
                     f"In every seed: {said}." if better or worse else f"The seeds disagree: {said}.",
                     "The effect of one term or choice alone, or a tested difference.",
                 )
@@ -171,13 +225,9 @@ def _stable(results: Results) -> Iterator[Layer]:
         )
 
 
-def _amount(results: Results, one: Judged) -> str:
-    unit = UNITS[results.protocol.endpoints[one.endpoint].measure]
-    return f"{unit.scale * one.claim.effects.mean:+.{unit.digits}f} {unit.difference}"
-
-
-def _seeds(block: Block) -> str:
-    return f"{len(block.seeds)} seed{'s' if len(block.seeds) > 1 else ''}"
+def _better(endpoint: Endpoint) -> int:
+    """The sign of a difference that is better."""
+    return 1 if endpoint.direction == "higher" else -1
 
 
 def _listed(names: list[str]) -> str:

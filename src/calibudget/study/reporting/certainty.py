@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,10 +11,11 @@ from calibudget.study.items import Items
 from calibudget.study.protocol import Status
 from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.results import Block, Results
-from calibudget.study.reporting.shown import UNITS, difference_shown, place
-from calibudget.study.reporting.table import Quantity, Shown, Table
+from calibudget.study.reporting.shown import UNITS, difference_shown, p_shown, place, seeds_counted, standing
+from calibudget.study.reporting.table import UNDEFINED, Quantity, Shown, Table
 from calibudget.study.statistics import (
     Claim,
+    Effects,
     Interval,
     TaskItems,
     bootstrap_examples,
@@ -30,12 +31,40 @@ from calibudget.study.statistics import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A claim that the focus is better than a block's comparator on a primary endpoint."""
+    """A claim that the focus is better than a block's comparator on a primary endpoint.
+
+    Attributes:
+        block: where.
+        endpoint: on what.
+        status: how it counts.
+        effects: the paired differences that are there; None before the first seed, and where the endpoint is undefined.
+        undefined: names of the cells in which the endpoint is undefined.
+        claim: what seeds say; None where the block isn't final or the endpoint is undefined.
+    """
 
     block: Block
     endpoint: str
     status: Status
-    claim: Claim
+    effects: Effects | None
+    undefined: tuple[str, ...]
+    claim: Claim | None
+
+    @property
+    def verdict(self) -> str:
+        """What became of the claim, in a few words."""
+        if not self.block.final:
+            return f"interim: {seeds_counted(self.block)}"
+        if self.claim is None:
+            return f"not shown: undefined in {self.where_undefined}"
+        if self.claim.opposed:
+            return "shown to be worse"
+        return "supported" if self.claim.supported else "not supported"
+
+    @property
+    def where_undefined(self) -> str:
+        """The first cell in which the endpoint is undefined, and how many more there are."""
+        more = len(self.undefined) - 1
+        return f"{self.undefined[0]}{f' and {more} more' if more else ''}"
 
 
 def task_interval(results: Results, block: Block, endpoint: str, *, seeds: bool) -> Interval | None:
@@ -117,17 +146,17 @@ def intervals_table(results: Results, block: Block) -> Table:
             example_interval(results, block, name),
         )
         shown = (difference_shown(mean if each else None, one.measure, each) for each in intervals)
-        p_values = (None, None) if found is None else (t_test_p(found), sign_flip_p(found))
+        p_values = (t_test_p(found), sign_flip_p(found)) if found is not None and block.final else (None, None)
         rows.append(
             (
                 f"{name} ({UNITS[one.measure].difference})",
                 *shown,
-                *(Quantity(value=p, digits=3) for p in p_values),
+                *map(p_shown, p_values),
             )
         )
     return Table(
         name=f"intervals-{block.point}-{block.backbone}",
-        title=f"Intervals, {focus} minus {block.comparator}: {place(block)} ({block.status})",
+        title=f"Intervals, {focus} minus {block.comparator}: {place(block)} ({standing(block)})",
         columns=(
             "endpoint",
             "tasks drawn",
@@ -140,57 +169,61 @@ def intervals_table(results: Results, block: Block) -> Table:
         notes=(
             f"Percentile intervals at {100 * analysis.level:g}% from {analysis.resamples:,} resamples. With few seeds, "
             "or two tasks, an interval is coarse and too narrow. p values are two-sided and not adjusted.",
+            *([] if block.final else ["Interim: nothing is tested or claimed before all seeds are there."]),
         ),
     )
 
 
 def judge(results: Results) -> tuple[Judged, ...]:
-    """All primary claims: those of confirmatory points judged together, those of exploratory ones together."""
-    judged: list[Judged] = []
+    """All primary claims: those of confirmatory points judged together, those of exploratory ones together.
+
+    A claim is judged once its block is final. Until then it counts in the adjustment as one of p = 1, and so does one
+    whose endpoint is undefined; a confirmatory claim counts before any of its cells is finished.
+    """
+    found: list[Judged] = []
     for status in ("confirmatory", "exploratory"):
-        blocks = [block for block in results.blocks() if block.status == status]
-        family = {
-            (block, name): (found, results.protocol.endpoints[name].direction)
-            for block in blocks
+        family = [
+            _unjudged(results, block, name)
+            for block in results.planned_blocks()
+            if block.status == status and (block.seeds or status == "confirmatory") and _is_claimed(results, block)
             for name in results.protocol.primary
-            if {results.protocol.focus, block.comparator} <= set(block.policies)
-            and (found := paired(results, block, results.protocol.focus, block.comparator, name)) is not None
-        }
-        named = {f"{block.point}/{block.backbone}/{name}": one for (block, name), one in family.items()}
-        claims = judge_claims(named, alpha=results.protocol.analysis.alpha)
-        judged += [
-            Judged(block=block, endpoint=name, status=status, claim=claim)
-            for (block, name), claim in zip(family, claims.values(), strict=True)
         ]
-    return tuple(judged)
+        known = {
+            str(place): (one.effects, results.protocol.endpoints[one.endpoint].direction)
+            for place, one in enumerate(family)
+            if one.block.final and one.effects is not None
+        }
+        alpha = results.protocol.analysis.alpha
+        claims = judge_claims(known, alpha=alpha, unjudged=len(family) - len(known))
+        found += [replace(one, claim=claims.get(str(place))) for place, one in enumerate(family)]
+    return tuple(found)
+
+
+def _is_claimed(results: Results, block: Block) -> bool:
+    both = {results.protocol.focus, block.comparator} <= set(block.policies)
+    return both and results.protocol.points[block.point].train
+
+
+def _unjudged(results: Results, block: Block, name: str) -> Judged:
+    effects = paired(results, block, results.protocol.focus, block.comparator, name) if block.seeds else None
+    return Judged(
+        block=block,
+        endpoint=name,
+        status=block.status,
+        effects=effects,
+        undefined=results.undefined(block, name),
+        claim=None,
+    )
 
 
 def claims_table(results: Results) -> Table:
     """Every primary claim with its adjusted p, what could be detected, and the seeds that it would need."""
     analysis = results.protocol.analysis
-    rows: list[tuple[Shown, ...]] = []
-    for one in judge(results):
-        measure = results.protocol.endpoints[one.endpoint].measure
-        found, unit = one.claim.effects, UNITS[measure]
-        least = needed = None
-        if found.sd is not None:
-            least = detectable_effect(found.sd, found.seeds, alpha=analysis.alpha, power=analysis.power)
-            needed = seeds_needed(found.mean, found.sd, alpha=analysis.alpha, power=analysis.power)
-        rows.append(
-            (
-                one.block.point,
-                one.block.backbone,
-                f"{one.endpoint} ({unit.difference})",
-                one.status,
-                "supported" if one.claim.supported else "not supported",
-                difference_shown(found.mean, measure),
-                Quantity(value=one.claim.p, digits=3),
-                Quantity(value=one.claim.adjusted_p, digits=3),
-                Quantity(value=None if least is None else unit.scale * least, digits=unit.digits),
-                found.seeds,
-                "n/a" if needed is None else f"{needed:,}",
-            )
-        )
+    judged = judge(results)
+    waiting = (
+        "A claim is judged once all its seeds are there, or the continuation criterion has ended its point; interim "
+        "claims count in the adjustment as p = 1, so that the adjusted p of the others can only fall."
+    )
     return Table(
         name="claims",
         title=f"Claims that {results.protocol.focus} is better than its comparator",
@@ -198,11 +231,36 @@ def claims_table(results: Results) -> Table:
             "point", "backbone", "endpoint", "status", "claim", "difference", "p", "adjusted p", "detectable", "seeds",
             "seeds needed",
         ),
-        rows=tuple(rows),
+        rows=tuple(_claim_row(results, one) for one in judged),
         notes=(
             "p is of the paired t test over seeds, two-sided; adjusted after Holm over the claims of one status, level "
             f"{analysis.alpha:g}. Detectable is the smallest true difference that so many seeds find with power "
             f"{analysis.power:g}, seeds needed the number that would find the difference seen; both go by the sd seen, "
             "which few seeds know badly.",
+            *([waiting] if any(not one.block.final for one in judged) else []),
         ),
     )  # fmt: skip
+
+
+def _claim_row(results: Results, one: Judged) -> tuple[Shown, ...]:
+    """A claim's row; of one that isn't judged no more than the difference so far."""
+    analysis, measure = results.protocol.analysis, results.protocol.endpoints[one.endpoint].measure
+    unit = UNITS[measure]
+    least = needed = None
+    found = None if one.claim is None else one.claim.effects
+    if found is not None and found.sd is not None:
+        least = detectable_effect(found.sd, found.seeds, alpha=analysis.alpha, power=analysis.power)
+        needed = seeds_needed(found.mean, found.sd, alpha=analysis.alpha, power=analysis.power)
+    return (
+        one.block.point,
+        one.block.backbone,
+        f"{one.endpoint} ({unit.difference})",
+        one.status,
+        one.verdict,
+        difference_shown(None if one.effects is None else one.effects.mean, measure),
+        p_shown(None if one.claim is None else one.claim.p),
+        p_shown(None if one.claim is None else one.claim.adjusted_p),
+        Quantity(value=None if least is None else unit.scale * least, digits=unit.digits),
+        len(one.block.seeds),
+        UNDEFINED if needed is None else f"{needed:,}",
+    )

@@ -7,7 +7,15 @@ from statistics import fmean
 
 from calibudget.study.protocol import Endpoint
 from calibudget.study.reporting.results import Block, Results
-from calibudget.study.reporting.shown import difference_shown, effects_shown, head, mean_shown, place, seeds_note
+from calibudget.study.reporting.shown import (
+    difference_shown,
+    effects_shown,
+    head,
+    mean_shown,
+    place,
+    seeds_note,
+    standing,
+)
 from calibudget.study.reporting.table import Quantity, Shown, Table
 from calibudget.study.statistics import Effects, effects, wins
 
@@ -35,7 +43,7 @@ def scores_table(results: Results, block: Block) -> Table:
 
     return Table(
         name=f"scores-{block.point}-{block.backbone}",
-        title=f"Scores by policy: {place(block)} ({block.status})",
+        title=f"Scores by policy: {place(block)} ({standing(block)})",
         columns=("policy", *heads(results)),
         rows=tuple((policy, *row(policy)) for policy in block.policies),
         notes=(f"Means over seeds. {seeds_note(block)} {_SD if len(block.seeds) > 1 else ''}".strip(),),
@@ -70,7 +78,7 @@ def paired_table(results: Results, block: Block) -> Table:
     )
     return Table(
         name=f"paired-{block.point}-{block.backbone}",
-        title=f"Paired differences, {focus} minus {block.comparator}: {place(block)} ({block.status})",
+        title=f"Paired differences, {focus} minus {block.comparator}: {place(block)} ({standing(block)})",
         columns=("seed", *heads(results, difference=True)),
         rows=(*by_seed, mean, unsigned),
         notes=("Differences are taken before rounding; sd is over seeds (ddof 1).",),
@@ -91,7 +99,7 @@ def contrasts_table(results: Results, block: Block) -> Table:
     columns = [column for name in heads(results, difference=True) for column in (name, "better in")]
     return Table(
         name=f"contrasts-{block.point}-{block.backbone}",
-        title=f"{focus} minus every other policy: {place(block)} ({block.status})",
+        title=f"{focus} minus every other policy: {place(block)} ({standing(block)})",
         columns=("other policy", *columns),
         rows=tuple((policy, *row(policy)) for policy in block.policies if policy != focus),
         notes=(
@@ -127,7 +135,7 @@ def tasks_table(results: Results, block: Block) -> Table:
         )
     return Table(
         name=f"tasks-{block.point}-{block.backbone}",
-        title=f"Differences by task, {focus} minus {comparator}: {place(block)} ({block.status})",
+        title=f"Differences by task, {focus} minus {comparator}: {place(block)} ({standing(block)})",
         columns=("task", "measure", "difference", "better in"),
         rows=tuple(rows),
         notes=tuple(notes),
@@ -157,7 +165,7 @@ def points_table(results: Results) -> Table:
         if not point.train:
             continue
         what = f"{point.floor:,} of {point.budget:,}, {'adaptive' if point.transfer is None else 'transferred'}"
-        start = (block.point, block.backbone, what, block.status)
+        start = (block.point, block.backbone, what, standing(block))
         for policy in dict.fromkeys((block.comparator, protocol.focus)):
             if policy in block.policies:
                 values = (mean_shown(results.series(block, policy, name), measures[name]) for name in measures)

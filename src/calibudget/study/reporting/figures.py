@@ -11,7 +11,8 @@ from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.drawing import COLOURS, pyplot, rendered, style
 from calibudget.study.reporting.geometry import shifts
 from calibudget.study.reporting.results import Block, Results
-from calibudget.study.reporting.shown import UNITS, head, place
+from calibudget.study.reporting.shown import UNITS, head, place, standing
+from calibudget.study.reporting.table import decimal
 from calibudget.study.statistics import effects
 
 
@@ -23,7 +24,7 @@ def diagnostics_figure(results: Results, block: Block) -> dict[str, bytes]:
     _boundary(axes[0][1], results, block)
     _task_differences(axes[1][0], results, block)
     _quota_shifts(axes[1][1], results, block)
-    figure.suptitle(f"{results.protocol.focus} and {block.comparator}: {place(block)} ({block.status})", fontsize=11)
+    figure.suptitle(f"{results.protocol.focus} and {block.comparator}: {place(block)} ({standing(block)})", fontsize=11)
     return rendered(figure)
 
 
@@ -63,10 +64,40 @@ def _boundary(axis: Any, results: Results, block: Block) -> None:
             continue
         x, y = (unit.scale * fmean(one.values()) for unit, one in zip(units, series, strict=True) if one)
         axis.plot([x], [y], linestyle="none", markersize=7, label=policy, **style(number))
+    _guard(axis, results, block)
     axis.set_xlabel(head(horizontal, protocol.endpoints[horizontal].measure))
     axis.set_ylabel(head(vertical, protocol.endpoints[vertical].measure))
     axis.set_title(f"(b) {horizontal} against {vertical}, means")
     axis.legend(fontsize=8, frameon=False, loc="best")
+
+
+def retention_bound(results: Results, block: Block) -> float | None:
+    """The worst mean on what is to be kept that the guard allows, in the endpoint's unit; None without one.
+
+    It lies `may_fall` from the comparator's mean, below it or above, whichever is worse.
+    """
+    guard = results.protocol.retention
+    series = None if guard is None else results.series(block, block.comparator, guard.endpoint)
+    if guard is None or series is None:
+        return None
+    worse = -1 if results.protocol.endpoints[guard.endpoint].direction == "higher" else 1
+    return fmean(series.values()) + worse * guard.may_fall
+
+
+def _guard(axis: Any, results: Results, block: Block) -> None:
+    """A line at the retention guard's bound, and the side on which what is to be kept is lost."""
+    guard, bound = results.protocol.retention, retention_bound(results, block)
+    if guard is None or bound is None:
+        return
+    endpoint = results.protocol.endpoints[guard.endpoint]
+    unit, falls = UNITS[endpoint.measure], endpoint.direction == "higher"
+    allowed = f"{decimal(unit.scale * guard.may_fall, unit.digits)} {unit.difference}"
+    label = f"guard: {allowed} {'below' if falls else 'above'} {block.comparator}"
+    at = unit.scale * bound
+    axis.axvline(at, color="#555555", linewidth=1.2, linestyle="--", label=label)
+    left, right = axis.get_xlim()
+    axis.axvspan(left if falls else at, at if falls else right, color="#999999", alpha=0.2, linewidth=0)
+    axis.set_xlim(left, right)
 
 
 def _task_differences(axis: Any, results: Results, block: Block) -> None:

@@ -8,7 +8,7 @@ from statistics import fmean
 from calibudget.allocation import stability
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import place
-from calibudget.study.reporting.table import Quantity, Shown, Table
+from calibudget.study.reporting.table import Quantity, Shown, Table, decimal
 from calibudget.study.statistics import QuotaShift, correlations, quota_shift
 
 
@@ -47,7 +47,7 @@ def _gains(results: Results, block: Block, found: Mapping[int, QuotaShift]) -> t
             continue
         one = correlations(*zip(*pairs, strict=True))
         both = [
-            f"{name} {'undefined' if r is None else f'{r:+.3f}'}"
+            f"{name} {'undefined' if r is None else decimal(r, 3, signed=True)}"
             for name, r in (("Pearson", one.pearson), ("Spearman", one.spearman))
         ]
         notes.append(

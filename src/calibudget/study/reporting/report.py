@@ -34,6 +34,7 @@ from calibudget.study.reporting.comparisons import (
 )
 from calibudget.study.reporting.geometry import moved_table, quotas_table, stability_table
 from calibudget.study.reporting.results import Block, Results, load_results
+from calibudget.study.reporting.shown import place, seeds_counted
 from calibudget.study.reporting.table import Quantity, Shown, Table, to_csv, to_latex, to_markdown
 from calibudget.study.runner import RUN_NAME
 
@@ -141,6 +142,7 @@ def _figures(results: Results) -> Iterator[tuple[str, dict[str, bytes]]]:
 
 def _text(results: Results, tables: list[Table], drawn: list[str]) -> str:
     protocol = results.protocol
+    waiting = [block for block in results.planned_blocks() if block.status == "confirmatory" and not block.final]
     confirmatory = [name for name, status in results.statuses.items() if status == "confirmatory"]
     lines = [
         f"# {protocol.name}",
@@ -149,6 +151,10 @@ def _text(results: Results, tables: list[Table], drawn: list[str]) -> str:
         f"Confirmatory: {', '.join(confirmatory) or 'nothing'}. Everything else is exploratory: it describes, and "
         "selects no method.",
         "",
+        *(
+            f"Interim: {place(block)}: {seeds_counted(block)}; no claim is judged before all are there.\n"
+            for block in waiting
+        ),
     ]
     shown = [f"![{name}](figures/{name}.svg)\n" for name in drawn]
     return "\n".join([*lines, *map(to_markdown, tables), *shown])

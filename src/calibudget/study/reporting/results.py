@@ -12,6 +12,7 @@ from calibudget.store import read_object
 from calibudget.study.endpoints import StopRule, endpoint_value
 from calibudget.study.executing import FAILURE_NAME, read_finished
 from calibudget.study.freezing import Frozen, protocol_of, read_frozen
+from calibudget.study.grid import cells_of, cells_of_point
 from calibudget.study.items import Items, read_items
 from calibudget.study.planning import plan_cells
 from calibudget.study.protocol import Protocol, Status
@@ -28,6 +29,9 @@ class Block:
         backbone: name of the model.
         status: how its results count.
         seeds: seeds of which every policy's cell is finished.
+        planned: seeds that the protocol names.
+        final: whether all planned seeds are there, or the continuation criterion has ended the point; until then no
+            claim may be judged.
         policies: in the protocol's order.
         comparator: what the focus is compared with.
     """
@@ -36,6 +40,8 @@ class Block:
     backbone: str
     status: Status
     seeds: tuple[int, ...]
+    planned: tuple[int, ...]
+    final: bool
     policies: tuple[str, ...]
     comparator: str
 
@@ -66,21 +72,38 @@ class Results:
 
     def blocks(self) -> Iterator[Block]:
         """Every point on every backbone of which some seed is whole."""
+        return (block for block in self.planned_blocks() if block.seeds)
+
+    def planned_blocks(self) -> Iterator[Block]:
+        """Every point on every backbone, whether any of it is finished or not."""
         for name, point in self.protocol.points.items():
             policies = self.protocol.policies_of(point)
             for backbone in self.protocol.backbones_of(point):
                 whole = tuple(
                     seed for seed in point.seeds if all((name, backbone, p, seed) in self._by_place for p in policies)
                 )
-                if whole:
-                    yield Block(
-                        point=name,
-                        backbone=backbone,
-                        status=self.statuses[name],
-                        seeds=whole,
-                        policies=policies,
-                        comparator=self.protocol.comparator_of(point),
-                    )
+                yield Block(
+                    point=name,
+                    backbone=backbone,
+                    status=self.statuses[name],
+                    seeds=whole,
+                    planned=point.seeds,
+                    final=all(
+                        self._settled(cell) for cell in cells_of_point(self.protocol, name) if cell.backbone == backbone
+                    ),
+                    policies=policies,
+                    comparator=self.protocol.comparator_of(point),
+                )
+
+    def _settled(self, cell: Cell) -> bool:
+        """Whether a cell is finished, or stopped by a criterion whose own cells are settled.
+
+        A criterion also stops what it can't judge yet; that is no end of the point while its cells may still come.
+        """
+        if cell in self.results or cell not in self.stopped:
+            return cell in self.results
+        stops = StopRule(protocol=self.protocol)
+        return all(self._settled(other) for other in cells_of(self.protocol) if stops.looks_at(cell, other))
 
     def result(self, block: Block, policy: str, seed: int) -> CellResult:
         """One finished cell."""
@@ -89,6 +112,11 @@ class Results:
     def quotas(self, block: Block, policy: str) -> dict[int, Mapping[str, int]]:
         """A policy's quotas by seed."""
         return {seed: self.result(block, policy, seed).outcome.quotas for seed in block.seeds}
+
+    def undefined(self, block: Block, endpoint: str) -> tuple[str, ...]:
+        """Names of the finished cells of focus and comparator in which an endpoint is undefined."""
+        cells = (self.result(block, p, s) for s in block.seeds for p in (self.protocol.focus, block.comparator))
+        return tuple(one.cell.name for one in cells if endpoint_value(self.protocol, endpoint, one.outcome) is None)
 
     def series(self, block: Block, policy: str, endpoint: str) -> dict[int, float] | None:
         """An endpoint by seed; None where it is undefined for one of them, never a mean of fewer."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import fmean, stdev
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from calibudget.study.protocol import Measure
 from calibudget.study.reporting.results import Block
-from calibudget.study.reporting.table import Quantity
+from calibudget.study.reporting.table import Quantity, decimal
 from calibudget.study.statistics import Effects, Interval
+from calibudget.wording import counted
 
 
 class Unit(NamedTuple):
@@ -25,6 +26,34 @@ UNITS: Mapping[Measure, Unit] = {
     "accuracy": Unit(100.0, 2, "%", "pp"),
     "nll": Unit(1.0, 3, "nats", "nats"),
 }
+
+
+#: Below it a p value is told as less than it, with as many digits as all p values have.
+_LEAST_P: Final = 0.001
+_P_DIGITS: Final = 3
+
+
+def p_shown(value: float | None) -> Quantity:
+    """A p value."""
+    return Quantity(value=value, digits=_P_DIGITS, least=_LEAST_P)
+
+
+def p_said(value: float) -> str:
+    """A p value in a sentence: `p 0.034`, `p < 0.001`."""
+    return f"p < {_LEAST_P}" if value < _LEAST_P else f"p {value:.{_P_DIGITS}f}"
+
+
+def amount(difference: float, measure: Measure) -> str:
+    """A difference in a sentence: `+0.46 pp`."""
+    unit = UNITS[measure]
+    return f"{decimal(unit.scale * difference, unit.digits, signed=True)} {unit.difference}"
+
+
+def sign_shown(difference: float, measure: Measure) -> int:
+    """Which way a difference goes as far as it is printed: 1, -1, or 0 where it is printed as 0."""
+    unit = UNITS[measure]
+    rounded = round(unit.scale * difference, unit.digits)
+    return (rounded > 0) - (rounded < 0)
 
 
 def mean_shown(values: Mapping[int, float] | None, measure: Measure, *, best: bool = False) -> Quantity:
@@ -62,6 +91,17 @@ def head(name: str, measure: Measure, *, difference: bool = False) -> str:
 def place(block: Block) -> str:
     """A block's name in titles."""
     return f"{block.point}, {block.backbone}"
+
+
+def seeds_counted(block: Block) -> str:
+    """How many seeds a block is of, and of how many where some of the frozen ones aren't there."""
+    seeds, planned = len(block.seeds), len(block.planned)
+    return f"{'' if seeds == planned else f'{seeds} of '}{counted(planned, 'seed')}"
+
+
+def standing(block: Block) -> str:
+    """How a block's results count, and whether they are only interim ones."""
+    return block.status if block.final else f"{block.status}, interim: {seeds_counted(block)}"
 
 
 def seeds_note(block: Block) -> str:

@@ -39,6 +39,7 @@ class Quantity:
         sd: standard deviation to show with it, or None.
         interval: ends of an interval to show with it, or None.
         best: whether it is set off.
+        least: what lies below it is shown as less than it, such as a p value of `< 0.001`; None shows all.
     """
 
     value: float | None
@@ -47,6 +48,7 @@ class Quantity:
     sd: float | None = None
     interval: tuple[float, float] | None = None
     best: bool = False
+    least: float | None = None
 
 
 Shown = str | int | Quantity
@@ -169,9 +171,16 @@ def _text(entry: Shown, *, bold: str = "{}") -> str:
     return bold.format(text) if entry.best else text
 
 
+def decimal(value: float, digits: int, *, signed: bool = False) -> str:
+    """A number with that many digits after the point, a plus where it is signed, and never -0.00."""
+    rounded = round(value, digits) + 0.0
+    return f"{rounded:+.{digits}f}" if signed else f"{rounded:.{digits}f}"
+
+
 def _number(value: float, entry: Quantity) -> str:
-    rounded = round(value, entry.digits) + 0.0  # never -0.00
-    return f"{rounded:+.{entry.digits}f}" if entry.signed else f"{rounded:.{entry.digits}f}"
+    if entry.least is not None and value < entry.least:
+        return f"< {decimal(entry.least, entry.digits)}"
+    return decimal(value, entry.digits, signed=entry.signed)
 
 
 def _latex_entry(entry: Shown) -> str:
