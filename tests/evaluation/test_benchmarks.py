@@ -50,6 +50,14 @@ def load(folder: Path, name: str, *rows: dict[str, object]) -> Benchmark:
     return load_benchmark(name, folder, path=str(write(folder, name, *rows)))
 
 
+def words(**arguments: object) -> dict[str, object]:
+    return {"instruction_id_list": ["length_constraints:number_words"], "kwargs": [arguments]}
+
+
+def keywords(value: object) -> dict[str, object]:
+    return {"instruction_id_list": ["keywords:existence"], "kwargs": [{"keywords": value}]}
+
+
 def checked(name: str, *rest: object) -> object:
     """A test's parameters, slow where they import IFEval's checkers."""
     return pytest.param(name, *rest, marks=pytest.mark.slow if name == "ifeval" else ())
@@ -95,14 +103,34 @@ def test_the_instruction_format_is_read(tmp_path: Path) -> None:
         ("math500", {"answer": " "}, "'answer'|no math"),
         ("humaneval", {"test": None}, "'test'"),
         ("humaneval", {"task_id": None}, "'task_id'"),
+        ("humaneval", {"entry_point": "f; g"}, "'entry_point' must hold the name of a function"),
         ("mbpp", {"test_list": []}, "nothing that its reference"),
+        ("mbpp", {"test_list": None}, "'test_list' .* must hold a list of texts, not None"),
+        ("mbpp", {"test_list": [1]}, r"'test_list' .* a list of texts, not \[1\]"),
+        ("mbpp", {"test_list": ..., "tests": []}, "'test_list' .* a list of texts, not be missing"),
+        ("mbpp", {"test_setup_code": 5}, "'test_setup_code' .* must hold text, not 5"),
+        ("mbpp", {"test_setup_code": None, "test_imports": "re"}, "'test_imports' .* a list of texts, not 're'"),
+        ("mbpp", {"code": ...}, "'code' .* must hold text, not be missing"),
+        ("mbpp", {"text": ...}, "'prompt' must hold text"),
+        ("hellaswag", {"endings": ["a", "b", "c", "d", "e"], "label": 4}, "ending5, is none of"),
         ("mbpp", {"code": "def f(:"}, "no Python"),
         checked("ifeval", {"kwargs": [{}, {}]}, "one length"),
         checked("ifeval", {"instruction_id_list": ["a:b"]}, "unknown"),
+        checked("ifeval", {"instruction_id_list": "x", "kwargs": "y"}, "lists of one length"),
+        checked(
+            "ifeval", words(num_words=5, relation="exactly"), "'relation' .* must be 'less than' or 'at least', not"
+        ),
+        checked(
+            "ifeval", words(num_words="5", relation="at least"), "'num_words' .* an integer of at least 0, not '5'"
+        ),
+        checked("ifeval", words(num_words=5, relation="at least", more=1), "'more' .* must be absent, not 1"),
+        checked("ifeval", keywords("x"), "'keywords' .* must be a list of texts, not 'x'"),
+        checked("ifeval", keywords(["C("]), "'keywords' .* a regular expression"),
     ],
 )
 def test_an_item_without_a_usable_gold_is_refused(tmp_path: Path, name: str, fields: dict, message: str) -> None:
-    path = write(tmp_path, name, ORIGINALS[name], ORIGINALS[name] | fields)
+    row = {field: value for field, value in (ORIGINALS[name] | fields).items() if value is not ...}
+    path = write(tmp_path, name, ORIGINALS[name], row)
     with pytest.raises(DataError, match=message) as refusal:
         load_benchmark(name, tmp_path, path=str(path))
     assert f"{path.name}:2" in str(refusal.value)

@@ -34,9 +34,15 @@ def humaneval_case(fields: Mapping[str, object], text: str) -> CodeCase:
 
 
 def mbpp_case(fields: Mapping[str, object], text: str) -> CodeCase:
-    """The case of one MBPP record (code, test_list, and test_setup_code or test_imports) for a model's text."""
-    setup = fields.get("test_setup_code") or "\n".join(_texts(fields.get("test_imports", [])))
-    tests = "\n".join([str(setup), *_texts(fields["test_list"])])
+    """The case of one MBPP record (code, test_list, and test_setup_code or test_imports) for a model's text.
+
+    Raises:
+        DataError: a field is missing or of the wrong type, or no Python; it is named.
+    """
+    setup = _text(fields, "test_setup_code") if fields.get("test_setup_code") is not None else ""
+    if not setup and fields.get("test_imports") is not None:
+        setup = "\n".join(_texts(fields, "test_imports"))
+    tests = "\n".join([setup, *_texts(fields, "test_list")])
     reference = _text(fields, "code")
     names = tested_names(reference, tests)
     free = _free_names(tests) - set(names)
@@ -108,11 +114,16 @@ def _free_names(code: str) -> set[str]:
 def _text(fields: Mapping[str, object], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
-        raise DataError(f"a code task needs a text {name!r}, here is {value!r}")
+        raise DataError(f"the field {name!r} of a code task must hold text, not {_shown(fields, name)}")
     return value
 
 
-def _texts(value: object) -> list[str]:
+def _texts(fields: Mapping[str, object], name: str) -> list[str]:
+    value = fields.get(name)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise DataError(f"a code task's tests are a list of texts, not {value!r}")
+        raise DataError(f"the field {name!r} of a code task must hold a list of texts, not {_shown(fields, name)}")
     return value
+
+
+def _shown(fields: Mapping[str, object], name: str) -> str:
+    return f"{fields[name]!r:.80}" if name in fields else "be missing"

@@ -14,13 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from calibudget.errors import DataError, DependencyError
 
 INSTALL_LINE: Final = "pip install 'calibudget[eval]'"
 #: Version of these checkers; part of the evidence.
 CHECKER_VERSION: Final = "2"
+
+_RELATIONS: Final = ("less than", "at least")
+#: Arguments that are lists of texts, and those that the data set's checkers put into regular expressions as they stand.
+_LISTS: Final = ("keywords", "forbidden_words")
+_PATTERNS: Final = (*_LISTS, "keyword", "section_spliter", "postscript_marker")
 
 Arguments = Mapping[str, Any]
 
@@ -46,23 +51,56 @@ def parse_instructions(fields: Mapping[str, object]) -> list[tuple[str, dict[str
 
     Raises:
         DataError: names and arguments that don't fit together, an unknown instruction, or one without an argument
-            that it needs (the checkers would draw a value at random).
+            that it needs (the checkers would draw a value at random), or with one that it can't be checked by.
         DependencyError: if-verifiable isn't installed.
     """
     names, arguments = fields.get("instruction_id_list"), fields.get("kwargs")
-    if (
-        not isinstance(names, Sequence)
-        or not isinstance(arguments, Sequence)
-        or len(names) != len(arguments)
-        or not names
-    ):
-        raise DataError("an IFEval record needs instruction_id_list and kwargs of one length, at least 1")
+    if not _is_list(names) or not _is_list(arguments) or len(names) != len(arguments) or not names:
+        raise DataError("an IFEval record needs instruction_id_list and kwargs, lists of one length, at least 1")
     found = [(str(name), _given(own)) for name, own in zip(names, arguments, strict=True)]
     for name, own in found:
-        missing = [key for key in _needed(name) if key not in own]
+        needed = _needed(name)
+        missing = [key for key in needed if key not in own]
         if missing:
             raise DataError(f"the IFEval instruction {name!r} lacks its argument {missing[0]!r}")
+        for key, value in own.items():
+            expected = _argument_fault(own, key) if key in needed else "absent"
+            if expected:
+                raise DataError(
+                    f"kwargs: {key!r} of the IFEval instruction {name!r} must be {expected}, not {value!r:.80}"
+                )
     return found
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _argument_fault(arguments: Arguments, key: str) -> str | None:
+    """What an argument must be, where it isn't; the checkers would fail on another, or draw a number at random."""
+    value = arguments[key]
+    if key.endswith("relation"):
+        return None if value in _RELATIONS else " or ".join(map(repr, _RELATIONS))
+    if key.startswith("num_") or key.endswith("frequency") or key == "nth_paragraph":
+        least, most = (1, arguments.get("num_paragraphs")) if key == "nth_paragraph" else (0, None)
+        is_count = isinstance(value, int) and not isinstance(value, bool) and value >= least
+        if is_count and (not isinstance(most, int) or value <= most):
+            return None
+        return "a paragraph's number, from 1 to num_paragraphs" if least else "an integer of at least 0"
+    texts = value if key in _LISTS else [value]
+    if not _is_list(texts) or not texts or not all(isinstance(one, str) and one.strip() for one in texts):
+        return "a list of texts" if key in _LISTS else "text"
+    return (
+        None if key not in _PATTERNS or all(map(_compiles, texts)) else "a regular expression, as the checker reads it"
+    )
+
+
+def _compiles(pattern: object) -> bool:
+    try:
+        re.compile(str(pattern))
+    except re.error:
+        return False
+    return True
 
 
 def _given(arguments: object) -> dict[str, Any]:

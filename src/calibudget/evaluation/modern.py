@@ -126,8 +126,9 @@ def math500_item(fields: Fields) -> Item:
 def humaneval_item(fields: Fields) -> Item:
     """HumanEval: a function whose head and documentation are given."""
     prompt = _text(fields, "prompt")
-    for name in ("test", "entry_point"):
-        _text(fields, name)
+    _text(fields, "test")
+    if not _text(fields, "entry_point").isidentifier():
+        raise DataError(f"the field 'entry_point' must hold the name of a function, not {fields['entry_point']!r:.80}")
     task = "Complete this Python function. Answer with the whole function in one code block."
     return Item(
         question=prompt,
@@ -145,7 +146,7 @@ def mbpp_item(fields: Fields) -> Item | None:
     if not own_id.isdecimal() or not 11 <= int(own_id) <= 510:
         return None
     mbpp_case(fields, "")
-    tests = fields["test_list"]
+    tests = fields["test_list"]  # mbpp_case has seen it
     shown = "\n".join(map(str, tests[:3])) if isinstance(tests, list) else ""
     description = _text(fields, "text" if fields.get("text") is not None else "prompt")
     return Item(

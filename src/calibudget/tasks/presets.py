@@ -59,6 +59,8 @@ class Preset:
             raise DataError(f"the preset {self.name!r} needs {self._needs()}; the record has {', '.join(fields)}")
         instruction, response, answer = self.render(fields)
         gold = gold_answer(self.answer, {}, response) if answer is None else answer
+        if self.answer.kind == "choice" and gold not in self.answer.labels:
+            raise DataError(f"the right answer, {gold}, is none of the preset's: {', '.join(self.answer.labels)}")
         return Rendered(instruction=instruction, response=response, answer=gold)
 
     def _converted(self, fields: Fields) -> Rendered:
@@ -125,7 +127,7 @@ def _formats(word: str, count: int) -> str:
 
 def _boolq(fields: Fields) -> tuple[str, str, str]:
     question = _text(fields, "question").strip().removesuffix("?")
-    value = fields.get("answer", fields.get("label"))
+    value = fields["answer"] if fields.get("answer") is not None else fields.get("label")
     if value not in (True, False, "true", "false", "True", "False", "1", "0"):
         raise DataError(f"the answer of BoolQ must be true or false, not {value!r:.80}")
     answer = "true" if value in (True, "true", "True", "1") else "false"
