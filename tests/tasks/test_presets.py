@@ -51,7 +51,13 @@ def test_an_input_is_joined_and_an_answer_field_may_be_absent() -> None:
         ("piqa", {**PIQA, "label": 2}, "'label' must lie between 0 and 1, not 2"),
         ("piqa", {**PIQA, "label": -1}, "must be a number from 0 to 1, not -1"),
         ("piqa", {**PIQA, "label": True}, "must be a number from 0 to 1, not True"),
-        ("piqa", {**PIQA, "label": None}, "needs goal"),
+        ("piqa", {**PIQA, "label": None}, "needs goal, .*; the record's 'label' is null"),
+        ("piqa", {**PIQA, "label": -1}, "not -1; that looks like the hidden label of a test split: take a split with"),
+        ("hellaswag", {"ctx": "c", "endings": ["a", "b"], "label": ""}, "not ''; that looks like the hidden label"),
+        ("boolq", {"question": "q", "label": -1}, "not -1; that looks like the hidden label"),
+        ("arc_easy", {**ARC, "answerKey": ""}, "A, B; that looks like the hidden label"),
+        ("gsm8k", {"question": "q", "answer": None}, "the record's 'answer' is null"),
+        ("math", {"problem": "p", "solution": None}, "the record's 'solution' is null"),
         ("piqa", {**PIQA, "goal": "  "}, "'goal' must hold text"),
         ("piqa", {**PIQA, "sol1": 7}, "'sol1' must hold text, not 7"),
         ("winogrande", {"sentence": "s", "option1": "a", "option2": "b", "answer": ""}, "from 1 to 2"),
@@ -139,3 +145,7 @@ def test_every_math_solution_states_an_answer(data: Path) -> None:
     for row in _rows(data / "math/math.test.jsonl.gz"):
         boxed = str(row["answer"]).rpartition("\\boxed")[2]
         assert preset("math")(row).answer in boxed
+
+
+def test_boolq_takes_a_label_beside_a_null_answer() -> None:
+    assert preset("boolq")({"question": "q", "answer": None, "label": "1"}).answer == "true"

@@ -56,7 +56,7 @@ class Preset:
         if self.converted and fields.get("instruction") is not None:
             return self._converted(fields)
         if not any(all(fields.get(name) is not None for name in names) for names in self.originals):
-            raise DataError(f"the preset {self.name!r} needs {self._needs()}; the record has {', '.join(fields)}")
+            raise DataError(f"the preset {self.name!r} needs {self._needs()}; {self._fault(fields)}")
         instruction, response, answer = self.render(fields)
         gold = gold_answer(self.answer, {}, response) if answer is None else answer
         if self.answer.kind == "choice" and gold not in self.answer.labels:
@@ -78,6 +78,12 @@ class Preset:
     def _needs(self) -> str:
         forms = [", ".join(names) for names in self.originals]
         return " or ".join(forms + (["instruction, output"] if self.converted else []))
+
+    def _fault(self, fields: Fields) -> str:
+        """What a record lacks: a value where a form's fields are all there, else a field of every form."""
+        whole = [names for names in self.originals if all(name in fields for name in names)]
+        null = [name for names in whole for name in names if fields[name] is None]
+        return f"the record's {null[0]!r} is null" if null else f"the record has {', '.join(fields)}"
 
 
 def preset(name: str) -> Preset:
@@ -106,11 +112,20 @@ def _index(fields: Fields, name: str, choices: int, *, first: int) -> int:
     """The 0-based position that a numeric label names, counted in the data from `first`."""
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip().isdecimal():
-        raise DataError(f"the label {name!r} must be a number from {first} to {first + choices - 1}, not {value!r:.80}")
+        raise DataError(
+            f"the label {name!r} must be a number from {first} to {first + choices - 1}, not {value!r:.80}"
+            f"{_hidden(value)}"
+        )
     position = int(value) - first
     if not 0 <= position < choices:
         raise DataError(f"the label {name!r} must lie between {first} and {first + choices - 1}, not {value!r}")
     return position
+
+
+def _hidden(value: object) -> str:
+    """What a label that a hub hides should be told apart from: a mistake in the data."""
+    is_hidden = not isinstance(value, bool) and isinstance(value, int | str) and str(value).strip() in {"-1", ""}
+    return "; that looks like the hidden label of a test split: take a split with labels" if is_hidden else ""
 
 
 def _states(answer: str) -> tuple[str, str]:
@@ -129,7 +144,7 @@ def _boolq(fields: Fields) -> tuple[str, str, str]:
     question = _text(fields, "question").strip().removesuffix("?")
     value = fields["answer"] if fields.get("answer") is not None else fields.get("label")
     if value not in (True, False, "true", "false", "True", "False", "1", "0"):
-        raise DataError(f"the answer of BoolQ must be true or false, not {value!r:.80}")
+        raise DataError(f"the answer of BoolQ must be true or false, not {value!r:.80}{_hidden(value)}")
     answer = "true" if value in (True, "true", "True", "1") else "false"
     instruction = f"Please answer the following question with true or false, question: {question}?"
     return (f"{instruction}\n\nAnswer format: true/false", *_states(answer))
@@ -187,7 +202,7 @@ def _science(fields: Fields) -> tuple[str, str, str]:
     texts, keys = _keyed_choices(holder.get("choices"))
     key = str(fields.get("answerKey")).strip()
     if key not in keys:
-        raise DataError(f"the answer key {key!r} is none of the choices' keys {', '.join(keys)}")
+        raise DataError(f"the answer key {key!r} is none of the choices' keys {', '.join(keys)}{_hidden(key)}")
     question = _text({"question": stem}, "question")
     return (_question(question, texts), *_states(f"answer{keys.index(key) + 1}"))
 
