@@ -92,12 +92,21 @@ def test_a_budget_that_is_no_integer_is_refused(budget):
         ({"a": 1}, {"lower": {"a": 3}, "upper": {"a": 2}}, "the lower bound of 'a' is 3 and its upper bound only 2"),
         ({"a": 1}, {"lower": {"a": 6}}, "the lower bounds come to 6, 1 above the budget 5"),
         ({"a": 1, "b": 1}, {"upper": {"a": 2, "b": 1}}, "the upper bounds come to 3, 2 short of the budget 5"),
-        ({"a": 1, "b": 1}, {"lower": {"a": 0}}, "lower must name the same sources as the rest, but misses 'b'"),
-        ({"a": 1}, {"upper": {"a": 9, "b": 9}}, "upper must name the same sources as the rest, but names 'b'"),
+        (
+            {"a": 1, "b": 1},
+            {"lower": {"a": 0}},
+            "lower and utilities must name the same sources, but 'b' is missing from lower",
+        ),
+        (
+            {"a": 1},
+            {"upper": {"a": 9, "b": 9}},
+            "upper and utilities must name the same sources, but 'b' is missing from utilities",
+        ),
         (
             {"a": 1, "b": 1},
             {"upper": {"a": 9, "c": 9, "d": 1}},
-            "upper must name the same sources as the rest, but misses 'b' and names 'c', 'd'",
+            "upper and utilities must name the same sources, but 'b' is missing from upper "
+            "and 'c', 'd' are missing from utilities",
         ),
     ],
 )
@@ -109,11 +118,11 @@ def test_refusals_name_the_source_and_the_numbers(utilities, bounds, message):
 
 def test_long_lists_of_sources_are_cut():
     labels = dict.fromkeys("abcdefgh", 1)
-    with pytest.raises(AllocationError, match=r"misses 'a', 'b', 'c', 'd', 'e' and 3 more$"):
+    with pytest.raises(AllocationError, match=r"'a', 'b', 'c', 'd', 'e' and 3 more are missing from lower$"):
         apportion(labels, 5, lower={})
-    with pytest.raises(AllocationError, match=r"misses 'a', 'b', 'c', 'd', 'e' and 1 more$"):
+    with pytest.raises(AllocationError, match=r"'a', 'b', 'c', 'd', 'e' and 1 more are missing from lower$"):
         apportion(dict.fromkeys("abcdef", 1), 5, lower={})
-    with pytest.raises(AllocationError, match=r"misses 'a', 'b', 'c', 'd', 'e'$"):
+    with pytest.raises(AllocationError, match=r"but 'a', 'b', 'c', 'd', 'e' are missing from lower$"):
         apportion(dict.fromkeys("abcde", 1), 5, lower={})
 
 
@@ -124,7 +133,9 @@ def test_utilities_of_the_wrong_type_are_refused(utilities):
 
 
 def test_unknown_sources_of_any_kind_are_named():
-    with pytest.raises(AllocationError, match=r"lower must name the same sources as the rest, but names 1, 'z'$"):
+    with pytest.raises(
+        AllocationError, match=r"lower and utilities must name the same sources, but 1, 'z' are missing from utilities$"
+    ):
         apportion({"a": 1}, 1, lower={"z": 0, 1: 0, "a": 0})
 
 

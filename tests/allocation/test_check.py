@@ -163,6 +163,8 @@ def test_needs_must_have_mean_one():
         sources={k: replace(row, need=2 * row.need, utility=2 * row.utility) for k, row in result.sources.items()},
     )
     assert check_plan(doubled)[0].startswith("the needs have mean 2.0")
+    huge = replace(result, sources={k: replace(row, need=1.7e308) for k, row in result.sources.items()})
+    assert "the needs have mean 1.7e+308, not 1" in check_plan(huge)
 
 
 def test_a_unit_moved_between_sources_is_found():

@@ -114,6 +114,6 @@ def test_slice_tuner_refuses_what_it_cant_start_from():
         slice_tuner_round({"a": law, "b": law}, {"a": 0, "b": 5}, 10)
     with pytest.raises(AllocationError, match="short of the budget"):
         slice_tuner_round({"a": law}, {"a": 5}, 10, upper={"a": 9})
-    with pytest.raises(AllocationError, match="sizes must name the same sources"):
+    with pytest.raises(AllocationError, match="sizes and laws must name the same sources"):
         slice_tuner_round({"a": law}, {"b": 5}, 10)
     assert law.nll(0) == math.inf

@@ -199,6 +199,7 @@ def test_as_many_records_as_it_says_make_a_slope_visible(rng):
         ([125, 250], [[1.0, 2.0], [1.0]], "2, 1 records for 2 exposures"),
         ([125, 250], [[1.0], [1.0]], "needs at least 2"),
         ([125, 250], [[1.0, math.nan], [1.0, 1.0]], "isn't finite"),
+        ([125, 250], [[1.0, -1e308], [1.0, 1e307]], r"'a' has a calibration NLL of size 1e\+308, too large to fit"),
     ],
 )
 def test_measurements_that_cant_be_used_are_refused(exposures, nll, message):

@@ -148,7 +148,7 @@ def test_prediction_is_the_mean_of_the_curves():
         ({"a": curve(0.1, 17.0)}, {}, "an exponent lies between 0 and 16"),
         ({"a": curve(0.1, math.nan)}, {}, "the exponent of 'a' must be finite"),
         ({"a": curve(0.1, exposure=0)}, {}, "an exposure is at least 1"),
-        ({"a": curve(0.1)}, {"weights": {"b": 1}}, "weights must name the same sources"),
+        ({"a": curve(0.1)}, {"weights": {"b": 1}}, "weights and curves must name the same sources"),
         ({"a": curve(0.1)}, {"weights": {"a": 0}}, "all weights are 0"),
         ({"a": curve(0.1)}, {"upper": {"a": 3}}, "7 short of the budget 10"),
         ({"a": curve(0.1)}, {"lower": {"a": 11}}, "1 above the budget 10"),

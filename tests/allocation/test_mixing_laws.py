@@ -64,7 +64,10 @@ def test_weights_count_what_matters():
     [
         ([], "no runs"),
         ([run_of({"a": 5, "b": 5, "c": 5})] * 3, "same exposure of 'a', 'b', 'c'"),
-        ([MixtureRun(quotas={"a": 5}, nll={"b": 1.0})], "NLLs of run 0 must name the same"),
+        (
+            [MixtureRun(quotas={"a": 5}, nll={"b": 1.0})],
+            "the NLLs of run 0 and the quotas of run 0 must name the same sources",
+        ),
         ([MixtureRun(quotas={"a": 5}, nll={"a": float("nan")})], "isn't finite"),
     ],
 )

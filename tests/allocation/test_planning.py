@@ -267,14 +267,18 @@ def test_the_digest_is_kept_where_statistics_are_read():
         ("need", {"statistics": None}, "the policy need needs statistics"),
         ("weights", {"weights": None}, "the policy weights needs weights"),
         ("pooled", {"pooled": None}, "the policy pooled needs pooled, the counts of one draw from all pools"),
-        ("weights", {"weights": {"a": 1, "b": 1}}, "weights must name the same sources as the rest, but misses 'c'"),
+        (
+            "weights",
+            {"weights": {"a": 1, "b": 1}},
+            "weights and the pool sizes must name the same sources, but 'c' is missing from weights",
+        ),
         ("need", {"floors": {"a": "x"}}, "the floor of 'a' is 'x', which can't be read"),
         ("pooled", {"caps": {"a": 1}}, "pooled draws from all pools together and knows neither caps nor groups"),
         ("pooled", {"groups": {"x": {"sources": list("abc")}}}, "knows neither caps nor groups"),
         (
             "need",
             {"pool_sizes": {"a": 500, "b": 600}},
-            "statistics must name the same sources as the rest, but names 'c'",
+            "statistics and the pool sizes must name the same sources, but 'c' is missing from the pool sizes",
         ),
         ("val-error-floor", {"signal": "y"}, "signal is 'y', but only error_rate and z are known"),
         ("weights", {"weights": WEIGHTS | {"a": -1}}, "the weight of 'a' must not be negative"),
@@ -398,7 +402,7 @@ def test_importance_scales_the_slopes():
 @pytest.mark.parametrize(
     ("importance", "message"),
     [
-        ({"a": 1}, "importance must name the same sources"),
+        ({"a": 1}, "importance and the pool sizes must name the same sources"),
         ({"a": 0, "b": 0, "c": 0}, "every source has the importance 0: 'a', 'b', 'c'"),
         ({"a": 1, "b": -1, "c": 0}, "importance of 'b' must not be negative"),
     ],
@@ -414,7 +418,7 @@ def test_the_least_nll_wants_curves_and_no_groups():
         made("least-nll", curves=None)
     with pytest.raises(UnfedPolicyError, match="knows no groups"):
         made("least-nll", groups={"all": {"sources": ["a", "b", "c"]}})
-    with pytest.raises(AllocationError, match="curves must name the same sources"):
+    with pytest.raises(AllocationError, match="curves and the pool sizes must name the same sources"):
         made("least-nll", curves={"a": CURVES["a"]})
 
 

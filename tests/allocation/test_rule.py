@@ -106,7 +106,9 @@ def test_pool_sizes_are_counts():
 
 
 def test_utilities_must_speak_of_the_same_sources():
-    with pytest.raises(AllocationError, match="utilities must name the same sources as the rest, but misses 'c'"):
+    with pytest.raises(
+        AllocationError, match="utilities and pool_sizes must name the same sources, but 'c' is missing from utilities"
+    ):
         allocate(POOLS, {"a": 1, "b": 1}, 10)
 
 

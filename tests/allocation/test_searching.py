@@ -59,5 +59,12 @@ def test_weighted_means():
     assert weighted_mean({"a": 1.0, "b": 3.0}) == 2.0
     assert weighted_mean({"a": 1.0, "b": math.inf}, {"a": 2, "b": 0}) == 1.0
     assert weighted_mean({"a": 1.0, "b": 3.0}, {"a": 1, "b": 3}) == 2.5
+    for weights in (None, {"a": 1, "b": 1}):
+        with pytest.raises(
+            AllocationError, match=r"values sum to more than the largest double; the largest is 1e\+308"
+        ):
+            weighted_mean({"a": 1e308, "b": 1e308}, weights)
+    with pytest.raises(AllocationError, match=r"the weights sum to more than the largest double"):
+        weighted_mean({"a": 0.1, "b": 0.1}, {"a": 1e308, "b": 1e308})
     with pytest.raises(AllocationError, match="all weights are 0"):
         weighted_mean({"a": 1.0}, {"a": 0.0})

@@ -68,7 +68,10 @@ def test_too_little_to_compare_is_refused(allocations):
 
 
 def test_other_sources_are_refused():
-    with pytest.raises(AllocationError, match="allocation 2 must name the same sources as the rest, but misses 'b'"):
+    with pytest.raises(
+        AllocationError,
+        match="allocation 2 and allocation 1 must name the same sources, but 'b' is missing from allocation 2",
+    ):
         stability([{"a": 1, "b": 2}, {"a": 1}])
 
 
@@ -90,7 +93,9 @@ def test_pairs_keep_their_order_in_some_replicates():
 def test_orders_need_replicates_of_the_same_sources():
     with pytest.raises(AllocationError, match=r"^order probabilities need at least one replicate$"):
         order_probabilities({"a": 1}, [])
-    with pytest.raises(AllocationError, match="replicate 1 must name the same sources as the rest, but misses 'a'"):
+    with pytest.raises(
+        AllocationError, match="replicate 1 and quotas must name the same sources, but 'a' is missing from replicate 1"
+    ):
         order_probabilities({"a": 1}, [{}])
 
 

@@ -97,10 +97,22 @@ def test_the_error_must_follow_the_rule():
 
 
 def test_scores_and_pools_speak_of_the_same_sources():
-    with pytest.raises(AllocationError, match="the scores must name the same sources as the rest, but misses 'b'"):
+    with pytest.raises(
+        AllocationError,
+        match="the scores and the pool sizes must name the same sources, but 'b' is missing from the scores",
+    ):
         summed(scores("a"), {"a": 1, "b": 1})
-    with pytest.raises(AllocationError, match="the scores must name the same sources as the rest, but names 'b'"):
+    with pytest.raises(AllocationError, match=r"'b' is missing from the pool sizes$"):
         summed(scores("a") + scores("b"), {"a": 1})
+
+
+@pytest.mark.parametrize("error", ["nll", "nll+wrong"])
+def test_nlls_too_large_to_sum_are_refused_by_source_and_record(error):
+    huge = [score("b", number, nll=1e308) for number in range(40)]
+    with pytest.raises(
+        ScoringError, match=r"^the nll of 'b' sums to more than the largest double; record 'r0' has 1e\+308"
+    ):
+        summed([*scores("a"), *huge], {"a": 1, "b": 1}, error=error)
 
 
 def test_one_score_is_too_few():

@@ -173,6 +173,10 @@ def altered(mixtures, number, **changes):
         (altered(measured(), 2, quotas={"bridge": 200, "hard": 200, "own": 100}), "mixture 2 changes 2 sources"),
         (altered(measured(), 1, quotas={"bridge": 100, "hard": 100, "own": 100}), "mixture 1 changes 0 sources"),
         (altered(measured(), 3, quotas={"bridge": 100, "hard": 100}), "the quotas of mixture 3"),
+        (
+            altered(measured(), 3, nll={label: [-1e308] * 12 for label in LEVELS}),
+            r"mixture 3 has an NLL of size 1e\+308 of 'bridge', too large to fit a curve to",
+        ),
         (altered(measured(), 3, nll={**measured()[3].nll, "own": [1.0]}), "mixture 3 has 1 NLL of 'own'"),
         (altered(measured(), 3, nll={**measured()[3].nll, "own": [math.nan] * 12}), "mixture 3 has 12 NLLs of 'own'"),
         (measured()[:5], "no mixture changes 'own'"),

@@ -56,6 +56,13 @@ def test_allocate_without_statistics_shows_a_table(calibudget) -> None:
     ]
 
 
+def test_nlls_too_large_to_sum_are_refused_by_source_and_record(calibudget, tmp_path) -> None:
+    (tmp_path / "scores.jsonl").write_text('{"source": "a", "nll": 1e308}\n' * 40)
+    outcome = calibudget("statistics", tmp_path / "scores.jsonl", "--pool-sizes", "a=100")
+    assert outcome.code == 2
+    assert "the nll of 'a' sums to more than the largest double; record 'row-1' has 1e+308" in outcome.err
+
+
 def test_statistics_and_allocate_from_scores_made_elsewhere(calibudget, tmp_path) -> None:
     scores = tmp_path / "scores.jsonl"
     rows = [{"source": source, "nll": 1 + n / 50, "correct": n % 3 == 0} for source in "ab" for n in range(40)]
@@ -66,6 +73,12 @@ def test_statistics_and_allocate_from_scores_made_elsewhere(calibudget, tmp_path
     assert statistics.sources["a"].pool_size == 100
     assert calibudget("statistics", scores, "--pool-sizes", "a=100 b=50").out == outcome.out
     assert calibudget("statistics", scores, "--pool-sizes", "a=100 b=50 a=9").code == 2
+    for sizes, words in (
+        ("a=100", "--pool-sizes: lacks 'b', which scores.jsonl has scores of; add b=<its size>"),
+        ("a=100 b=50 c=1", "scores.jsonl: has no scores of 'c', which --pool-sizes names; score it, or leave it out"),
+    ):
+        refused = calibudget("statistics", scores, "--pool-sizes", sizes)
+        assert (refused.code, words in refused.err) == (2, True), refused.err
     (tmp_path / "statistics.json").write_text(outcome.out)
     compared = calibudget(
         "allocate", tmp_path / "statistics.json", "--budget", 60, "--floor", 10, "--compare", "--json"

@@ -8,7 +8,7 @@ from calibudget.allocation.check import check_plan
 from calibudget.allocation.comparators import PowerLaw, fit_power_law, imbalance, slice_tuner_round, unimax_quotas
 from calibudget.allocation.curve_quotas import Prediction, curve_intervals, prediction
 from calibudget.allocation.curves import CurveSet, CurveWarning, WarmUps, fit_curves
-from calibudget.allocation.exact import Real
+from calibudget.allocation.exact import Real, mean_of
 from calibudget.allocation.groups import Group, parse_groups, resolve_groups
 from calibudget.allocation.least_nll import minimise_nll, predict_nll
 from calibudget.allocation.mixing_laws import (
@@ -83,6 +83,7 @@ __all__ = [
     "least_units",
     "macro_run_sd",
     "macro_warm_ups",
+    "mean_of",
     "minimise_nll",
     "mixing_law_quotas",
     "most_units",

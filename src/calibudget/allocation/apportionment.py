@@ -55,7 +55,12 @@ def apportion(
 
 
 def integer_bounds(
-    labels: Sequence[str], budget: int, lower: Mapping[str, Real] | None, upper: Mapping[str, Real] | None
+    labels: Sequence[str],
+    budget: int,
+    lower: Mapping[str, Real] | None,
+    upper: Mapping[str, Real] | None,
+    *,
+    of: str = "utilities",
 ) -> tuple[list[int], list[int]]:
     """Bounds in whole units in the order of the labels, between whose sums the budget lies.
 
@@ -64,6 +69,7 @@ def integer_bounds(
         budget: units to spend.
         lower: least units a source, default 0; real bounds are rounded up.
         upper: most units a source, default no bound; real bounds are rounded down.
+        of: what names the sources, for the message.
 
     Raises:
         InputTypeError, AllocationError: as `apportion`.
@@ -71,11 +77,11 @@ def integer_bounds(
     budget = as_count(budget, "the budget")
     low = [0] * len(labels)
     if lower is not None:
-        require_same_labels(labels, lower, "lower")
+        require_same_labels(labels, lower, "lower", of)
         low = [lowest_count(lower[label], "the lower bound", label) for label in labels]
     high = [max(budget, bound) for bound in low]
     if upper is not None:
-        require_same_labels(labels, upper, "upper")
+        require_same_labels(labels, upper, "upper", of)
         high = [highest_count(upper[label], "the upper bound", label) for label in labels]
     _require_feasible(labels, low, high, budget)
     return low, high
@@ -94,12 +100,18 @@ def sorted_labels(values: Mapping[str, object]) -> list[str]:
     return sorted(values)
 
 
-def require_same_labels(labels: Iterable[str], values: Mapping[str, object], name: str) -> None:
+def require_same_labels(labels: Iterable[str], values: Mapping[str, object], name: str, rest: str) -> None:
     """Refuse a mapping that misses a source or names another one.
+
+    Args:
+        labels: the sources.
+        values: the mapping.
+        name: what the mapping is, for the message.
+        rest: what the labels are from, for the message.
 
     Raises:
         InputTypeError: no mapping.
-        AllocationError: naming the sources that are missing or unknown.
+        AllocationError: naming the sources that one of the two lacks, and which of the two.
     """
     require_mapping(values, name)
     expected = set(labels)
@@ -107,8 +119,12 @@ def require_same_labels(labels: Iterable[str], values: Mapping[str, object], nam
         return
     missing = sorted(expected - values.keys())
     unknown = sorted((label for label in values if label not in expected), key=lambda label: shown(label, str))
-    differences = [f"misses {listed(missing)}"] * bool(missing) + [f"names {listed(unknown)}"] * bool(unknown)
-    raise AllocationError(f"{name} must name the same sources as the rest, but {' and '.join(differences)}")
+    lacking = [
+        f"{listed(stray)} {'is' if len(stray) == 1 else 'are'} missing from {where}"
+        for stray, where in ((missing, name), (unknown, rest))
+        if stray
+    ]
+    raise AllocationError(f"{name} and {rest} must name the same sources, but {' and '.join(lacking)}")
 
 
 def require_mapping(values: object, name: str) -> None:

@@ -152,7 +152,7 @@ def _require_input(
     if given is None:
         source = ", the counts of one draw from all pools (a run's splits give them)" if rule.wants == "pooled" else ""
         raise UnfedPolicyError(f"the policy {name} needs {rule.wants}{source}")
-    require_same_labels(labels, given, rule.wants)
+    require_same_labels(labels, given, rule.wants, "the pool sizes")
 
 
 def _rows_of(statistics: Statistics) -> Mapping[str, SourceStatistics]:
@@ -187,7 +187,7 @@ def _replicate_means(labels: Sequence[str], rows: Sequence[SourceStatistics]) ->
 
 
 def _require_importance(labels: list[str], importance: Mapping[str, float]) -> None:
-    require_same_labels(labels, importance, "importance")
+    require_same_labels(labels, importance, "importance", "the pool sizes")
     numerators = [as_ratio(importance[label], "the importance", label)[0] for label in labels]
     if labels and not any(numerators):
         raise AllocationError(f"every source has the importance 0: {listed(labels)}")

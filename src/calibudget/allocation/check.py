@@ -7,7 +7,7 @@ remainders are compared as fractions, and every recorded number is derived again
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -52,8 +52,16 @@ def _sums(plan: AllocationPlan) -> Iterator[str]:
     if plan.policy == "floor" and residual:
         yield f"the floors alone are spent, but {residual} more are planned"
     needs = [row.need for row in rows if row.need is not None]
-    if needs and not math.isclose(math.fsum(needs), len(needs), rel_tol=1e-9):
-        yield f"the needs have mean {math.fsum(needs) / len(needs)}, not 1"
+    if needs and not math.isclose(mean := _mean(needs), 1, rel_tol=1e-9):
+        yield f"the needs have mean {mean}, not 1"
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean, rounded once; infinite where it is more than the largest double."""
+    try:
+        return float(sum(map(Fraction, values)) / len(values))
+    except OverflowError:
+        return math.inf
 
 
 def _bounds(plan: AllocationPlan, label: str, row: SourceAllocation) -> Iterator[str]:

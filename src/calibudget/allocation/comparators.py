@@ -110,10 +110,10 @@ def slice_tuner_round(
         InputTypeError, AllocationError: other sources, sizes of 0, a budget that the bounds can't hold.
     """
     labels = sorted_labels(laws)
-    require_same_labels(labels, sizes, "sizes")
+    require_same_labels(labels, sizes, "sizes", "laws")
     held = [as_count(sizes[label], "the size", label) for label in labels]
     total = as_count(budget, "the budget") + sum(held)
-    _, high = integer_bounds(labels, total, sizes, upper)
+    _, high = integer_bounds(labels, total, sizes, upper, of="laws")
     if not all(held):
         raise AllocationError(f"Slice Tuner starts from some units of every source, but the sizes are {dict(sizes)}")
     expected = [laws[label].nll(size) for label, size in zip(labels, held, strict=True)]

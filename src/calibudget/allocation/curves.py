@@ -27,7 +27,7 @@ from calibudget.allocation.curve_bootstrap import (
     standard_deviation,
 )
 from calibudget.allocation.curve_shapes import Shape, curvature_weights, shape
-from calibudget.allocation.exact import as_count
+from calibudget.allocation.exact import MOST_NLL, as_count
 from calibudget.allocation.intervals import central
 from calibudget.allocation.shrinkage import VISIBLE, Prior, prior_of, used_slopes
 from calibudget.allocation.summary import FEW_RECORDS
@@ -186,6 +186,9 @@ def _measured(label: str, warm_ups: WarmUps, form: CurveForm, run_sd: float) -> 
         raise AllocationError(f"{label!r} has {counted(rows.shape[1], 'calibration record')}; a slope needs at least 2")
     if not np.isfinite(rows).all():
         raise AllocationError(f"{label!r} has a calibration NLL that isn't finite")
+    worst = float(np.abs(rows).max())
+    if worst > MOST_NLL:
+        raise AllocationError(f"{label!r} has a calibration NLL of size {worst:g}, too large to fit a curve to")
     means = [math.fsum(row) / len(row) for row in rows.tolist()]
     straight = _Measured(label=label, exposures=exposures, rows=rows, means=means, shape=shape(exposures))
     if form == "log-linear" or len(exposures) < 3:

@@ -17,6 +17,9 @@ from calibudget.wording import shown
 #: A number whose exact value counts: a float means the rational that it holds.
 Real: TypeAlias = int | float | Fraction | Decimal | np.integer | np.floating
 
+#: The largest NLL, in nats, that curves are fitted to: no model gives it, and the squares of larger ones overflow.
+MOST_NLL: Final = 1e100
+
 _PLAIN: Final = frozenset({int, float})
 # Sums of as large counts as these can still be told: Python writes integers of up to 4,300 digits.
 _MOST_DIGITS: Final = 4000
@@ -100,6 +103,28 @@ def as_doubles(values: object, name: str, label: str | None = None) -> list[floa
     if set(map(type, given)) <= {float} and all(map(math.isfinite, given)):
         return list(given)
     return [as_double(value, f"{name}[{place}]", label) for place, value in enumerate(given)]
+
+
+def mean_of(values: Sequence[float], name: str) -> float:
+    """The mean of at least one number, from `sum_of` them."""
+    return sum_of(values, name) / len(values)
+
+
+def sum_of(values: Sequence[float], name: str) -> float:
+    """The exact sum of numbers, rounded once.
+
+    Args:
+        values: the numbers.
+        name: what they are, for the message.
+
+    Raises:
+        AllocationError: the sum is more than the largest double.
+    """
+    try:
+        return math.fsum(values)
+    except OverflowError:
+        worst = max(values, key=abs)
+        raise AllocationError(f"{name} sum to more than the largest double; the largest is {worst:g}") from None
 
 
 def as_weight(value: object, name: str, label: str) -> float:

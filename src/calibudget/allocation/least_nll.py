@@ -61,7 +61,7 @@ def minimise_nll(
     """
     labels = sorted_labels(curves)
     budget = as_count(budget, "the budget")
-    low, high = integer_bounds(labels, budget, lower, upper)
+    low, high = integer_bounds(labels, budget, lower, upper, of="curves")
     if budget > LARGEST_BUDGET:
         raise AllocationError(f"the budget {budget:,} is above {LARGEST_BUDGET:,}, where units are too many to weigh")
     sources = _sources(labels, curves, weights, low, [min(most, budget) for most in high])
@@ -90,7 +90,7 @@ def predict_nll(
         InputTypeError, AllocationError: other sources than the curves', or weights that can't be used.
     """
     labels = sorted_labels(curves)
-    require_same_labels(labels, quotas, "quotas")
+    require_same_labels(labels, quotas, "quotas", "curves")
     counts = {label: count_within_doubles(quotas[label], "the quota", label) for label in labels}
     return weighted_mean({label: _checked(curves[label], label).nll(counts[label]) for label in labels}, weights)
 
@@ -150,7 +150,7 @@ def _checked(curve: Curve, label: str) -> Curve:
 def _weights(labels: Sequence[str], weights: Mapping[str, Real] | None) -> list[Fraction]:
     if weights is None:
         return [Fraction(1)] * len(labels)
-    require_same_labels(labels, weights, "weights")
+    require_same_labels(labels, weights, "weights", "curves")
     exact = [Fraction(*as_ratio(weights[label], "the weight", label)) for label in labels]
     if labels and not any(exact):
         raise AllocationError("all weights are 0, so that nothing is to be minimised")

@@ -78,8 +78,8 @@ def fit_mixing_laws(runs: Sequence[MixtureRun]) -> dict[str, MixingLaw]:
         raise AllocationError("there are no runs to fit mixing laws to")
     labels = sorted_labels(runs[0].quotas)
     for number, run in enumerate(runs):
-        require_same_labels(labels, run.quotas, f"the quotas of run {number}")
-        require_same_labels(labels, run.nll, f"the NLLs of run {number}")
+        require_same_labels(labels, run.quotas, f"the quotas of run {number}", "the quotas of run 0")
+        require_same_labels(labels, run.nll, f"the NLLs of run {number}", "the quotas of run 0")
     own = np.array([[as_count(run.quotas[label], "the quota", label) for label in labels] for run in runs], dtype=float)
     nll = np.array([[run.nll[label] for label in labels] for run in runs], dtype=np.float64)
     if not np.isfinite(nll).all():
@@ -100,7 +100,7 @@ def predict_mixture(
         InputTypeError, AllocationError: other sources than the laws', or weights that can't be used.
     """
     labels = sorted_labels(laws)
-    require_same_labels(labels, quotas, "quotas")
+    require_same_labels(labels, quotas, "quotas", "laws")
     total = sum(quotas.values())
     return weighted_mean({label: laws[label].nll(quotas[label], total - quotas[label]) for label in labels}, weights)
 

@@ -144,7 +144,7 @@ def allocate(
     Source: paper 2.3, floor-protected residual allocation, and the appendix's deterministic contract.
     """
     problem = pose(pool_sizes, budget, floor, floors=floors, caps=caps)
-    require_same_labels(problem.labels, utilities, "utilities")
+    require_same_labels(problem.labels, utilities, "utilities", "pool_sizes")
     extra = problem.solve([utilities[label] for label in problem.labels])
     quotas = [least + more for least, more in zip(problem.floor_quotas, extra.quotas, strict=True)]
     return Allocation(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from calibudget.allocation.apportionment import integer_bounds, require_same_labels, sorted_labels
 from calibudget.allocation.curve_shapes import EXPONENTS, shape
-from calibudget.allocation.exact import Real, as_count, as_weight
+from calibudget.allocation.exact import Real, as_count, as_weight, mean_of, sum_of
 from calibudget.errors import AllocationError
 from calibudget.records import Curve, CurveForm
 
@@ -35,7 +35,7 @@ def search_quotas(
     """
     labels = sorted_labels(start)
     quotas = {label: as_count(start[label], "the quota", label) for label in labels}
-    low, high = integer_bounds(labels, sum(quotas.values()), lower, upper)
+    low, high = integer_bounds(labels, sum(quotas.values()), lower, upper, of="the start")
     least, most = dict(zip(labels, low, strict=True)), dict(zip(labels, high, strict=True))
     outside = [label for label in labels if not least[label] <= quotas[label] <= most[label]]
     if outside:
@@ -80,7 +80,7 @@ def fit_curves_to_means(
         at = tuple(sorted(by_exposure))
         if len(at) < 2 or at[0] < 1 or not all(map(math.isfinite, nlls)):
             raise AllocationError(f"{label!r} needs finite NLLs at two or more exposures from 1 on")
-        means = [math.fsum(by_exposure[exposure]) / len(by_exposure[exposure]) for exposure in at]
+        means = [mean_of(by_exposure[exposure], f"the NLLs of {label!r}") for exposure in at]
         exponents = (0.0, *EXPONENTS) if form == "power" and len(at) > 2 else (0.0,)
         fitted = min((shape(at, exponent) for exponent in exponents), key=lambda one: one.misfit(means))
         slope = max(0.0, fitted.slope(means))
@@ -99,10 +99,11 @@ def weighted_mean(values: Mapping[str, float], weights: Mapping[str, Real] | Non
     if not sorted_labels(values):
         raise AllocationError("there are no values to take the mean of")
     if weights is None:
-        return math.fsum(values.values()) / len(values)
-    require_same_labels(values, weights, "weights")
+        return mean_of(list(values.values()), "the values")
+    require_same_labels(values, weights, "weights", "the values")
     given = {label: as_weight(weights[label], "the weight", label) for label in values}
     worth = {label: weight for label, weight in given.items() if weight}
     if not worth:
         raise AllocationError("all weights are 0, so that nothing is to be minimised")
-    return math.fsum(weight * values[label] for label, weight in worth.items()) / math.fsum(worth.values())
+    weighted = [weight * values[label] for label, weight in worth.items()]
+    return sum_of(weighted, "the weighted values") / sum_of(list(worth.values()), "the weights")

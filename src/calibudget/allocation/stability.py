@@ -122,7 +122,7 @@ def _read(allocations: Sequence[Mapping[str, int]], name: str, first: int = 1) -
     labels = sorted_labels(allocations[0])
     read = []
     for number, allocation in enumerate(allocations, start=first):
-        require_same_labels(labels, allocation, f"{name} {number}")
+        require_same_labels(labels, allocation, f"{name} {number}", f"{name} {first}" if first else "quotas")
         quota = f"the quota in {name} {number}"
         read.append({label: count_within_doubles(allocation[label], quota, label) for label in labels})
     return read

@@ -6,7 +6,7 @@ import math
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, get_args
+from typing import Final, Literal, get_args
 
 from calibudget.allocation.apportionment import listed, require_same_labels, require_text, sorted_labels
 from calibudget.allocation.bootstrap import RESAMPLES, as_resamples, bootstrap
@@ -46,9 +46,10 @@ def summarise(
 
     Raises:
         InputTypeError: a score that isn't one, or a field of it of the wrong type.
-        AllocationError: resamples out of range.
-        ScoringError: a value that isn't finite, an error that isn't what the rule says, an unknown rule, an unchecked
-            answer where the rule counts wrong ones, a source without pool size or with fewer than 2 scores.
+        AllocationError: resamples out of range, or other sources than the pool sizes'.
+        ScoringError: a value that isn't finite, values that sum to more than a double holds, an error that isn't what
+            the rule says, an unknown rule, an unchecked answer where the rule counts wrong ones, or a source with fewer
+            than 2 scores.
 
     Warns:
         SmallCalibrationWarning: sources with fewer than 30 scores.
@@ -66,7 +67,7 @@ def summarise(
         _require_sound(score, error)
         by_source.setdefault(score.source, []).append(score)
     if by_source.keys() != sizes.keys():
-        require_same_labels(labels, by_source, "the scores")
+        require_same_labels(labels, by_source, "the scores", "the pool sizes")
     _judge_counts({label: len(by_source[label]) for label in labels})
 
     errors = ((label, [score.error for score in by_source[label]]) for label in labels)
@@ -80,9 +81,9 @@ def summarise(
             label: SourceStatistics(
                 pool_size=sizes[label],
                 calibration_size=len(by_source[label]),
-                mean_nll=_mean([score.nll for score in by_source[label]]),
+                mean_nll=_mean(by_source[label], "nll"),
                 error_rate=_error_rate(by_source[label]),
-                mean_error=_mean([score.error for score in by_source[label]]),
+                mean_error=_mean(by_source[label], "error"),
                 bootstrap_sd=sd,
                 bootstrap_means=tuple(means.tolist()) if keep_means else None,
             )
@@ -98,8 +99,16 @@ def _each(scores: Iterable[Score]) -> Iterator[Score]:
         raise InputTypeError(f"scores must be a sequence of them, not {shown(scores)}") from error
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+def _mean(scores: Sequence[Score], field: Literal["nll", "error"]) -> float:
+    numbers = {"nll": [score.nll for score in scores], "error": [score.error for score in scores]}[field]
+    try:
+        return math.fsum(numbers) / len(numbers)
+    except OverflowError:
+        number, worst = max(zip(numbers, scores, strict=True), key=lambda pair: abs(pair[0]))
+        raise ScoringError(
+            f"the {field} of {worst.source!r} sums to more than the largest double; "
+            f"record {shown(worst.record_id)} has {number:g}, which no model gives"
+        ) from None
 
 
 def _error_rate(scores: Sequence[Score]) -> float | None:

@@ -19,7 +19,7 @@ from calibudget.allocation.apportionment import require_same_labels, sorted_labe
 from calibudget.allocation.bootstrap import Floats
 from calibudget.allocation.curve_shapes import shape
 from calibudget.allocation.curves import WarmUps
-from calibudget.allocation.exact import Real, as_count, as_ratio
+from calibudget.allocation.exact import MOST_NLL, Real, as_count, as_weight, sum_of
 from calibudget.errors import AllocationError
 from calibudget.wording import counted
 
@@ -127,8 +127,8 @@ def _checked(mixtures: Sequence[MeasuredMixture]) -> list[str]:
     base = mixtures[0]
     labels = sorted_labels(base.quotas)
     for number, mixture in enumerate(mixtures):
-        require_same_labels(labels, mixture.quotas, f"the quotas of mixture {number}")
-        require_same_labels(labels, mixture.nll, f"the NLLs of mixture {number}")
+        require_same_labels(labels, mixture.quotas, f"the quotas of mixture {number}", "the quotas of mixture 0")
+        require_same_labels(labels, mixture.nll, f"the NLLs of mixture {number}", "the quotas of mixture 0")
         changed = [label for label in labels if mixture.quotas[label] != base.quotas[label]]
         if number and len(changed) != 1:
             raise AllocationError(
@@ -141,6 +141,11 @@ def _checked(mixtures: Sequence[MeasuredMixture]) -> list[str]:
                 raise AllocationError(
                     f"mixture {number} has {counted(len(nlls), 'NLL')} of {label!r}; every mixture needs those of the "
                     "same calibration records, finite"
+                )
+            if max(map(abs, nlls)) > MOST_NLL:
+                worst = max(map(abs, nlls))
+                raise AllocationError(
+                    f"mixture {number} has an NLL of size {worst:g} of {label!r}, too large to fit a curve to"
                 )
     return labels
 
@@ -157,10 +162,9 @@ def _shares(labels: Sequence[str], weights: Mapping[str, Real] | None) -> dict[s
     """Each source's part of the macro NLL; they sum to 1."""
     if weights is None:
         return dict.fromkeys(labels, 1 / len(labels))
-    require_same_labels(labels, weights, "weights")
-    ratios = {label: as_ratio(weights[label], "the weight", label) for label in labels}
-    values = {label: numerator / denominator for label, (numerator, denominator) in ratios.items()}
-    total = math.fsum(values.values())
+    require_same_labels(labels, weights, "weights", "the mixtures")
+    values = {label: as_weight(weights[label], "the weight", label) for label in labels}
+    total = sum_of(list(values.values()), "the weights")
     if not total:
         raise AllocationError("all weights are 0, so that nothing is to be minimised")
     return {label: value / total for label, value in values.items()}

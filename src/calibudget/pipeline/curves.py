@@ -16,6 +16,7 @@ from calibudget.allocation import (
     fit_curves,
     macro_run_sd,
     macro_warm_ups,
+    mean_of,
     prediction,
     transfers,
     weighted_mean,
@@ -254,7 +255,7 @@ def show_curves(run_dir: str | Path, outcome: str | Path | None = None) -> Curve
     nlls: dict[str, list[float]] = {}
     for score in after.scores:
         nlls.setdefault(score.source, []).append(score.nll)
-    means = {label: math.fsum(values) / len(values) for label, values in nlls.items()}
+    means = {label: mean_of(values, f"{outcome}: the NLLs of {label!r}") for label, values in nlls.items()}
     return CurveView(
         report=report, quotas=plan.quotas, outcome=means, outcome_nll=weighted_mean(means, report.importance)
     )

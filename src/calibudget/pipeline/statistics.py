@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from calibudget.allocation import fit_curves, summarise
@@ -25,12 +25,14 @@ def statistics_of_file(
 
     Raises:
         ArtefactError: the file or a row of it can't be used, or warm-ups of another model or of other records.
-        ScoringError, AllocationError: sources differ from the pool sizes', or have too few scores.
+        InputError: sources differ from the pool sizes'; both are named.
+        ScoringError, AllocationError: sources have too few scores, or scores out of range.
 
     Warns:
         CurveWarning: curves that rise or are flat.
     """
     found = read_scores_file(scores, error=error)
+    _check_same_sources(found, pool_sizes, scores)
     model = (found.provenance or {}).get("model", {})
     statistics = summarise(
         found.scores,
@@ -49,6 +51,16 @@ def statistics_of_file(
     if found.provenance is not None:  # a file made elsewhere needn't name its records
         _check_same_records(found, warmed, warm_ups)
     return sloped
+
+
+def _check_same_sources(scores: ScoreFile, pool_sizes: Mapping[str, int], file: Path) -> None:
+    scored = {score.source for score in scores.scores}
+    for label in sorted(scored ^ pool_sizes.keys()):
+        if label in scored:
+            raise InputError(f"--pool-sizes: lacks {label!r}, which {file.name} has scores of; add {label}=<its size>")
+        raise InputError(
+            f"{file.name}: has no scores of {label!r}, which --pool-sizes names; score it, or leave it out"
+        )
 
 
 def _check_same_records(scores: ScoreFile, warmed: WarmUpFile, file: Path) -> None:
