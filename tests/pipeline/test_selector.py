@@ -253,7 +253,10 @@ def refused(tmp_path, make_recipe, selector, error, words):
 def test_scores_of_another_pool_are_refused_by_line(tmp_path, make_recipe, splits):
     rows = [(label, one, worth(one)) for label, one in candidates(splits)]
     write_scores(tmp_path / "s.jsonl", [*rows, ("piqa", "f" * 64, 1.0)])
-    words = rf"s.jsonl: line {len(rows) + 1}: '{'f' * 64}' is no candidate of piqa"
+    words = rf"s.jsonl: line {len(rows) + 1}: '{'f' * 64}' is no candidate of piqa; score this pool"
+    refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, words)
+    write_scores(tmp_path / "s.jsonl", [*rows, ("piqa", "f" * 64, 1.0), ("piqa", "e" * 64, 1.0)])
+    words = rf"'{'f' * 64}' is no candidate of piqa \(the first of 2 such rows\); score this pool"
     refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, words)
     write_scores(tmp_path / "s.jsonl", [*rows, ("math", "f" * 64, 1.0)])
     refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, "the recipe has no source 'math'")
@@ -265,10 +268,13 @@ def test_scores_of_another_pool_are_refused_by_line(tmp_path, make_recipe, split
 def test_influence_of_another_pool_or_contract_is_refused(tmp_path, make_recipe, splits, finished):
     write_influence(tmp_path, finished / "run")
     text = make_recipe(more="selector: {influence: {file: influence.jsonl, shards: 2}}\nsplit_seed: 7\n").read_text()
-    with pytest.raises(ArtefactError, match="made for another pool"):
+    with pytest.raises(ArtefactError, match=r"influence.jsonl: made for another pool .*calibudget influence"):
         run(load_recipe(tmp_path / "recipe.yaml"), tmp_path / "run")
     assert "split_seed" in text
-    refused(tmp_path, make_recipe, "{influence: influence.jsonl}", ArtefactError, "2 shards, expected were 4")
+    words = r"influence.jsonl: scored in 2 shards, expected were 4; .*`influence: {file: ..., shards: 2}` in the recipe"
+    refused(tmp_path, make_recipe, "{influence: influence.jsonl}", ArtefactError, words)
+    words = r"shard-0: is shard 0 of 2; merge all shards first \(`calibudget proxy merge`\)"
+    refused(tmp_path, make_recipe, "{influence: {file: shard-0, shards: 2}}", ArtefactError, words)
     other = "{influence: {file: influence.jsonl, shards: 2, subgroups: [piqa, boolq]}}"
     refused(tmp_path, make_recipe, other, ArtefactError, "must be piqa, boolq, in this order")
     made(tmp_path, make_recipe, "{influence: {file: influence.jsonl, shards: 2}}")  # the control
@@ -303,6 +309,11 @@ def test_a_record_scored_twice_and_an_empty_file_are_refused(tmp_path, make_reci
     refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, "s.jsonl")
 
 
+def test_a_column_that_no_row_has_is_refused_with_the_nearest_names(tmp_path, make_recipe):
+    words = "no row has the column 'outputs' to select by; did you mean 'output'"
+    refused(tmp_path, make_recipe, "{scores: {column: outputs}}", DataError, words)
+
+
 def test_a_column_of_words_is_refused_by_source_and_record(tmp_path, make_recipe):
     refused(tmp_path, make_recipe, "{scores: {column: output}}", DataError, "'output' of record")
 
@@ -319,6 +330,8 @@ def test_a_column_of_words_is_refused_by_source_and_record(tmp_path, make_recipe
         ("{scores: a, mix: {scores: 1, influence: 1}}", "`mix` names 'influence'"),
         ("{scores: a, mix: {uniform: 1}}", "'scores' has no weight in `mix`"),
         ("{scores: a, mix: {scores: 0}}", "a weight above 0"),
+        ("{scores: a, mix: {scores: 0.7, uniform: 0.2}}", r"must sum to 1, not to 0\.9; .*scores: 0\.777778"),
+        ("{scores: a, mix: {scores: 70, uniform: 30}}", r"must sum to 1, not to 100; .*uniform: 0\.3"),
         ("{scores: a, mix: {scores: -1}}", "greater than or equal to 0"),
         ("{scores: a, mix: {scores: .inf}}", "finite"),
         ("{quality: {unit: words}}", "needs a band"),
@@ -336,7 +349,7 @@ def test_selectors_that_mean_nothing_are_refused_by_line(make_recipe, selector, 
 
 
 def test_a_mix_cant_part_tokens(make_recipe):
-    recipe = make_recipe(more="selector: {scores: s, mix: {scores: 1, uniform: 1}}\n")
+    recipe = make_recipe(more="selector: {scores: s, mix: {scores: 0.5, uniform: 0.5}}\n")
     with pytest.raises(RecipeError, match="a budget of tokens takes one selector"):
         load_recipe(recipe, ["budget={tokens: 100}"])
 

@@ -94,6 +94,35 @@ def test_a_minus_zero_is_the_zero_that_its_file_writes(make_shards):
     merge_shards(make_shards(POOLS, means=lambda _, subgroup: -0.0 if subgroup else 0.0))
 
 
+def test_a_score_is_one_of_its_means_bit_for_bit(make_shards):
+    shard = make_shards(POOLS, means=lambda _, __: -0.0)[1]
+    check_shard(shard)
+    with pytest.raises(ArtefactError, match=r"position 9 has the score 0\.0, but its largest subgroup mean is -0\.0"):
+        check_shard(with_record(shard, 2, score=0.0))
+
+
+def test_files_are_named_with_what_to_do(shards, make_shards):
+    names = ("one", "two", "three", "four")
+    with pytest.raises(
+        ArtefactError, match=r"^one: scored in 4 shards, expected were 2; if 4 is right, say .*--shards 4"
+    ):
+        merge_shards(shards, contract=ProxyContract(shards=2), names=names)
+    with pytest.raises(ArtefactError, match=r"\(one is shard 0, two is shard 1\); give the file of shard 2 too$"):
+        merge_shards(shards[:2], names=names[:2])
+    with pytest.raises(ArtefactError, match=r"four is shard 0\); give the file of shard 3 too$"):
+        merge_shards([*shards[:3], shards[0]], names=names)
+    other = make_shards(POOLS, provenance={"model": "other"})
+    with pytest.raises(ArtefactError, match=r"^one and four differ in provenance"):
+        merge_shards([*shards[:3], other[3]], names=names)
+
+
+def test_a_pool_size_beyond_all_memory_is_refused_at_once(shards):
+    with pytest.raises(ArtefactError, match=r"positions are missing, first 13$"):
+        check_shard(with_header(shards[1], pool_size=2**53 - 1))
+    with pytest.raises(ArtefactError, match=r"the header's pool_size is 9007199254740992, beyond 2\*\*53 - 1"):
+        check_shard(with_header(shards[1], pool_size=2**53))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -81,6 +81,8 @@ def test_a_file_made_elsewhere_need_not_be_canonical():
         (lines_of(HEADER, {**RECORD, "position": 0.0}), "x line 2: position: must be an integer, not 0.0"),
         (lines_of(HEADER, {**RECORD, "position": "0"}), "x line 2: position: must be an integer, not '0'"),
         (lines_of(HEADER, {**RECORD, "position": None}), "x line 2: position: must be an integer, not None"),
+        (lines_of(HEADER, {**RECORD, "source": ""}), "x line 2: source: must be a string that isn't empty, not ''"),
+        (lines_of(HEADER, {**RECORD, "record_id": ""}), "x line 2: record_id: must be a string that isn't empty"),
         (lines_of(HEADER, {**RECORD, "record_id": 5}), "x line 2: record_id: must be a string, not 5"),
         (lines_of(HEADER, {**RECORD, "subgroup_means": [0.5]}), "line 2: subgroup_means: must be an array of length 2"),
         (lines_of(HEADER, {**RECORD, "subgroup_means": [0.5, "1"]}), r"subgroup_means\[1\]: must be a number, not '1'"),

@@ -44,7 +44,7 @@ RATED = [record("a", rating=3), record("b", rating=5.5), record("c", rating=-1),
 def test_a_column_orders_descending_or_ascending_and_gaps_have_no_score():
     assert take(column_selector({"s": RATED}, "rating"), RATED, 2) == {"a", "b"}
     assert take(column_selector({"s": RATED}, "rating", descending=False), RATED, 2) == {"a", "c"}
-    with pytest.raises(InputError, match="the selector scores has 3 of 5 candidates to take 4 from"):
+    with pytest.raises(InputError, match=r"has 3 of 5 candidates with a number in the column 'rating' to take 4 from"):
         take(column_selector({"s": RATED}, "rating"), RATED, 4)
 
 
@@ -54,6 +54,14 @@ def test_a_column_is_recorded_with_its_direction_and_digest():
     assert down["parameters"] == {"column": "rating", "descending": True}
     assert down["scores_sha256"] != up["scores_sha256"]
     assert column_selector({"s": RATED[::-1]}, "rating").describe() == down
+
+
+def test_a_column_that_no_record_has_is_refused():
+    with pytest.raises(DataError, match=r"no row has the column 'ratings' to select by; did you mean 'rating'\?$"):
+        column_selector({"s": RATED}, "ratings")
+    with pytest.raises(DataError, match=r"no row has the column 'zzz' to select by; the columns are "):
+        column_selector({"s": RATED}, "zzz")
+    assert column_selector({"s": []}, "rating").scores == {"s": {}}
 
 
 @pytest.mark.parametrize("bad", ["5", True, float("nan"), float("inf"), [5], 10**400])

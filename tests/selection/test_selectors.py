@@ -111,7 +111,16 @@ def test_the_parts_are_integers_by_the_allocators_rounding(quota, influence):
 
 
 def test_a_part_of_weight_zero_takes_nothing_and_needs_no_scores():
-    assert picks(mix(scored({}), influence=0.0, uniform=2.0), 6) == picks(UNIFORM, 6)
+    assert picks(mix(scored({}), influence=0.0, uniform=1.0), 6) == picks(UNIFORM, 6)
+
+
+@pytest.mark.parametrize(
+    ("influence", "uniform", "total"), [(0.7, 0.2, "0.9"), (70, 30, "100"), (0.7, 0.3 + 2e-9, "1.000000002")]
+)
+def test_weights_of_a_mix_sum_to_one(influence, uniform, total):
+    mix(scored({}), 1 / 3, 2 / 3 + 1e-10)
+    with pytest.raises(InputError, match=rf"must sum to 1, not to {total}; the same proportions are {{influence: 0\.7"):
+        mix(scored({}), influence, uniform)
 
 
 def test_a_mix_says_which_part_lacks_candidates():
@@ -151,7 +160,7 @@ def test_weights_that_part_nothing_are_refused(weights, error):
 
 def test_a_mix_may_hold_a_mix():
     inner = mix(scored(dict.fromkeys(POOL, 1.0)))
-    assert len(picks(Mix(parts={"a": inner, "b": UNIFORM}, weights={"a": 1, "b": 1}), 11)) == 11
+    assert len(picks(Mix(parts={"a": inner, "b": UNIFORM}, weights={"a": 0.5, "b": 0.5}), 11)) == 11
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from calibudget.allocation import mean_of
 from calibudget.errors import ArtefactError, InputError
 from calibudget.evaluation.aggregates import PANELS, Panels, PanelScore, TaskScore, aggregate, task_weights
 from calibudget.evaluation.benchmarks import TASKS, Benchmark
@@ -131,6 +131,9 @@ def task_result(
         predictions: one an item.
         evidence: what `task_evidence` says.
         shared: ids of items whose prompt the training set holds.
+
+    Raises:
+        AllocationError: NLLs that sum to more than the largest double.
     """
     verdicts = Counter(one.verdict for one in predictions)
     right = verdicts["right"]
@@ -138,7 +141,7 @@ def task_result(
     return TaskResult(
         score=None if verdicts["deferred"] else TaskScore(items=len(predictions), right=right),
         verdicts={verdict: verdicts[verdict] for verdict in sorted(verdicts)},
-        mean_nll=math.fsum(nlls) / len(nlls) if nlls else None,
+        mean_nll=mean_of(nlls, "the NLLs of the items") if nlls else None,
         shared=tuple(shared),
         evidence=evidence,
     )

@@ -120,7 +120,7 @@ def _merged(paths: Sequence[Path], contract: ProxyContract, pool: ProxyPool | No
     shards = [read_proxy_file(path) for path in paths]
     merged = merge_shards(shards, contract=contract, names=[path.name for path in paths])
     if pool is not None:
-        check_pool(merged, pool, "the merged shards")
+        check_pool(merged, pool, ", ".join(path.name for path in paths))
     return merged
 
 

@@ -33,7 +33,6 @@ from calibudget.selection import (
     quality_selector,
 )
 from calibudget.store import SELECTOR_NAME, SelectorScores, file_digest, read_selector, read_values, write_selector
-from calibudget.wording import counted
 
 #: What a recipe's selector may be.
 RecipeSelector = Uniform | Scored | Mix
@@ -142,7 +141,7 @@ def _from_influence(recipe: Recipe, part: InfluencePart, pools: Pools) -> Scored
     path = recipe.beside(part.file)
     pool = proxy_pool({label: [one.record_id for one in records] for label, records in pools.items()})
     contract = ProxyContract(subgroups=_subgroups(recipe, part), shards=part.shards)
-    made = influence_selector(read_proxy_file(path), pool, contract=contract)
+    made = influence_selector(read_proxy_file(path), pool, contract=contract, name=path.name)
     return replace(made, parameters={**made.parameters, "file": _file(path)})
 
 
@@ -193,10 +192,10 @@ def _of_candidates(path: Path, pools: Pools, *, strict: bool) -> tuple[dict[str,
             others.append(row)
     if others and strict:
         first = others[0]
+        more = f" (the first of {len(others):,} such rows)" if len(others) > 1 else ""
         raise ArtefactError(
-            f"{path.name}: {first.place}: {first.record_id!r} is no candidate of {first.source}, nor are "
-            f"{counted(len(others) - 1, 'other row')}; score this pool (splits.parquet lists it), or, if the file "
-            "scores more than the pool on purpose, say `others: ignore`"
+            f"{path.name}: {first.place}: {first.record_id!r} is no candidate of {first.source}{more}; score this pool "
+            "(splits.parquet lists it), or, if the file scores more than the pool on purpose, say `others: ignore`"
         )
     return values, len(others)
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_serializer, model_validator
 
 from calibudget.recipe.places import LocalFile
+from calibudget.selection.selectors import require_shares
 
 #: Name of the paper's rule, the default.
 UNIFORM = "uniform"
@@ -120,6 +121,7 @@ class SelectorPart(_Part):
         idle = sorted(set(self.given) - set(self.mix))
         if idle:
             raise ValueError(f"{idle[0]!r} has no weight in `mix`; give it one, or leave it out")
+        require_shares({str(name): weight for name, weight in self.mix.items()})
         return self
 
     @model_serializer(mode="wrap")

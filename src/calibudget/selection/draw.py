@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
+from calibudget.allocation.apportionment import require_mapping, require_text
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import order_keys
 from calibudget.records import Selection
 from calibudget.selection.selectors import UNIFORM, Selector, take_quota
+from calibudget.wording import shown
 
 
 def draw(
@@ -37,6 +40,7 @@ def draw(
             twice in a pool, or the selector has fewer candidates than a quota.
         InputTypeError: a quota is no integer (a bool or a float is none).
     """
+    require_mapping(pools, "pools")
     queues = {label: in_key_order(label, pool, selection_seed) for label, pool in sorted(pools.items())}
     return draw_queues(queues, quotas, selection_seed=selection_seed, selector=selector)
 
@@ -63,12 +67,21 @@ def in_key_order(label: str, pool: Sequence[str], selection_seed: int) -> list[s
     """A source's pool in the order of its "selection" keys.
 
     Raises:
+        InputTypeError: no sequence of ids, an id that is no string, or a seed that is no integer.
         InputError: an id stands twice.
     """
+    require_text(label, "a source's label")
+    if isinstance(selection_seed, bool) or not isinstance(selection_seed, int | np.integer):
+        raise InputTypeError(f"the selection seed must be an integer, not {shown(selection_seed)}")
+    if isinstance(pool, str | bytes) or not isinstance(pool, Sequence | AbstractSet):
+        raise InputTypeError(f"the pool of {label!r} must be a sequence of ids, not {shown(pool)}")
+    if set(map(type, pool)) - {str}:
+        for record_id in pool:
+            require_text(record_id, f"an id in the pool of {label!r}")
     if len(set(pool)) != len(pool):
         twin = next(record_id for i, record_id in enumerate(pool) if record_id in set(pool[:i]))
         raise InputError(f"the pool of {label!r} holds the record {twin!r} twice")
-    return sorted(pool, key=order_keys("selection", selection_seed, label))
+    return sorted(pool, key=order_keys("selection", int(selection_seed), label))
 
 
 def check_quotas(
@@ -79,11 +92,14 @@ def check_quotas(
     Raises:
         InputError, InputTypeError: as `draw`.
     """
+    require_mapping(quotas, "quotas")
     if set(pools) != set(quotas):
-        stray = sorted(set(pools) ^ set(quotas))
-        raise InputError(f"pools and quotas must name the same sources; only one of them names {', '.join(stray)}")
+        stray = sorted(set(pools) ^ set(quotas), key=str)
+        raise InputError(
+            f"pools and quotas must name the same sources; only one of them names {', '.join(map(str, stray))}"
+        )
     for label, quota in sorted(quotas.items()):
         if isinstance(quota, bool | np.bool_) or not isinstance(quota, int | np.integer):
-            raise InputTypeError(f"the quota of {label!r} must be an integer, not {quota!r}")
+            raise InputTypeError(f"the quota of {label!r} must be an integer, not {shown(quota)}")
         if not 0 <= quota <= sizes[label]:
-            raise InputError(f"the quota of {label!r} is {quota}{unit}, but its pool holds {sizes[label]}{unit}")
+            raise InputError(f"the quota of {label!r} is {shown(quota)}{unit}, but its pool holds {sizes[label]}{unit}")

@@ -6,11 +6,13 @@ Source: paper, appendix "Proxy-Score and Shard Validation".
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import Any, Final
 
-from calibudget.errors import ArtefactError
+from calibudget.errors import ArtefactError, InputTypeError
+from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.selection.proxy import (
     PAPER_CONTRACT,
     ProxyContract,
@@ -21,7 +23,16 @@ from calibudget.selection.proxy import (
     pool_sha256,
     ranked,
 )
-from calibudget.wording import counted
+from calibudget.wording import counted, shown
+
+_HEADER_TYPES: Final[dict[str, Any]] = {
+    "pool_size": int,
+    "pool_sha256": str,
+    "subgroups": tuple,
+    "shards": int,
+    "shard": int | None,
+    "provenance": Mapping,
+}
 
 
 def check_shard(scores: ProxyScores, *, contract: ProxyContract = PAPER_CONTRACT, name: str = "") -> None:
@@ -33,8 +44,10 @@ def check_shard(scores: ProxyScores, *, contract: ProxyContract = PAPER_CONTRACT
         name: what to call it in an error.
 
     Raises:
+        InputTypeError: no `ProxyScores`, or a field of another type than it is declared to be.
         ArtefactError: the first thing found wrong, with the position where there is one.
     """
+    _require_types(scores, name or "shard")
     header = scores.header
     name = name or f"shard {header.shard}"
     _check_header(header, contract, name)
@@ -52,12 +65,16 @@ def check_merged(scores: ProxyScores, *, contract: ProxyContract = PAPER_CONTRAC
     """Check a merged set: its header, every record, that each position is there once, the pool's digest, the order.
 
     Raises:
+        InputTypeError: no `ProxyScores`, or a field of another type than it is declared to be.
         ArtefactError: the first thing found wrong, with the position where there is one.
     """
+    _require_types(scores, name)
     header = scores.header
     _check_header(header, contract, name)
     if header.shard is not None:
-        raise ArtefactError(f"{name}: is shard {header.shard} of {header.shards}; merge all shards first")
+        raise ArtefactError(
+            f"{name}: is shard {header.shard} of {header.shards}; merge all shards first (`calibudget proxy merge`)"
+        )
     _check_records(scores, name)
     _check_complete(scores, range(header.pool_size), name)
     _check_pool_digest(scores, name)
@@ -71,15 +88,22 @@ def check_pool(scores: ProxyScores, pool: ProxyPool, name: str = "proxy scores")
     Raises:
         ArtefactError: they were made for another one; both sizes and digests are shown, or the first position whose
             candidate isn't the pool's.
+        InputTypeError: no `ProxyScores`, a field of another type than it is declared to be, or no `ProxyPool`.
     """
+    _require_types(scores, name)
+    if not isinstance(pool, ProxyPool):
+        raise InputTypeError(f"{name}: are compared with a ProxyPool, not {shown(pool)}")
     header = scores.header
     if (header.pool_size, header.pool_sha256) != (pool.size, pool.sha256):
         raise ArtefactError(
             f"{name}: made for another pool ({counted(header.pool_size, 'candidate')}, {header.pool_sha256[:12]}…) "
-            f"than this one ({counted(pool.size, 'candidate')}, {pool.sha256[:12]}…); score this pool again"
+            f"than this one ({counted(pool.size, 'candidate')}, {pool.sha256[:12]}…); score this pool again "
+            "(`calibudget influence`)"
         )
     entries = list(pool.entries())
     for record in scores.records:
+        if not (_is_integer(record.position) and 0 <= record.position < len(entries)):
+            raise ArtefactError(f"{name}: position {shown(record.position)} is outside the pool of {len(entries)}")
         if entries[record.position] != (record.source, record.record_id):
             source, record_id = entries[record.position]
             raise ArtefactError(
@@ -99,25 +123,69 @@ def merge_shards(
         names: what to call them in an error, one name a shard; "shard 0" and so on where none are given.
 
     Raises:
+        InputTypeError: no sequence of `ProxyScores`, or a field of another type than it is declared to be.
         ArtefactError: a shard is invalid, missing or given twice; two differ in pool or provenance; or the
             candidates aren't those that the pool's digest binds.
     """
+    if not isinstance(shards, Sequence):
+        raise InputTypeError(f"shards to merge must be a sequence of ProxyScores, not {shown(shards)}")
     if not shards:
         raise ArtefactError("no shards to merge")
     for shard, name in zip(shards, names or [""] * len(shards), strict=True):
         check_shard(shard, contract=contract, name=name)
-    _check_set([shard.header for shard in shards])
+    _check_set([shard.header for shard in shards], names)
     records = ranked(chain.from_iterable(shard.records for shard in shards))
     merged = ProxyScores(header=replace(shards[0].header, shard=None), records=tuple(records))
-    _check_pool_digest(merged, "merged shards")
+    _check_pool_digest(merged, ", ".join(names) or "merged shards")
     return merged
+
+
+def _require_types(scores: ProxyScores, name: str) -> None:
+    """Refuse what isn't proxy scores in all its fields, so that the checks may compare and sum."""
+    if not isinstance(scores, ProxyScores) or not isinstance(scores.header, ProxyHeader):
+        raise InputTypeError(f"{name}: must be ProxyScores with a ProxyHeader, not {shown(scores)}")
+    header = scores.header
+    for field, wanted in _HEADER_TYPES.items():
+        value = getattr(header, field)
+        if isinstance(value, bool) or not isinstance(value, wanted):
+            raise InputTypeError(f"{name}: the header's {field} is {shown(value)}, a {type(value).__name__}")
+        if isinstance(value, int) and abs(value) > MAX_SAFE_INTEGER:
+            raise ArtefactError(f"{name}: the header's {field} is {shown(value)}, beyond 2**53 - 1")
+    if not isinstance(scores.records, Sequence):
+        raise InputTypeError(f"{name}: the records must be a sequence of ProxyRecord, not {shown(scores.records)}")
+    for number, record in enumerate(scores.records):
+        if not _is_record(record):
+            raise InputTypeError(f"{name}: record {number} is no ProxyRecord of texts and numbers")
+
+
+def _is_record(record: object) -> bool:
+    return (
+        isinstance(record, ProxyRecord)
+        and isinstance(record.source, str)
+        and isinstance(record.record_id, str)
+        and isinstance(record.subgroups, tuple)
+        and isinstance(record.subgroup_means, tuple)
+        and all(map(_is_number, (record.score, *record.subgroup_means)))
+    )
+
+
+def _is_integer(value: object) -> bool:
+    """Whether it is an integer that JSON carries exactly."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_SAFE_INTEGER
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float) or _is_integer(value)
 
 
 def _check_header(header: ProxyHeader, contract: ProxyContract, name: str) -> None:
     if header.subgroups != contract.subgroups:
-        raise ArtefactError(f"{name}: {_drift(header.subgroups, contract.subgroups)}")
+        say = "say so by `influence: {subgroups: [...]}` in the recipe, or by `--subgroup`"
+        raise ArtefactError(f"{name}: {_drift(header.subgroups, contract.subgroups)}; if these are right, {say}")
     if header.shards != contract.shards:
-        raise ArtefactError(f"{name}: scored in {header.shards} shards, expected were {contract.shards}")
+        found, expected = counted(header.shards, "shard"), f"expected were {contract.shards}"
+        say = f"say `influence: {{file: ..., shards: {header.shards}}}` in the recipe, or `--shards {header.shards}`"
+        raise ArtefactError(f"{name}: scored in {found}, {expected}; if {header.shards} is right, {say}")
     if header.pool_size < 1:
         raise ArtefactError(f"{name}: a pool has at least 1 candidate, not {header.pool_size}")
     if not 0 <= (header.shard or 0) < header.shards:
@@ -135,13 +203,13 @@ def _check_records(scores: ProxyScores, name: str) -> None:
         if not fault and (record.source, record.record_id) in candidates:
             fault = f"repeats the candidate {record.record_id!r} of {record.source}"
         if fault:
-            raise ArtefactError(f"{name}: position {record.position} {fault}")
+            raise ArtefactError(f"{name}: position {shown(record.position)} {fault}")
         positions.add(record.position)
         candidates.add((record.source, record.record_id))
 
 
 def _record_fault(record: ProxyRecord, header: ProxyHeader) -> str | None:
-    if isinstance(record.position, bool) or not isinstance(record.position, int):
+    if not _is_integer(record.position):
         return "must be an integer"
     if not 0 <= record.position < header.pool_size:
         return f"is outside the pool of {header.pool_size}"
@@ -155,9 +223,15 @@ def _record_fault(record: ProxyRecord, header: ProxyHeader) -> str | None:
     for subgroup, mean in zip(header.subgroups, record.subgroup_means, strict=True):
         if not math.isfinite(mean):
             return f"has the mean {mean} for {subgroup}; every subgroup mean must be finite"
-    if record.score != max(record.subgroup_means):
-        return f"has the score {record.score!r}, but its largest subgroup mean is {max(record.subgroup_means)!r}"
+    largest = max(record.subgroup_means)
+    if not any(_is_same_double(record.score, mean) for mean in record.subgroup_means if mean == largest):
+        return f"has the score {record.score!r}, but its largest subgroup mean is {largest!r}"
     return None
+
+
+def _is_same_double(first: float, second: float) -> bool:
+    """Equal bit for bit: -0.0 is another double than 0.0."""
+    return first == second and math.copysign(1, first) == math.copysign(1, second)
 
 
 def _drift(found: Sequence[str], expected: Sequence[str]) -> str:
@@ -167,21 +241,28 @@ def _drift(found: Sequence[str], expected: Sequence[str]) -> str:
 def _check_complete(scores: ProxyScores, expected: range, name: str) -> None:
     if len(scores.records) != len(expected):  # positions are unique and in range by now
         present = {record.position for record in scores.records}
-        missing = [position for position in expected if position not in present]
-        raise ArtefactError(f"{name}: {len(missing)} of {len(expected)} positions are missing, first {missing[0]}")
+        missing = len(expected) - len(present)
+        first = next(position for position in expected if position not in present)
+        raise ArtefactError(f"{name}: {missing} of {len(expected)} positions are missing, first {first}")
 
 
-def _check_set(headers: Sequence[ProxyHeader]) -> None:
+def _check_set(headers: Sequence[ProxyHeader], names: Sequence[str]) -> None:
     first = headers[0]
-    for header in headers[1:]:
+    for number, header in enumerate(headers[1:], start=1):
         for attribute in ("pool_size", "pool_sha256", "provenance"):
             ours, theirs = getattr(first, attribute), getattr(header, attribute)
             if ours != theirs:
-                pair = f"shards {first.shard} and {header.shard}"
+                pair = f"{names[0]} and {names[number]}" if names else f"shards {first.shard} and {header.shard}"
                 raise ArtefactError(f"{pair} differ in {attribute}: {ours!r} and {theirs!r}; they are of two runs")
     given = sorted(header.shard for header in headers if header.shard is not None)
     if given != list(range(first.shards)):
-        raise ArtefactError(f"merging needs each of the shards 0 to {first.shards - 1} once; given were {given}")
+        found = [f"{name} is shard {header.shard}" for name, header in zip(names, headers, strict=False)]
+        missing = sorted(set(range(first.shards)) - set(given))
+        raise ArtefactError(
+            f"merging needs each of the shards 0 to {first.shards - 1} once; given were {given}"
+            + (f" ({', '.join(found)})" if found else "")
+            + (f"; give the file of shard {missing[0]} too" if missing else "; leave the repeated file out")
+        )
 
 
 def _check_pool_digest(scores: ProxyScores, name: str) -> None:

@@ -5,11 +5,12 @@ Reading is strict about each line by itself; whether the records may be used is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from calibudget.errors import ArtefactError
 from calibudget.selection.proxy import ProxyHeader, ProxyRecord, ProxyScores
+from calibudget.sequences import require_ordered
 from calibudget.store import canonical_json, loads_object
 from calibudget.store.artefacts.fields import Fields, open_artefact
 
@@ -45,7 +46,7 @@ def proxy_lines(scores: ProxyScores) -> Iterator[bytes]:
         yield canonical_json(row) + b"\n"
 
 
-def parse_proxy_lines(lines: Iterable[bytes], name: str) -> ProxyScores:
+def parse_proxy_lines(lines: Sequence[bytes] | Iterator[bytes], name: str) -> ProxyScores:
     """Read the lines of a proxy-score file.
 
     Args:
@@ -53,8 +54,10 @@ def parse_proxy_lines(lines: Iterable[bytes], name: str) -> ProxyScores:
         name: what to call the file in an error.
 
     Raises:
+        InputTypeError: something else than lines of bytes.
         ArtefactError: a line isn't one JSON object of exactly the documented fields; file, line and field are named.
     """
+    require_ordered(lines, "lines")
     numbered = ((line, f"{name} line {number}") for number, line in enumerate(lines, start=1))
     first = next(numbered, None)
     if first is None:
@@ -82,14 +85,21 @@ def _parse_record(line: bytes, place: str, header: ProxyHeader) -> ProxyRecord:
     subgroups = _texts(fields, "subgroups")
     record = ProxyRecord(
         position=fields.integer("position", minimum=None),
-        source=fields.text("source"),
-        record_id=fields.text("record_id"),
+        source=_name(fields, "source"),
+        record_id=_name(fields, "record_id"),
         subgroups=header.subgroups if subgroups == header.subgroups else subgroups,  # one tuple for a million records
         subgroup_means=fields.numbers("subgroup_means", length=len(subgroups)),
         score=fields.number("score"),
     )
     fields.finish()
     return record
+
+
+def _name(fields: Fields, name: str) -> str:
+    text = fields.text(name)
+    if not text:
+        fields.refuse(name, "a string that isn't empty", text)
+    return text
 
 
 def _texts(fields: Fields, name: str) -> tuple[str, ...]:

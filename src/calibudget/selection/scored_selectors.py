@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
+from calibudget.allocation.apportionment import listed
 from calibudget.errors import DataError, InputError
 from calibudget.records import Record
 from calibudget.selection.proxy import PAPER_CONTRACT, ProxyContract, ProxyPool, ProxyScores
@@ -38,8 +40,10 @@ def column_selector(pools: Mapping[str, Sequence[Record]], column: str, *, desce
         descending: whether higher is better.
 
     Raises:
-        DataError: a value that is no finite number; source and record are named.
+        DataError: no record has the column, the nearest names being told; or a value that is no finite number, its
+            source and record being named.
     """
+    _require_column(pools, column)
     sign = 1.0 if descending else -1.0
     scores = {
         source: {
@@ -92,19 +96,26 @@ def quality_selector(
     )
 
 
-def influence_selector(merged: ProxyScores, pool: ProxyPool, *, contract: ProxyContract = PAPER_CONTRACT) -> Scored:
+def influence_selector(
+    merged: ProxyScores,
+    pool: ProxyPool,
+    *,
+    contract: ProxyContract = PAPER_CONTRACT,
+    name: str = "proxy scores",
+) -> Scored:
     """Order by the aggregate of merged proxy scores: the largest mean similarity to a calibration subgroup.
 
     Args:
         merged: a complete, merged set.
         pool: the candidates that the quotas are taken from.
         contract: the subgroup order and shard count that the scores must have.
+        name: what to call the scores in an error, the name of their file.
 
     Raises:
         ArtefactError: the scores are no valid merged set, or were made for another pool.
     """
-    check_merged(merged, contract=contract)
-    check_pool(merged, pool)
+    check_merged(merged, contract=contract, name=name)
+    check_pool(merged, pool, name)
     scores: dict[str, dict[str, float]] = {source: {} for source in pool.candidates}
     for record in merged.records:
         scores[record.source][record.record_id] = record.score
@@ -116,6 +127,15 @@ def influence_selector(merged: ProxyScores, pool: ProxyPool, *, contract: ProxyC
         "provenance": dict(header.provenance),
     }
     return Scored(name="influence", scores=scores, parameters=parameters)
+
+
+def _require_column(pools: Mapping[str, Sequence[Record]], column: str) -> None:
+    if not any(pools.values()) or any(column in one.original for records in pools.values() for one in records):
+        return
+    columns = sorted({str(name) for records in pools.values() for one in records for name in one.original})
+    nearest = get_close_matches(column, columns, n=3)
+    say = f"did you mean {' or '.join(map(repr, nearest))}?" if nearest else f"the columns are {listed(columns)}"
+    raise DataError(f"no row has the column {column!r} to select by; {say}")
 
 
 def _number(record: Record, column: str) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import islice
 from numbers import Real
 from typing import Final, Protocol
@@ -107,7 +108,9 @@ class Scored:
             InputError: fewer candidates have a score.
         """
         ordered = self.order(source, candidates)
-        _check_enough(self.name, source, len(ordered), len(candidates), quota)
+        column = self.parameters.get("column")
+        having = "" if column is None else f" with a number in the column {column!r}"
+        _check_enough(self.name, source, len(ordered), len(candidates), quota, having)
         return ordered[:quota]
 
     def describe(self) -> dict[str, object]:
@@ -132,7 +135,7 @@ class Mix:
 
     Attributes:
         parts: the selectors by a label of the user's.
-        weights: the part of the quota that each takes, by the same labels; nonnegative, one above 0, any sum.
+        weights: the part of the quota that each takes, by the same labels; nonnegative, with the sum 1.
     """
 
     parts: Mapping[str, Selector]
@@ -143,8 +146,7 @@ class Mix:
         if set(self.parts) != set(self.weights):
             stray = sorted(set(self.parts) ^ set(self.weights))
             raise InputError(f"a mix needs one weight for each selector; {', '.join(stray)} has only one of the two")
-        if not any(self.weights.values()):
-            raise InputError("a mix needs a weight above 0")
+        require_shares(self.weights)
 
     @property
     def name(self) -> str:
@@ -167,6 +169,27 @@ class Mix:
         """Name, and each part's weight and description by label."""
         parts = {label: {"weight": self.weights[label], **self.parts[label].describe()} for label in sorted(self.parts)}
         return {"name": self.name, "parts": parts}
+
+
+def require_shares(weights: Mapping[str, float]) -> None:
+    """Refuse weights of a mix that aren't parts of a whole.
+
+    Args:
+        weights: nonnegative finite numbers by label.
+
+    Raises:
+        InputError: their sum is more than 1e-9 away from 1; it is told, with the shares that are in proportion to them.
+    """
+    total = sum(map(Fraction, weights.values()), Fraction(0))
+    if abs(total - 1) <= Fraction(1, 10**9):
+        return
+    if not total:
+        raise InputError("a mix needs a weight above 0")
+    shares = ", ".join(f"{label}: {float(Fraction(weight) / total):.6g}" for label, weight in weights.items())
+    raise InputError(
+        f"the weights of a mix are parts of each quota and must sum to 1, not to {float(total):.12g}; "
+        f"the same proportions are {{{shares}}}"
+    )
 
 
 def take_quota(selector: Selector, source: str, candidates: Sequence[str], quota: int) -> tuple[str, ...]:
@@ -202,9 +225,9 @@ def finite_number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _check_enough(name: str, source: str, eligible: int, candidates: int, quota: int) -> None:
+def _check_enough(name: str, source: str, eligible: int, candidates: int, quota: int, having: str = "") -> None:
     if quota > eligible:
         raise InputError(
-            f"{source}: the selector {name} has {eligible:,} of {counted(candidates, 'candidate')} to take "
-            f"{quota} from; lower the source's quota (a cap), widen the selector, or mix it with uniform"
+            f"{source}: the selector {name} has {eligible:,} of {counted(candidates, 'candidate')}{having} to "
+            f"take {quota} from; lower the source's quota (a cap), widen the selector, or mix it with uniform"
         )

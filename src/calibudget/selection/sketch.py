@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import sketch_words
+from calibudget.wording import shown
 
 #: Fewest positions handled at a time where the caller names no block size.
 BLOCK_SIZE: Final = 2**17
@@ -48,13 +49,14 @@ class CountSketch:
     )
 
     def __post_init__(self) -> None:
-        for name, value in (("dimension", self.dimension), ("seed", self.seed), ("block_size", self.block_size or 0)):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise InputTypeError(f"{name} must be an integer, not {type(value).__name__}: {value!r}")
+        _require_integer("dimension", self.dimension)
+        _require_integer("seed", self.seed)
         if not 1 <= self.dimension <= MAX_DIMENSION:
-            raise InputError(f"dimension must be 1 to {MAX_DIMENSION}, not {self.dimension}")
-        if self.block_size is not None and self.block_size < 1:
-            raise InputError(f"block_size must be at least 1, not {self.block_size}")
+            raise InputError(f"dimension must be 1 to {MAX_DIMENSION}, not {shown(self.dimension)}")
+        if self.block_size is not None:
+            _require_integer("block_size", self.block_size)
+            if self.block_size < 1:
+                raise InputError(f"block_size must be at least 1, not {shown(self.block_size)}")
 
     def __call__(self, vector: ArrayLike) -> NDArray[np.float64]:
         """Sketch one vector.
@@ -86,10 +88,13 @@ class CountSketch:
             Shape (stop - start,), uint16 where it suffices, else uint32.
 
         Raises:
+            InputTypeError: a position that is no integer.
             InputError: not 0 <= start <= stop.
         """
+        _require_integer("a position", start)
+        _require_integer("a position", stop)
         if not 0 <= start <= stop:
-            raise InputError(f"positions {start} to {stop} are no range of a vector")
+            raise InputError(f"positions {shown(start)} to {shown(stop)} are no range of a vector")
         words = sketch_words(self.seed, start, stop)
         buckets = ((words >> 1).astype(np.uint64) * np.uint64(self.dimension)) >> np.uint64(_BUCKET_BITS)
         kind = np.uint16 if 2 * self.dimension <= 2**16 else np.uint32
@@ -123,6 +128,11 @@ class CountSketch:
             if self.keep_table:
                 self._table[block] = kept
         return kept[: stop - start]
+
+
+def _require_integer(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputTypeError(f"{name} must be an integer, not {type(value).__name__}: {shown(value)}")
 
 
 def _blocks(length: int, block_size: int) -> Iterator[tuple[int, int, int]]:

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from calibudget.errors import ArtefactError
+from calibudget.errors import ArtefactError, InputTypeError
 from calibudget.store.atomic import write_atomic
 from calibudget.store.canonical import open_regular, read_bytes
 from calibudget.store.lock import LOCK_NAME
 from calibudget.store.paths import confined
+from calibudget.wording import shown
 
 #: Name of the sums file of a directory.
 SUMS_NAME: Final = "SHA256SUMS.tsv"
@@ -59,8 +60,11 @@ def file_digest(path: Path) -> FileDigest:
     """Length and SHA-256 of a regular file, read once.
 
     Raises:
-        ArtefactError: the path is missing, a symbolic link or no regular file.
+        InputTypeError: no `Path`.
+        ArtefactError: the path is missing, a symbolic link or no regular file, or one that no file can have.
     """
+    if not isinstance(path, Path):
+        raise InputTypeError(f"a file is named by a Path, not {type(path).__name__}: {shown(path)}")
     try:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):
@@ -71,6 +75,10 @@ def file_digest(path: Path) -> FileDigest:
             return FileDigest(bytes=handle.tell(), sha256=digest)
     except OSError as error:
         raise ArtefactError(f"{path}: can't be read: {error.strerror or error}") from error
+    except ArtefactError:
+        raise
+    except ValueError as error:  # a null or a lone surrogate in the path
+        raise ArtefactError(f"{str(path)!r}: can't be the path of a file: {error}") from error
 
 
 def write_sums(directory: Path, names: Iterable[str]) -> None:

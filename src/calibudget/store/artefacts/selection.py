@@ -8,11 +8,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+from calibudget.errors import InputTypeError
 from calibudget.keys import canonical_array
 from calibudget.records import Selection
+from calibudget.sequences import require_ordered
 from calibudget.store.artefacts.fields import Fields, open_artefact
 from calibudget.store.atomic import write_atomic
 from calibudget.store.canonical import canonical_json, read_object, sha256_hex
+from calibudget.wording import shown
 
 SELECTION_NAME: Final = "selection.json"
 _SCHEMA: Final = "calibudget.selection/1"
@@ -60,10 +63,15 @@ def ids_sha256(ids: Iterable[str]) -> str:
     """Digest of an id list: SHA-256 of its RFC 8785 array, in the given order.
 
     Raises:
-        InputTypeError: an id is no string.
+        InputTypeError: no ordered sequence, or an id is no string.
         InputError: an id holds a lone surrogate.
     """
-    return sha256_hex(canonical_array(ids))
+    require_ordered(ids, "ids")
+    texts = list(ids)
+    for text in texts:
+        if not isinstance(text, str):
+            raise InputTypeError(f"an id is a string, not {type(text).__name__}: {shown(text)}")
+    return sha256_hex(canonical_array(texts))
 
 
 def digest_selection(selection: Selection) -> SelectionDigest:
