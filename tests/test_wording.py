@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 import calibudget
-from calibudget.wording import counted
+from calibudget.wording import counted, fault
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,15 @@ def test_the_noun_follows_the_number(number: int, told: str) -> None:
 def test_a_plural_of_its_own() -> None:
     assert counted(1, "entry", "entries") == "1 entry"
     assert counted(3, "entry", "entries") == "3 entries"
+
+
+def test_faults_of_fields_are_told_with_their_numbers() -> None:
+    assert fault("too_short", {"field_type": "Tuple", "min_length": 2, "actual_length": 1}) == (
+        "holds 1 and needs 2 or more"
+    )
+    assert fault("less_than", {"lt": 3}) == "must be below 3"
+    assert fault("int_type", {}) == "must be an integer"
+    assert fault("extra_forbidden", {}) is None
 
 
 @pytest.mark.parametrize("module", ["pipeline/notes.py", "pipeline/preparing.py", "cli/tables.py", "cli/grids.py"])

@@ -116,9 +116,9 @@ def test_a_place_of_this_machine_is_no_url_and_may_start_at_home(
 @pytest.mark.parametrize(
     ("override", "told"),
     [
-        ("calibration={per_source: 0}", "calibration.per_source: input should be greater than or equal to 2, not 0"),
-        ("budget={tokens: 0}", "budget.tokens: input should be greater than or equal to 1, not 0"),
-        ("calibration={max_length: 9007199254740992}", "calibration.max_length: input should be less than or equal to"),
+        ("calibration={per_source: 0}", "calibration.per_source: must be at least 2, not 0"),
+        ("budget={tokens: 0}", "budget.tokens: must be at least 1, not 0"),
+        ("calibration={max_length: 9007199254740992}", "calibration.max_length: must be at most 9007199254740991, not"),
     ],
 )
 def test_a_mapping_that_may_be_a_word_is_told_what_is_wrong_in_it_alone(
@@ -319,3 +319,29 @@ def test_a_fault_is_told_once(tmp_path):
     assert len(lines) == 2
     assert sum("seed" in line for line in lines) == 1
     assert any("budget: " in line and "integer" in line and "mapping" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("warm_up.exposures=[5]", "warm_up.exposures: holds 1 and needs 2 or more"),
+        ("warm_up.exposures=[1,2,3,4,5,6,7,8,9]", "warm_up.exposures: holds 9 and takes 8 at most"),
+        ("warm_up.exposures=3", "warm_up.exposures: must be a list, not 3"),
+        ("warm_up.exposures=[a, 2]", "warm_up.exposures: must be an integer, not 'a'"),
+        ("warm_up.exposures=[0, 2]", "warm_up.exposures: must be at least 1, not 0"),
+        ("warm_up.read=mixes", "warm_up.read: must be 'runs', 'checkpoints' or 'mixtures', not 'mixes'"),
+        ("warm_up.run_sd=-1.0", "warm_up.run_sd: must be at least 0.0, not -1.0"),
+        ("warm_up.run_sd=wide", "warm_up.run_sd: must be a number, not 'wide'"),
+        ("warm_up.shrink=1", "warm_up.shrink: must be true or false, not 1"),
+        ("sources={}", "sources: holds 0 and needs 1 or more"),
+        ("sources.a.path=[]", "sources.a.path: holds 0 and needs 1 or more"),
+        ("model=3", "model: must be text, not 3"),
+        ("hygiene.near_duplicates={threshold: 0}", "threshold: must be above 0.0, not 0"),
+        ("seed=-1", "seed: must be at least 0, not -1"),
+    ],
+)
+def test_constraints_are_told_in_plain_words(tmp_path: Path, override: str, told: str) -> None:
+    words = refusal(tmp_path, PLAIN + "policy: least-nll\n", override)
+    assert told in words
+    for jargon in ("validation", "should", "valid ", "tuple", "Input"):
+        assert jargon not in words

@@ -54,7 +54,7 @@ def test_plain_values_become_options():
     [
         ({"rnak": 8}, "^rnak: no option of training; did you mean rank\\?$"),
         ({"precision": "float32"}, "^precision: no option of training; there are batch_size, beta1, .*weight_decay$"),
-        ({"rank": "8"}, "rank"),
+        ({"rank": "8"}, "^rank: must be an integer$"),
         ({"rank": 8.5}, "rank"),
         ({"rank": -1}, "rank: must be at least 1"),
         ({"learning_rate": float("nan")}, "learning_rate"),

@@ -15,6 +15,7 @@ from calibudget.errors import RecipeError
 from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.recipe.schema import Recipe
 from calibudget.recipe.strict_yaml import Document, Location, parse_document, parse_value
+from calibudget.wording import fault
 
 #: Fields whose paths start at the recipe in a recipe, and at the working directory on the command line.
 _PATHS = frozenset(
@@ -217,5 +218,6 @@ def _words(problem: Any, fields: Mapping[str, FieldInfo]) -> str:
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"must be a mapping of its fields{shown}"
         case _:
+            words = fault(problem["type"], problem.get("ctx", {}))
             message = str(problem["msg"])
-            return message[0].lower() + message[1:] + shown
+            return (words or message[0].lower() + message[1:]) + shown

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, ClassVar, Final, Literal, TypeVar, cast
 
 from calibudget.errors import TrainingError
+from calibudget.wording import fault
 
 Schedule = Literal["cosine", "linear", "constant"]
 TooLong = Literal["refuse", "cut"]
@@ -173,7 +174,7 @@ def parse_options(kind: type[_Options], fields: Mapping[str, object], *, elsewhe
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
+        message = fault(first["type"], first.get("ctx", {})) or first["msg"].removeprefix("Value error, ")
         if first["type"] == "unexpected_keyword_argument":
             message = _unknown(field, {*(option.name for option in options_of(cast("Any", kind))), *elsewhere})
         raise TrainingError(f"{field}: {message}" if field else message) from error

@@ -64,7 +64,7 @@ def test_claims_are_about_cells_that_there_are(tiny_protocol):
 @pytest.mark.parametrize(
     ("before", "after", "error", "message"),
     [
-        ("budget: 96", "budget: 0", RecipeError, r"tiny.yaml:\d+: Input should be greater"),
+        ("budget: 96", "budget: 0", RecipeError, r"tiny.yaml:\d+: must be at least 1"),
         ("decoded: 2", "decoded: 2\nsurprise: 1", RecipeError, r"tiny.yaml:9: Extra inputs"),
         ("[equal, unimax", "[equal, unimx", RecipeError, "no policy 'unimx'"),
         ("choosing: choose", "choosing: chose", RecipeError, "no point 'chose'"),

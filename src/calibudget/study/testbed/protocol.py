@@ -13,6 +13,7 @@ from calibudget.recipe.strict_yaml import parse_document
 from calibudget.store import canonical_json, read_bytes, sha256_hex
 from calibudget.study.testbed.families import Half
 from calibudget.training import TrainingConfig, parse_options
+from calibudget.wording import fault
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -154,7 +155,8 @@ def read_protocol(path: Path) -> Protocol:
         protocol = Protocol.model_validate_json(canonical_json(document.value))
     except ValidationError as error:
         first = error.errors()[0]
-        raise RecipeError(f"{document.where(tuple(first['loc']))}: {first['msg']}") from error
+        words = fault(first["type"], first.get("ctx", {})) or first["msg"]
+        raise RecipeError(f"{document.where(tuple(first['loc']))}: {words}") from error
     _check_names(protocol, path.name)
     protocol.config.factor_rates(1.0)
     return protocol
