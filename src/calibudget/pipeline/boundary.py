@@ -10,8 +10,10 @@ from calibudget.pipeline.allocating import plan_recipe
 from calibudget.pipeline.pools import Pools
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, SourceStatistics, Statistics
+from calibudget.wording import counted
 
-#: How far another split of the batches may move an NLL, nats, by precision (docs/decisions: batches).
+#: How far another split of the batches moved an NLL where it was measured, nats, by precision, and what is taken for
+#: the means of others (docs/decisions: batches).
 _TOLERANCE: Final = {"float32": 1e-5}
 _COARSE: Final = 1e-2
 
@@ -26,7 +28,11 @@ def boundary_notes(
     tolerance = _TOLERANCE.get(str(statistics.model.get("dtype")), _COARSE)
     named = near_boundary(recipe, pools, statistics, plan, tolerance)
     told = f"{', '.join(named)} may get another quota elsewhere" if named else "no quota would be another one"
-    yield f"batches were halved {splits} times for want of memory, which moves an NLL by {tolerance:g} at most: {told}"
+    if tolerance == _COARSE:
+        moves = f"which is taken to move mean NLLs by about {tolerance:g} in this precision"
+    else:
+        moves = f"which moved NLLs by about {tolerance:g} where it was measured"
+    yield f"batches were halved {counted(splits, 'time')} for want of memory, {moves}: {told}"
 
 
 def near_boundary(
