@@ -101,7 +101,8 @@ def test_interrupted_and_parted_work_gives_the_same_bytes(tmp_path, recipe_file,
 def test_work_of_another_configuration_pool_or_run_is_refused(tmp_path, recipe_file, finished):
     again = partial(score, recipe_file, tmp_path / "influence")
     again()
-    with pytest.raises(ArtefactError, match="another model, train set or configuration"):
+    words = "its training is finished, and had another model, train set or configuration; give the same ones to use it"
+    with pytest.raises(ArtefactError, match=words):
         again(warm_up=(*WARM_UP[:-1], "max_length=200"))
     with pytest.raises(ArtefactError, match=r"influence-0-of-2.jsonl: was made of another pool, model or config"):
         again(dimension=256)

@@ -37,7 +37,7 @@ def warm_up(
         InterruptedRunError: stopped on request; the next call goes on.
     """
     kept = job.output_dir / STATE_NAME
-    found = load_checkpoint(kept, job.identity())
+    found = load_checkpoint(kept, job.identity(), is_finished=True)
     if found is None:
         result = train(job, devices=devices, resume=True, listener=listener, conclude=lambda: _keep(job, kept))
         result.heed_stop()

@@ -77,8 +77,13 @@ def save_checkpoint(root: Path, *, step: int, tensors: Mapping[str, Tensor], ide
             shutil.rmtree(older)
 
 
-def load_checkpoint(root: Path, identity: str) -> tuple[int, dict[str, Tensor]] | None:
+def load_checkpoint(root: Path, identity: str, *, is_finished: bool = False) -> tuple[int, dict[str, Tensor]] | None:
     """Step and tensors of the latest checkpoint; None where there is none yet.
+
+    Args:
+        root: the directory of a run's checkpoints.
+        identity: digest of what the run is made of.
+        is_finished: whether what is kept there is a training's end, as errors then say.
 
     Raises:
         ArtefactError: it belongs to another run, or was damaged.
@@ -92,10 +97,12 @@ def load_checkpoint(root: Path, identity: str) -> tuple[int, dict[str, Tensor]] 
     if state.get("schema") != _SCHEMA or not isinstance(step := state.get("step"), int):
         raise ArtefactError(f"{found[-1]}: isn't a checkpoint that this version reads")
     if state.get("identity") != identity:
-        raise ArtefactError(
-            f"{root.parent}: its unfinished training has another model, train set or configuration; "
-            "give the same ones, or name another directory"
-        )
+        others = "another model, train set or configuration; give the same ones"
+        if is_finished:
+            raise ArtefactError(
+                f"{root.parent}: its training is finished, and had {others} to use it, or name another output directory"
+            )
+        raise ArtefactError(f"{root.parent}: its unfinished training has {others}, or name another directory")
     digest = file_digest(found[-1] / _TENSORS_NAME)
     if (digest.bytes, digest.sha256) != (state.get("bytes"), state.get("sha256")):
         raise ArtefactError(
