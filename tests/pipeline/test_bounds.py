@@ -94,3 +94,43 @@ def test_a_warm_up_spends_the_sources_own_floors(make, tmp_path):
     rest = run(load_recipe(path, options), tmp_path / "rest")
     assert 8 + rest.plan.quotas["gsm8k"] >= 30
     assert verify(tmp_path / "rest").differences == ()
+
+
+CURVES = ("policy=learning-curve", "calibration={per_source: 4, resamples: 2}", "error=nll")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (
+            ("budget=20", "floor=4", "warm_up.exposures=[2, 12]"),
+            "`warm_up.exposures` end at 12 examples of each of 3 sources, and what warm-ups train on is part of the "
+            "selection; with the floors that comes to 36, 16 above the budget 20: take smaller exposures, or raise the "
+            "budget",
+        ),
+        (
+            ("budget=20", "floor=4", "warm_up.exposures=[2, 40]"),
+            "the pool of 'boolq' holds 36 examples, fewer than the largest warm-up's 40: take smaller "
+            "`warm_up.exposures`",
+        ),
+        (
+            ("floor=4", "warm_up.exposures=[2, 12]", "caps={piqa: 10}"),
+            "the cap of 'piqa' is 10 examples, fewer than the largest warm-up's 12, and what warm-ups train on is part "
+            "of the selection: take smaller `warm_up.exposures`, or raise the cap",
+        ),
+        (
+            ("budget=20", "floor=10", "warm_up.exposures=[2, 4]"),
+            "the floors of 3 sources come to 30, 10 above the budget 20: raise the budget or lower the floors (6 each "
+            "always fits)",
+        ),
+    ],
+)
+def test_exposures_without_room_are_named_as_the_cause(make, overrides, told):
+    with pytest.raises(AllocationError) as refused:
+        dry_run(load_recipe(make(""), [*CURVES, *overrides]))
+    assert str(refused.value) == told
+
+
+def test_exposures_that_just_fit_are_taken(make):
+    recipe = load_recipe(make(""), [*CURVES, "budget=36", "floor=4", "warm_up.exposures=[2, 12]", "caps={piqa: 12}"])
+    assert dry_run(recipe).residual_budget == 0

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from calibudget.allocation import POLICIES, plan, policy_named, products
 from calibudget.errors import AllocationError, UnfedPolicyError
+from calibudget.pipeline.bounds import check_exposures
 from calibudget.pipeline.inputs import AllocationInputs, fields_of, inputs_of_recipe, pooled_if_asked
 from calibudget.pipeline.pools import Pools
 from calibudget.recipe import Recipe
@@ -86,6 +87,7 @@ def feasible_floors(recipe: Recipe, pools: Pools) -> dict[str, int]:
     that spends the floors alone, since the rest of its budget must find room in the next round.
     """
     pools.require_room(recipe.budget_total)
+    check_exposures(recipe, pools)
     rule = policy_named(recipe.policy)
     policy = "floor-sqrt" if rule.needs_scores or rule.floor_use == "only" else recipe.policy
     made = plan(policy, **fields_of(inputs_of_recipe(recipe, pools, None)), intervals=False)

@@ -7,8 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from calibudget.allocation import Amount, Group, least_units, most_units, parse_amount, parse_groups, resolve_groups
+from calibudget.errors import AllocationError
 from calibudget.pipeline.pools import Pools
 from calibudget.recipe import Recipe
+from calibudget.wording import counted
+
+_PART = "what warm-ups train on is part of the selection"
 
 
 def bounds_of(recipe: Recipe, pools: Pools) -> dict[str, Any]:
@@ -48,17 +52,50 @@ def bounds_of(recipe: Recipe, pools: Pools) -> dict[str, Any]:
     }
 
 
+def check_exposures(recipe: Recipe, pools: Pools) -> None:
+    """Refuse warm-ups whose given exposures pools, caps or budget have no room for.
+
+    Raises:
+        AllocationError: the field, what it comes to, and what it is too much for.
+    """
+    if recipe.warm_up is None or recipe.warm_up.exposures is None:
+        return
+    largest, budget = recipe.warm_up.exposures[-1], recipe.budget_total
+    for label, size in pools.sizes.items():
+        if size < largest:
+            raise AllocationError(
+                f"the pool of {label!r} holds {size:,} {recipe.unit}, fewer than the largest warm-up's {largest:,}: "
+                "take smaller `warm_up.exposures`"
+            )
+        cap = (recipe.caps or {}).get(label)
+        most = size if cap is None else most_units(_read(cap), budget=budget, pool=size)
+        if most < largest:
+            raise AllocationError(
+                f"the cap of {label!r} is {most:,} {recipe.unit}, fewer than the largest warm-up's {largest:,}, and "
+                f"{_PART}: take smaller `warm_up.exposures`, or raise the cap"
+            )
+    without = sum(min(size, _own_floor(recipe, label, size)) for label, size in pools.sizes.items())
+    total = sum(min(size, max(largest, _own_floor(recipe, label, size))) for label, size in pools.sizes.items())
+    if without <= budget < total:
+        raise AllocationError(
+            f"`warm_up.exposures` end at {largest:,} {recipe.unit} of each of {counted(len(pools.sizes), 'source')}, "
+            f"and {_PART}; with the floors that comes to {total:,}, {total - budget:,} above the budget {budget:,}: "
+            "take smaller exposures, or raise the budget"
+        )
+
+
+def _own_floor(recipe: Recipe, label: str, size: int) -> int:
+    floor = (recipe.own_floors or {}).get(label, recipe.default_floor)
+    return least_units(_read(floor), budget=recipe.budget_total, pool=size)
+
+
 def _with_exposures(recipe: Recipe, pools: Pools) -> dict[str, int | str] | None:
     """The sources' own floors; what warm-ups train on is part of the selection, so their exposures are floors too."""
     own = recipe.own_floors
     if recipe.warm_up is None or recipe.warm_up.exposures is None:
         return own
     largest = recipe.warm_up.exposures[-1]
-    floors = {label: _read((own or {}).get(label, recipe.default_floor)) for label in pools.sizes}
-    return {
-        label: max(largest, least_units(floors[label], budget=recipe.budget_total, pool=size))
-        for label, size in pools.sizes.items()
-    }
+    return {label: max(largest, _own_floor(recipe, label, size)) for label, size in pools.sizes.items()}
 
 
 def _read(value: int | str) -> Amount:
