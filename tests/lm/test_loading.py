@@ -7,6 +7,7 @@ import pytest
 
 from calibudget.errors import ScoringError
 from calibudget.lm import load_model, load_tokenizer
+from calibudget.lm.loading import context_length
 
 
 def test_a_directory_loads_with_a_full_identity(tiny_directory):
@@ -23,6 +24,17 @@ def test_a_directory_loads_with_a_full_identity(tiny_directory):
     assert loaded.context_length == 512
     assert loaded.stop_ids == {2}
     assert not loaded.model.training
+
+
+def test_the_context_is_known_without_the_weights(tiny_directory, tmp_path):
+    assert context_length(str(tiny_directory)) == 512
+    (tmp_path / "model").mkdir()
+    shutil.copy(tiny_directory / "config.json", tmp_path / "model" / "config.json")
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"never read")
+    assert context_length(str(tmp_path / "model")) == 512
+    (tmp_path / "model" / "config.json").write_text('{"model_type": "nonesuch"}')
+    with pytest.raises(ScoringError, match="nonesuch"):
+        context_length(str(tmp_path / "model"))
 
 
 def test_dtype_is_float32_on_cpu_unless_asked(tiny_directory):

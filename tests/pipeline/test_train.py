@@ -6,7 +6,8 @@ import pytest
 
 from calibudget.errors import ArtefactError, DependencyError, InterruptedRunError, RecipeError, TrainingError
 from calibudget.pipeline import run, verify
-from calibudget.pipeline.train import train, training_options
+from calibudget.pipeline.train import train
+from calibudget.pipeline.training_options import training_options
 from calibudget.recipe import load_recipe
 from calibudget.store import extend_sums, read_sums
 
@@ -120,7 +121,14 @@ def test_the_same_model_elsewhere_is_the_same_model(run_dir, tmp_path, tiny_dire
 
 def test_a_context_shorter_than_asked_is_refused(run_dir):
     with pytest.raises(TrainingError, match=r"max_length: 1024 is more than the model's context of 512"):
-        train(run_dir, ("device=cpu", "rank=2"))
+        train(run_dir, ("device=cpu", "rank=2", "max_length=1024"))
+    assert not (run_dir / "adapter").exists()
+
+
+def test_a_context_shorter_than_the_default_is_taken_and_recorded(run_dir):
+    result = train(run_dir, [option for option in OPTIONS if not option.startswith("max_length")])
+    assert result.config.max_length == 512
+    assert "| max_length | 512 |" in (run_dir / "adapter" / "README.md").read_text()
 
 
 def test_options_are_the_papers_with_the_recipes_seed(finished):

@@ -16,7 +16,7 @@ from calibudget.errors import (
     RecipeError,
     TrainingError,
 )
-from calibudget.pipeline import run, score, show_curves, verify, warm_up
+from calibudget.pipeline import dry_run, run, score, show_curves, verify, warm_up
 from calibudget.recipe import load_recipe
 from calibudget.store import (
     extend_sums,
@@ -379,6 +379,30 @@ def test_what_cant_be_warmed_up_is_refused_before_anything_is_made(folder, tmp_p
         run(recipe_of(folder, *overrides), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     assert not (tmp_path / "run.warm-ups").exists()
+
+
+TRAINING = "{rank: 4, scaling: 8, batch_size: 4, epochs: 1, device: cpu}"
+
+
+@pytest.mark.slow
+def test_a_context_shorter_than_the_default_length_is_taken_and_recorded(folder, warmed, tmp_path):
+    recipe = recipe_of(folder, f"warm_up.training={TRAINING}")
+    run(recipe, tmp_path / "run", scores=warmed / "scores.parquet")
+    made = read_warm_ups(tmp_path / "run" / "warm-ups.parquet")
+    assert [one.training["max_length"] for one in made.runs] == [512, 512]
+    assert differences(tmp_path / "run") == []
+    warm_ups = tmp_path / "run" / "warm-ups.parquet"
+    run(recipe, tmp_path / "again", scores=warmed / "scores.parquet", warm_ups=warm_ups)
+
+
+@pytest.mark.parametrize("work", [run, warm_up, dry_run])
+def test_a_length_beyond_the_context_is_refused_before_anything_is_scored(folder, tmp_path, work, monkeypatch):
+    monkeypatch.setattr("calibudget.lm.load_model", lambda *_, **__: pytest.fail("a model was loaded"))
+    recipe = recipe_of(folder, "warm_up.training.max_length=1024")
+    words = "^warm_up.training.max_length: 1024 is more than the model's context of 512; say 512 or less"
+    with pytest.raises(TrainingError, match=words):
+        work(recipe) if work is dry_run else work(recipe, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

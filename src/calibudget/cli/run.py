@@ -45,7 +45,7 @@ def command(
     loaded = load_recipe(recipe, with_engine(overrides, engine, workers, address))
     with progress_bar() as progress, training_bar() as listener:
         if preview:
-            print_dry_run(dry_run(loaded, scores=scores, progress=progress), as_json=as_json)
+            print_dry_run(dry_run(loaded, scores=scores, warm_ups=warm_ups, progress=progress), as_json=as_json)
             return
         result = run(
             loaded,

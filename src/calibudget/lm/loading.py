@@ -86,7 +86,7 @@ def load_model(
         model=loaded,
         tokenizer=_tokenizer(transformers, source, directory),
         identity=identity,
-        context_length=getattr(loaded.config.get_text_config(), "max_position_embeddings", None),
+        context_length=_context(loaded.config),
     )
 
 
@@ -109,6 +109,21 @@ def check_loadable(model: str, *, device: Device = "auto", adapter: Path | None 
     _tokenizer(transformers, source, directory)
     if adapter is not None:
         check_adapter(adapter)
+
+
+def context_length(model: str) -> int | None:
+    """Positions that a model has, from its configuration alone; None where that doesn't say.
+
+    Raises:
+        DependencyError: torch or transformers is missing.
+        ScoringError: the model can't be found or read.
+    """
+    _, transformers = _libraries()
+    source = resolve_model(model)
+    directory = source.path if source.path is not None and source.kind == "directory" else _materialise(source)[0]
+    with _named(source):
+        found = transformers.AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    return _context(found)
 
 
 def load_tokenizer(model: str | ModelSource) -> Any:
@@ -167,6 +182,10 @@ def directory_digest(directory: Path) -> str:
 def _tokenizer(transformers: Any, source: ModelSource, directory: Path) -> Any:
     with quiet(), _named(source):
         return transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+
+
+def _context(config: Any) -> int | None:
+    return getattr(config.get_text_config(), "max_position_embeddings", None)
 
 
 def _parameters(model: Any) -> int:

@@ -1,10 +1,10 @@
-"""From warm-ups to curves, from curves to slopes and predictions, and warm-ups that were made elsewhere."""
+"""From warm-ups to curves, and from curves to slopes and predictions."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from calibudget.allocation import (
 )
 from calibudget.errors import ArtefactError, RecipeError
 from calibudget.recipe import Recipe
-from calibudget.records import AllocationPlan, Split, Statistics
+from calibudget.records import AllocationPlan, Statistics
 from calibudget.store import (
     ALLOCATION_NAME,
     CURVES_NAME,
@@ -37,7 +37,6 @@ from calibudget.store import (
     read_scores,
     read_scores_file,
 )
-from calibudget.wording import counted
 
 
 def measured(warm_ups: WarmUpFile, importance: Mapping[str, float] | None = None) -> dict[str, WarmUps]:
@@ -259,53 +258,6 @@ def show_curves(run_dir: str | Path, outcome: str | Path | None = None) -> Curve
     return CurveView(
         report=report, quotas=plan.quotas, outcome=means, outcome_nll=weighted_mean(means, report.importance)
     )
-
-
-def warm_ups_made_elsewhere(
-    found: WarmUpFile,
-    file: Path,
-    recipe: Recipe,
-    splits: Mapping[str, Split],
-    quotas: Sequence[Mapping[str, int]],
-) -> WarmUpFile:
-    """Warm-ups that were read from a file, if they are those of exactly these calibration splits and exposures.
-
-    Args:
-        found: what was read.
-        file: from where.
-        recipe: whose they should be.
-        splits: its sources.
-        quotas: of `warm_up_quotas`.
-
-    Raises:
-        ArtefactError: a file of other records, exposures, mixtures or units.
-    """
-    if found.mixtures != recipe.reads_mixtures:
-        kinds = ("mixtures that show transfer", "warm-ups of all sources together")
-        own, other = kinds if found.mixtures else kinds[::-1]
-        raise ArtefactError(f"{file}: holds {own}, but the recipe's `warm_up.read` asks for {other}")
-    if found.unit != recipe.unit:
-        raise ArtefactError(f"{file}: exposures count {found.unit}, but the budget counts {recipe.unit}")
-    if found.labels != sorted(splits):
-        differ = min(set(found.labels) ^ set(splits))
-        raise ArtefactError(f"{file}: is of other sources than the recipe ({differ!r} is in one of them only)")
-    for label, split in splits.items():
-        exposures, expected = found.exposures(label), [each[label] for each in quotas]
-        if not recipe.reads_checkpoints and list(exposures.values()) != expected:
-            raise ArtefactError(
-                f"{file}: warmed {label!r} up on {list(exposures.values())} {found.unit}, but the recipe says "
-                f"{expected}"
-            )
-        wanted = {record.record_id for record in split.calibration}
-        for number, nlls in found.of(label).items():
-            if nlls.keys() != wanted:
-                stray = min(nlls.keys() ^ wanted)
-                raise ArtefactError(
-                    f"{file}: after {exposures[number]:,} {found.unit} of {label!r} it measures other records than the "
-                    f"{counted(len(wanted), 'calibration record')} of this recipe (the first that differs: {stray}); "
-                    "was it made with this recipe, its seeds and its data?"
-                )
-    return found
 
 
 def check_same_model(own: object, scored: object, subject: str) -> None:

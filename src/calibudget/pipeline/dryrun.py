@@ -10,16 +10,18 @@ from typing import Any
 
 from calibudget.pipeline.allocating import feasible_floors
 from calibudget.pipeline.exposures import exposures_of, warm_up_quotas
+from calibudget.pipeline.given import checked, read_given
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rounds import earlier_rounds
-from calibudget.pipeline.scoring import calibration_items, check_scorer, scorer_for, scores_made_elsewhere
+from calibudget.pipeline.scoring import calibration_items, check_scorer, scorer_for
+from calibudget.pipeline.selectors import joined, selector_parts
 from calibudget.pipeline.tokens import with_tokens
+from calibudget.pipeline.warm_ups import check_length
 from calibudget.recipe import Recipe
 from calibudget.records import Unit
 from calibudget.scoring import Scorer, measure_all
-from calibudget.store import read_scores_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,24 +70,41 @@ class DryRun:
         return {"schema": "calibudget.dry-run/1", **asdict(self), "warm_ups": list(self.warm_ups)}
 
 
-def dry_run(recipe: Recipe, *, scores: str | Path | None = None, progress: Progress = silent) -> DryRun:
+def dry_run(
+    recipe: Recipe,
+    *,
+    scores: str | Path | None = None,
+    warm_ups: str | Path | None = None,
+    progress: Progress = silent,
+) -> DryRun:
     """Read the sources, check that the budget can be met, and time one batch of scoring.
+
+    Args:
+        recipe: what would be run.
+        scores: scores made elsewhere, instead of a model.
+        warm_ups: warm-ups made elsewhere; without them those are told that would be trained.
+        progress: told how far reading is.
 
     Raises:
         InputError: whatever `run` would refuse before its first artefact.
     """
-    given = None if scores is None else read_scores_file(Path(scores), error=recipe.error)
-    if given is None and recipe.calibration != "none":
+    given = read_given(recipe, scores, warm_ups)
+    needs_scores = given.scores is None and recipe.calibration != "none"
+    if needs_scores:
         check_scorer(recipe)
+    if given.warm_ups is None:
+        check_length(recipe)
     prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
     pools = pools_of_run(recipe, prepared)
     floors, sizes = feasible_floors(recipe, pools), pools.sizes
-    warm_ups = warm_up_quotas(recipe, exposures_of(recipe, pools)) if recipe.warm_up is not None else []
+    selector = joined(recipe, selector_parts(recipe, prepared))
+    pools.require_eligible(selector, floors)
+    checked(recipe, given, prepared.splits, pools, selector)
+    trains = recipe.warm_up is not None and given.warm_ups is None
+    quotas = warm_up_quotas(recipe, exposures_of(recipe, pools)) if trains else []
     tokens: dict[str, int] = {}
     seconds = None
-    if given is not None:
-        scores_made_elsewhere(given, Path(str(scores)), prepared.splits)
-    elif recipe.calibration != "none":
+    if needs_scores:
         with scorer_for(recipe) as scorer:
             tokens, seconds = _expected(scorer, recipe, prepared)
     return DryRun(
@@ -109,7 +128,7 @@ def dry_run(recipe: Recipe, *, scores: str | Path | None = None, progress: Progr
         },
         companion_count=0 if prepared.companion is None else len(prepared.companion.records),
         seconds_expected=seconds,
-        warm_ups=tuple(sum(quotas.values()) for quotas in warm_ups),
+        warm_ups=tuple(sum(units.values()) for units in quotas),
     )
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from calibudget.allocation import perturbed_mixtures
-from calibudget.errors import AllocationError, RecipeError
+from calibudget.errors import RecipeError
 from calibudget.pipeline.allocating import feasible_floors, plan_allocation
+from calibudget.pipeline.bounds import check_exposures
 from calibudget.pipeline.inputs import AllocationInputs
 from calibudget.pipeline.pools import Pools
+from calibudget.pipeline.selectors import RecipeSelector
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan
+from calibudget.store import digest_selection
 
 
 def exposures_of(recipe: Recipe, pools: Pools) -> dict[str, tuple[int, ...]]:
@@ -21,18 +24,13 @@ def exposures_of(recipe: Recipe, pools: Pools) -> dict[str, tuple[int, ...]]:
 
     Raises:
         RecipeError: no warm-ups, or a floor that can't be halved.
-        AllocationError: a pool smaller than the largest warm-up.
+        AllocationError: pools, caps or a budget without room for them.
     """
     if recipe.warm_up is None:
         raise RecipeError("the recipe has no `warm_up`; give it one, and a policy that reads learning curves")
     given = recipe.warm_up.exposures
     if given is not None:
-        for label, size in pools.sizes.items():
-            if size < given[-1]:
-                raise AllocationError(
-                    f"the pool of {label!r} holds {size:,} {recipe.unit}, fewer than the largest warm-up's "
-                    f"{given[-1]:,}: take smaller `warm_up.exposures`, or give it to another recipe"
-                )
+        check_exposures(recipe, pools)
         return dict.fromkeys(pools.sizes, given)
     floors = feasible_floors(recipe, pools)
     for label, floor in floors.items():
@@ -80,6 +78,34 @@ def warm_up_plan(recipe: Recipe, pools: Pools, quotas: Mapping[str, int]) -> All
         pool_sizes=pools.sizes, budget=sum(quotas.values()), floors=quotas, unit=recipe.unit, pools=pools
     )
     return plan_allocation("floor", inputs, intervals=False)
+
+
+def known_draws(recipe: Recipe, count: int, quotas: Sequence[Mapping[str, int]]) -> list[tuple[int, Mapping[str, int]]]:
+    """The warm-ups whose examples follow from the recipe: their places, from 0, and their units of each source.
+
+    Args:
+        recipe: of checkpoints, which lie on the way of one training, only the last's do.
+        count: how many warm-ups a file describes; 0 for one that doesn't say.
+        quotas: of `warm_up_quotas`.
+    """
+    if recipe.reads_checkpoints:
+        return [(count - 1, quotas[-1])] if count else []
+    return list(enumerate(quotas))[:count]
+
+
+def drawn_sha256(recipe: Recipe, pools: Pools, selector: RecipeSelector, quotas: Mapping[str, int]) -> str:
+    """The digest of the examples that one warm-up trains on.
+
+    Args:
+        recipe: its unit is used.
+        pools: the candidates.
+        selector: which of them are drawn.
+        quotas: one of `warm_up_quotas`.
+
+    Raises:
+        InputError: the selector has less to take from than a quota.
+    """
+    return digest_selection(pools.draw(warm_up_plan(recipe, pools, quotas), selector)).selected_sha256
 
 
 def warm_up_recipe(recipe: Recipe) -> Recipe:

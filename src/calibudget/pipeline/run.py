@@ -9,26 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from calibudget.allocation import summarise
-from calibudget.errors import CheckFailedError, RecipeError
+from calibudget.errors import CheckFailedError
 from calibudget.pipeline.allocating import feasible_floors, plan_recipe
 from calibudget.pipeline.boundary import boundary_notes
-from calibudget.pipeline.curves import Curves, curve_report, curves_of, warm_ups_made_elsewhere
+from calibudget.pipeline.curves import Curves, check_same_model, curve_report, curves_of
 from calibudget.pipeline.evidence import make_manifest
-from calibudget.pipeline.exposures import exposures_of, warm_up_quotas
+from calibudget.pipeline.given import Given, checked, read_given
 from calibudget.pipeline.notes import curve_notes, run_notes
-from calibudget.pipeline.pools import Pools, pools_of_run
+from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.preparing import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rundir import JOURNAL_NAME, check_usable, is_finished, open_run
-from calibudget.pipeline.scoring import check_scorer, score_splits, scorer_for, scores_made_elsewhere
+from calibudget.pipeline.scoring import check_scorer, score_splits, scorer_for
 from calibudget.pipeline.selectors import joined, selector_parts
 from calibudget.pipeline.shared import Shared, read_sources
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
-from calibudget.pipeline.warm_ups import check_trainable, measure_warm_ups
+from calibudget.pipeline.warm_ups import check_length, check_trainable, measure_warm_ups
 from calibudget.pipeline.writing import write_inputs, write_selected
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Statistics
+from calibudget.scoring import Scorer
 from calibudget.store import (
     ALLOCATION_NAME,
     CURVES_NAME,
@@ -44,9 +45,7 @@ from calibudget.store import (
     read_allocation,
     read_hygiene,
     read_object,
-    read_scores_file,
     read_selection,
-    read_warm_ups_file,
     write_allocation,
     write_curves,
     write_manifest,
@@ -145,34 +144,23 @@ def run(
     return result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Given:
-    """What was measured elsewhere, as it was read; None where it is measured here, or not at all."""
-
-    scores: tuple[Path, ScoreFile] | None
-    warm_ups: tuple[Path, WarmUpFile] | None
-
-
-def _given(recipe: Recipe, scores: str | Path | None, warm_ups: str | Path | None, *, is_shared: bool) -> _Given:
+def _given(recipe: Recipe, scores: str | Path | None, warm_ups: str | Path | None, *, is_shared: bool) -> Given:
     """Read what was made elsewhere, and check that the rest can be made here, before any source is read."""
-    if recipe.warm_up is None and warm_ups is not None:
-        raise RecipeError(f"policy {recipe.policy!r} reads no learning curves, so warm-ups have no place in it")
-    if recipe.warm_up is not None and warm_ups is None:
+    trains = recipe.warm_up is not None and warm_ups is None
+    if trains:
         check_trainable(recipe)
-    if recipe.calibration != "none" and scores is None and not is_shared:
+    given = read_given(recipe, scores, warm_ups)
+    if recipe.calibration != "none" and (scores is None or trains) and not is_shared:
         check_scorer(recipe)
-    return _Given(
-        scores=None if scores is None else (Path(scores), read_scores_file(Path(scores), error=recipe.error)),
-        warm_ups=None
-        if warm_ups is None
-        else (Path(warm_ups), read_warm_ups_file(Path(warm_ups), mixtures=recipe.reads_mixtures)),
-    )
+    if trains:
+        check_length(recipe)
+    return given
 
 
 def _make(
     recipe: Recipe,
     directory: Path,
-    given: _Given,
+    given: Given,
     shared: Shared | None,
     progress: Progress,
     listener: Listener | None,
@@ -182,13 +170,15 @@ def _make(
     pools = pools_of_run(recipe, prepared)
     floors = feasible_floors(recipe, pools)
     parts = selector_parts(recipe, prepared)
-    pools.require_eligible(joined(recipe, parts), floors)
-    made, warmed = _checked(recipe, given, prepared, pools)
+    selector = joined(recipe, parts)
+    pools.require_eligible(selector, floors)
+    made, warmed = checked(recipe, given, prepared.splits, pools, selector)
     if recipe.warm_up is not None and shared is None:
         shared = Shared()  # the model that scores is the one that is warmed up
     journal = directory / JOURNAL_NAME
     needs_scores = made is None and recipe.calibration != "none"
     with scorer_for(recipe, shared) if needs_scores else nullcontext() as scorer:
+        _check_models(warmed, made, scorer)
         write_inputs(recipe, prepared, directory)
         if scorer is not None:
             made = score_splits(recipe, prepared.splits, scorer, journal_path=journal, progress=progress)
@@ -211,19 +201,11 @@ def _make(
     return (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *measured.warned, *told)
 
 
-def _checked(
-    recipe: Recipe, given: _Given, prepared: Prepared, pools: Pools
-) -> tuple[ScoreFile | None, WarmUpFile | None]:
-    """Scores and warm-ups made elsewhere, if they are of these splits and exposures."""
-    made, warmed = None, None
-    if given.scores is not None:
-        file, scores = given.scores
-        made = scores_made_elsewhere(scores, file, prepared.splits)
-    quotas = [] if recipe.warm_up is None else warm_up_quotas(recipe, exposures_of(recipe, pools))
-    if given.warm_ups is not None:
-        file, warm_ups = given.warm_ups
-        warmed = warm_ups_made_elsewhere(warm_ups, file, recipe, prepared.splits, quotas)
-    return made, warmed
+def _check_models(warmed: WarmUpFile | None, made: ScoreFile | None, scorer: Scorer | None) -> None:
+    """Refuse warm-ups of another model than the one that scores, before it does."""
+    if warmed is not None:
+        scored = scorer.describe() if scorer is not None else made.provenance if made is not None else None
+        check_same_model(warmed.model, (scored or {}).get("model"), "the warm-ups are")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

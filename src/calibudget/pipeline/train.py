@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
@@ -12,8 +12,8 @@ from calibudget.errors import ArtefactError, DependencyError, RecipeError, Train
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rundir import recipe_of_run
 from calibudget.pipeline.shared import Shared
+from calibudget.pipeline.training_options import TrainingOptions, training_options, within_context
 from calibudget.recipe import Recipe
-from calibudget.recipe.strict_yaml import parse_assignment
 from calibudget.store import (
     MANIFEST_NAME,
     SUMS_NAME,
@@ -36,53 +36,11 @@ from calibudget.training import (
     TrainingJob,
     TrainingResult,
     check_usable,
-    parse_options,
 )
 from calibudget.training.config import Device
 from calibudget.training.trackers import check_trackers
 
 _INSTALL: Final = "pip install 'calibudget[train]'"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingOptions:
-    """What is trained and how it is run.
-
-    Attributes:
-        config: the paper's unless told otherwise, with the recipe's training seed.
-        execution: how it is run.
-    """
-
-    config: TrainingConfig
-    execution: Execution
-
-
-def training_options(recipe: Recipe, overrides: Sequence[str] = ()) -> TrainingOptions:
-    """The options of a run's training.
-
-    Args:
-        recipe: the run's recipe; its training seed is the default.
-        overrides: `key=value` texts, keys being fields of `TrainingConfig` or `Execution`, values YAML.
-
-    Raises:
-        TrainingError: an unknown field, or a value of the wrong type or out of range; the field is named.
-    """
-    given: dict[str, Any] = {}
-    for override in overrides:
-        name, value = parse_assignment(override, "option")
-        given[name] = value
-    return options_from(recipe, given)
-
-
-def options_from(recipe: Recipe, fields_given: Mapping[str, object]) -> TrainingOptions:
-    """`training_options` of options that are values already."""
-    given = {"seed": recipe.training_seed, **fields_given}
-    of_execution = {field.name for field in fields(Execution)}
-    of_config = {key: value for key, value in given.items() if key not in of_execution}
-    return TrainingOptions(
-        config=parse_options(TrainingConfig, of_config, elsewhere=of_execution),
-        execution=parse_options(Execution, {key: value for key, value in given.items() if key in of_execution}),
-    )
 
 
 def train(
@@ -148,10 +106,11 @@ def train(
             f"the run was calibrated on {calibrated_on} and this is {_named(language_model.identity)}: quotas don't "
             "carry over to another model; train the calibrated one, or say --allow-other-model"
         )
+    config = within_context(options, language_model.context_length)
     job = TrainingJob(
         language_model=language_model,
-        examples=_encode(_rows(runs), recipe, options.config, language_model, progress),
-        config=options.config,
+        examples=_encode(_rows(runs), recipe, config, language_model, progress),
+        config=config,
         execution=options.execution,
         output_dir=output,
         evidence=_evidence(runs, calibrated_on),
@@ -263,9 +222,6 @@ def _encode(
     from calibudget.lm import Encoder
     from calibudget.training import encode_examples
 
-    context = language_model.context_length
-    if context is not None and config.max_length > context:
-        raise TrainingError(f"max_length: {config.max_length} is more than the model's context of {context}")
     progress("encoding", 0, None)
     encoder = Encoder(recipe.template, language_model.tokenizer)
     examples = encode_examples(rows, encoder, max_length=config.max_length, too_long=config.too_long)

@@ -17,7 +17,8 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.scoring import check_scorer
 from calibudget.pipeline.shared import Shared, read_sources
 from calibudget.pipeline.tokens import with_tokens
-from calibudget.pipeline.warming import Task, warm_up_options
+from calibudget.pipeline.training_options import warm_up_options, within_context
+from calibudget.pipeline.warming import Task
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.store import (
     Journal,
@@ -57,6 +58,7 @@ def warm_up(
     check_trainable(recipe)
     if shared is None:
         check_scorer(recipe)
+    check_length(recipe)
     work = path.with_name(f"{path.stem}.work")
     check_writable(work)
     prepared = with_tokens(recipe, read_sources(recipe, shared, progress=progress), progress=progress)
@@ -77,6 +79,22 @@ def check_trainable(recipe: Recipe) -> None:
     if recipe.engine == "fake":
         raise RecipeError("engine: fake can't be trained; give warm-ups that were made elsewhere (--warm-ups)")
     warm_up_options(recipe)
+
+
+def check_length(recipe: Recipe) -> None:
+    """Refuse options of warm-ups that don't fit the model, before anything is scored; no weights are loaded.
+
+    Raises:
+        TrainingError: `warm_up.training.max_length` beyond the model's context, or options that can't be used.
+        ScoringError, DependencyError: the model can't be found or read.
+    """
+    if recipe.warm_up is None or recipe.model is None or recipe.engine == "fake":
+        return
+    options = warm_up_options(recipe)
+    if "max_length" in options.given:
+        from calibudget.lm.loading import context_length
+
+        within_context(options, context_length(recipe.model), name="warm_up.training.max_length")
 
 
 def measure_warm_ups(

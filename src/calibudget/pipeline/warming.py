@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Final, cast
 
-from calibudget.errors import RecipeError
 from calibudget.pipeline.exposures import warm_up_recipe
 from calibudget.pipeline.preparing import Prepared
 from calibudget.pipeline.progress import Progress
@@ -17,7 +16,8 @@ from calibudget.pipeline.rundir import is_finished
 from calibudget.pipeline.scoring import adapted_scorer
 from calibudget.pipeline.selecting import select_prepared
 from calibudget.pipeline.shared import Shared
-from calibudget.pipeline.train import TrainingOptions, options_from, train
+from calibudget.pipeline.train import train
+from calibudget.pipeline.training_options import warm_up_options, warm_up_training
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan
 from calibudget.scoring import CalibrationItem, measure_all
@@ -48,6 +48,7 @@ class Trained:
         selected_sha256: digest of their ids; of a checkpoint, of its whole training's.
         steps: optimizer steps.
         seconds: of training.
+        max_length: most tokens of an example; None in the journal of a version that didn't say, which took the option.
     """
 
     adapter: Path
@@ -56,6 +57,7 @@ class Trained:
     selected_sha256: str
     steps: int
     seconds: float
+    max_length: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,7 @@ class Task:
                     selected_sha256=whole.selected_sha256,
                     steps=cast(int, seen["step"]),
                     seconds=0.0,
+                    max_length=whole.max_length,
                 )
             )
         return [*parts, whole]
@@ -140,6 +143,7 @@ class Task:
                 "stage": "training",
                 "warm_up": number,
                 "steps": result.steps,
+                "max_length": result.config.max_length,
                 "seconds": time.monotonic() - started,
             }
             self.journal.append(known)
@@ -152,6 +156,7 @@ class Task:
             selected_sha256=selection.selected_sha256,
             steps=cast(int, known["steps"]),
             seconds=float(cast(float, known["seconds"])),
+            max_length=cast("int | None", known.get("max_length")),
         )
 
     def scored(self, number: int, trained: Trained) -> Scored:
@@ -171,7 +176,7 @@ class Task:
                 seconds=round(trained.seconds + float(cast(float, known["seconds"])), 3),
                 selected_sha256=trained.selected_sha256,
                 adapter_sha256=file_digest(trained.adapter / _WEIGHTS).sha256,
-                training=_plain(asdict(warm_up_options(self.recipe).config)),
+                training=warm_up_training(self.recipe, trained.max_length),
             ),
             nlls=[
                 WarmUpNll(
@@ -198,24 +203,3 @@ class Task:
         """What the journal holds of a stage of a warm-up."""
         kept = (entry for entry in self.journal.entries if (entry["stage"], entry["warm_up"]) == (stage, number))
         return next(kept, None)
-
-
-def warm_up_options(recipe: Recipe) -> TrainingOptions:
-    """How warm-ups are trained; for its checkpoints a training passes once over its examples, at a constant rate.
-
-    Raises:
-        TrainingError: options that can't be used.
-        RecipeError: checkpoints of several epochs.
-    """
-    given: dict[str, object] = {} if recipe.warm_up is None else dict(recipe.warm_up.training)
-    if recipe.reads_checkpoints:
-        given = {"epochs": 1, "schedule": "constant"} | given
-        if given["epochs"] != 1:
-            raise RecipeError(
-                f"warm_up.training: epochs: {given['epochs']!r}; checkpoints tell exposures apart only within one epoch"
-            )
-    return options_from(recipe, given)
-
-
-def _plain(fields: Mapping[str, object]) -> dict[str, object]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}

@@ -12,7 +12,7 @@ from calibudget.errors import CalibudgetError
 from calibudget.pipeline.evaluate import benchmarks_of
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.shared import Shared
-from calibudget.pipeline.train import options_from
+from calibudget.pipeline.training_options import options_from
 from calibudget.recipe import Recipe
 from calibudget.sources import read_source
 from calibudget.study.grid import cells_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from calibudget.errors import StudyError
 from calibudget.pipeline.evaluate import Asking
-from calibudget.pipeline.train import options_from
+from calibudget.pipeline.training_options import options_from
 from calibudget.recipe import Recipe, resolved_fields
 from calibudget.recipe.loading import read_document, recipe_from_fields, replaced
 from calibudget.recipe.strict_yaml import Document

@@ -336,6 +336,7 @@ class _Run:
         return TrainingResult(
             adapter=job.adapter,
             log=job.output_dir / LOG_NAME,
+            config=job.config,
             steps=len(self._steps),
             final_loss=self._last_loss,
             tokens_per_second=self._pace.tokens_per_second,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibudget.errors import InterruptedRunError
+from calibudget.training.config import TrainingConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ class TrainingResult:
     Attributes:
         adapter: directory of the adapter.
         log: the file `training.jsonl`.
+        config: what was trained.
         steps: optimizer steps taken.
         final_loss: mean loss of the last step's response tokens, nats.
         tokens_per_second: over all devices, None for a run too short to tell.
@@ -53,6 +55,7 @@ class TrainingResult:
 
     adapter: Path
     log: Path
+    config: TrainingConfig
     steps: int
     final_loss: float
     tokens_per_second: float | None

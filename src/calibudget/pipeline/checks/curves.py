@@ -6,9 +6,10 @@ import math
 
 from calibudget.pipeline.checks.findings import Findings, equal
 from calibudget.pipeline.curves import Curves, curve_report, curves_of
-from calibudget.pipeline.exposures import exposures_of, warm_up_plan, warm_up_quotas
+from calibudget.pipeline.exposures import drawn_sha256, exposures_of, known_draws, warm_up_quotas
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.selectors import RecipeSelector
+from calibudget.pipeline.training_options import training_difference
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Statistics
 from calibudget.store import (
@@ -17,7 +18,6 @@ from calibudget.store import (
     SplitIds,
     WarmUpFile,
     curves_to_json,
-    digest_selection,
     read_curves,
     read_warm_ups,
 )
@@ -68,7 +68,7 @@ def check_report(findings: Findings, recipe: Recipe, curves: Curves, plan: Alloc
 def _check_trained(
     findings: Findings, recipe: Recipe, pools: Pools, selector: RecipeSelector, warmed: WarmUpFile
 ) -> None:
-    """Compare exposures and drawn examples with the recipe's; checkpoints lie on the way to the last ones."""
+    """Compare exposures, drawn examples and training with the recipe's; checkpoints lie on the way to the last ones."""
     quotas = findings.derive(
         WARM_UPS_NAME,
         "pools that can be warmed up on",
@@ -81,16 +81,23 @@ def _check_trained(
         if recipe.reads_checkpoints:
             expected, found = expected[-1:], found[-1:]
         findings.compare(WARM_UPS_NAME, expected, found, field=f"source {label}: exposures")
-    numbers = range(len(warmed.runs))
-    for number in numbers[-1:] if recipe.reads_checkpoints else numbers:
+    for number, units in known_draws(recipe, len(warmed.runs), quotas):
         drawn = findings.derive(
             WARM_UPS_NAME,
             "pools that can be warmed up on",
-            lambda number=number: pools.draw(warm_up_plan(recipe, pools, quotas[number]), selector),  # type: ignore[misc]
+            lambda units=units: drawn_sha256(recipe, pools, selector, units),  # type: ignore[misc]
         )
         if drawn is not None:
-            expected_sha256, found_sha256 = digest_selection(drawn).selected_sha256, warmed.runs[number].selected_sha256
-            findings.compare(WARM_UPS_NAME, expected_sha256, found_sha256, field=f"runs[{number}].selected_sha256")
+            found_sha256 = warmed.runs[number].selected_sha256
+            findings.compare(WARM_UPS_NAME, drawn, found_sha256, field=f"runs[{number}].selected_sha256")
+    for number, one in enumerate(warmed.runs):
+        differs = findings.derive(
+            WARM_UPS_NAME,
+            "options that warm-ups can be trained with",
+            lambda one=one: [training_difference(recipe, one)],  # type: ignore[misc]
+        )
+        for each in filter(None, differs or ()):
+            findings.add(WARM_UPS_NAME, f"runs[{number}].training", f"{each.field} {each.expected!r}", repr(each.found))
 
 
 def _nearly_equal(expected: object, found: object) -> bool:

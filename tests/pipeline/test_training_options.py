@@ -1,0 +1,69 @@
+"""Training options within a model's context, and what a warm-up was trained with against a recipe."""
+
+import pytest
+
+from calibudget.errors import RecipeError, TrainingError
+from calibudget.pipeline.training_options import training_options, warm_up_options, warm_up_training, within_context
+from calibudget.recipe import load_recipe
+
+RECIPE = """\
+engine: fake
+budget: 40
+policy: learning-curve
+error: nll
+sources:
+  a: {path: a.jsonl, answer: none}
+"""
+
+
+@pytest.fixture
+def recipe_of(tmp_path):
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    return lambda *overrides: load_recipe(tmp_path / "recipe.yaml", overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "context", "expected"),
+    [
+        ((), None, 1024),
+        ((), 2048, 1024),
+        ((), 256, 256),
+        (("rank=2",), 256, 256),
+        (("max_length=200",), 256, 200),
+        (("max_length=2048",), 4096, 2048),
+        (("max_length=2048",), None, 2048),
+    ],
+)
+def test_a_length_that_isnt_told_is_the_context_where_that_is_shorter(recipe_of, overrides, context, expected):
+    options = training_options(recipe_of(), overrides)
+    config = within_context(options, context)
+    assert config.max_length == expected
+    assert config.rank == options.config.rank
+
+
+@pytest.mark.parametrize("told", ["max_length=1024", "max_length=257"])
+def test_a_length_that_is_told_must_fit(recipe_of, told):
+    options = training_options(recipe_of(), [told])
+    name, value = "warm_up.training.max_length", told.partition("=")[2]
+    with pytest.raises(TrainingError) as refused:
+        within_context(options, 256, name=name)
+    assert str(refused.value) == (
+        f"{name}: {value} is more than the model's context of 256; say 256 or less, or leave it out"
+    )
+
+
+def test_warm_ups_record_template_and_companion_beside_the_configuration(recipe_of):
+    plain = warm_up_training(recipe_of("warm_up.training.rank=4", "warm_up.companion=true"))
+    assert (plain["rank"], plain["max_length"], plain["template"]) == (4, 1024, "alpaca")
+    assert plain["companion"] is False  # there is no companion set
+    both = recipe_of("template=chat", "warm_up.companion=true", "companion={path: c.jsonl, answer: none}")
+    assert warm_up_training(both, max_length=256) | {"max_length": 0} == warm_up_training(both) | {"max_length": 0}
+    assert warm_up_training(both, max_length=256)["max_length"] == 256
+    assert warm_up_training(both)["companion"] is True
+
+
+def test_checkpoints_take_one_epoch_at_a_constant_rate(recipe_of):
+    config = warm_up_options(recipe_of("warm_up.read=checkpoints")).config
+    assert (config.epochs, config.schedule) == (1, "constant")
+    with pytest.raises(RecipeError, match="only within one epoch"):
+        warm_up_options(recipe_of("warm_up.read=checkpoints", "warm_up.training.epochs=2"))
