@@ -263,6 +263,13 @@ def test_without_the_callers_limit_it_gets_through(sandbox: Sandbox, name: str, 
     assert limited(sandbox, **limits).run(_BY_NAME[name].case()).verdict == "passed"
 
 
+def test_the_environment_is_what_the_documentation_says(sandbox: Sandbox) -> None:
+    program = "import os\ndef f(): return sorted(dict(os.environ).items())"
+    known = [("PWD", "/tmp"), ("PYTHONHASHSEED", "0")]
+    tests = f"assert [tuple(one) for one in f()] == {known}"
+    assert sandbox.run(CodeCase(program=program, tests=tests, names=("f",))).passed
+
+
 @pytest.mark.slow
 def test_private_tmp(sandbox: Sandbox, tmp_path: Path) -> None:
     leave = CodeCase(program="open('/tmp/left', 'w').close()\ndef f(): return 1", tests="assert f() == 1", names=("f",))
