@@ -18,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from calibudget.errors import DependencyError
+from calibudget.evaluation.benchmarks import expand_tasks, has_choices
 from calibudget.evaluation.sandbox import open_sandbox
 from calibudget.pipeline.evaluate import Asking, evaluate
 from calibudget.pipeline.subjects import Engine
@@ -71,7 +72,7 @@ def main() -> None:
             tasks=tuple(given.tasks),
             data_dir=given.data_dir,
             limit=given.limit,
-            likelihood=True,
+            likelihood=any(map(has_choices, expand_tasks(given.tasks))),
             defer_code=not has_sandbox(),
         ),
         output_dir=given.output,

@@ -61,6 +61,12 @@ def test_what_the_scores_are_of_is_said(run_dir: Path) -> None:
         call(run_dir)
 
 
+def test_tasks_without_choices_are_named_beside_likelihood(run_dir: Path) -> None:
+    (run_dir.parent / "gsm8k.jsonl").write_text(json.dumps({"question": "1+1?", "answer": "#### 2"}) + "\n")
+    shown = call(run_dir, "--likelihood", "--tasks", "gsm8k=gsm8k.jsonl")
+    assert "by likelihood only where there are choices: not gsm8k" in shown
+
+
 def test_texts_can_be_judged_again(run_dir: Path) -> None:
     first = call(run_dir, "--json")
     assert call(run_dir, "--json", "--rejudge") == first

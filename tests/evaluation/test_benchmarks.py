@@ -11,7 +11,7 @@ import pytest
 from calibudget.errors import DataError, InputError
 from calibudget.evaluation import modern
 from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, MODERN_TASKS
-from calibudget.evaluation.benchmarks import GROUPS, TASKS, Benchmark, expand_tasks, load_benchmark
+from calibudget.evaluation.benchmarks import GROUPS, TASKS, Benchmark, expand_tasks, has_choices, load_benchmark
 from calibudget.tasks import answers_equal, parse_answer
 
 #: Records of each task's own test set, from the data's own descriptions.
@@ -185,14 +185,28 @@ def test_names_groups_and_own_files() -> None:
     assert tuple(expand_tasks(["paper"])) == (*MATH_TASKS, *COMMON_TASKS)
     assert tuple(expand_tasks(["modern"])) == MODERN_TASKS
     assert expand_tasks(["hellaswag=my/file.jsonl", "piqa"]) == {"hellaswag": "my/file.jsonl", "piqa": None}
+    assert tuple(expand_tasks(["panel-320", "gsm8k"])) == (*MODERN_TASKS, "gsm8k")
     assert set(expand_tasks(["all"])) == set(TASKS) == set(SIZES)
     assert all(set(names) <= set(TASKS) for names in GROUPS.values())
 
 
-@pytest.mark.parametrize("names", [[], ["nonsense"], ["piqa", "piqa"], ["piqa", "commonsense"], ["paper=x"], [""]])
+@pytest.mark.parametrize(
+    "names", [[], ["nonsense"], ["piqa", "piqa"], ["piqa", "commonsense"], ["paper=x"], [""], ["panel-320", "bbh"]]
+)
 def test_unknown_or_repeated_tasks_are_refused(names: list[str]) -> None:
     with pytest.raises(InputError, match="task"):
         expand_tasks(names)
+
+
+def test_a_refused_task_says_what_goes() -> None:
+    with pytest.raises(InputError, match=r"'nonsense' is unknown; choose of .*panel-320"):
+        expand_tasks(["nonsense"])
+    with pytest.raises(InputError, match="'paper=x': paper is several tasks, which take a file each: task=file"):
+        expand_tasks(["paper=x"])
+
+
+def test_only_choices_go_by_likelihood() -> None:
+    assert tuple(filter(has_choices, TASKS)) == COMMON_TASKS
 
 
 def test_a_limit_takes_the_same_items_whatever_their_order(tmp_path: Path) -> None:

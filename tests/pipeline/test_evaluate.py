@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from calibudget.errors import ArtefactError, DataError, DependencyError, InputError
-from calibudget.evaluation import GROUPS, TASKS, benchmarks, judging, open_sandbox
+from calibudget.errors import ArtefactError, DataError, DependencyError, InputError, ScoringError
+from calibudget.evaluation import GROUPS, TASKS, benchmarks, judging, open_sandbox, panel
 from calibudget.evaluation.aggregates import TaskScore
 from calibudget.evaluation.predictions import read_predictions, write_predictions
 from calibudget.evaluation.results import read_evaluation, task_result
@@ -267,6 +267,69 @@ def test_bad_targets_and_limits_are_refused(data: Path, tmp_path: Path, run_dir:
         evaluate(run_dir, Asking(tasks=("nonsense",), data_dir=data), output_dir=tmp_path / "out")
 
 
+def adapter_files(root: Path, *names: str) -> list[Path]:
+    """Folders that look like adapters from outside, which is all that the fake scorer asks of them."""
+    folders = [root / name for name in names]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "adapter_config.json").write_text("{}")
+        (folder / "weights.safetensors").write_bytes(b"")
+    return folders
+
+
+def test_adapters_that_are_not_there_are_refused_without_a_model_too(run_dir: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ScoringError, match=r"adapter nowhere: needs adapter_config\.json"):
+        evaluate(run_dir, asking(data, "piqa"), adapters=[Path("nowhere")], output_dir=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_adapters_of_one_name_are_refused_by_their_paths(run_dir: Path, data: Path, tmp_path: Path) -> None:
+    for names in (("a/run/adapter", "b/run/adapter"), ("c/Run/adapter", "d/run/adapter"), ("e/x", "f/x")):
+        pair = adapter_files(tmp_path, *names)
+        with pytest.raises(InputError, match=r"^adapters .* and .*: both would have the folder '(run|x)'"):
+            evaluate(run_dir, asking(data, "piqa"), adapters=pair, output_dir=tmp_path / "out")
+    odd = adapter_files(tmp_path, "g/.x", "g/y")
+    with pytest.raises(InputError, match=r"adapter .*g/\.x: no folder can have its name, '\.x'"):
+        evaluate(run_dir, asking(data, "piqa"), adapters=odd, output_dir=tmp_path / "out")
+
+
+def test_adapters_interrupted_between_them_go_on_with_resume(run_dir: Path, data: Path, tmp_path: Path) -> None:
+    adapters, output = adapter_files(tmp_path, "one", "two"), tmp_path / "out"
+    evaluate(run_dir, asking(data, "piqa"), adapters=adapters, output_dir=output)
+    (output / "two" / "evaluation.json").unlink()
+    with pytest.raises(ArtefactError, match="1 of the 2 adapters; go on with --resume, or name another"):
+        evaluate(run_dir, asking(data, "piqa"), adapters=adapters, output_dir=output)
+    evaluate(run_dir, asking(data, "piqa"), adapters=adapters, output_dir=output, resume=True)
+    with pytest.raises(ArtefactError, match="holds an evaluation already"):
+        evaluate(run_dir, asking(data, "piqa"), adapters=adapters, output_dir=output)
+
+
+def test_the_frozen_panel_beside_other_tasks(
+    run_dir: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"question": f"{n}+2?", "answer": str(n + 2), "solution": f"#### {n + 2}"} for n in range(3)]
+    (data / "plus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    plus = benchmarks.load_benchmark("gsm_plus", data, path="plus.jsonl")
+    picks = {"gsm_plus": (plus.items[1].record.record_id,)}
+    monkeypatch.setattr(panel, "frozen_panel", lambda: picks)
+    monkeypatch.setattr(benchmarks, "GROUPS", {**GROUPS, "panel-320": ("gsm_plus",)})
+    monkeypatch.setattr(benchmarks, "TASKS", {**TASKS, "gsm_plus": replace(TASKS["gsm_plus"], path="plus.jsonl")})
+    wanted = asking(data, "piqa")
+    found = evaluate(run_dir, replace(wanted, tasks=("panel-320", *wanted.tasks)), output_dir=tmp_path / "out")[""]
+    assert {name: one.evidence["subset"] for name, one in found.tasks.items()} == {
+        "gsm_plus": "panel-320",
+        "piqa": None,
+    }
+    assert sum(found.tasks["gsm_plus"].verdicts.values()) == 1
+    assert sum(found.tasks["piqa"].verdicts.values()) == 6
+
+
+def test_likelihood_needs_a_task_with_choices(run_dir: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none of the tasks asked \(gsm8k\) is multiple choice; those are boolq"):
+        evaluate(run_dir, asking(data, "gsm8k", likelihood=True), output_dir=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_own_panels_and_a_limit(run_dir: Path, data: Path, tmp_path: Path) -> None:
     wanted = asking(data, "piqa", "gsm8k", limit=3, panels={"Mine": ("piqa", "gsm8k")})
     found = evaluate(run_dir, wanted, output_dir=tmp_path / "out")[""]
@@ -314,6 +377,8 @@ def test_several_adapters_of_one_base_without_loading_it_again(
 def check_that_a_finished_adapter_stays(model: Path, data: Path, tmp_path: Path, adapters: list[Path]) -> None:
     """Interrupted between two adapters, an evaluation goes on with the second, and only if it is the same work."""
     output, engine = tmp_path / "out", Engine(device="cpu")
+    with pytest.raises(ArtefactError, match=r"out: holds an evaluation already; name another --output-dir$"):
+        evaluate(str(model), asking(data, "piqa", limit=2), adapters=adapters, output_dir=output, engine=engine)
     before = {path: path.stat().st_mtime_ns for path in (output / "one").iterdir()}
     second = {path: path.read_bytes() for path in (output / "two").iterdir()}
     for path in second:

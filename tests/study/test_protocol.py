@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from calibudget.errors import StudyError
+from calibudget.errors import InputError, StudyError
 from calibudget.study.grid import cells_of, cells_of_point
-from calibudget.study.protocol import load_protocol, protocol_from_json
+from calibudget.study.protocol import Asked, asked_tasks, load_protocol, protocol_from_json
 from calibudget.study.settings import base_recipe, settings_of, settings_sha256
 
 
@@ -121,3 +121,9 @@ def test_what_the_grid_decides_cant_be_set_elsewhere(small: Path) -> None:
 def test_a_missing_protocol_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="no such protocol"):
         load_protocol(tmp_path / "none.yaml")
+
+
+def test_likelihood_gives_scores_of_tasks_with_choices_alone() -> None:
+    assert asked_tasks(Asked(tasks=("piqa", "gsm8k"), likelihood=True)) == ("piqa", "gsm8k", "piqa_likelihood")
+    with pytest.raises(InputError, match=r"none of the tasks asked \(gsm8k\) is multiple choice"):
+        asked_tasks(Asked(tasks=("gsm8k",), likelihood=True))

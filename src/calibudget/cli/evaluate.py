@@ -91,6 +91,7 @@ def _named_panels(texts: list[str] | tuple[()]) -> dict[str, tuple[str, ...]]:
 
 def _notes(evaluation: Evaluation, output: Path) -> Iterator[str]:
     """What the table's scores are scores of, and where they are kept."""
+    from calibudget.evaluation.likelihood import SUFFIX
     from calibudget.pipeline.subjects import FAKE
 
     if evaluation.model == FAKE:
@@ -98,7 +99,12 @@ def _notes(evaluation: Evaluation, output: Path) -> Iterator[str]:
     elif not evaluation.model.get("adapter"):
         yield "no adapter: these are the base model's scores"
     for subset in sorted({str(one.evidence["subset"]) for one in evaluation.tasks.values() if one.evidence["subset"]}):
-        yield f"not whole tasks: {subset}"
+        on = sorted(name for name, one in evaluation.tasks.items() if one.evidence["subset"] == subset)
+        yield f"not whole tasks: {subset}" + ("" if len(on) == len(evaluation.tasks) else f" ({', '.join(on)})")
+    if any(name.endswith(SUFFIX) for name in evaluation.tasks):
+        without = [n for n in evaluation.tasks if not n.endswith(SUFFIX) and n + SUFFIX not in evaluation.tasks]
+        if without:
+            yield f"by likelihood only where there are choices: not {', '.join(without)}"
     yield f"results are in {output}: evaluation.json, predictions.parquet"
 
 

@@ -12,10 +12,10 @@ from calibudget.lazily import on_first_use
 if TYPE_CHECKING:
     from calibudget.evaluation.adapters import adapted
     from calibudget.evaluation.aggregates import PANELS, Panels, PanelScore, TaskScore, aggregate
-    from calibudget.evaluation.benchmarks import GROUPS, TASKS, Benchmark, Task, expand_tasks, load_benchmark
+    from calibudget.evaluation.benchmarks import GROUPS, PANEL, TASKS, Benchmark, Task, expand_tasks, load_benchmark
     from calibudget.evaluation.engine import judge_again, predict, predict_by_likelihood
     from calibudget.evaluation.judging import Judge, open_judge
-    from calibudget.evaluation.panel import PANEL, frozen_panel, on_panel
+    from calibudget.evaluation.panel import frozen_panel, on_panel
     from calibudget.evaluation.predictions import Prediction, read_predictions, write_predictions
     from calibudget.evaluation.results import Evaluation, TaskResult
     from calibudget.evaluation.sandbox import CodeCase, CodeVerdict, Limits, Sandbox, open_sandbox
@@ -38,7 +38,7 @@ _HOMES = {
     "predict_by_likelihood": "engine",
     "Judge": "judging",
     "open_judge": "judging",
-    "PANEL": "panel",
+    "PANEL": "benchmarks",
     "frozen_panel": "panel",
     "on_panel": "panel",
     "Prediction": "predictions",

@@ -21,6 +21,7 @@ from calibudget.sources.files import find_files
 from calibudget.sources.hub import RowDigest, hub_name, hub_rows
 from calibudget.sources.rows import Fields, place, read_rows
 from calibudget.store import SourceFile, canonical_json, file_digest, sha256_hex
+from calibudget.tasks import PRESETS
 
 #: Who judges a text: the answer parser, the code sandbox, or the instruction checkers.
 Check = Literal["answer", "code", "instructions"]
@@ -56,12 +57,14 @@ class Benchmark:
         items: each a record and how its answer is checked; ids are unique.
         files: what was read, bound by its bytes.
         left_out: records that the task doesn't ask.
+        subset: which part of the task the items are, in words; None for all.
     """
 
     task: Task
     items: tuple[CalibrationItem, ...]
     files: tuple[SourceFile, ...]
     left_out: int
+    subset: str | None = None
 
     @property
     def name(self) -> str:
@@ -76,7 +79,8 @@ class Benchmark:
     def limited(self, count: int) -> Benchmark:
         """The first `count` items in keyed order; all where there are no more."""
         order = sorted(self.items, key=lambda item: order_key(_ROLE, 0, self.name, item.record.record_id))
-        return replace(self, items=tuple(order[:count]))
+        subset = ", ".join(filter(None, [self.subset, f"first {count} in keyed order"]))
+        return replace(self, items=tuple(order[:count]), subset=subset)
 
     def only(self, ids: Iterable[str]) -> Benchmark:
         """The items with these ids, in their order.
@@ -140,6 +144,9 @@ TASKS: Final[Mapping[str, Task]] = MappingProxyType(
     }
 )
 
+#: Name of the frozen panel (`evaluation.panel`) on the command line and in the evidence.
+PANEL: Final = "panel-320"
+
 #: Names that stand for several tasks on the command line.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -147,6 +154,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "commonsense": COMMON_TASKS,
         "paper": (*MATH_TASKS, *COMMON_TASKS),
         "modern": MODERN_TASKS,
+        PANEL: MODERN_TASKS,
         "code": CODE_TASKS,
         "all": (*MATH_TASKS, *COMMON_TASKS, *MODERN_TASKS),
     }
@@ -162,7 +170,9 @@ def expand_tasks(names: Iterable[str]) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for text in names:
         name, _, path = text.partition("=")
-        if name not in TASKS and (name not in GROUPS or path):
+        if name in GROUPS and path:
+            raise InputError(f"task {text!r}: {name} is several tasks, which take a file each: task=file")
+        if name not in TASKS and name not in GROUPS:
             raise InputError(f"task {name!r} is unknown; choose of {', '.join([*TASKS, *GROUPS])}")
         for task in GROUPS.get(name, (name,)):
             if task in found:
@@ -171,6 +181,25 @@ def expand_tasks(names: Iterable[str]) -> dict[str, str | None]:
     if not found:
         raise InputError(f"no task is given; choose of {', '.join([*TASKS, *GROUPS])}")
     return found
+
+
+def has_choices(name: str) -> bool:
+    """Whether every item of a task is multiple choice, so that it can be judged by likelihood too."""
+    return name in PRESETS and PRESETS[name].answer.kind == "choice"
+
+
+def check_likelihood(names: Iterable[str]) -> None:
+    """Refuse to judge tasks by likelihood of which none has choices.
+
+    Raises:
+        InputError: none of them has.
+    """
+    names = list(names)
+    if not any(map(has_choices, names)):
+        known = ", ".join(filter(has_choices, TASKS))
+        raise InputError(
+            f"likelihood: none of the tasks asked ({', '.join(names)}) is multiple choice; those are {known}"
+        )
 
 
 def load_benchmark(name: str, data_dir: Path | None, *, path: str | None = None) -> Benchmark:

@@ -8,18 +8,17 @@ file, not the rule, says which prompts are asked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from typing import Final
 
 from calibudget.allocation import apportion
 from calibudget.errors import ArtefactError, DataError
 from calibudget.evaluation.aggregates import MODERN_TASKS
-from calibudget.evaluation.benchmarks import Benchmark
+from calibudget.evaluation.benchmarks import PANEL, Benchmark
 from calibudget.keys import order_key
 from calibudget.store import canonical_json, loads_object
 
-#: Name of the panel on the command line and in the evidence.
-PANEL: Final = "panel-320"
 PANEL_SIZE: Final = 320
 _SEED: Final = 42
 _ROLE: Final = "panel"
@@ -66,4 +65,4 @@ def on_panel(benchmark: Benchmark) -> Benchmark:
     picks = frozen_panel()
     if benchmark.name not in picks:
         raise DataError(f"task {benchmark.name!r} has no part in the panel; it has {', '.join(picks)}")
-    return benchmark.only(picks[benchmark.name])
+    return replace(benchmark.only(picks[benchmark.name]), subset=PANEL)

@@ -100,7 +100,6 @@ class Evaluation:
 def task_evidence(
     benchmark: Benchmark,
     *,
-    subset: str | None,
     checked_by: Mapping[str, object],
     scored_by: Mapping[str, object] | None,
 ) -> dict[str, object]:
@@ -108,12 +107,11 @@ def task_evidence(
 
     Args:
         benchmark: the items.
-        subset: which of the task's items are asked, None for all.
         checked_by: what judges, as `Judge.describe` says.
         scored_by: what writes the texts, as the scorer describes itself, model left out; None if not known.
     """
     return {
-        "subset": subset,
+        "subset": benchmark.subset,
         "items_sha256": benchmark.items_sha256,
         "left_out": benchmark.left_out,
         "files": [{"name": file.name, "bytes": file.bytes, "sha256": file.sha256} for file in benchmark.files],

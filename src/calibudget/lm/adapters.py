@@ -22,14 +22,23 @@ def check_adapter(adapter: Path) -> None:
     """
     if find_spec("peft") is None:
         raise DependencyError(_PEFT_IS_MISSING)
-    if not (adapter / "adapter_config.json").is_file() or not any(adapter.glob("*.safetensors")):
-        raise ScoringError(f"adapter {adapter}: needs adapter_config.json and safetensors weights")
+    check_adapter_files(adapter)
     from safetensors import SafetensorError
 
     try:
         check_heads(adapter)
     except (OSError, ValueError, SafetensorError) as error:
         raise ScoringError(f"adapter {adapter}: can't be read: {error}") from error
+
+
+def check_adapter_files(adapter: Path) -> None:
+    """Refuse a directory that lacks an adapter's files; nothing is read, so no library is needed.
+
+    Raises:
+        ScoringError: its configuration or its weights are missing.
+    """
+    if not (adapter / "adapter_config.json").is_file() or not any(adapter.glob("*.safetensors")):
+        raise ScoringError(f"adapter {adapter}: needs adapter_config.json and safetensors weights")
 
 
 def attach(model: Any, adapter: Path) -> Any:

@@ -14,13 +14,12 @@ from typing import Final, NamedTuple
 
 from calibudget.errors import ArtefactError, DataError, InputError
 from calibudget.evaluation import Benchmark, Evaluation, Judge, Prediction
-from calibudget.evaluation.aggregates import MODERN_TASKS
-from calibudget.evaluation.benchmarks import expand_tasks, load_benchmark
+from calibudget.evaluation.benchmarks import PANEL, check_likelihood, expand_tasks, load_benchmark
 from calibudget.evaluation.engine import MakeScorer, predict, predict_by_likelihood, scorer_of
 from calibudget.evaluation.judging import open_judge
 from calibudget.evaluation.likelihood import SUFFIX
 from calibudget.evaluation.overlap import shared_items, training_prompts
-from calibudget.evaluation.panel import PANEL, on_panel
+from calibudget.evaluation.panel import on_panel
 from calibudget.evaluation.predictions import PREDICTIONS_NAME, write_predictions
 from calibudget.evaluation.results import EVALUATION_NAME, declared_panels, read_evaluation, task_evidence, task_result
 from calibudget.pipeline.progress import Progress, silent
@@ -48,10 +47,10 @@ class Asking:
     """What is asked of every model.
 
     Attributes:
-        tasks: task names and groups, "name=file" for another file, or "panel-320" for the frozen panel.
+        tasks: task names and groups, "name=file" for another file, "panel-320" for the six tasks of the frozen panel.
         data_dir: where the tasks' files lie; None reads the hub.
         limit: only so many items a task, the first in keyed order.
-        likelihood: multiple-choice tasks by likelihood too, under names of their own.
+        likelihood: multiple-choice tasks by likelihood too, under names of their own; there has to be one.
         panels: own panels beside the paper's, name to the tasks or panels that they are the mean of.
         train: training set to look for the tasks' prompts in; None is a run's own.
         strict: refuse tasks of which the training set holds a prompt.
@@ -103,8 +102,11 @@ def evaluate(
         ScoringError: the model or an adapter can't be used.
     """
     subject = find_subject(target, adapters, output_dir)
-    for name in subject.adapters:
-        _check_output(subject.output / name, resume=resume)
+    outputs = [subject.output / name for name in subject.adapters]
+    if not resume:
+        _check_unbegun(subject.output, outputs)
+    for output in outputs:
+        check_writable(output)
     if shared is None:
         check_subject(subject, engine or Engine())
     plan = _plan(asking, subject, shared, progress)
@@ -125,7 +127,6 @@ class _Plan(NamedTuple):
     """What is the same for every adapter; the frame lacks model and tasks."""
 
     ways: tuple[_Way, ...]
-    subset: str | None
     overlap: Mapping[str, tuple[str, ...]]
     frame: Evaluation
 
@@ -133,7 +134,7 @@ class _Plan(NamedTuple):
 def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Progress) -> _Plan:
     """Read everything and refuse what can't be done, before a model is loaded."""
     panels = declared_panels(asking.panels)
-    benchmarks, subset = benchmarks_of(asking, shared, progress)
+    benchmarks = benchmarks_of(asking, shared, progress)
     train = asking.train or subject.train
     overlap = _overlap(benchmarks, train, strict=asking.strict)
     judge = open_judge(benchmarks, defer_code=asking.defer_code)
@@ -144,12 +145,12 @@ def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Pro
         training_set=None if train is None else {"file": train.name, "sha256": file_digest(train.resolve()).sha256},
         versions={} if subject.is_fake else versions_of(_LIBRARIES),
     )
-    return _Plan(tuple(_ways(benchmarks, judge, likelihood=asking.likelihood)), subset, overlap, frame)
+    return _Plan(tuple(_ways(benchmarks, judge, likelihood=asking.likelihood)), overlap, frame)
 
 
 def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress) -> Evaluation:
     """One adapter's evaluation, generated and written, or the one that stands there finished."""
-    evidence = {way.name: _evidence(way, plan.subset, scored.make_scorer) for way in plan.ways}
+    evidence = {way.name: _evidence(way, scored.make_scorer) for way in plan.ways}
     with output_directory(output):
         if (output / EVALUATION_NAME).exists():
             found = _finished(output, replace(plan.frame, model=scored.model), evidence)
@@ -167,9 +168,9 @@ def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress)
     return found
 
 
-def _evidence(way: _Way, subset: str | None, make_scorer: MakeScorer) -> dict[str, object]:
+def _evidence(way: _Way, make_scorer: MakeScorer) -> dict[str, object]:
     scored_by = scorer_of(make_scorer, way.benchmark).describe()
-    return task_evidence(way.benchmark, subset=subset, checked_by=way.checked_by, scored_by=scored_by)
+    return task_evidence(way.benchmark, checked_by=way.checked_by, scored_by=scored_by)
 
 
 def _finished(output: Path, wanted: Evaluation, evidence: Mapping[str, Mapping[str, object]]) -> Evaluation:
@@ -188,31 +189,40 @@ def _work(evaluation: Evaluation, evidence: Mapping[str, Mapping[str, object]]) 
     return canonical_json({"frame": frame, "tasks": {name: dict(own) for name, own in evidence.items()}})
 
 
-def benchmarks_of(asking: Asking, shared: Shared | None, progress: Progress) -> tuple[list[Benchmark], str | None]:
-    """The tasks' items, and which part of each task they are."""
+def benchmarks_of(asking: Asking, shared: Shared | None, progress: Progress) -> list[Benchmark]:
+    """The tasks' items, or the part of them that is asked."""
     if asking.limit is not None and asking.limit < 1:
         raise InputError(f"limit: at least one item a task, not {asking.limit}")
-    is_panel = list(asking.tasks) == [PANEL]
-    wanted = expand_tasks(MODERN_TASKS if is_panel else asking.tasks)
+    wanted = expand_tasks(asking.tasks)
+    if asking.likelihood:
+        check_likelihood(wanted)
+    on = frozenset(expand_tasks([PANEL])) if PANEL in asking.tasks else frozenset()
     load = load_benchmark if shared is None else shared.benchmark
     benchmarks = []
     for done, (name, path) in enumerate(wanted.items()):
         progress("reading tasks", done, len(wanted))
         benchmark = load(name, asking.data_dir, path=path)
-        benchmark = on_panel(benchmark) if is_panel else benchmark
+        benchmark = on_panel(benchmark) if name in on else benchmark
         benchmarks.append(benchmark if asking.limit is None else benchmark.limited(asking.limit))
     progress("reading tasks", len(wanted), len(wanted))
-    parts = [PANEL] if is_panel else []
-    parts += [f"first {asking.limit} in keyed order"] if asking.limit is not None else []
-    return benchmarks, ", ".join(parts) or None
+    return benchmarks
 
 
-def _check_output(output: Path, *, resume: bool) -> None:
-    if (output / EVALUATION_NAME).exists() and not resume:
-        raise ArtefactError(f"{output}: holds an evaluation already; name another --output-dir")
-    if (output / _WORK).exists() and not resume:
-        raise ArtefactError(f"{output}: holds an unfinished evaluation; go on with --resume, or delete {_WORK} in it")
-    check_writable(output)
+def _check_unbegun(directory: Path, outputs: Sequence[Path]) -> None:
+    """Refuse outputs of which one is finished or begun, unless they are to be gone on with."""
+    finished = [output for output in outputs if (output / EVALUATION_NAME).exists()]
+    if len(finished) == len(outputs):
+        raise ArtefactError(f"{directory}: holds an evaluation already; name another --output-dir")
+    for output in outputs:
+        if (output / _WORK).exists() and output not in finished:
+            raise ArtefactError(
+                f"{output}: holds an unfinished evaluation; go on with --resume, or delete {_WORK} in it"
+            )
+    if finished:
+        raise ArtefactError(
+            f"{directory}: holds the evaluations of {len(finished)} of the {len(outputs)} adapters; "
+            "go on with --resume, or name another --output-dir"
+        )
 
 
 def _overlap(benchmarks: Sequence[Benchmark], train: Path | None, *, strict: bool) -> dict[str, tuple[str, ...]]:

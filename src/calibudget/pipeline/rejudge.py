@@ -56,7 +56,7 @@ def _benchmarks(asking: Asking, by_task: Mapping[str, Mapping[str, Prediction]])
 
 
 def _rejudged(old: TaskResult, benchmark: Benchmark, judged: Sequence[Prediction], judge: Judge) -> TaskResult:
-    evidence = task_evidence(benchmark, subset=None, checked_by=judge.describe(benchmark), scored_by=None)
+    evidence = task_evidence(benchmark, checked_by=judge.describe(benchmark), scored_by=None)
     kept = {name: old.evidence[name] for name in ("scorer", "subset")}
     return task_result(judged, evidence={**evidence, **kept}, shared=old.shared)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -101,17 +102,39 @@ def _named(adapters: Sequence[Path]) -> dict[str, Path | None]:
     if len(adapters) == 1:
         return {"": adapters[0]}
     names = [path.absolute().parent.name if path.name == ADAPTER_NAME else path.name for path in adapters]
-    check_labels(names)
+    _check_names(names, adapters)
     return dict(zip(names, adapters, strict=True))
+
+
+def _check_names(names: Sequence[str], adapters: Sequence[Path]) -> None:
+    """Refuse adapters whose folders couldn't lie beside each other in the output."""
+    seen: dict[str, Path] = {}
+    for name, adapter in zip(names, adapters, strict=True):
+        try:
+            check_labels([name])
+        except InputError as error:
+            raise InputError(f"adapter {adapter}: no folder can have its name, {name!r}; rename it") from error
+        other = seen.setdefault(unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()), adapter)
+        if other is not adapter:
+            raise InputError(
+                f"adapters {other} and {adapter}: both would have the folder {name!r} of the output; rename one "
+                "(the folder of a run, for its own adapter), or evaluate them one after another"
+            )
 
 
 def check_subject(subject: Subject, engine: Engine) -> None:
     """Refuse a model or an adapter that can't be loaded, before anything is read for it.
 
+    The fake scorer loads none; adapters that aren't there are refused all the same.
+
     Raises:
         ScoringError, DependencyError: see `check_loadable`.
     """
     if subject.is_fake:
+        from calibudget.lm.adapters import check_adapter_files
+
+        for own in filter(None, subject.adapters.values()):
+            check_adapter_files(own)
         return
     from calibudget.lm.loading import check_loadable
 

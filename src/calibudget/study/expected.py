@@ -207,7 +207,7 @@ def _sizes(protocol: Protocol, recipe: Recipe, progress: Progress) -> _Sizes:
         items = sum(
             len(one.items)
             for asked in protocol.evaluation
-            for one in benchmarks_of(asking_of(protocol, asked), shared, progress)[0]
+            for one in benchmarks_of(asking_of(protocol, asked), shared, progress)
         )
     except (CalibudgetError, OSError) as error:
         items = estimates.items if "items" in given else None

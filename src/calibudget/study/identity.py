@@ -54,7 +54,7 @@ def data_of(protocol: Protocol, settings: Mapping[str, CellSettings], shared: Sh
         found.setdefault(f"source {spec.label}", {}).update(_by_name(_files(spec, root)))
     if any(one.train for one in settings.values()):
         for asked in protocol.evaluation:
-            for benchmark in benchmarks_of(asking_of(protocol, asked), shared, progress)[0]:
+            for benchmark in benchmarks_of(asking_of(protocol, asked), shared, progress):
                 found.setdefault(f"task {benchmark.name}", {}).update(_by_name(benchmark.files))
     progress("reading what the study depends on", len(specs), len(specs))
     return {name: dict(sorted(files.items())) for name, files in sorted(found.items()) if files}

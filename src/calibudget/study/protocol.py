@@ -13,9 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from calibudget.errors import InputError, RecipeError, StudyError
 from calibudget.evaluation.aggregates import PANELS, task_weights
-from calibudget.evaluation.benchmarks import TASKS, expand_tasks
+from calibudget.evaluation.benchmarks import TASKS, check_likelihood, expand_tasks, has_choices
 from calibudget.evaluation.likelihood import SUFFIX
-from calibudget.evaluation.panel import PANEL
 from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.recipe.loading import explained
 from calibudget.recipe.strict_yaml import parse_document
@@ -299,12 +298,13 @@ def asked_tasks(asked: Asked) -> tuple[str, ...]:
     """Names of the tasks that one evaluation gives scores for.
 
     Raises:
-        InputError: an unknown task or group.
+        InputError: an unknown task or group, or likelihood where no task is multiple choice.
     """
-    if list(asked.tasks) == [PANEL]:
-        return PANELS["ModernMacro"]
     tasks = tuple(expand_tasks(asked.tasks))
-    return (*tasks, *(task + SUFFIX for task in tasks)) if asked.likelihood else tasks
+    if not asked.likelihood:
+        return tasks
+    check_likelihood(tasks)
+    return (*tasks, *(task + SUFFIX for task in tasks if has_choices(task)))
 
 
 def load_protocol(path: str | Path) -> Protocol:

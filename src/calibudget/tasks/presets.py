@@ -123,7 +123,7 @@ def _index(fields: Fields, name: str, choices: int, *, first: int) -> int:
 
 
 def _hidden(value: object) -> str:
-    """What a label that a hub hides should be told apart from: a mistake in the data."""
+    """What to say further of a label that stands where hubs hide the real ones."""
     is_hidden = not isinstance(value, bool) and isinstance(value, int | str) and str(value).strip() in {"-1", ""}
     return "; that looks like the hidden label of a test split: take a split with labels" if is_hidden else ""
 
