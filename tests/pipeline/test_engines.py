@@ -78,7 +78,11 @@ def test_evidence_says_what_scores_and_not_where(make_recipe):
 
 @pytest.mark.parametrize(
     ("override", "reason"),
-    [("workers=0", "greater than or equal to 1"), ("address=auto", "engine: ray"), ("engine=slurm", "'local', 'ray'")],
+    [
+        ("workers=0", "workers: must be at least 1, not 0"),
+        ("address=auto", "engine: ray"),
+        ("engine=slurm", "'local', 'ray'"),
+    ],
 )
 def test_engines_that_mean_nothing_are_refused(make_recipe, override, reason):
     with pytest.raises(RecipeError, match=reason):
