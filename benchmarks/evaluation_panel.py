@@ -1,0 +1,82 @@
+"""The frozen panel's scores, taken out of an evaluation of the whole modern six: the same texts and verdicts, no model.
+
+    python benchmarks/evaluation_panel.py OUT
+
+OUT holds the `predictions.parquet` of `calibudget evaluate MODEL --tasks modern`, its code judged. Beside each score
+stands the whole task's, and how probable it is that as many random items of the task hold as few right answers as the
+panel's, or fewer. The last line compares ModernMacro with that of random panels of the same sizes.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from scipy.stats import hypergeom
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+
+from calibudget.evaluation import TaskScore, aggregate, frozen_panel, read_predictions
+from calibudget.evaluation.predictions import PREDICTIONS_NAME
+from calibudget.evaluation.results import task_result
+
+#: Random panels drawn, and the seed of their draws.
+DRAWS, SEED = 10_000, 0
+
+
+def random_macros(whole: Mapping[str, TaskScore], panel: Mapping[str, TaskScore]) -> list[float]:
+    """ModernMacro of random panels with as many items of each task, ascending."""
+    draw = random.Random(SEED)
+    macros = []
+    for _ in range(DRAWS):
+        drawn = {
+            task: TaskScore(
+                items=panel[task].items,
+                right=sum(one < total.right for one in draw.sample(range(total.items), panel[task].items)),
+            )
+            for task, total in whole.items()
+        }
+        macro = aggregate(drawn)["ModernMacro"]
+        assert macro is not None
+        macros.append(macro.score)
+    return sorted(macros)
+
+
+def main() -> None:
+    rows = read_predictions(Path(sys.argv[1]) / PREDICTIONS_NAME)
+    panel: dict[str, TaskScore] = {}
+    whole: dict[str, TaskScore] = {}
+    print("| task | items | right | score % | ± se | unparsable | NLL | whole task % | P |\n|---|" + "---:|" * 8)
+    for task, ids in frozen_panel().items():
+        own = {row.item_id: row for row in rows if row.task == task}
+        found, all_of_it = (
+            task_result([own[one] for one in ids], evidence={}),
+            task_result(list(own.values()), evidence={}),
+        )
+        if found.score is None or all_of_it.score is None:
+            sys.exit(f"{task}: its verdicts are deferred; judge its texts first (calibudget evaluate OUT --rejudge)")
+        panel[task], whole[task] = score, total = found.score, all_of_it.score
+        nll = "" if found.mean_nll is None else f"{found.mean_nll:.3f}"
+        few = hypergeom.cdf(score.right, total.items, total.right, score.items)
+        print(
+            f"| {task} | {score.items} | {score.right} | {100 * score.score:.2f} | {100 * score.standard_error:.2f} "
+            f"| {found.verdicts.get('unparsable', 0)} | {nll} | {100 * total.score:.2f} | {few:.3f} |"
+        )
+    means, found_means = aggregate(whole), aggregate(panel)
+    for name, one in found_means.items():
+        if one is not None and (mean := means[name]) is not None:
+            shown = f"{100 * one.score:.2f} | {100 * one.standard_error:.2f} | | | {100 * mean.score:.2f}"
+            print(f"| **{name}** | | | {shown} | |")
+    if (macro := found_means["ModernMacro"]) is not None:
+        others = random_macros(whole, panel)
+        low, high = (100 * others[int(share * DRAWS)] for share in (0.025, 0.975))
+        below = sum(one <= macro.score for one in others) / DRAWS
+        print(
+            f"\nModernMacro of {DRAWS:,} random panels: 95% from {low:.2f}% to {high:.2f}%; {below:.3f} as low or lower"
+        )
+
+
+if __name__ == "__main__":
+    main()
