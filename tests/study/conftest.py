@@ -120,14 +120,16 @@ class MadeUpRunner:
             task: [float(draws[8 * place + i] % 2) for i in range(6)]
             for place, task in enumerate(("boolq", "openbookqa"), 1)
         }
+        nlls = {task: 1 + draws[30 + len(task) % 2] / 256 for task in scores}
         items = [
-            ItemScore(task=t, item=str(i), metric="accuracy", value=v)
-            for t, own in scores.items()
-            for i, v in enumerate(own)
+            ItemScore(task=task, item=str(i), metric=metric, value=value)
+            for task, own in scores.items()
+            for i, right in enumerate(own)
+            for metric, value in (("accuracy", right), ("nll", nlls[task]))
         ]
         write_items(directory / ITEMS_NAME, items)
         tasks = {
-            task: TaskMetrics(items=6, metrics={"accuracy": sum(own) / 6, "nll": 1 + draws[30 + len(task) % 2] / 256})
+            task: TaskMetrics(items=6, metrics={"accuracy": sum(own) / 6, "nll": nlls[task]})
             for task, own in scores.items()
         }
         return CellOutcome(

@@ -45,14 +45,14 @@ def with_points(protocol: Path, points: str) -> Path:
 
 
 def records(directory: Path) -> dict[str, bytes]:
-    """Every file of a study's cells and calibration by its path; `cell.json` without the seconds that it took."""
+    """Every file of a study's cells and calibration by its path; `cell.json` without seconds and self digest."""
     found = {}
     for path in sorted([*directory.glob("cells/**/*"), *directory.glob("calibration/**/*")]):
         if not path.is_file() or path.name in ("manifest.json", "SHA256SUMS.tsv", "training.jsonl", "evaluation.json"):
             continue  # these tell the time
         content = path.read_bytes()
         if path.name == "cell.json":
-            content = json.dumps(json.loads(content) | {"seconds": None}).encode()
+            content = json.dumps(json.loads(content) | {"seconds": None, "cell_sha256": None}).encode()
         found[path.relative_to(directory).as_posix()] = content
     return found
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import ArtefactError, InputError
+from calibudget.store.canonical import sealed
 from calibudget.study.records import Cell, CellOutcome, CellResult, TaskMetrics, cell_to_json, read_cell, write_cell
 
 CELL = Cell(
@@ -64,7 +65,7 @@ def test_a_metric_that_isnt_finite_is_refused_before_anything_is_written(tmp_pat
 )
 def test_a_field_that_isnt_what_it_should_be_is_named(tmp_path: Path, field: str, value: object, named: str) -> None:
     path = tmp_path / "cell.json"
-    path.write_text(json.dumps({**cell_to_json(RESULT), field: value}))
+    path.write_text(json.dumps(sealed({**cell_to_json(RESULT), field: value}, "cell_sha256")))
     with pytest.raises(ArtefactError, match=named) as caught:
         read_cell(path)
     assert str(caught.value).startswith(f"{path}: ")
@@ -79,4 +80,30 @@ def test_a_damaged_cell_is_named_with_its_folder(tmp_path: Path, data: bytes | N
     with pytest.raises(ArtefactError) as caught:
         read_cell(path)
     assert str(caught.value).startswith(f"{path}: ")
-    assert str(caught.value).endswith("move it away to have the cell made anew")
+    assert str(caught.value).endswith("remove the cell's folder and run again")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"accuracy":0.3333333333333333', '"accuracy":0.5833333333333333'),
+        ('"a":4,"b":6', '"a":6,"b":4'),
+        ('"train":1.25', '"train":2.25'),
+    ],
+)
+def test_an_edited_cell_is_refused_by_its_folder(tmp_path: Path, old: str, new: str) -> None:
+    path = tmp_path / "cell.json"
+    write_cell(path, RESULT)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(ArtefactError, match="changed after it was written; remove the cell's folder") as refused:
+        read_cell(path)
+    assert str(tmp_path) in str(refused.value)
+
+
+def test_a_cell_without_its_self_digest_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cell.json"
+    path.write_text(json.dumps({name: value for name, value in cell_to_json(RESULT).items() if name != "cell_sha256"}))
+    with pytest.raises(ArtefactError, match="cell_sha256: is missing"):
+        read_cell(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from calibudget.errors import ArtefactError, CheckFailedError, InterruptedRunErr
 from calibudget.study import identity
 from calibudget.study.freezing import read_frozen
 from calibudget.study.protocol import load_protocol
-from calibudget.study.records import CELL_NAME, ITEMS_NAME
+from calibudget.study.records import CELL_NAME, ITEMS_NAME, read_cell, write_cell
 from calibudget.study.study import StudyOutcome, freeze_study, run_study
 
 pytestmark = pytest.mark.slow
@@ -237,8 +238,9 @@ def test_a_cell_from_elsewhere_is_refused(small, frozen, runner) -> None:
     path.write_bytes((cells / "equal" / "43" / CELL_NAME).read_bytes())
     with pytest.raises(ArtefactError, match="main/tiny/equal/43"):
         go(small, runner)
-    fields = json.loads(whole)
-    path.write_text(json.dumps({**fields, "digests": {**fields["digests"], "data": "0" * 64}}))
+    path.write_bytes(whole)
+    result = read_cell(path)
+    write_cell(path, replace(result, digests={**result.digests, "data": "0" * 64}))
     with pytest.raises(ArtefactError, match="other data"):
         go(small, runner)
     path.write_bytes(whole)

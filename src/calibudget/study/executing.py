@@ -5,6 +5,7 @@ Two cells whose settings, data and code are the same are made once, whatever poi
 
 from __future__ import annotations
 
+import shutil
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,10 +15,23 @@ from typing import Final, Protocol
 
 from calibudget.errors import ArtefactError, CalibudgetError, InterruptedRunError
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.store import canonical_json, clean_stale, file_digest, output_directory, sha256_hex, write_atomic
-from calibudget.study.records import CELL_NAME, ITEMS_NAME, Cell, CellResult, CellRunner, read_cell, write_cell
+from calibudget.store import LOCK_NAME, canonical_json, clean_stale, output_directory, sha256_hex, write_atomic
+from calibudget.study.evidence import check_evidence, digests_of_evidence
+from calibudget.study.records import (
+    CELL_NAME,
+    ITEMS_NAME,
+    REMEDY,
+    RUN_NAME,
+    Cell,
+    CellResult,
+    CellRunner,
+    read_cell,
+    write_cell,
+)
 
 FAILURE_NAME: Final = "failure.json"
+#: A run that is being copied, until it is whole.
+_STAGED: Final = ".run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,25 +203,22 @@ def read_finished(planned: Planned) -> CellResult | None:
     """A cell's result, None where it isn't finished.
 
     Raises:
-        ArtefactError: the folder holds another cell, or the cell from other code, data or settings.
+        ArtefactError: the folder holds another cell, the cell from other code, data or settings, or one that was
+            edited: its self digest doesn't fit, or its numbers aren't those of its items and its run.
     """
     path = planned.directory / CELL_NAME
     if not path.exists():
         return None
     found = read_cell(path)
     if found.cell != planned.cell:
-        raise ArtefactError(f"{path}: holds the cell {found.cell.name} with other fields; move it away")
+        raise ArtefactError(f"{path}: holds the cell {found.cell.name} with other fields; {REMEDY}")
     for name, digest in planned.digests.items():
         if found.digests.get(name) != digest:
             raise ArtefactError(
                 f"{path}: the cell was made with other {_WORDS.get(name, name)} (digest {found.digests.get(name)}, "
-                f"not {digest}); move it away to have it made anew"
+                f"not {digest}); {REMEDY}"
             )
-    items = planned.directory / ITEMS_NAME
-    if ("items" in found.digests) != items.exists() or (
-        items.exists() and file_digest(items).sha256 != found.digests["items"]
-    ):
-        raise ArtefactError(f"{items}: isn't the file that {CELL_NAME} was written with; move the cell away")
+    check_evidence(found, planned.directory)
     return found
 
 
@@ -229,25 +240,34 @@ def make(planned: Planned, runner: CellRunner, progress: Progress) -> CellResult
     with output_directory(directory):
         clean_stale(directory)
         outcome = runner.run(planned.cell, directory, progress)
-        items = directory / ITEMS_NAME
-        own = {"items": file_digest(items).sha256} if items.exists() else {}
-        result = CellResult(cell=planned.cell, outcome=outcome, digests={**planned.digests, **own})
+        digests = {**planned.digests, **digests_of_evidence(directory)}
+        result = CellResult(cell=planned.cell, outcome=outcome, digests=digests)
         write_cell(directory / CELL_NAME, result)
         (directory / FAILURE_NAME).unlink(missing_ok=True)
     return result
 
 
 def _copy(planned: Planned, same: Planned, made: CellResult) -> CellResult:
-    """The result of a cell that is the same work, under this cell's name."""
+    """The result of a cell that is the same work, under this cell's name, with the files that its numbers come from."""
     with output_directory(planned.directory):
         clean_stale(planned.directory)
         items = same.directory / ITEMS_NAME
         if items.exists():
             write_atomic(planned.directory / ITEMS_NAME, items.read_bytes())
+        _copy_run(same.directory, planned.directory)
         result = replace(made, cell=planned.cell)
         write_cell(planned.directory / CELL_NAME, result)
         (planned.directory / FAILURE_NAME).unlink(missing_ok=True)
     return result
+
+
+def _copy_run(source: Path, target: Path) -> None:
+    """Copy a cell's run, which is there whole or not at all."""
+    for leftover in (target / _STAGED, target / RUN_NAME):
+        shutil.rmtree(leftover, ignore_errors=True)
+    if (source / RUN_NAME).exists():
+        shutil.copytree(source / RUN_NAME, target / _STAGED, ignore=shutil.ignore_patterns(LOCK_NAME))
+        (target / _STAGED).replace(target / RUN_NAME)
 
 
 def _note_failure(planned: Planned, error: Exception) -> None:

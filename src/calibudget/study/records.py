@@ -12,10 +12,16 @@ from calibudget.pipeline.progress import Progress
 from calibudget.records import Unit
 from calibudget.store import canonical_json, read_object, write_atomic
 from calibudget.store.artefacts.fields import Fields, open_artefact
+from calibudget.store.canonical import is_sealed, sealed
 
 CELL_NAME: Final = "cell.json"
 ITEMS_NAME: Final = "items.parquet"
+#: Folder of the cell's run, below the cell's.
+RUN_NAME: Final = "run"
 SCHEMA: Final = "calibudget.cell/1"
+_SEAL: Final = "cell_sha256"
+#: What to do with a cell that can't be believed.
+REMEDY: Final = "remove the cell's folder and run again"
 
 #: Whether a cell calibrates for itself, or takes quotas that were made for another seed or backbone (paper 3.4).
 CellKind = Literal["adaptive", "transferred"]
@@ -100,7 +106,7 @@ class CellResult:
         cell: which one.
         outcome: what was measured.
         digests: SHA-256 of everything that the outcome depends on, by name; "code", "data" and "protocol" always,
-            "items" where there is an `items.parquet`.
+            "items" where there is an `items.parquet`, "allocation" where the cell's run left an `allocation.json`.
     """
 
     cell: Cell
@@ -128,13 +134,18 @@ class CellRunner(Protocol):
 
 
 def cell_to_json(result: CellResult) -> dict[str, object]:
-    """The `cell.json` object of a result."""
-    return {
+    """The `cell.json` object of a result.
+
+    Raises:
+        InputError: a metric isn't finite (an undefined one is None).
+    """
+    body = {
         "schema": SCHEMA,
         "cell": asdict(result.cell),
         **asdict(result.outcome),
         "digests": dict(result.digests),
     }
+    return sealed(body, _SEAL)
 
 
 def write_cell(path: Path, result: CellResult) -> None:
@@ -151,18 +162,21 @@ def read_cell(path: Path) -> CellResult:
     """Read `cell.json`.
 
     Raises:
-        ArtefactError: the file is missing or torn, or a field isn't what it should be; path and field are named.
+        ArtefactError: the file is missing, torn, or was changed after it was written, or a field isn't what it should
+            be; path and field are named.
     """
     try:
         return _read(path)
     except ArtefactError as error:
         # what reads a file names it by its last part, and all cells have that in common
         found = str(error).removeprefix(path.name)
-        raise ArtefactError(f"{path}{found}; move it away to have the cell made anew") from error
+        raise ArtefactError(f"{path}{found}; {REMEDY}") from error
 
 
 def _read(path: Path) -> CellResult:
-    root = open_artefact(read_object(path), path.name, SCHEMA)
+    document = read_object(path)
+    root = open_artefact(document, path.name, SCHEMA)
+    root.digest(_SEAL)
     result = CellResult(
         cell=parse_cell(root.child("cell")),
         outcome=CellOutcome(
@@ -175,6 +189,8 @@ def _read(path: Path) -> CellResult:
         digests=_digests(root, path.name),
     )
     root.finish()
+    if not is_sealed(document, _SEAL):
+        raise ArtefactError(f"{path.name}: {_SEAL}: doesn't fit, so the file was changed after it was written")
     return result
 
 

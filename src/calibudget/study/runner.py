@@ -29,11 +29,10 @@ from calibudget.recipe import Recipe, resolved_fields
 from calibudget.store import SCORES_NAME, canonical_json, loads_object, sha256_hex
 from calibudget.study.items import ItemScore, write_items
 from calibudget.study.protocol import Protocol
-from calibudget.study.records import ITEMS_NAME, Cell, CellOutcome, TaskMetrics
+from calibudget.study.records import ITEMS_NAME, RUN_NAME, Cell, CellOutcome, TaskMetrics
 from calibudget.study.settings import CellSettings, asking_of
 from calibudget.training.log import LOG_NAME
 
-RUN_NAME: Final = "run"
 TRAINING_NAME: Final = "training"
 #: Checkpoints of an unfinished training, as the training loop names them.
 CHECKPOINTS_NAME: Final = ".training"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from calibudget.errors import ArtefactError, StudyError
+from calibudget.study.items import ItemScore, read_items, write_items
 from calibudget.study.protocol import load_protocol
+from calibudget.study.records import ITEMS_NAME, TaskMetrics
 from calibudget.study.reporting.certainty import example_interval, task_interval
 from calibudget.study.reporting.report import write_report
 from calibudget.study.reporting.results import load_results
@@ -79,7 +82,7 @@ def test_a_damaged_cell_is_found_by_its_path(finished: Path) -> None:
     document = json.loads(path.read_bytes())
     del document["seconds"]
     path.write_text(json.dumps(document))
-    with pytest.raises(ArtefactError, match=f"{re.escape(str(path))}: seconds: is missing; move it away"):
+    with pytest.raises(ArtefactError, match=f"{re.escape(str(path))}: seconds: is missing; remove the cell's folder"):
         write_report(finished)
 
 
@@ -101,22 +104,25 @@ def test_intervals_over_examples_agree_with_the_items(finished: Path) -> None:
         for key in (("boolq", "accuracy"), ("openbookqa", "accuracy")):
             means.append(float(np.mean(sides[0][key].values - sides[1][key].values)))
     assert found.low <= np.mean(means) <= found.high
-    # no item has an NLL in these cells, so there is no such interval; a single task has none over tasks
-    assert example_interval(results, block, "BothNLL") is None
+    # cells that kept no items have no such interval; a single task has none over tasks
+    assert example_interval(replace(results, folders={}), block, "Both") is None
     assert task_interval(results, block, "BoolQ", seeds=True) is None
 
 
 def test_an_undefined_metric_leaves_its_endpoints_undefined_and_everything_else_whole(small: Path, runner) -> None:
-    from dataclasses import replace
-
-    from calibudget.study.records import TaskMetrics
-
     real = runner.run
 
     def without_items(cell, directory, progress):
         outcome = real(cell, directory, progress)
         if cell.policy != "equal" or not outcome.tasks:
             return outcome
+        left = [
+            ItemScore(task=task, item=item, metric=metric, value=value)
+            for (task, metric), own in read_items(directory / ITEMS_NAME).items()
+            for item, value in zip(own.ids, own.values.tolist(), strict=True)
+            if task != "boolq"
+        ]
+        write_items(directory / ITEMS_NAME, left)
         return replace(outcome, tasks={**outcome.tasks, "boolq": TaskMetrics(items=0, metrics={"accuracy": None})})
 
     runner.run = without_items

@@ -22,6 +22,7 @@ from calibudget.store import (
     read_allocation,
     read_statistics,
 )
+from calibudget.study.records import RUN_NAME
 from calibudget.study.reporting import figures
 from calibudget.study.reporting.boundary import boundary_table
 from calibudget.study.reporting.certainty import claims_table, intervals_table
@@ -36,7 +37,6 @@ from calibudget.study.reporting.geometry import moved_table, quotas_table, stabi
 from calibudget.study.reporting.results import Block, Results, load_results
 from calibudget.study.reporting.shown import place, seeds_counted
 from calibudget.study.reporting.table import Quantity, Shown, Table, to_csv, to_latex, to_markdown
-from calibudget.study.runner import RUN_NAME
 
 REPORT_NAME: Final = "report"
 

@@ -1,0 +1,137 @@
+"""A cell whose self digest fits but whose numbers aren't those of its own files, while resuming and in a report."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from calibudget.errors import ArtefactError
+from calibudget.study.evidence import check_evidence, digests_of_evidence
+from calibudget.study.items import ItemScore, write_items
+from calibudget.study.protocol import load_protocol
+from calibudget.study.records import (
+    CELL_NAME,
+    ITEMS_NAME,
+    Cell,
+    CellOutcome,
+    CellResult,
+    TaskMetrics,
+    read_cell,
+    write_cell,
+)
+from calibudget.study.reporting.results import load_results
+from calibudget.study.study import freeze_study, run_study
+
+pytestmark = pytest.mark.slow
+
+#: Quotas of a real run, and a second point that is the same work.
+POINTS = """\
+points:
+  splits: {budget: 24, floor: 4, seeds: [42], policies: [calibudget], train: false}
+  same: {budget: 24, floor: 4, seeds: [42], policies: [calibudget], train: false}
+"""
+
+
+def change(folder: Path, **outcome: object) -> None:
+    """Write a cell anew with another outcome, self digest and all."""
+    result = read_cell(folder / CELL_NAME)
+    write_cell(folder / CELL_NAME, replace(result, outcome=replace(result.outcome, **outcome)))
+
+
+def task_with(found: CellOutcome, **fields: object) -> dict[str, TaskMetrics]:
+    return {**found.tasks, "boolq": replace(found.tasks["boolq"], **fields)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"metrics": {"accuracy": 0.25 + 2 / 3, "nll": 1.5}}, r"tasks\.boolq\.metrics\.accuracy: 0\.9166"),
+        ({"metrics": {"accuracy": None, "nll": 1.5}}, r"tasks\.boolq\.metrics\.accuracy: None"),
+        ({"metrics": {}}, r"tasks\.boolq\.metrics\.accuracy: None"),
+        ({"items": 7}, r"tasks\.boolq\.items: 7, but items\.parquet holds 6"),
+    ],
+)
+def test_metrics_that_arent_those_of_the_items_are_refused(small, runner, fields, named) -> None:
+    protocol, directory = load_protocol(small), small.parent / "study"
+    freeze_study(protocol, directory)
+    run_study(protocol, directory, runner=runner)
+    folder = directory / "cells/main/tiny/calibudget/42"
+    change(folder, tasks=task_with(read_cell(folder / CELL_NAME).outcome, **fields))
+    for read in (lambda: run_study(protocol, directory, runner=runner), lambda: load_results(directory)):
+        with pytest.raises(ArtefactError, match=named) as refused:
+            read()
+        assert str(folder) in str(refused.value)
+        assert "remove the cell's folder and run again" in str(refused.value)
+
+
+def test_a_task_that_only_the_items_know_is_refused(small, runner) -> None:
+    protocol, directory = load_protocol(small), small.parent / "study"
+    freeze_study(protocol, directory)
+    run_study(protocol, directory, runner=runner)
+    folder = directory / "cells/main/tiny/calibudget/42"
+    tasks = read_cell(folder / CELL_NAME).outcome.tasks
+    change(folder, tasks={"openbookqa": tasks["openbookqa"]})
+    with pytest.raises(ArtefactError, match=r"tasks\.boolq: is missing"):
+        load_results(directory)
+
+
+def test_deferred_verdicts_and_missing_references_are_what_the_items_say(tmp_path: Path) -> None:
+    values = {"accuracy": (1.0, None), "nll": (2.5, None)}
+    items = [
+        ItemScore(task="a", item=str(number), metric=metric, value=value)
+        for metric, own in values.items()
+        for number, value in enumerate(own)
+    ]
+    write_items(tmp_path / ITEMS_NAME, items)
+    tasks = {"a": TaskMetrics(items=2, metrics={"accuracy": None, "nll": 2.5})}
+    cell = Cell(
+        point="main",
+        policy="calibudget",
+        backbone="tiny",
+        seed=42,
+        budget=24,
+        floor=4,
+        split_seed=42,
+        selection_seed=42,
+        calibrated_on="tiny",
+    )
+    outcome = CellOutcome(quotas={}, tasks=tasks, seconds={})
+    result = CellResult(cell=cell, outcome=outcome, digests=digests_of_evidence(tmp_path))
+    check_evidence(result, tmp_path)
+    half = replace(tasks["a"], metrics={"accuracy": 0.5, "nll": 2.5})
+    edited = replace(result, outcome=replace(outcome, tasks={"a": half}))
+    with pytest.raises(ArtefactError, match=r"metrics\.accuracy: 0\.5, but items\.parquet gives None"):
+        check_evidence(edited, tmp_path)
+
+
+def test_quotas_that_arent_the_runs_are_refused_in_a_copy_too(small) -> None:
+    text = small.read_text()
+    small.write_text(text[: text.index("\npoints:") + 1] + POINTS)
+    protocol, directory = load_protocol(small), small.parent / "study"
+    freeze_study(protocol, directory)
+    quotas = [one.outcome.quotas for one in run_study(protocol, directory).grid.results.values()]
+    assert quotas[0] == quotas[1]
+    for point in ("splits", "same"):
+        folder = directory / "cells" / point / "tiny/calibudget/42"
+        whole = (folder / CELL_NAME).read_bytes()
+        change(folder, quotas={**quotas[0], "boolq": quotas[0]["boolq"] + 1, "piqa": quotas[0]["piqa"] - 1})
+        for read in (lambda: run_study(protocol, directory), lambda: load_results(directory)):
+            with pytest.raises(ArtefactError, match=r"quotas\.boolq: \d+, but run/allocation\.json gives") as refused:
+                read()
+            assert str(folder) in str(refused.value)
+        (folder / CELL_NAME).write_bytes(whole)
+        allocation = folder / "run/allocation.json"
+        kept = allocation.read_bytes()
+        allocation.write_bytes(kept + b"\n")
+        with pytest.raises(ArtefactError, match=r"digests\.allocation: run/allocation\.json isn't the file"):
+            load_results(directory)
+        allocation.write_bytes(kept)
+    # the first one removed, as the message asks: made anew from the copy, with a run of its own
+    first = directory / "cells/splits/tiny/calibudget/42"
+    shutil.rmtree(first)
+    again = run_study(protocol, directory)
+    assert [one.outcome.quotas for one in again.grid.results.values()] == quotas
+    assert (first / "run/allocation.json").read_bytes() == kept
