@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from calibudget.cli.entry import entry
+from calibudget.errors import AllocationError
 
 pytestmark = pytest.mark.slow
 
@@ -82,8 +83,11 @@ def test_another_protocol_than_the_frozen_exits_with_1_until_it_is_amended(calib
     assert json.loads(out)["statuses"] == {"splits": "exploratory"}
 
 
-def test_failed_cells_exit_with_1_and_are_listed(calibudget, quotas_only) -> None:
-    quotas_only.write_text(quotas_only.read_text().replace("budget: 24", "budget: 100000"))
+def test_failed_cells_exit_with_1_and_are_listed(calibudget, quotas_only, monkeypatch) -> None:
+    def refuse(*_given, **_more):
+        raise AllocationError("no luck")
+
+    monkeypatch.setattr("calibudget.study.runner.run", refuse)
     directory = quotas_only.parent / "study"
     calibudget("freeze", quotas_only, "--output-dir", directory)
     code, out, err = calibudget("run", quotas_only, "--output-dir", directory)
@@ -93,17 +97,61 @@ def test_failed_cells_exit_with_1_and_are_listed(calibudget, quotas_only) -> Non
     assert "6 cells failed" in err
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            "budget: 24",
+            "budget: 100000",
+            "points.splits: cell splits/tiny/val-error-floor/42: the budget 100,000 is 99,923 ",
+        ),
+        (
+            "floor: 4",
+            "floor: 9",
+            "points.splits: cell splits/tiny/val-error-floor/42: the floors of 3 sources come to 27, ",
+        ),
+    ],
+)
+def test_a_point_that_no_quotas_can_meet_is_refused_before_anything_is_frozen(
+    calibudget, quotas_only, old, new, told
+) -> None:
+    quotas_only.write_text(quotas_only.read_text().replace(old, new))
+    directory = quotas_only.parent / "study"
+    for arguments in (("freeze", quotas_only, "--output-dir", directory), ("run", quotas_only, "--dry-run")):
+        code, _, err = calibudget(*arguments)
+        assert code == 2
+        assert told in err
+    assert not (directory / "frozen.json").exists()
+
+
+def test_every_point_that_cant_be_met_is_named_and_no_other(calibudget, small) -> None:
+    text = small.read_text()
+    small.write_text(
+        text.replace("low-floor:\n    budget: 24", "low-floor:\n    budget: 78").replace(
+            "floor: 4, seeds: [42, 43, 44], train", "floor: 9, seeds: [42, 43, 44], train"
+        )
+    )
+    code, _, err = calibudget("freeze", small, "--output-dir", small.parent / "study")
+    assert code == 2
+    assert "points.low-floor" in err
+    assert "points.splits" in err
+    assert "points.main" not in err
+
+
 def test_what_a_study_will_take_is_told_without_running(calibudget, small) -> None:
     code, out, _ = calibudget("run", small, "--dry-run", "--json")
     assert code == 0
     told = json.loads(out)["backbones"]["tiny"]
     assert (told["cells"], told["left"], told["hours"]) == (30, 28, None)
     assert told["items"] == 16 * 12
+    assert told["scored"] == 3 * 18  # three splits, each scored once for all points and policies
     assert "doesn't say how many" in told["by"]
     small.write_text(small.read_text().replace("{model: none}", "{model: none, parameters: 6738000000}"))
     told = json.loads(calibudget("run", small, "--dry-run", "--json")[1])["backbones"]["tiny"]
     assert told["gib"] == pytest.approx(50.3)
-    assert told["hours"] > told["train_tokens"] / 18_377 / 3600
+    per_second = 28_738 / 181 * 134.5e6 / 6.738e9
+    parts = (told["train_tokens"] / 18_377, told["scored"] * 5.52 / 800, told["items"] / per_second)
+    assert told["hours"] == pytest.approx(sum(parts) / 3600, rel=1e-3)
 
 
 def test_without_the_data_a_dry_run_invents_no_figures(calibudget, small) -> None:
@@ -115,3 +163,28 @@ def test_without_the_data_a_dry_run_invents_no_figures(calibudget, small) -> Non
     assert told["train_tokens"] is told["hours"] is None
     assert told["unread"][0].startswith("sources can't be read, so token counts are unknown: ")
     assert "unknown" in calibudget("run", small, "--dry-run")[1]
+
+
+def test_estimates_spare_a_dry_run_the_hub(calibudget, small, monkeypatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    from huggingface_hub import constants
+
+    asked = []
+
+    def load(*_given, **_more):
+        asked.append((datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE))
+        raise ConnectionError("no hub")
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    text = small.read_text().replace("boolq=boolq.test.jsonl, openbookqa=openbookqa.test.jsonl", "boolq, openbookqa")
+    text = text.replace(", data_dir: data, limit", ", limit")
+    before = datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE
+    small.write_text(text)
+    told = json.loads(calibudget("run", small, "--dry-run", "--json")[1])["backbones"]["tiny"]
+    assert told["items"] is None
+    small.write_text(text + "estimates: {items: 7}\n")
+    told = json.loads(calibudget("run", small, "--dry-run", "--json")[1])["backbones"]["tiny"]
+    assert told["items"] == 16 * 7
+    assert "local cache alone" in told["unread"][0]
+    assert asked == [before, (True, True)]
+    assert before == (datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE)

@@ -144,14 +144,14 @@ def _print_expected(found: dict[str, Expected], *, as_json: bool) -> None:
 
     from calibudget.cli.tables import print_table
 
-    table = Table("backbone", "cells", "left to make", "train tokens", "items asked", "hours", "GiB")
+    table = Table("backbone", "cells", "left to make", "train tokens", "records scored", "items asked", "hours", "GiB")
     for column in table.columns[1:]:
         column.justify = "right"
     for name, one in found.items():
         hours = "?" if one.hours is None else f"{one.hours:,.2f}"
         gib = "?" if one.gib is None else f"{one.gib:.0f}"
         tokens, items = ("unknown" if one is None else f"{one:,}" for one in (one.train_tokens, one.items))
-        table.add_row(name, f"{one.cells:,}", f"{one.left:,}", tokens, items, hours, gib)
+        table.add_row(name, f"{one.cells:,}", f"{one.left:,}", tokens, f"{one.scored:,}", items, hours, gib)
     print_table(table)
     for name, one in found.items():
         print(f"{name}: by {one.by}")

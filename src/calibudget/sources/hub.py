@@ -9,6 +9,8 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
 from calibudget.errors import DataError, DependencyError
@@ -21,6 +23,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH_ROWS: Final = 4096
+#: Whether hub data sets are looked for in the local cache alone.
+_CACHE_ALONE: Final = ContextVar("_CACHE_ALONE", default=False)
+
+
+@contextmanager
+def from_the_cache() -> Iterator[None]:
+    """Within it, hub data sets come from the local cache or not at all: nothing is asked of the hub or waited for."""
+    token = _CACHE_ALONE.set(True)
+    try:
+        yield
+    finally:
+        _CACHE_ALONE.reset(token)
 
 
 def hub_name(spec: SourceSpec) -> str:
@@ -76,12 +90,29 @@ def _tables(spec: SourceSpec) -> Iterator[pa.Table]:
         raise DependencyError(f"source {spec.label!r} is a hub data set: pip install 'calibudget[lm]'")
     import datasets
 
+    cache_alone = _CACHE_ALONE.get()
     try:
-        found = datasets.load_dataset(
-            spec.hub, spec.subset, split=spec.split, revision=spec.revision, streaming=spec.streaming
-        )
+        with _offline() if cache_alone else nullcontext():
+            found = datasets.load_dataset(
+                spec.hub, spec.subset, split=spec.split, revision=spec.revision, streaming=spec.streaming
+            )
         yield from found.with_format("arrow").iter(_BATCH_ROWS)
     except Exception as error:  # datasets and its clients raise dozens of types, none of them in common
         offline = " (HF_HUB_OFFLINE is set)" if datasets.config.HF_HUB_OFFLINE else ""
+        offline = " (it was looked for in the local cache alone)" if cache_alone else offline
         reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no reason'}"
         raise DataError(f"source {spec.label!r}: {hub_name(spec)} can't be loaded{offline}: {reason}") from error
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """What HF_HUB_OFFLINE does, in a process that began without it: the libraries read it once, when imported."""
+    import datasets
+    from huggingface_hub import constants
+
+    before = datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE
+    datasets.config.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE = before

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Final
 
-from calibudget.errors import CalibudgetError
+from calibudget.errors import CalibudgetError, StudyError
 from calibudget.pipeline.evaluate import benchmarks_of
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.shared import Shared
 from calibudget.pipeline.training_options import options_from
 from calibudget.recipe import Recipe
 from calibudget.sources import read_source
+from calibudget.sources.hub import from_the_cache
+from calibudget.store import canonical_json
+from calibudget.study.feasible import check_feasible
 from calibudget.study.grid import cells_of
 from calibudget.study.protocol import Protocol
 from calibudget.study.records import Cell, CellResult
-from calibudget.study.settings import CellSettings, asking_of, base_recipe, settings_of, settings_sha256
+from calibudget.study.settings import CellSettings, asking_of, base_recipe, scored_by, settings_of, settings_sha256
 
 #: Characters of English text that one token stands for, about.
 _CHARACTERS: Final = 4.0
@@ -31,13 +36,16 @@ class Rate:
     Attributes:
         parameters: of the model.
         train_tokens: trained a second.
-        items: evaluated a second, over the tasks that were asked; None where it wasn't measured.
+        scored: calibration records a second, likelihood and decoded answer; the 7B shape's are those of a model that
+            agrees with none of its references, the slowest case.
+        items: of the ten tasks, evaluated a second by greedy decoding; None where it wasn't measured.
         gib: GPU memory that training took.
         source: where the figures stand.
     """
 
     parameters: float
     train_tokens: float
+    scored: float
     items: float | None
     gib: float
     source: str
@@ -48,16 +56,18 @@ RATES: Final = (
     Rate(
         parameters=134.5e6,
         train_tokens=75_043,
-        items=57_668 / 230,
+        scored=800 / 1.68,
+        items=28_738 / 181,
         gib=4.7,
-        source="benchmarks/results/training_gpu.md and evaluation_full.md, SmolLM2-135M",
+        source="benchmarks/results/training_gpu.md, scoring_gpu.md and evaluation_full.md, SmolLM2-135M",
     ),
     Rate(
         parameters=6.738e9,
         train_tokens=18_377,
+        scored=800 / 5.52,
         items=None,
         gib=50.3,
-        source="benchmarks/results/training_gpu.md, the LLaMA-2-7B shape",
+        source="benchmarks/results/training_gpu.md and scoring_gpu.md, the LLaMA-2-7B shape",
     ),
 )
 
@@ -70,7 +80,9 @@ class Expected:
         cells: in the protocol.
         left: pieces of work that aren't finished, each counted once.
         train_tokens: of all that is left, None where the sources can't be read and the protocol has no `estimates`.
-        items: to be evaluated in all that is left, None where the tasks can't be read likewise.
+        items: to be evaluated in all that is left, None where the tasks can't be read likewise. A second pass by
+            likelihood isn't counted.
+        scored: calibration records to be scored on this backbone; those of a split that cells share count once.
         hours: for all that is left, None where the backbone's size or one of these counts isn't known.
         gib: GPU memory, None where the backbone's size isn't known.
         by: what the hours come from.
@@ -81,6 +93,7 @@ class Expected:
     left: int
     train_tokens: int | None
     items: int | None
+    scored: int
     hours: float | None
     gib: float | None
     by: str
@@ -99,17 +112,35 @@ def expect(
     Rates are those of this study's own finished cells; where there are none, those of `RATES` between which the
     backbone's size lies. Sizes of examples, companion set and tasks are read from the data; where it isn't at hand, the
     `estimates` that the protocol gives are taken, and without any the counts are unknown.
+
+    Raises:
+        StudyError: the sources are at hand, and a point can't be met by its pools.
     """
     document = base_recipe(protocol)
     settings = {cell: settings_of(protocol, cell, document) for cell in cells_of(protocol)}
     done = list(finished)
-    sizes = _sizes(protocol, next(iter(settings.values())).recipe, progress)
+    sizes = _sizes(protocol, settings, progress)
+    scored = _scored(settings, {one.cell.name for one in done})
     found = {}
     for backbone in protocol.backbones:
         own = {cell: one for cell, one in settings.items() if cell.backbone == backbone}
         if own:
-            found[backbone] = _expect(protocol, backbone, own, done, sizes)
+            found[backbone] = _expect(protocol, backbone, own, done, sizes, scored[backbone])
     return found
+
+
+def _scored(settings: Mapping[Cell, CellSettings], finished: Collection[str]) -> Counter[str]:
+    """Calibration records that are still to be scored, by the backbone that scores them."""
+    there: set[bytes] = set()
+    scored = Counter[str]()
+    for cell, one in sorted(settings.items(), key=lambda pair: pair[0].name not in finished):
+        if one.recipe.calibration == "none":
+            continue
+        split = canonical_json([cell.calibrated_on, *scored_by(one.recipe, cell)])
+        if split not in there and cell.name not in finished:
+            scored[cell.calibrated_on] += _split_size(one.recipe)
+        there.add(split)
+    return scored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +154,12 @@ class _Sizes:
 
 
 def _expect(
-    protocol: Protocol, backbone: str, cells: Mapping[Cell, CellSettings], done: Sequence[CellResult], sizes: _Sizes
+    protocol: Protocol,
+    backbone: str,
+    cells: Mapping[Cell, CellSettings],
+    done: Sequence[CellResult],
+    sizes: _Sizes,
+    scored: int,
 ) -> Expected:
     finished = {one.cell.name for one in done}
     known = {settings_sha256(one) for cell, one in cells.items() if cell.name in finished}
@@ -133,24 +169,33 @@ def _expect(
     items = 0 if not trained else None if sizes.items is None else sizes.items * len(trained)
     measured = [one for one in done if one.cell.backbone == backbone and one.outcome.tasks]
     if measured:
-        seconds: float | None = len(trained) * fmean(sum(one.outcome.seconds.values()) for one in measured)
+        own = [dict(one.outcome.seconds) for one in measured]
+        a_split = max(one.pop("calibrate", 0.0) for one in own)  # of a cell that scored, not of one that found scores
+        splits = scored / max(max(_split_size(one.recipe) for one in cells.values()), 1)
+        seconds: float | None = len(trained) * fmean(sum(one.values()) for one in own) + splits * a_split
         peaks = [
             one.outcome.counts["peak_memory_bytes"] for one in measured if "peak_memory_bytes" in one.outcome.counts
         ]
         gib = max(peaks) / 2**30 if peaks else None
         by = f"the {len(measured)} cells of this study that are finished"
     else:
-        seconds, gib, by = _by_rates(protocol.backbones[backbone].parameters, tokens, items)
+        seconds, gib, by = _by_rates(protocol.backbones[backbone].parameters, tokens, items, scored)
     return Expected(
         cells=len(cells),
         left=len(left),
         train_tokens=tokens,
         items=items,
+        scored=scored,
         hours=None if seconds is None else seconds / 3600,
         gib=gib,
         by=by,
         unread=sizes.unread,
     )
+
+
+def _split_size(recipe: Recipe) -> int:
+    """Records of one calibration split."""
+    return 0 if recipe.calibration == "none" else recipe.calibration.per_source * len(recipe.source_specs())
 
 
 def _train_tokens(trained: Sequence[tuple[Cell, CellSettings]], sizes: _Sizes) -> int | None:
@@ -166,7 +211,9 @@ def _train_tokens(trained: Sequence[tuple[Cell, CellSettings]], sizes: _Sizes) -
     return total
 
 
-def _by_rates(parameters: int | None, tokens: int | None, items: int | None) -> tuple[float | None, float | None, str]:
+def _by_rates(
+    parameters: int | None, tokens: int | None, items: int | None, scored: int
+) -> tuple[float | None, float | None, str]:
     if parameters is None:
         return None, None, "nothing: the protocol doesn't say how many `parameters` the backbone has"
     small, large = RATES
@@ -179,36 +226,46 @@ def _by_rates(parameters: int | None, tokens: int | None, items: int | None) -> 
     if tokens is None or items is None:
         return None, gib, "nothing: what is to be trained on or asked isn't known"
     per_second = (small.items or 0.0) * small.parameters / parameters
-    seconds = tokens / between(small.train_tokens, large.train_tokens) + items / per_second
+    seconds = (
+        tokens / between(small.train_tokens, large.train_tokens)
+        + scored / between(small.scored, large.scored)
+        + items / per_second
+    )
     nearest = min(RATES, key=lambda one: abs(math.log(parameters / one.parameters)))
     by = (
-        f"one H200: training between or beyond the sizes measured, nearest {nearest.source}; evaluation scaled by "
-        f"parameters from {small.source}, an assumption"
+        f"one H200: training and calibration between or beyond the sizes measured, nearest {nearest.source}; "
+        f"evaluation scaled by parameters from {small.source}, an assumption"
     )
     return seconds, gib, by
 
 
-def _sizes(protocol: Protocol, recipe: Recipe, progress: Progress) -> _Sizes:
+def _sizes(protocol: Protocol, settings: Mapping[Cell, CellSettings], progress: Progress) -> _Sizes:
     """How much is trained on and asked, from the data where it can be read."""
+    recipe, shared = next(iter(settings.values())).recipe, Shared()
     estimates, given = protocol.estimates, protocol.estimates.model_fields_set
     unread: list[str] = []
     companion: int | None
     per_example: float | None
     items: int | None
     try:
-        companion, per_example = _examples(recipe)
+        # a hub that doesn't answer is asked again for half a minute, which estimates spare
+        with from_the_cache() if "tokens_per_example" in given else nullcontext():
+            companion, per_example = _examples(recipe)
+            check_feasible(settings, shared, progress)
+    except StudyError:
+        raise
     except (CalibudgetError, OSError) as error:
         has_companion = recipe.companion is None or "companion_examples" in given
         companion = estimates.companion_examples if has_companion else None
         per_example = estimates.tokens_per_example if "tokens_per_example" in given else None
         unread.append(_unread("sources", "token counts", error, is_known=None not in (companion, per_example)))
-    shared = Shared()
     try:
-        items = sum(
-            len(one.items)
-            for asked in protocol.evaluation
-            for one in benchmarks_of(asking_of(protocol, asked), shared, progress)
-        )
+        with from_the_cache() if "items" in given else nullcontext():
+            items = sum(
+                len(one.items)
+                for asked in protocol.evaluation
+                for one in benchmarks_of(asking_of(protocol, asked), shared, progress)
+            )
     except (CalibudgetError, OSError) as error:
         items = estimates.items if "items" in given else None
         unread.append(_unread("tasks", "the items asked", error, is_known=items is not None))

@@ -25,12 +25,12 @@ from calibudget.pipeline.scoring import score
 from calibudget.pipeline.shared import Shared
 from calibudget.pipeline.subjects import ADAPTER_NAME, Engine
 from calibudget.pipeline.train import train
-from calibudget.recipe import Recipe, resolved_fields
+from calibudget.recipe import Recipe
 from calibudget.store import SCORES_NAME, canonical_json, loads_object, sha256_hex
 from calibudget.study.items import ItemScore, write_items
 from calibudget.study.protocol import Protocol
 from calibudget.study.records import ITEMS_NAME, RUN_NAME, Cell, CellOutcome, TaskMetrics
-from calibudget.study.settings import CellSettings, asking_of
+from calibudget.study.settings import CellSettings, asking_of, scored_by
 from calibudget.training.log import LOG_NAME
 
 TRAINING_NAME: Final = "training"
@@ -38,8 +38,6 @@ TRAINING_NAME: Final = "training"
 CHECKPOINTS_NAME: Final = ".training"
 #: Folder of the study where calibration scores lie, which policies share.
 CALIBRATION_NAME: Final = "calibration"
-#: Fields of a recipe that calibration scores go by, beside the data.
-_SCORED_BY: Final = ("model", "template", "engine", "sources", "duplicates", "on_error", "calibration", "error")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +95,7 @@ class PipelineRunner:
         """The calibration scores of the cell's split and model, made by whichever cell needs them first."""
         if recipe.calibration == "none":
             return None
-        fields = resolved_fields(recipe)
-        parts = [{name: fields[name] for name in _SCORED_BY}, cell.split_seed, dict(self.digests)]
+        parts = [*scored_by(recipe, cell), dict(self.digests)]
         folder = f"{cell.calibrated_on}-{cell.split_seed}-{sha256_hex(canonical_json(parts))[:16]}"
         path = self.directory / CALIBRATION_NAME / folder / SCORES_NAME
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,8 @@ from calibudget.study.records import Cell
 
 #: Fields of a recipe that a cell's place in the grid decides; a protocol sets them nowhere else.
 _DECIDED = ("model", "budget", "seed", "split_seed", "bootstrap_seed", "selection_seed", "training_seed")
+#: Fields of a recipe that calibration scores go by, beside the data.
+_SCORED_BY = ("model", "template", "engine", "sources", "duplicates", "on_error", "calibration", "error")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +110,12 @@ def settings_sha256(settings: CellSettings) -> str:
     Cells of one digest are one piece of work, whatever point or policy they are named by.
     """
     return sha256_hex(canonical_json(settings.to_json()))
+
+
+def scored_by(recipe: Recipe, cell: Cell) -> list[Any]:
+    """What calibration scores go by, beside data and code; cells of which it is the same share them."""
+    fields = resolved_fields(recipe)
+    return [{name: fields[name] for name in _SCORED_BY}, cell.split_seed]
 
 
 def asking_of(protocol: Protocol, asked: Asked) -> Asking:

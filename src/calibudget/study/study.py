@@ -22,6 +22,7 @@ from calibudget.store import directory_lock, output_directory
 from calibudget.study.endpoints import StopRule
 from calibudget.study.executing import GridOutcome, Here, Makers, read_finished, run_grid
 from calibudget.study.expected import Expected, expect
+from calibudget.study.feasible import check_feasible
 from calibudget.study.freezing import Frozen, check_freezable, examine, freeze, read_frozen
 from calibudget.study.grid import cells_of_point
 from calibudget.study.planning import make_ready, plan_cells
@@ -38,10 +39,13 @@ class StudyOutcome:
 
 
 def freeze_study(protocol: Protocol, directory: Path, *, amend: bool = False, progress: Progress = silent) -> Frozen:
-    """Freeze a protocol, or keep a change of it; see `freezing.freeze`."""
+    """Freeze a protocol, or keep a change of it; see `freezing.freeze` and `feasible.check_feasible`."""
     check_freezable(directory, amend=amend)
     with output_directory(directory):
-        return freeze(examine(protocol, Shared(), progress), directory, amend=amend)
+        shared = Shared()
+        subject = examine(protocol, shared, progress)
+        check_feasible(subject.settings, shared, progress)
+        return freeze(subject, directory, amend=amend)
 
 
 def run_study(
@@ -94,6 +98,7 @@ def expect_study(protocol: Protocol, directory: Path | None, *, progress: Progre
 
     Raises:
         ArtefactError: nothing is frozen in the directory, or a folder holds a foreign cell.
+        StudyError: a point that no quotas over its pools can meet, where the sources are at hand.
     """
     if directory is None:
         return expect(protocol, progress=progress)
