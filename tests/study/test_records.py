@@ -25,7 +25,7 @@ RESULT = CellResult(
     cell=CELL,
     outcome=CellOutcome(
         quotas={"a": 4, "b": 6},
-        tasks={"a": TaskMetrics(items=3, metrics={"accuracy": 1 / 3, "nll": None})},
+        tasks={"a": TaskMetrics(items=3, metrics={"accuracy": 1 / 3, "nll": None}, shared=2)},
         seconds={"train": 1.25},
         counts={"train_tokens": 900},
         environment={"device": "cpu"},
@@ -58,6 +58,7 @@ def test_a_metric_that_isnt_finite_is_refused_before_anything_is_written(tmp_pat
         ("quotas", {"a": 1.5}, "quotas.a"),
         ("tasks", {"a": {"items": -1, "metrics": {}}}, "tasks.a.items"),
         ("tasks", {"a": {"items": 1, "metrics": {"accuracy": "high"}}}, "tasks.a.metrics.accuracy"),
+        ("tasks", {"a": {"items": 1, "metrics": {}, "shared": 0.5}}, "tasks.a.shared"),
         ("seconds", {"train": -1}, "seconds.train"),
         ("digests", {"code": "0" * 64, "data": "0" * 64}, "digests.protocol"),
         ("verdict", True, "verdict"),

@@ -89,6 +89,18 @@ def test_a_stop_in_the_last_step_of_a_training_stops_the_study(tiny: Path) -> No
     assert len(run_study(load_protocol(tiny), directory).grid.results) == 5
 
 
+def test_prompts_that_a_cell_was_trained_on_are_counted_in_its_record(tiny: Path) -> None:
+    text = tiny.read_text()
+    one = "points:\n  main: {budget: 24, floor: 4, seeds: [42], policies: [val-error-floor]}\n"
+    tiny.write_text(text[: text.index("\npoints:") + 1] + one)
+    data = tiny.parent / "data"
+    (data / "companion.jsonl").write_bytes((data / "boolq.test.jsonl").read_bytes())
+    directory = tiny.parent / "study"
+    freeze_study(load_protocol(tiny), directory)
+    (result,) = run_study(load_protocol(tiny), directory).grid.results.values()
+    assert {task: one.shared for task, one in result.outcome.tasks.items()} == {"boolq": 6, "openbookqa": 0}
+
+
 def check_cells(directory: Path, outcome: StudyOutcome, data: Path) -> None:
     """Cells are whole runs that verify, paired by seed."""
     assert not outcome.grid.failed

@@ -58,13 +58,19 @@ class Policy(_Part):
 
 
 class Asked(_Part):
-    """One evaluation of every cell; see `calibudget evaluate`."""
+    """One evaluation of every cell; see `calibudget evaluate`.
+
+    `strict` makes cells fail whose training set holds a prompt of a task; without it such prompts are counted. With
+    `defer_code` code tasks are asked on a machine without a sandbox, and have no accuracy.
+    """
 
     tasks: Names = ("paper",)
     data_dir: str | None = None
     limit: Annotated[int, Field(ge=1)] | None = None
     likelihood: bool = False
     batch_tokens: Annotated[int, Field(ge=1)] | None = None
+    strict: bool = False
+    defer_code: bool = False
 
 
 class Endpoint(_Part):

@@ -73,10 +73,12 @@ class TaskMetrics:
         items: items that the task was asked, may be 0.
         metrics: mean over the items by name of the metric ("accuracy" 0 to 1, "nll" nats a token, …); None where it
             is undefined.
+        shared: items whose prompt the cell's training set holds.
     """
 
     items: int
     metrics: Mapping[str, float | None]
+    shared: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +220,7 @@ def _parse_task(row: Fields) -> TaskMetrics:
     task = TaskMetrics(
         items=row.integer("items"),
         metrics={name: metrics.nullable(name, metrics.number) for name in sorted(row.mapping("metrics"))},
+        shared=row.integer("shared"),
     )
     row.finish()
     return task

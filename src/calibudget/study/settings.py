@@ -127,4 +127,6 @@ def asking_of(protocol: Protocol, asked: Asked) -> Asking:
         limit=asked.limit,
         likelihood=asked.likelihood,
         panels=protocol.panels,
+        strict=asked.strict,
+        defer_code=asked.defer_code,
     )

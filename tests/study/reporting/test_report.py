@@ -135,3 +135,22 @@ def test_an_undefined_metric_leaves_its_endpoints_undefined_and_everything_else_
     assert equal.count("n/a") == 3
     focus = next(line for line in scores if line.startswith("| calibudget"))
     assert "n/a" not in focus
+
+
+def test_a_task_that_was_trained_on_is_named_in_the_report(finished: Path, small: Path, runner, tmp_path: Path) -> None:
+    assert "Trained on" not in write_report(finished).read_text()
+    real = runner.run
+
+    def overlapping(cell, directory, progress):
+        outcome = real(cell, directory, progress)
+        if (cell.point, cell.policy) != ("main", "equal"):
+            return outcome
+        shared = replace(outcome.tasks["boolq"], shared=cell.seed - 40)
+        return replace(outcome, tasks={**outcome.tasks, "boolq": shared})
+
+    runner.run = overlapping
+    freeze_study(load_protocol(small), tmp_path / "again")
+    run_study(load_protocol(small), tmp_path / "again", runner=runner)
+    told = [line for line in write_report(tmp_path / "again").read_text().splitlines() if "Trained on" in line]
+    assert len(told) == 1
+    assert "the training sets of 2 cells hold prompts of boolq, up to 3 of its 6 items" in told[0]

@@ -23,6 +23,7 @@ from calibudget.study.reporting.shown import (
 )
 from calibudget.study.reporting.table import Table, decimal
 from calibudget.study.statistics import seeds_needed
+from calibudget.wording import counted
 
 
 class Layer(NamedTuple):
@@ -37,6 +38,7 @@ def boundary_table(results: Results) -> Table:
     """Every layer of evidence with the strongest words that its numbers carry, and stronger ones that they don't."""
     layers = [*_claims(results), *_retention(results), *_others(results), *_moved(results), *_stable(results)]
     notes = [f"Stopped: {cell.name}: {reason}." for cell, reason in results.stopped.items()]
+    notes.extend(_shared_prompts(results))
     if results.missing:
         notes.append(f"{len(results.missing)} cells are missing; what is said here is said without them.")
     return Table(
@@ -46,6 +48,21 @@ def boundary_table(results: Results) -> Table:
         rows=tuple(tuple(layer) for layer in layers),
         notes=tuple(notes),
     )
+
+
+def _shared_prompts(results: Results) -> Iterator[str]:
+    """Of each task some of whose prompts were trained on, in how many cells, and of how many items at most."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for one in results.results.values():
+        for task, metrics in one.outcome.tasks.items():
+            if metrics.shared:
+                found.setdefault(task, []).append((metrics.shared, metrics.items))
+    for task, cells in sorted(found.items()):
+        most, items = max(cells)
+        yield (
+            f"Trained on: the training sets of {counted(len(cells), 'cell')} hold prompts of {task}, up to {most:,} of "
+            f"its {items:,} items; scores there may be memory."
+        )
 
 
 def _claims(results: Results) -> Iterator[Layer]:
