@@ -9,6 +9,11 @@ import pytest
 
 from calibudget.cli.entry import entry
 from calibudget.errors import AllocationError
+from calibudget.study.freezing import read_frozen
+from calibudget.study.planning import plan_cells
+from calibudget.study.protocol import load_protocol
+from calibudget.study.records import CELL_NAME, CellOutcome, CellResult, TaskMetrics, write_cell
+from calibudget.study.study import freeze_study
 
 pytestmark = pytest.mark.slow
 
@@ -163,6 +168,37 @@ def test_without_the_data_a_dry_run_invents_no_figures(calibudget, small) -> Non
     assert told["train_tokens"] is told["hours"] is None
     assert told["unread"][0].startswith("sources can't be read, so token counts are unknown: ")
     assert "unknown" in calibudget("run", small, "--dry-run")[1]
+
+
+def test_a_dry_run_goes_by_the_cells_that_are_finished(calibudget, quotas_only) -> None:
+    """A protocol of one trained point, whose first seed a made-up runner has made: its own seconds, and its split's."""
+    text = quotas_only.read_text().replace("    train: false\n", "").replace("[42, 43, 44]", "[42, 43]")
+    quotas_only.write_text(text)
+    directory = quotas_only.parent / "study"
+    protocol = load_protocol(quotas_only)
+    freeze_study(protocol, directory)
+    seconds = {"calibrate": 30.0, "train": 100.0}
+    taken = {"calibrate": 0.0, "train": 120.0}
+    tasks = {task: TaskMetrics(items=6, metrics={}) for task in ("boolq", "openbookqa")}
+    for planned in plan_cells(protocol, read_frozen(directory), directory)[:2]:
+        used = taken if planned.cell.policy == "calibudget" else seconds
+        planned.directory.mkdir(parents=True)
+        outcome = CellOutcome(quotas={}, tasks=tasks, seconds=used)
+        write_cell(
+            planned.directory / CELL_NAME, CellResult(cell=planned.cell, outcome=outcome, digests=planned.digests)
+        )
+    told = json.loads(calibudget("run", quotas_only, "--output-dir", directory, "--dry-run", "--json")[1])
+    told = told["backbones"]["tiny"]
+    assert (told["left"], told["scored"]) == (2, 18)
+    assert told["hours"] == pytest.approx((2 * 110 + 30) / 3600)
+
+
+def test_sources_too_small_for_their_split_leave_points_unjudged(calibudget, small) -> None:
+    recipe = small.parent / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("per_source: 6", "per_source: 60"))
+    told = json.loads(calibudget("run", small, "--dry-run", "--json")[1])["backbones"]["tiny"]
+    assert told["train_tokens"] > 0
+    assert told["unread"][0].startswith("whether the points can be met isn't known: ")
 
 
 def test_estimates_spare_a_dry_run_the_hub(calibudget, small, monkeypatch) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Final
 
-from calibudget.errors import CalibudgetError, StudyError
+from calibudget.errors import CalibudgetError, DataError, StudyError
 from calibudget.pipeline.evaluate import benchmarks_of
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.shared import Shared
@@ -251,7 +251,7 @@ def _sizes(protocol: Protocol, settings: Mapping[Cell, CellSettings], progress: 
         # a hub that doesn't answer is asked again for half a minute, which estimates spare
         with from_the_cache() if "tokens_per_example" in given else nullcontext():
             companion, per_example = _examples(recipe)
-            check_feasible(settings, shared, progress)
+            unread += _unjudged(settings, shared, progress)
     except StudyError:
         raise
     except (CalibudgetError, OSError) as error:
@@ -270,6 +270,15 @@ def _sizes(protocol: Protocol, settings: Mapping[Cell, CellSettings], progress: 
         items = estimates.items if "items" in given else None
         unread.append(_unread("tasks", "the items asked", error, is_known=items is not None))
     return _Sizes(companion=companion, tokens_per_example=per_example, items=items, unread=tuple(unread))
+
+
+def _unjudged(settings: Mapping[Cell, CellSettings], shared: Shared, progress: Progress) -> list[str]:
+    """Why it can't be told whether the points can be met; nothing where they can."""
+    try:
+        check_feasible(settings, shared, progress)
+    except DataError as error:
+        return [f"whether the points can be met isn't known: {error}"]
+    return []
 
 
 def _unread(what: str, counts: str, error: Exception, *, is_known: bool) -> str:
