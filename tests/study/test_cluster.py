@@ -34,7 +34,7 @@ points:
 QUOTAS = """\
 points:
   main: {budget: 24, floor: 4, seeds: [42, 43], policies: [equal, calibudget], train: false}
-  huge: {budget: 100000, floor: 4, seeds: [42], policies: [calibudget], train: false}
+  huge: {budget: 100000, unit: tokens, floor: 4, seeds: [42], policies: [calibudget], train: false}
 """
 
 
