@@ -187,6 +187,16 @@ def test_predictions_that_their_texts_do_not_give_are_found(evaluated: Path, tmp
     assert ("evaluation.json", "") in {(one.file, one.field) for one in verify(directory).differences}
 
 
+def test_what_an_earlier_parser_read_is_not_read_again(evaluated: Path, tmp_path: Path) -> None:
+    directory = shutil.copytree(evaluated, tmp_path / "run")
+    stored = read_evaluation(directory / "evaluation.json")
+    own = stored.tasks["piqa"]
+    earlier = replace(own, evidence={**own.evidence, "checker": {"check": "answer", "version": "1"}})
+    forged = replace(stored, tasks={**stored.tasks, "piqa": earlier})
+    (directory / "evaluation.json").write_bytes(canonical_json(forged.to_json()))
+    assert differing(directory) == set()
+
+
 def test_predictions_of_other_tasks_are_found(evaluated: Path, tmp_path: Path) -> None:
     directory = shutil.copytree(evaluated, tmp_path / "run")
     rows = [row for row in read_predictions(directory / "predictions.parquet") if row.task == "piqa"]

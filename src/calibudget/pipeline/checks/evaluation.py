@@ -14,7 +14,7 @@ from calibudget.evaluation.likelihood import SUFFIX, chosen_again
 from calibudget.evaluation.predictions import PREDICTIONS_NAME, read_predictions
 from calibudget.evaluation.results import EVALUATION_NAME, read_evaluation, task_result
 from calibudget.pipeline.checks.findings import Findings
-from calibudget.tasks import PARSER_VERSION
+from calibudget.tasks import EARLIER_PARSERS, PARSER_VERSION
 
 
 def check_evaluation(findings: Findings, directory: Path) -> None:
@@ -63,6 +63,8 @@ def _check_judgements(findings: Findings, evaluation: Evaluation, task: str, own
     else:
         return
     found = evaluation.tasks[task].evidence["checker"]
+    if found in [checker | {"version": version} for version in EARLIER_PARSERS]:
+        return  # what an earlier version read can't be read again
     if findings.compare(EVALUATION_NAME, checker, found, field=f"tasks.{task}.checker"):
         again = {one.item_id: dict(zip(("prediction", "verdict"), judge(one), strict=True)) for one in own}
         stated = {one.item_id: {"prediction": one.prediction, "verdict": one.verdict} for one in own}

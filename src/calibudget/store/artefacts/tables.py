@@ -79,8 +79,9 @@ def load_table(path: Path) -> pa.Table:
     """
     data = read_bytes(path)
     try:
-        # not through a Python file object: threads that still hold one when the interpreter ends abort the process
-        table = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
+        # on this thread alone: Arrow's own threads, if the process ends soon after they began, abort it
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False)
+        table = file.read(use_threads=False)
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, MemoryError, OverflowError) as error:
         reason = str(error).strip().split("\n")[0]
