@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from calibudget.allocation import plan, summarise
 from calibudget.lm import load_model
 from calibudget.scoring import CalibrationItem, LocalScorer, measure_all, to_scores
 from calibudget.sources import SourceSpec, read_source, split_source
@@ -16,6 +17,10 @@ SOURCES = {
     "openbookqa": "commonsense/openbookqa.train.jsonl.gz",
     "gsm8k": "math/gsm8k.train.jsonl.gz",
 }
+
+#: The eight sources of the paper's setting, and their pools once 30 records are held out.
+POOLS = {"arc_challenge": 1089, "arc_easy": 2221, "boolq": 9397, "hellaswag": 7958, "openbookqa": 4927, "piqa": 16083}
+POOLS |= {"social_i_qa": 33380, "winogrande": 63208}
 
 pytestmark = [pytest.mark.model, pytest.mark.data]
 
@@ -33,7 +38,9 @@ def calibration():
         pytest.skip("CALIBUDGET_DATA isn't set: the real data sets aren't here")
 
     def take(label, count):
-        spec = SourceSpec(label=label, path=SOURCES[label], preset=label)
+        name = {"hellaswag": "hellaswag_valsplit"}.get(label, label)
+        path = SOURCES.get(label, f"commonsense/{name}.train.jsonl.gz")
+        spec = SourceSpec(label=label, path=path, preset=label)
         read = read_source(spec, Path(data))
         split = split_source(read, split_seed=42, selection_seed=42, calibration_size=count)
         return [CalibrationItem(record=record, answer=spec.answers) for record in split.calibration]
@@ -75,3 +82,21 @@ def test_scores_do_not_move_with_the_batch_size(language_model, calibration):
     small = to_scores(items, measure_all(LocalScorer(language_model, batch_tokens=512), items), "nll+wrong")
     assert [score.nll for score in small] == pytest.approx([score.nll for score in whole], abs=1e-5)
     assert [score.prediction for score in small] == [score.prediction for score in whole]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_quotas_do_not_move_with_the_batch_size_on_the_real_sources(language_model, calibration):
+    items = [item for label in POOLS for item in calibration(label, 30)]
+    quotas, nlls = [], []
+    for batch_tokens in (512, 4096):
+        scores = to_scores(
+            items, measure_all(LocalScorer(language_model, batch_tokens=batch_tokens), items), "nll+wrong"
+        )
+        statistics = summarise(scores, POOLS, model={}, error="nll+wrong", bootstrap_seed=42)
+        made = plan("calibudget", pool_sizes=POOLS, statistics=statistics, budget=10_000, floor=1150)
+        quotas.append(made.quotas)
+        nlls.append([score.nll for score in scores])
+    assert nlls[0] == pytest.approx(nlls[1], abs=1e-5)
+    assert quotas[0] == quotas[1]
+    assert len(set(quotas[0].values())) > 4
