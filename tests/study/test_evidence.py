@@ -10,12 +10,12 @@ import pytest
 
 from calibudget.errors import ArtefactError
 from calibudget.study.evidence import check_evidence, digests_of_evidence
+from calibudget.study.grid import cells_of
 from calibudget.study.items import ItemScore, write_items
 from calibudget.study.protocol import load_protocol
 from calibudget.study.records import (
     CELL_NAME,
     ITEMS_NAME,
-    Cell,
     CellOutcome,
     CellResult,
     TaskMetrics,
@@ -78,7 +78,7 @@ def test_a_task_that_only_the_items_know_is_refused(small, runner) -> None:
         load_results(directory)
 
 
-def test_deferred_verdicts_and_missing_references_are_what_the_items_say(tmp_path: Path) -> None:
+def test_deferred_verdicts_and_missing_references_are_what_the_items_say(small, tmp_path: Path) -> None:
     values = {"accuracy": (1.0, None), "nll": (2.5, None)}
     items = [
         ItemScore(task="a", item=str(number), metric=metric, value=value)
@@ -87,17 +87,7 @@ def test_deferred_verdicts_and_missing_references_are_what_the_items_say(tmp_pat
     ]
     write_items(tmp_path / ITEMS_NAME, items)
     tasks = {"a": TaskMetrics(items=2, metrics={"accuracy": None, "nll": 2.5})}
-    cell = Cell(
-        point="main",
-        policy="calibudget",
-        backbone="tiny",
-        seed=42,
-        budget=24,
-        floor=4,
-        split_seed=42,
-        selection_seed=42,
-        calibrated_on="tiny",
-    )
+    cell = cells_of(load_protocol(small))[0]
     outcome = CellOutcome(quotas={}, tasks=tasks, seconds={})
     result = CellResult(cell=cell, outcome=outcome, digests=digests_of_evidence(tmp_path))
     check_evidence(result, tmp_path)

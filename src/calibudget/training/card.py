@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -19,7 +19,7 @@ def model_card(
     model: Mapping[str, object],
     examples: Sequence[TrainingExample],
     config: TrainingConfig,
-    target_modules: Sequence[str],
+    target_modules: Collection[str],
     evidence: Mapping[str, object],
     final_loss: float,
     versions: Mapping[str, str],

@@ -347,7 +347,7 @@ class _Run:
             model=self._job.language_model.identity,
             examples=self._job.examples,
             config=self._job.config,
-            target_modules=sorted(self._learner.model.peft_config[ADAPTER].target_modules),
+            target_modules=self._learner.model.peft_config[ADAPTER].target_modules,
             evidence=self._job.evidence,
             final_loss=self._last_loss,
             versions=_versions(),

@@ -27,6 +27,7 @@ class Trackers:
         Raises:
             DependencyError: one isn't installed; the line that installs it is named.
         """
+        check_trackers(names)
         self._trackers = [_start(name, directory) for name in names]
         for tracker in self._trackers:
             tracker.store_init_configuration({key: value for key, value in settings.items() if value is not None})
@@ -49,19 +50,14 @@ def check_trackers(names: Sequence[str]) -> None:
         DependencyError: one isn't installed; the line that installs it is named.
     """
     for name in names:
-        _check_installed(name)
-
-
-def _check_installed(name: str) -> None:
-    missing = importlib.util.find_spec(name) is None
-    if name == "tensorboard":
-        missing = missing and importlib.util.find_spec("tensorboardX") is None
-    if missing:
-        raise DependencyError(f"report_to: {name} isn't installed; install it with: {TRACKERS[name]}")
+        missing = importlib.util.find_spec(name) is None
+        if name == "tensorboard":
+            missing = missing and importlib.util.find_spec("tensorboardX") is None
+        if missing:
+            raise DependencyError(f"report_to: {name} isn't installed; install it with: {TRACKERS[name]}")
 
 
 def _start(name: str, directory: Path) -> Any:
-    _check_installed(name)
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS  # type: ignore[import-untyped]
 
     kind = LOGGER_TYPE_TO_CLASS[name]
