@@ -201,3 +201,13 @@ def test_a_chat_template_is_given_tools_and_their_calls(tokenizer_with, record_o
 def test_templates_without_tools_dont_drop_them_in_silence(tokenizer, record_of, template, message):
     with pytest.raises(ScoringError, match=f"source apples, record apples-0000: the {message} tools"):
         Encoder(template, tokenizer).encode(with_tools(record_of()))
+
+
+@pytest.mark.parametrize("where", ["prompt", "completion"])
+def test_an_id_beyond_the_embedding_is_refused_with_record_token_and_size(tokenizer_with, record_of, where):
+    tokenizer = tokenizer_with()
+    tokenizer.add_tokens(["wombat"])
+    record = record_of(**{where: "a wombat sleeps"})
+    assert Encoder("alpaca", tokenizer, embedding_size=321).encode(record)
+    with pytest.raises(ScoringError, match=r"apples-0000: its token 'wombat' has the id 320 and .* embeds 320 ids"):
+        Encoder("alpaca", tokenizer, embedding_size=320).encode(record)

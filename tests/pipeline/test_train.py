@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 
@@ -110,6 +111,23 @@ def test_another_model_is_refused_unless_told(run_dir, tmp_path, model_of, token
     assert train(run_dir, OPTIONS, model=str(other), allow_other_model=True).steps == 4
     card = (run_dir / "adapter" / "README.md").read_text()
     assert "set by calibudget, calibrated on another model ('" in card
+
+
+def test_another_tokenizer_than_the_token_budgets_is_refused_unless_told(finished, tmp_path, model_of, tokenizer_with):
+    """No model scored anything: only the budget depends on one."""
+    recipe = (finished.parent / "recipe.yaml").read_text()
+    counted = recipe.replace("budget: 12", "budget: {tokens: 900}\npolicy: equal").replace("floor: 4", "floor: 0")
+    counted = re.sub(r"calibration: .*\n", "calibration: none\n", counted).replace("error: nll\n", "")
+    (tmp_path / "recipe.yaml").write_text(counted)
+    run(load_recipe(tmp_path / "recipe.yaml"), tmp_path / "run")
+    other = tmp_path / "other"
+    tokenizer = tokenizer_with()
+    tokenizer.add_tokens(["apples"])
+    for part in (model_of(num_key_value_heads=2, vocab_size=321), tokenizer):
+        part.save_pretrained(other)
+    with pytest.raises(TrainingError, match="token budget was counted with another tokenizer"):
+        train(tmp_path / "run", OPTIONS, model=str(other))
+    train(tmp_path / "run", OPTIONS, model=str(other), allow_other_model=True)
 
 
 def test_the_same_model_elsewhere_is_the_same_model(run_dir, tmp_path, tiny_directory):

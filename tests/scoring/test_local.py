@@ -1,5 +1,7 @@
 """The local scorer against one-by-one forward and `generate` of transformers, on tiny random models."""
 
+import json
+import shutil
 from copy import deepcopy
 from dataclasses import replace
 
@@ -321,3 +323,50 @@ def test_scores_follow(language_model, items_of):
     items = items_of(3)
     scores = to_scores(items, measure_all(LocalScorer(language_model, max_new_tokens=6), items), "nll+wrong")
     assert all(score.error == score.nll + (not score.correct) for score in scores)
+
+
+#: Settings of a generation configuration that bend decoding away from the tiny model's first choices.
+BENDING = [
+    {"num_beams": 4},
+    {"do_sample": True, "temperature": 9.0},
+    {"repetition_penalty": 9.0},
+    {"no_repeat_ngram_size": 1},
+    {"suppress_tokens": list(range(3, 320, 2))},
+    {"begin_suppress_tokens": list(range(4, 320, 2))},
+    {"forced_eos_token_id": 5},
+    {"bad_words_ids": [[number] for number in range(3, 320, 2)]},
+    {"sequence_bias": [[[8], 90.0]]},
+]
+
+
+@pytest.mark.parametrize("settings", BENDING, ids=lambda settings: "-".join(settings))
+def test_greedy_is_the_first_choice_whatever_the_generation_config_says(tiny_directory, items_of, tmp_path, settings):
+    import torch
+    from transformers import GenerationConfig
+
+    directory = shutil.copytree(tiny_directory, tmp_path / "bent")
+    (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 5]} | settings))
+    loaded = load_model(str(directory), device="cpu")
+    assert loaded.stop_ids == {2, 5}
+    (item,) = items_of(1, ("apples",), AnswerSpec(kind="regex", pattern="never"))
+    expected = first_choices(loaded, item, 12)
+    for packs in (True, False):
+        scorer = LocalScorer(loaded, max_new_tokens=12, early_end=False)
+        scorer._packs = packs
+        assert scorer.measure([item])[0].text == scorer._text(expected)
+    torch.manual_seed(0)
+    prompt = torch.tensor([loaded.encoder("alpaca").encode(item.record).prompt_ids])
+    loaded.model.generation_config = GenerationConfig.from_pretrained(directory)
+    bent = loaded.model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12)
+    assert bent[0, prompt.shape[1] :].tolist() != expected  # so the setting does bend
+
+
+def first_choices(language_model, item, limit):
+    """The ids of a model's first choices, one forward a token, up to and with its end."""
+    import torch
+
+    ids, prompt = [], list(language_model.encoder("alpaca").encode(item.record).prompt_ids)
+    while len(ids) < limit and not language_model.stop_ids.intersection(ids):
+        with torch.inference_mode():
+            ids.append(int(language_model.model(input_ids=torch.tensor([prompt + ids])).logits[0, -1].argmax()))
+    return ids

@@ -7,7 +7,7 @@ from calibudget.errors import TrainingError
 from calibudget.training import TrainingConfig
 from calibudget.training.adapter import add_adapter, save_adapter
 from calibudget.training.layers import FactorLinear, use_factor_layers
-from calibudget.training.targets import PROJECTIONS, linear_names, target_modules
+from calibudget.training.targets import PROJECTIONS, frozen_experts, linear_names, target_modules
 
 CONFIG = TrainingConfig(rank=4, scaling=8.0)
 
@@ -161,3 +161,43 @@ def test_unknown_layers_and_families_are_refused(model_of):
     with pytest.raises(TrainingError, match="family 'novel'"):
         target_modules(model)
     assert target_modules(model, ("q_proj", "v_proj", "q_proj")) == ("q_proj", "v_proj")
+
+
+def vision_model():
+    """A tiny random Gemma 3 with a vision tower, whose attention layers are named as the language model's."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    text = {"vocab_size": 320, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 16}
+    vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "image_size": 28, "patch_size": 14}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    config = AutoConfig.for_model(
+        "gemma3",
+        text_config=text | heads | {"max_position_embeddings": 512},
+        vision_config=vision | {"num_attention_heads": 2},
+        mm_tokens_per_image=1,
+    )
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
+def test_a_vision_tower_gets_no_factors(tmp_path):
+    model = add_adapter(vision_model(), CONFIG, "tiny")
+    trained = factors_of(model)
+    assert len(trained) == 2 * 2 * 7  # A and B of seven projections in two layers
+    assert all(".language_model." in name for name in trained)
+    assert "vision_tower" in "".join(name for name, _ in model.named_parameters())  # there is one
+    assert linear_names(vision_model()) == tuple(sorted(PROJECTIONS["gemma3_text"]))
+    save_adapter(model, tmp_path)
+    from peft import PeftModel
+
+    loaded = PeftModel.from_pretrained(vision_model(), str(tmp_path), is_trainable=True)
+    assert factors_of(loaded).keys() == trained.keys()
+
+
+def test_experts_that_take_no_factors_are_named(model_of):
+    settings = {"num_key_value_heads": 2, "num_local_experts": 4}
+    model = model_of("mixtral", **settings)
+    assert frozen_experts(model) == ("model.layers.0.mlp.experts", "model.layers.1.mlp.experts")
+    adapted = add_adapter(model, TrainingConfig(rank=4, target_modules=("q_proj", "v_proj")), "tiny")
+    assert not any("expert" in name for name in factors_of(adapted))
+    assert frozen_experts(model_of()) == ()

@@ -3,7 +3,6 @@ import pytest
 from calibudget.errors import ScoringError, TrainingError
 from calibudget.lm import Encoder
 from calibudget.training import encode_examples
-from calibudget.training.examples import check_vocabulary
 
 
 def encode(encoder, rows, **options):
@@ -108,9 +107,3 @@ def test_a_row_without_response_or_answer_is_refused(encoder, rows_of):
     row = {"source": "a", "record_id": "b", "role": "source", "messages": [{"role": "user", "content": "?"}]}
     with pytest.raises(TrainingError, match="assistant"):
         encode(encoder, [row])
-
-
-def test_ids_beyond_the_embedding_are_refused(examples, language_model, model_of):
-    check_vocabulary(examples, language_model.model)
-    with pytest.raises(TrainingError, match="don't belong together"):
-        check_vocabulary(examples, model_of(vocab_size=100))

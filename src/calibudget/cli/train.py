@@ -122,5 +122,8 @@ def _print(result: TrainingResult, *, as_json: bool) -> None:
         return
     speed = "" if result.tokens_per_second is None else f", {result.tokens_per_second:,.0f} tokens/s"
     typer.echo(f"{counted(result.steps, 'step')}, last loss {result.final_loss:.4f}{speed}")
+    if result.frozen_experts:
+        modules = counted(len(result.frozen_experts), "layer")
+        typer.echo(f"frozen      the experts of {modules}: stacked matrices take no factors")
     typer.echo(f"adapter     {result.adapter}")
     typer.echo(f"log         {result.log}")

@@ -62,7 +62,7 @@ class InfluenceScorer:
         self._execution, self._devices = execution, devices
         self._model: LanguageModel | None = load()
         self._similarities: Similarities | None = None
-        self._encoder = Encoder(template, self._model.tokenizer)
+        self._encoder = Encoder(template, self._model.tokenizer, embedding_size=self._model.embedding_size)
         self.identity = dict(self._model.identity)
         self.warm_up_steps = 0
 

@@ -56,12 +56,20 @@ class Encoder:
         template: "alpaca" or "chat".
         max_length: tokens that prompt and response together are cut to, or None: nothing is cut, and a record
             longer than the context is refused.
+        embedding_size: ids that the model embeds, or None where no model is at hand; a record with another id is
+            refused.
         end_id: the token that closes a response: the tokenizer's EOS, or under "chat" what its template ends a
             turn with.
     """
 
     def __init__(
-        self, template: Template, tokenizer: Any, max_length: int | None = None, *, context_length: int | None = None
+        self,
+        template: Template,
+        tokenizer: Any,
+        max_length: int | None = None,
+        *,
+        context_length: int | None = None,
+        embedding_size: int | None = None,
     ) -> None:
         _check_length(max_length, context_length)
         if template not in ("alpaca", "chat"):
@@ -70,6 +78,7 @@ class Encoder:
             raise ScoringError("template: chat needs a tokenizer with a chat template, and this one has none")
         self.template = template
         self.max_length = max_length
+        self.embedding_size = embedding_size
         self._tokenizer = tokenizer
         self._limit = max_length or context_length
         self._bos = _own_bos(tokenizer)
@@ -88,8 +97,9 @@ class Encoder:
         """Many records' ids, in their order, at a fraction of the cost of one by one.
 
         Raises:
-            ScoringError: a record with an empty response, turns that the template doesn't take, a prompt that
-                leaves no room for any response token, or more tokens than the context where nothing may be cut.
+            ScoringError: a record with an empty response, turns that the template doesn't take, an id that the
+                model doesn't embed, a prompt that leaves no room for any response token, or more tokens than the
+                context where nothing may be cut.
         """
         prompts = self.prompt_ids(records)
         responses = self._ids([self._response(record) for record in records], as_data=True)
@@ -121,6 +131,7 @@ class Encoder:
 
     def _join(self, record: Record, prompt: tuple[int, ...], response: tuple[int, ...]) -> Encoded:
         taught = (*response, self.end_id)
+        self._check_embedded(record, max(*prompt, *taught))
         total = len(prompt) + len(taught)
         if self._limit is not None and total > self._limit:
             if self.max_length is None:
@@ -135,6 +146,14 @@ class Encoder:
                 f"max_length {self._limit}; raise max_length or leave the record out"
             )
         return Encoded(prompt_ids=prompt, response_ids=taught)
+
+    def _check_embedded(self, record: Record, largest: int) -> None:
+        if self.embedding_size is not None and largest >= self.embedding_size:
+            raise ScoringError(
+                f"{_name(record)}: its token {self._tokenizer.convert_ids_to_tokens(largest)!r} has the id {largest} "
+                f"and the model embeds {self.embedding_size} ids; give the model its own tokenizer, or leave the "
+                "record out"
+            )
 
     def _response(self, record: Record) -> str:
         if not record.completion.strip():

@@ -33,22 +33,30 @@ class LanguageModel:
         identity: JSON object that says which model this is: name, kind, sha256, revision, parameters, dtype,
             device ("cpu" or "cuda"), adapter. Nothing in it depends on the machine beyond dtype and device.
         context_length: positions the model has, None where its configuration doesn't say.
+        stop_ids: token ids that the model's own generation configuration ends a text with. Nothing else of that is
+            kept, so that greedy decoding is the model's first choice: no beams, penalties, bans or forced tokens.
     """
 
     model: Any
     tokenizer: Any
     identity: Mapping[str, object]
     context_length: int | None
+    stop_ids: frozenset[int] = frozenset()
 
     def encoder(self, template: Template, *, max_length: int | None = None) -> Encoder:
-        """The encoding of this model's tokenizer, bounded by its context."""
-        return Encoder(template, self.tokenizer, max_length, context_length=self.context_length)
+        """The encoding of this model's tokenizer, bounded by its context and its embedding."""
+        return Encoder(
+            template,
+            self.tokenizer,
+            max_length,
+            context_length=self.context_length,
+            embedding_size=self.embedding_size,
+        )
 
     @property
-    def stop_ids(self) -> frozenset[int]:
-        """Token ids that the model's own generation configuration ends a text with."""
-        ids = getattr(self.model.generation_config, "eos_token_id", None)
-        return frozenset([ids] if isinstance(ids, int) else ids or ())
+    def embedding_size(self) -> int:
+        """How many token ids the model embeds, from 0 on."""
+        return int(self.model.get_input_embeddings().num_embeddings)
 
 
 def load_model(
@@ -78,6 +86,8 @@ def load_model(
         loaded = transformers.AutoModelForCausalLM.from_pretrained(
             directory, dtype=getattr(torch, kind), use_safetensors=True, local_files_only=True, trust_remote_code=False
         )
+    stop_ids = _end_ids(loaded.generation_config)
+    loaded.generation_config = transformers.GenerationConfig()
     if adapter is not None:
         loaded, identity["adapter"] = attach(loaded, adapter).get_base_model(), directory_digest(adapter)
     loaded.to(where).eval()
@@ -87,6 +97,7 @@ def load_model(
         tokenizer=_tokenizer(transformers, source, directory),
         identity=identity,
         context_length=_context(loaded.config),
+        stop_ids=stop_ids,
     )
 
 
@@ -138,6 +149,12 @@ def load_tokenizer(model: str | ModelSource) -> Any:
     return _tokenizer(transformers, source, _materialise(source)[0])
 
 
+def tokenizer_digest(tokenizer: Any) -> str | None:
+    """SHA-256 of a tokenizer's serial form; None where it has none."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return None if backend is None else sha256_hex(backend.to_str().encode())
+
+
 def _libraries() -> tuple[Any, Any]:
     try:
         import torch
@@ -182,6 +199,11 @@ def directory_digest(directory: Path) -> str:
 def _tokenizer(transformers: Any, source: ModelSource, directory: Path) -> Any:
     with quiet(), _named(source):
         return transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+
+
+def _end_ids(generation_config: Any) -> frozenset[int]:
+    ids = getattr(generation_config, "eos_token_id", None)
+    return frozenset([ids] if isinstance(ids, int) else ids or ())
 
 
 def _context(config: Any) -> int | None:

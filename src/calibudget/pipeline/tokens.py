@@ -12,7 +12,7 @@ from calibudget.pipeline.preparing import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import Recipe
 from calibudget.records import Record, Split
-from calibudget.store import TokenCount, sha256_hex
+from calibudget.store import TokenCount
 
 if TYPE_CHECKING:
     from calibudget.lm import Template
@@ -81,11 +81,11 @@ class EncodedCounter:
 
     def __init__(self, model: str, template: Template, max_length: int | None) -> None:
         from calibudget.lm import Encoder, load_tokenizer
+        from calibudget.lm.loading import tokenizer_digest
 
         tokenizer = load_tokenizer(model)
         self._encoder = Encoder(template, tokenizer, max_length)
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        self.tokenizer_sha256 = None if backend is None else sha256_hex(backend.to_str().encode())
+        self.tokenizer_sha256 = tokenizer_digest(tokenizer)
 
     def count(self, records: Sequence[Record]) -> list[TokenCount]:
         """See `TokenCounter`."""

@@ -81,7 +81,8 @@ def train(
 
     Raises:
         ArtefactError: the run isn't finished, its train set isn't the manifest's, or the output is taken.
-        TrainingError: options or a train set that can't be trained on, or another model than the calibrated one.
+        TrainingError: options or a train set that can't be trained on, another model than the calibrated one, or
+            another tokenizer than the one that a token budget was counted with.
         InterruptedRunError: stopped on request; `resume` goes on.
         DependencyError: torch, transformers, peft or accelerate isn't installed.
     """
@@ -105,6 +106,11 @@ def train(
         raise TrainingError(
             f"the run was calibrated on {calibrated_on} and this is {_named(language_model.identity)}: quotas don't "
             "carry over to another model; train the calibrated one, or say --allow-other-model"
+        )
+    if _counted_otherwise(runs[0].manifest, language_model.tokenizer) and not allow_other_model:
+        raise TrainingError(
+            f"the run's token budget was counted with another tokenizer than that of {name!r}: a token is another "
+            "amount of text there; train the model that the recipe names, or say --allow-other-model"
         )
     config = within_context(options, language_model.context_length)
     job = TrainingJob(
@@ -207,6 +213,14 @@ def _other_model(manifest: Manifest, loaded: Mapping[str, object]) -> str | None
     return None if calibrated.get(key) == loaded.get(key) else _named(calibrated)
 
 
+def _counted_otherwise(manifest: Manifest, tokenizer: Any) -> bool:
+    """Whether a run's token budget was counted with another tokenizer."""
+    from calibudget.lm.loading import tokenizer_digest
+
+    counted = (manifest.token_counter or {}).get("tokenizer_sha256")
+    return counted is not None and counted != tokenizer_digest(tokenizer)
+
+
 def _named(model: Mapping[str, object]) -> str:
     digest = f" (sha256 {model['sha256']})" if model.get("sha256") else ""
     return f"{model.get('name')!r}{digest}"
@@ -223,7 +237,7 @@ def _encode(
     from calibudget.training import encode_examples
 
     progress("encoding", 0, None)
-    encoder = Encoder(recipe.template, language_model.tokenizer)
+    encoder = Encoder(recipe.template, language_model.tokenizer, embedding_size=language_model.embedding_size)
     examples = encode_examples(rows, encoder, max_length=config.max_length, too_long=config.too_long)
     progress("encoding", len(examples), len(examples))
     return examples

@@ -237,7 +237,6 @@ class LocalScorer:
             max_new_tokens=work.limit,
             eos_token_id=sorted(self._stop_ids),
             pad_token_id=self._encoder.end_id,
-            repetition_penalty=1.0,
             logits_processor=[partial(_checked, work.item)],
         )
         return tuple(output[0, prompt.shape[1] :].tolist())

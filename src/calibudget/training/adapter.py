@@ -16,14 +16,14 @@ from transformers.pytorch_utils import Conv1D
 from calibudget.keys import torch_seed
 from calibudget.training.config import TrainingConfig
 from calibudget.training.layers import ADAPTER
-from calibudget.training.targets import target_modules
+from calibudget.training.targets import outside_language_model, target_modules
 
 WEIGHTS_NAME: Final = "adapter_model.safetensors"
 CONFIG_NAME: Final = "adapter_config.json"
 
 
 def add_adapter(model: Any, config: TrainingConfig, name: str) -> PeftModel:
-    """Freeze a model and put factors on its target layers.
+    """Freeze a model and put factors on the target layers of its language model, and of no other part of it.
 
     A starts uniform as peft has it, but from a generator of its own for each layer, so that it depends on the seed
     and the layer's name alone; B starts at zero.
@@ -46,6 +46,7 @@ def add_adapter(model: Any, config: TrainingConfig, name: str) -> PeftModel:
         lora_alpha=scaling,
         lora_dropout=config.dropout,
         target_modules=list(targets),
+        exclude_modules=outside_language_model(model, targets),
         fan_in_fan_out=transposed,
         bias="none",
         task_type="CAUSAL_LM",

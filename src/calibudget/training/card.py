@@ -20,6 +20,7 @@ def model_card(
     examples: Sequence[TrainingExample],
     config: TrainingConfig,
     target_modules: Collection[str],
+    frozen_experts: Collection[str],
     evidence: Mapping[str, object],
     final_loss: float,
     versions: Mapping[str, str],
@@ -31,6 +32,7 @@ def model_card(
         examples: what was trained on.
         config: how.
         target_modules: the layers that have factors.
+        frozen_experts: the modules whose experts have none.
         evidence: digests that say where the train set comes from, by name.
         final_loss: mean loss of the last optimizer step, nats a token.
         versions: versions of the libraries, by name.
@@ -38,6 +40,7 @@ def model_card(
     factor_rates = config.factor_rates(config.learning_rate)
     settings = asdict(config) | {"target_modules": sorted(target_modules)}
     settings |= {"rate of A": factor_rates[0], "rate of B": factor_rates[1]}
+    settings |= {"frozen experts": sorted(frozen_experts)} if frozen_experts else {}
     counts = Counter(example.source for example in examples)
     on_a_hub = [f"base_model: {model['name']}"] if model.get("kind") == "hub" else []  # where hubs link it
     front = ["---", *on_a_hub, "library_name: peft", "pipeline_tag: text-generation"]

@@ -84,20 +84,6 @@ def encode_examples(
     return tuple(examples)
 
 
-def check_vocabulary(examples: Sequence[TrainingExample], model: Any) -> None:
-    """Refuse ids that the model has no embedding for: a tokenizer of another model.
-
-    Raises:
-        TrainingError: the largest id and the embedding's size.
-    """
-    rows = model.get_input_embeddings().num_embeddings
-    largest = max(int(example.ids.max()) for example in examples)
-    if largest >= rows:
-        raise TrainingError(
-            f"the tokenizer gives the id {largest} and the model embeds {rows} ids: they don't belong together"
-        )
-
-
 def _record(row: Mapping[str, object]) -> Record:
     """The record of a row; identity fields that encoding doesn't need stay empty."""
     turns = _turns(row)

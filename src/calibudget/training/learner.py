@@ -22,6 +22,7 @@ from calibudget.training.graphs import GraphedPass, Pass
 from calibudget.training.layers import use_factor_layers
 from calibudget.training.loss import chunk_gradient, find_head, response_loss
 from calibudget.training.order import packs, rows
+from calibudget.training.targets import frozen_experts
 
 #: Parameters up to which a model's kernels are so short that launching them is what takes the time.
 _SMALL_MODEL: Final = 1_500_000_000
@@ -39,6 +40,7 @@ class Learner:
         factors: the factors A and B of all layers, flat.
         packs_sequences: whether sequences are laid end to end; they are padded otherwise.
         head: the output head.
+        frozen_experts: see `targets.frozen_experts`.
     """
 
     def __init__(self, model: Any, name: str, config: TrainingConfig, execution: Execution) -> None:
@@ -61,6 +63,7 @@ class Learner:
         self.head = find_head(model.eval())
         self._own_attention: str = model.config._attn_implementation
         self.packs_sequences = self._choose_packing(model)
+        self.frozen_experts = frozen_experts(model)
         self.model = add_adapter(model, config, name)
         use_factor_layers(self.model, share=self._on_gpu if execution.fuse is None else execution.fuse)
         self.factors = flatten_factors(self.model)

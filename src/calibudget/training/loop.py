@@ -24,7 +24,6 @@ from calibudget.training.card import CARD_NAME, model_card
 from calibudget.training.checkpoint import atomic_directory, load_checkpoint, remove_leavings, save_checkpoint
 from calibudget.training.config import Execution
 from calibudget.training.devices import Devices
-from calibudget.training.examples import check_vocabulary
 from calibudget.training.job import SEEN_NAME, TrainingJob, check_usable
 from calibudget.training.layers import ADAPTER
 from calibudget.training.learner import Learner
@@ -65,7 +64,6 @@ def train(
         InterruptedRunError: stopped on request; `resume` goes on.
     """
     devices = devices or Devices(job.execution.device)
-    check_vocabulary(job.examples, job.language_model.model)
     job.output_dir.mkdir(parents=True, exist_ok=True)
     lock = directory_lock(job.output_dir) if devices.is_main else nullcontext()
     with lock, _determinism(job.execution), stop_requests() as stop:
@@ -340,6 +338,7 @@ class _Run:
             steps=len(self._steps),
             final_loss=self._last_loss,
             tokens_per_second=self._pace.tokens_per_second,
+            frozen_experts=self._learner.frozen_experts,
         )
 
     def _card(self) -> str:
@@ -348,6 +347,7 @@ class _Run:
             examples=self._job.examples,
             config=self._job.config,
             target_modules=self._learner.model.peft_config[ADAPTER].target_modules,
+            frozen_experts=self._learner.frozen_experts,
             evidence=self._job.evidence,
             final_loss=self._last_loss,
             versions=_versions(),

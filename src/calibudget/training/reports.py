@@ -50,6 +50,7 @@ class TrainingResult:
         steps: optimizer steps taken.
         final_loss: mean loss of the last step's response tokens, nats.
         tokens_per_second: over all devices, None for a run too short to tell.
+        frozen_experts: names of the modules whose experts are stacked matrices and took no factors.
         stop_asked: whether a stop was asked for too late to cut the training short, so that it is still to be heeded.
     """
 
@@ -59,6 +60,7 @@ class TrainingResult:
     steps: int
     final_loss: float
     tokens_per_second: float | None
+    frozen_experts: tuple[str, ...] = ()
     stop_asked: bool = False
 
     def heed_stop(self) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 from calibudget.errors import TrainingError
@@ -26,7 +27,7 @@ PROJECTIONS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def target_modules(model: Any, asked: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Names of the layers of a model that get factors, sorted.
+    """Names of the layers of a model's language model that get factors, sorted.
 
     Args:
         model: a transformers causal language model.
@@ -53,14 +54,29 @@ def target_modules(model: Any, asked: Sequence[str] | None = None) -> tuple[str,
 
 
 def linear_names(model: Any) -> tuple[str, ...]:
-    """Last parts of the names of a model's linear layers, the output head left out, sorted."""
+    """Last parts of the names of the linear layers of a model's language model, the output head left out, sorted."""
+    head = model.get_output_embeddings()
+    found = (name for name, module in _linear_layers(model.get_decoder()) if module is not head)
+    return tuple(sorted({name.rpartition(".")[2] for name in found}))
+
+
+def outside_language_model(model: Any, targets: Collection[str]) -> str | None:
+    """A pattern of every name outside a model's language model, if layers there are named as the targets; else None."""
+    decoder = model.get_decoder()
+    inside = next(name for name, module in model.named_modules() if module is decoder)
+    outside = [name for name, _ in _linear_layers(model) if inside and not name.startswith(f"{inside}.")]
+    has_targets = any(name.rpartition(".")[2] in targets for name in outside)
+    return rf"(?!{re.escape(inside)}\.).*" if has_targets else None
+
+
+def frozen_experts(model: Any) -> tuple[str, ...]:
+    """Names of the modules that hold their experts as stacked matrices, which take no factors; sorted, often none."""
+    stacked = (name for name, weight in model.named_parameters() if "expert" in name and weight.dim() == 3)
+    return tuple(sorted({name.rpartition(".")[0] for name in stacked}))
+
+
+def _linear_layers(model: Any) -> Iterator[tuple[str, Any]]:
     from torch import nn
     from transformers.pytorch_utils import Conv1D
 
-    head = model.get_output_embeddings()
-    found = {
-        name.rpartition(".")[2]
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear | Conv1D) and module is not head
-    }
-    return tuple(sorted(found))
+    return ((name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D))
