@@ -8,18 +8,17 @@ import pytest
 
 from calibudget.allocation import (
     MeasuredMixture,
-    MixingLaw,
     apportion,
     fit_curves,
     macro_run_sd,
     macro_warm_ups,
     minimise_nll,
     perturbed_mixtures,
-    predict_mixture,
     prediction,
     transfers,
 )
 from calibudget.errors import AllocationError, InputTypeError
+from testbed.rivals.mixing_laws import MixingLaw, predict_mixture
 
 LEVELS = {"bridge": 2.0, "hard": 3.0, "own": 1.0}
 #: By source what a doubling of it gives to each: `bridge` lowers only others, `hard` only itself, `own` harms one.

@@ -29,7 +29,6 @@ from calibudget.allocation import (
     replicate_quotas,
     stability,
     summarise,
-    unimax_quotas,
     utilities,
     what_if,
 )
@@ -215,9 +214,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]] = {
         predict_nll,
         {"curves": (CURVES, [*inside(CURVES), *({**CURVES, "b": curve} for curve in changed(CURVES["b"]))]),
          "quotas": (POOLS, inside(POOLS)), "weights": (None, inside(WORTH))},
-    ),
-    "unimax_quotas": (
-        unimax_quotas, {"pool_sizes": (POOLS, inside(POOLS)), "budget": (12, ODD), "max_epochs": (1, ODD)}
     ),
 }  # fmt: skip
 

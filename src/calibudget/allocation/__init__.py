@@ -5,19 +5,11 @@ from calibudget.allocation.apportionment import apportion
 from calibudget.allocation.arrays import ArrayAllocation, apportion_arrays
 from calibudget.allocation.bootstrap import bootstrap, bootstrap_means, bootstrap_sd
 from calibudget.allocation.check import check_plan
-from calibudget.allocation.comparators import PowerLaw, fit_power_law, imbalance, slice_tuner_round, unimax_quotas
 from calibudget.allocation.curve_quotas import Prediction, curve_intervals, prediction
 from calibudget.allocation.curves import CurveSet, CurveWarning, WarmUps, fit_curves
 from calibudget.allocation.exact import Real, mean_of
 from calibudget.allocation.groups import Group, parse_groups, resolve_groups
 from calibudget.allocation.least_nll import minimise_nll, predict_nll
-from calibudget.allocation.mixing_laws import (
-    MixingLaw,
-    MixtureRun,
-    fit_mixing_laws,
-    mixing_law_quotas,
-    predict_mixture,
-)
 from calibudget.allocation.need import (
     EPSILON,
     NEED_TRANSFORMS,
@@ -54,11 +46,8 @@ __all__ = [
     "CurveWarning",
     "Group",
     "MeasuredMixture",
-    "MixingLaw",
-    "MixtureRun",
     "Policy",
     "Portion",
-    "PowerLaw",
     "Prediction",
     "Real",
     "Signal",
@@ -77,15 +66,11 @@ __all__ = [
     "curve_intervals",
     "fit_curves",
     "fit_curves_to_means",
-    "fit_mixing_laws",
-    "fit_power_law",
-    "imbalance",
     "least_units",
     "macro_run_sd",
     "macro_warm_ups",
     "mean_of",
     "minimise_nll",
-    "mixing_law_quotas",
     "most_units",
     "needs",
     "order_probabilities",
@@ -96,7 +81,6 @@ __all__ = [
     "policy_named",
     "pooled_quotas",
     "power",
-    "predict_mixture",
     "predict_nll",
     "prediction",
     "products",
@@ -104,11 +88,9 @@ __all__ = [
     "replicate_quotas",
     "resolve_groups",
     "search_quotas",
-    "slice_tuner_round",
     "stability",
     "summarise",
     "transfers",
-    "unimax_quotas",
     "utilities",
     "weighted_mean",
     "what_if",

@@ -19,7 +19,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 #: The commands that go on with `--resume`, and those that go on when they are given again.
 RESUMED: Final = {"run", "train", "evaluate"}
-REPEATED: Final = {"score", "influence", "warm-up", "study run", "study testbed"}
+REPEATED: Final = {"score", "influence", "warm-up", "study run"}
 
 
 #: Signals that come so soon after one, in seconds, say the same as it did: they don't disturb what it set going.

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from calibudget.cli import testbed
 from calibudget.cli.options import Address, Json
 
 if TYPE_CHECKING:
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Compare policies under a protocol that is frozen before it runs.")
 
-app.command(name="testbed")(testbed.command)
 
 ProtocolPath = Annotated[Path, typer.Argument(metavar="PROTOCOL", help="The protocol, a YAML file.")]
 StudyDir = Annotated[Path, typer.Option(help="The study's directory.")]

@@ -20,7 +20,7 @@ from calibudget.study.protocol import Protocol
 from calibudget.study.settings import CellSettings, asking_of
 
 #: Parts of the package that no cell's outcome depends on: they show and compare what was measured.
-_SHOWS: Final = ("cli/", "report/", "export/", "study/reporting/", "study/statistics/", "study/testbed/")
+_SHOWS: Final = ("cli/", "report/", "export/", "study/reporting/", "study/statistics/")
 _CODE: Final = (".py", ".json")
 
 #: Files by the name of what reads them: name to [bytes, SHA-256].

@@ -1,0 +1,187 @@
+"""What the testbed runs, all of it, in one file that is frozen before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from calibudget.errors import RecipeError
+from calibudget.recipe.strict_yaml import parse_document
+from calibudget.store import canonical_json, read_bytes, sha256_hex
+from calibudget.training import TrainingConfig, parse_options
+from calibudget.wording import fault
+from testbed.families import Half
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class PolicyRule(_Strict):
+    """How a policy of the testbed comes to its quotas.
+
+    Attributes:
+        rule: a policy of `calibudget allocate`, or one of the testbed's own: `learning-curve`, `slice-tuner`,
+            `mixing-law`, `limit`, `chosen`.
+        signal: for `val-error-floor`.
+        exponents: of the utility's factors, for the ablations.
+        warm_up: examples of each source that the model is trained on before calibration; 0 calibrates the base model.
+        exposures: for the rules that fit curves: examples of each source in each warm-up, ascending, or of the first
+            round.
+        checkpoints: whether the exposures are checkpoints of one warm-up that sees each example once.
+        form: of the curves.
+        shrink: whether slopes are drawn towards each other.
+        round_share: for `slice-tuner`: share of the budget that the first round buys.
+        charged: whether what the warm-ups trained on is taken off the budget.
+        among: for `chosen`: the policies that are compared on the other half.
+        floor: the policy's own floor in place of the point's, None for that.
+    """
+
+    rule: str
+    signal: Literal["error_rate", "z"] = "error_rate"
+    exponents: Mapping[str, float] = Field(default_factory=dict)
+    warm_up: Count = 0
+    exposures: tuple[Positive, ...] = ()
+    checkpoints: bool = False
+    form: Literal["log-linear", "power"] = "log-linear"
+    shrink: bool = True
+    round_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    charged: bool = False
+    among: tuple[str, ...] = ()
+    floor: Count | None = None
+
+
+class Point(_Strict):
+    """Cells that are compared: some policies, each at every seed.
+
+    Attributes:
+        name: its name.
+        half: the families.
+        status: declared before it runs.
+        budget: B.
+        floor: f.
+        seeds: of the calibration split, the draw and the training.
+        policies: names of `Protocol.policies`.
+    """
+
+    name: str
+    half: Half
+    status: Literal["confirmatory", "exploratory", "choosing"]
+    budget: Positive
+    floor: Count
+    seeds: tuple[int, ...]
+    policies: tuple[str, ...]
+
+
+class Calibration(_Strict):
+    """How calibration is done."""
+
+    per_source: Positive
+    resamples: Positive
+    max_new_tokens: Positive
+
+
+class Protocol(_Strict):
+    """A frozen protocol.
+
+    Attributes:
+        name: its name.
+        model_sha256: digest of the model's file; None for any model.
+        data_sha256: digest of the data's manifest; None for any data.
+        training: options of `TrainingConfig`.
+        calibration: how calibration is done.
+        companion: companion examples that join every cell's train set.
+        test_items: most held-out records of each family that are measured.
+        decoded: how many of these are decoded too.
+        choosing: name of the point whose cells `chosen` looks at.
+        policies: by name.
+        points: in the order in which they run.
+        claims: by name of a comparison's first point, by policy: the policies than which it has a lower macro NLL.
+    """
+
+    name: str
+    model_sha256: str | None
+    data_sha256: str | None
+    training: Mapping[str, Any]
+    calibration: Calibration
+    companion: Count
+    test_items: Positive
+    decoded: Count
+    choosing: str | None = None
+    policies: Mapping[str, PolicyRule]
+    points: tuple[Point, ...]
+    claims: Mapping[str, Mapping[str, tuple[str, ...]]] = Field(default_factory=dict)
+
+    @property
+    def halves(self) -> tuple[Half, ...]:
+        """The groups of families that its points are about."""
+        return tuple(dict.fromkeys(point.half for point in self.points))
+
+    @property
+    def config(self) -> TrainingConfig:
+        """What is trained; the seed is each cell's own."""
+        return parse_options(TrainingConfig, self.training)
+
+    @property
+    def sha256(self) -> str:
+        """Digest of all its values; the first protocol was frozen before claims stood in the file."""
+        return sha256_hex(canonical_json(self.model_dump(mode="json", exclude=None if self.claims else {"claims"})))
+
+    def same_setting(self, point: Point) -> list[Point]:
+        """The points that are one comparison with a point, itself among them, in the protocol's order."""
+        wanted = (point.half, point.budget, point.floor)
+        return [other for other in self.points if (other.half, other.budget, other.floor) == wanted]
+
+    def point(self, name: str) -> Point:
+        """The point of that name."""
+        return next(point for point in self.points if point.name == name)
+
+
+def read_protocol(path: Path) -> Protocol:
+    """Read and check a protocol.
+
+    Raises:
+        RecipeError: a field that is unknown, missing or out of range; or a name that nothing has.
+        TrainingError: training options.
+    """
+    document = parse_document(read_bytes(path).decode("utf-8"), path.name)
+    try:
+        protocol = Protocol.model_validate_json(canonical_json(document.value))
+    except ValidationError as error:
+        first = error.errors()[0]
+        words = fault(first["type"], first.get("ctx", {})) or first["msg"]
+        raise RecipeError(f"{document.where(tuple(first['loc']))}: {words}") from error
+    _check_names(protocol, path.name)
+    protocol.config.factor_rates(1.0)
+    return protocol
+
+
+def _check_names(protocol: Protocol, file: str) -> None:
+    names = [point.name for point in protocol.points]
+    if len(set(names)) != len(names):
+        raise RecipeError(f"{file}: points: two have the same name")
+    used = {policy: point.name for point in protocol.points for policy in point.policies}
+    used |= {policy: name for name, rule in protocol.policies.items() for policy in rule.among}
+    for policy, where in used.items():
+        if policy not in protocol.policies:
+            raise RecipeError(f"{file}: {where}: there is no policy {policy!r}")
+    if protocol.choosing is not None and protocol.choosing not in names:
+        raise RecipeError(f"{file}: choosing: there is no point {protocol.choosing!r}")
+    for name, claims in protocol.claims.items():
+        firsts = [point.name for point in protocol.points if protocol.same_setting(point)[0] is point]
+        if name not in firsts:
+            raise RecipeError(f"{file}: claims: there is no comparison whose first point is {name!r}")
+        compared = {policy for point in protocol.same_setting(protocol.point(name)) for policy in point.policies}
+        for policy, others in claims.items():
+            missing = sorted({policy, *others} - compared)
+            if missing:
+                raise RecipeError(f"{file}: claims: {name}: no cell of {missing[0]!r} is in that comparison")
+    for point in protocol.points:
+        if len(set(point.seeds)) != len(point.seeds) or len(set(point.policies)) != len(point.policies):
+            raise RecipeError(f"{file}: {point.name}: a seed or a policy stands twice")

@@ -1,0 +1,124 @@
+"""The committed results of the testbed say what the documents say."""
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from calibudget.study.statistics import effects
+from testbed.analysis import finished, t_interval
+from testbed.protocol import read_protocol
+from testbed.report import markdown
+from testbed.results import Results
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = ROOT / "benchmarks" / "results" / "testbed"
+SECOND = ROOT / "benchmarks" / "results" / "testbed-2"
+
+
+def unpack(folder: Path, target: Path) -> Path:
+    target.write_bytes(gzip.decompress((folder / "results.jsonl.gz").read_bytes()))
+    return target
+
+
+@pytest.fixture(scope="module")
+def protocol(protocol_path):
+    return read_protocol(protocol_path)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory, protocol):
+    path = unpack(COMMITTED, tmp_path_factory.mktemp("committed") / "results.jsonl")
+    return Results.read(path, protocol.sha256)
+
+
+@pytest.fixture(scope="module")
+def second_protocol(protocol_path):
+    return read_protocol(protocol_path.with_name("testbed-2.yaml"))
+
+
+@pytest.fixture(scope="module")
+def second_results(tmp_path_factory, second_protocol):
+    path = unpack(SECOND, tmp_path_factory.mktemp("second") / "results.jsonl")
+    return Results.read(path, second_protocol.sha256)
+
+
+@pytest.mark.slow
+def test_the_headline_differences_come_out_of_the_committed_lines(protocol, results):
+    point = finished(protocol, results)["paper"]
+    macro = {policy: point.macro(policy, "nll") for policy in point.policies}
+    found = effects(macro["calibudget"], macro["val-error-floor"])
+    assert found.seeds == 10
+    assert (round(found.mean, 4), round(found.sd, 4)) == (-0.0355, 0.0118)
+    assert t_interval(found) == pytest.approx((-0.0439, -0.0270), abs=1e-4)
+    shared = macro["chosen"].keys() & macro["calibudget"].keys()
+    chosen = effects(macro["chosen"], {seed: macro["calibudget"][seed] for seed in shared})
+    assert (chosen.seeds, round(chosen.mean, 4)) == (8, -0.0840)
+    # and without the family whose sentences repeat, the sign turns
+    assert round(point.without("chosen", "calibudget", "caesar_cipher").mean, 4) == 0.0770
+    assert round(point.without("calibudget", "val-error-floor", "caesar_cipher").mean, 4) == -0.0309
+
+
+@pytest.mark.slow
+def test_every_confirmatory_cell_is_of_the_frozen_protocol_and_one_code(protocol, results):
+    cells = list(results.lines("cell"))
+    assert len({cell["code"] for cell in cells}) == 1
+    counts = {name: sum(cell["point"] == name for cell in cells) for name in ("paper", "choose", "curves", "mixing")}
+    assert counts == {"paper": 60, "choose": 14, "curves": 39, "mixing": 0}
+    for cell in cells:
+        if cell["policy"] not in ("chosen-charged", "lc-25-50-charged", "lc-checkpoints-charged"):
+            assert sum(cell["quotas"].values()) == protocol.point(cell["point"]).budget
+
+
+@pytest.mark.full
+def test_the_committed_tables_are_written_again_byte_for_byte(protocol, results):
+    text = (COMMITTED / "tables.md").read_text(encoding="utf-8")
+    assert text.endswith(markdown(protocol, results))
+
+
+@pytest.mark.slow
+def test_the_second_testbed_is_whole_and_of_one_code(second_protocol, second_results):
+    cells = list(second_results.lines("cell"))
+    assert second_protocol.sha256.startswith("4fb1fef4")
+    assert len(cells) == 120
+    assert len({cell["code"] for cell in cells}) == 1
+    for cell in cells:
+        charged = cell["warm_up_examples"] // 2 if cell["policy"] == "learning-curve-charged" else 0
+        assert sum(cell["quotas"].values()) == 4_000 - charged
+
+
+@pytest.mark.slow
+def test_the_second_testbed_refutes_learning_curves_and_confirms_need(second_protocol, second_results):
+    point = finished(second_protocol, second_results)["confirm"]
+    macro = {policy: point.macro(policy, "nll") for policy in point.policies}
+    claimed = {
+        "calibudget": {"pooled": -0.0233, "equal": -0.0099, "val-error-floor": -0.0099},
+        "learning-curve": {"calibudget": 0.0431, "equal": 0.0332, "slice-tuner": 0.0458},
+    }
+    for policy, others in claimed.items():
+        for other, difference in others.items():
+            found = effects(macro[policy], macro[other])
+            assert (found.seeds, round(found.mean, 4)) == (10, difference)
+            low, high = t_interval(found)
+            assert low > 0 or high < 0
+    # and the family that the curves favoured gained what there was to gain, not what they promised
+    gained = point.contributions("learning-curve", "equal")
+    assert round(gained["rotate_matrix"], 4) == -0.0029
+    assert min(point.task(*cell, "rotate_matrix", "nll") for cell in point.cells) > 0
+
+
+@pytest.mark.full
+def test_the_second_tables_are_written_again_byte_for_byte(second_protocol, second_results):
+    text = (SECOND / "tables.md").read_text(encoding="utf-8")
+    assert text.endswith(markdown(second_protocol, second_results))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("folder", "name"), [(COMMITTED, "testbed-1.yaml"), (SECOND, "testbed-2.yaml")])
+def test_the_exploratory_readings_are_written_again(tmp_path, protocol_path, folder, name):
+    unpack(folder, tmp_path / "results.jsonl")
+    command = [sys.executable, "-m", "testbed.readings", str(protocol_path.with_name(name)), "--results", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (folder / "readings.md").read_text(encoding="utf-8").endswith(done.stdout)

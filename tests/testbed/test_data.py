@@ -1,0 +1,124 @@
+import gzip
+import json
+import shutil
+
+import pytest
+
+from calibudget.errors import ArtefactError, DataError
+from testbed.answers import known_answers, normal_answer
+from testbed.data import data_sha256, parted, read_half
+from testbed.families import (
+    CALIBRATION_SIZE,
+    COMPANION,
+    FIRST_HALVES,
+    HALVES,
+    TEST_SIZE,
+    Family,
+    families_of,
+    first_seed,
+)
+from testbed.protocol import read_protocol
+
+pytestmark = pytest.mark.slow
+
+
+def test_disjoint_groups_of_eight_families_with_unequal_pools():
+    names = [[family.name for family in half] for half in HALVES.values()]
+    assert [len(set(half)) for half in names] == [8, 8, 8]
+    assert len({name for half in names for name in half} | {COMPANION.name}) == 25
+    for half in HALVES.values():
+        sizes = [family.pool for family in half]
+        assert min(sizes) == 900
+        assert max(sizes) == 6000
+    seeds = [first_seed(family) for family in [*HALVES["choose"], *HALVES["confirm"], COMPANION, *HALVES["confirm-2"]]]
+    assert [seed // 1_000_000 for seed in seeds] == list(range(1, 26))
+
+
+def test_the_generated_data_is_that_of_the_frozen_protocol(testbed_data, protocol_path):
+    assert data_sha256(testbed_data) == read_protocol(protocol_path).data_sha256
+
+
+def test_the_second_testbed_s_data_is_that_of_its_frozen_protocol(second_data, protocol_path):
+    protocol = read_protocol(protocol_path.with_name("testbed-2.yaml"))
+    assert protocol.halves == ("confirm-2",)
+    assert data_sha256(second_data) == protocol.data_sha256
+
+
+def test_no_answer_of_the_second_testbed_is_on_both_sides(second_data):
+    for family in read_half(second_data, "confirm-2").families.values():
+        assert family.family.own_answers
+        answers = [normal_answer(record.completion) for record in (*family.train.records, *family.test)]
+        assert len(set(answers)) == len(answers)
+        trained, held_out = answers[: -len(family.test)], answers[-len(family.test) :]
+        assert known_answers(trained, held_out) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("caesar_cipher", {}, "different prompts with answers of their own among"),
+        ("gcd", {}, "different prompts with answers of their own among"),
+        ("letter_jumble", {}, r"half or more of \d+ held-out answers stands in answers that may be trained on"),
+    ],
+)
+def test_families_whose_answers_can_be_learnt_by_heart_are_refused(name, options, message):
+    """The first testbed's flaw, a family of few answers, and one whose answers are parts of one book."""
+    with pytest.raises(DataError, match=f"{name}: .*{message}"):
+        parted(Family(name=name, pool=900, options=options), seed=7)
+
+
+def test_a_held_out_answer_in_the_pool_is_refused_though_the_manifest_agrees(second_data, tmp_path):
+    from calibudget.store import sha256_hex
+
+    copy = shutil.copytree(second_data, tmp_path / "data")
+    path = copy / "products.test.jsonl.gz"
+    rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    trained = json.loads(gzip.decompress((copy / "products.train.jsonl.gz").read_bytes()).splitlines()[0])
+    rows[0] |= {name: trained[name] for name in ("completion", "answer")}
+    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(text))
+    manifest = json.loads((copy / "manifest.json").read_bytes())
+    manifest["files"][path.name]["sha256"] = sha256_hex(text)
+    (copy / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(DataError, match="products: 1 held-out answers may be trained on"):
+        read_half(copy, "confirm-2")
+
+
+def test_pools_are_full_and_no_prompt_is_on_both_sides(testbed_data):
+    for name in FIRST_HALVES:
+        data = read_half(testbed_data, name)
+        assert list(data.families) == sorted(family.name for family in families_of(name))
+        for family in data.families.values():
+            train = [record.prompt_hash for record in family.train.records]
+            test = [record.prompt_hash for record in family.test]
+            assert len(set(train)) == len(train) == family.family.pool + CALIBRATION_SIZE
+            assert len(set(test)) == len(test) == TEST_SIZE
+            assert not set(train) & set(test)
+
+
+def _damaged(testbed_data, tmp_path, change):
+    copy = tmp_path / "data"
+    shutil.copytree(testbed_data, copy)
+    path = copy / "gcd.test.jsonl.gz"
+    rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    train = json.loads(gzip.decompress((copy / "gcd.train.jsonl.gz").read_bytes()).splitlines()[0])
+    text = "".join(json.dumps(row) + "\n" for row in change(rows, train)).encode()
+    path.write_bytes(gzip.compress(text))
+    return copy, path, text
+
+
+def test_a_changed_file_is_refused(testbed_data, tmp_path):
+    copy, _, _ = _damaged(testbed_data, tmp_path, lambda rows, _train: rows[:-1])
+    with pytest.raises(ArtefactError, match=r"gcd.test.jsonl.gz: isn't the file"):
+        read_half(copy, "confirm")
+
+
+def test_a_held_out_prompt_in_the_pool_is_refused_though_the_manifest_agrees(testbed_data, tmp_path):
+    from calibudget.store import sha256_hex
+
+    copy, path, text = _damaged(testbed_data, tmp_path, lambda rows, train: [*rows[:-1], train])
+    manifest = json.loads((copy / "manifest.json").read_bytes())
+    manifest["files"][path.name]["sha256"] = sha256_hex(text)
+    (copy / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(DataError, match="1 held-out prompts may be trained on"):
+        read_half(copy, "confirm")

@@ -1,0 +1,87 @@
+import pytest
+
+from calibudget.errors import RecipeError, TrainingError
+from testbed.grid import cells
+from testbed.protocol import read_protocol
+
+
+def test_the_shipped_protocol_is_the_frozen_one(protocol_path):
+    """Changing a value after cells have run orphans their results: that must not happen unnoticed."""
+    protocol = read_protocol(protocol_path)
+    assert protocol.sha256 == "f2257ac93dc10a59f647aca69254049d9df7deab27e445e2c180e13af70e9468"
+
+
+def test_it_declares_ten_paired_seeds_for_what_is_confirmatory(protocol_path):
+    confirmatory = [point for point in read_protocol(protocol_path).points if point.status == "confirmatory"]
+    assert [point.name for point in confirmatory] == ["paper", "curves", "mixing"]
+    assert {point.half for point in confirmatory} == {"confirm"}
+    assert all(len(point.seeds) >= 10 for point in confirmatory)
+    assert len({point.seeds for point in confirmatory}) == 1
+
+
+def test_rules_are_chosen_on_the_other_half(protocol_path):
+    protocol = read_protocol(protocol_path)
+    choosing = protocol.point(protocol.choosing)
+    assert choosing.half == "choose"
+    among = {name for rule in protocol.policies.values() for name in rule.among}
+    assert among
+    assert among <= set(choosing.policies)
+
+
+def test_cells_run_seed_by_seed(tiny_protocol):
+    protocol = read_protocol(tiny_protocol)
+    names = [place.name for place in cells(protocol, only=["main"])]
+    assert names[:4] == ["main/equal/1", "main/unimax/1", "main/calibudget/1", "main/chosen-charged/1"]
+    assert len(names) == 8
+
+
+#: Changing a value after cells have run orphans their results.
+SECOND = "4fb1fef4ff8bc157c8069527e06d77aa5366f5e922c43bdd7098e206085648dd"
+
+
+def test_the_second_protocol_is_frozen(protocol_path):
+    protocol = read_protocol(protocol_path.with_name("testbed-2.yaml"))
+    assert protocol.sha256 == SECOND
+    assert len(cells(protocol)) == 120
+    assert [len(others) for others in protocol.claims["confirm"].values()] == [5, 5, 5]
+
+
+def test_claims_are_about_cells_that_there_are(tiny_protocol):
+    text = tiny_protocol.read_text(encoding="utf-8")
+    plain = read_protocol(tiny_protocol).sha256
+    tiny_protocol.write_text(text + "claims: {main: {calibudget: [equal, unimax]}}\n", encoding="utf-8")
+    assert read_protocol(tiny_protocol).sha256 != plain
+    for claims, message in (
+        ("{nowhere: {calibudget: [equal]}}", "no comparison whose first point is 'nowhere'"),
+        ("{main: {lc: [equal]}}", "main: no cell of 'lc' is in that comparison"),
+        ("{main: {equal: [lc-checkpoints]}}", "no cell of 'lc-checkpoints' is in that comparison"),
+    ):
+        tiny_protocol.write_text(text + f"claims: {claims}\n", encoding="utf-8")
+        with pytest.raises(RecipeError, match=message):
+            read_protocol(tiny_protocol)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "error", "message"),
+    [
+        ("budget: 96", "budget: 0", RecipeError, r"tiny.yaml:\d+: must be at least 1"),
+        ("decoded: 2", "decoded: 2\nsurprise: 1", RecipeError, r"tiny.yaml:9: Extra inputs"),
+        ("[equal, unimax", "[equal, unimx", RecipeError, "no policy 'unimx'"),
+        ("choosing: choose", "choosing: chose", RecipeError, "no point 'chose'"),
+        ("seeds: [1, 2]", "seeds: [1, 1]", RecipeError, "stands twice"),
+        ("name: main", "name: choose", RecipeError, "the same name"),
+        ("rank: 4", "rang: 4", TrainingError, "rang"),
+        (
+            "half: choose, status: confirmatory",
+            "half: third, status: confirmatory",
+            RecipeError,
+            "'choose', 'confirm' or 'confirm-2'",
+        ),
+    ],
+)
+def test_bad_protocols_are_refused_by_name(tiny_protocol, before, after, error, message):
+    text = tiny_protocol.read_text(encoding="utf-8")
+    assert before in text
+    tiny_protocol.write_text(text.replace(before, after), encoding="utf-8")
+    with pytest.raises(error, match=message):
+        read_protocol(tiny_protocol)
