@@ -99,6 +99,7 @@ class Split:
         skipped: records that `on_error: skip` left out.
         filtered: records that the recipe's `where` left out; `read` doesn't count them.
         barred: records that left because an evaluation set asks their prompt, or another source holds them too.
+        columns_not_used: fields that rows had and nothing used, sorted.
         shared_prompts: candidates that left the pool because a calibration record has the same prompt hash.
         spent: records that earlier rounds used up, as picks or (where this round calibrates anew) for calibration.
     """
@@ -113,6 +114,7 @@ class Split:
     spent: int = 0
     filtered: int = 0
     barred: int = 0
+    columns_not_used: tuple[str, ...] = ()
 
     @property
     def pool_size(self) -> int:

@@ -130,7 +130,7 @@ def test_one_exchange_has_one_id_in_every_format() -> None:
     [
         (None, "'messages' must hold a nonempty list of turns"),
         ([], "nonempty list"),
-        ("user: a", "nonempty list"),
+        ("user: a", "text that is no JSON"),
         ([USER], "the last turn of 'messages' must be the assistant's"),
         ([ASSISTANT], "no user turn"),
         ([{"role": "system", "content": "s"}, ASSISTANT], "no user turn"),

@@ -173,7 +173,7 @@ def test_a_directory_is_no_regular_file(tmp_path: Path) -> None:
 def test_rows_with_images_are_refused_in_so_many_words(write: Write, read: Read, images: dict[str, object]) -> None:
     write("rows.jsonl", [{**ROWS[0], "images": [], "image": None}, {**ROWS[1], **images}])
     with pytest.raises(
-        DataError, match=r"rows\.jsonl:2: the field 'images?' holds images; only text can be trained on"
+        DataError, match=r"rows\.jsonl:2: the field 'images?' holds images, video or sound; only text can be trained on"
     ):
         read()
     assert read(on_error="skip").skipped == 1

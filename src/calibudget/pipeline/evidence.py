@@ -176,6 +176,7 @@ def _source(
         spent=None if prepared.ledger is None else split.spent,
         filtered=split.filtered,
         barred=split.barred,
+        columns_not_used=split.columns_not_used,
     )
 
 
@@ -191,6 +192,7 @@ def _companion(prepared: Prepared) -> CompanionEvidence | None:
         count=len(read.records),
         record_ids_sha256=ids_sha256(sorted(record.record_id for record in read.records)),
         filtered=read.filtered,
+        columns_not_used=read.columns_not_used,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -68,7 +69,18 @@ class Prepared:
             }
             words = ", ".join(counted(count, noun) + rest for (noun, rest), count in counts.items() if count)
             told += [f"{label}: {words}"] if words else []
+        unused = {label: split.columns_not_used for label, split in self.splits.items()}
+        if self.companion is not None:
+            unused[self.companion.label] = self.companion.columns_not_used
+        told += [
+            f"{label}: columns not used: {', '.join(map(_told, names))}" for label, names in unused.items() if names
+        ]
         return tuple(told)
+
+
+def _told(column: str) -> str:
+    """A column's name as a person may read it among others."""
+    return column if column.isidentifier() or re.fullmatch(r"[\w\-.\[\]]+", column) else repr(column)
 
 
 def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress = silent) -> Prepared:

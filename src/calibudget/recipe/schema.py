@@ -183,7 +183,8 @@ class Source(_Part):
     revision: str | None = None
     streaming: bool = False
     format: Literal["alpaca", "prompt-completion", "messages", "sharegpt"] | None = None
-    columns: dict[str, str] = {}
+    rows: str | None = None
+    columns: dict[str, str | Annotated[tuple[str, ...], BeforeValidator(_to_tuple), Field(min_length=1)] | None] = {}
     where: dict[str, Scalar | Annotated[tuple[Scalar, ...], BeforeValidator(_to_tuple)]] = {}
     preset: str | None = None
     answer: Annotated[Answer, BeforeValidator(_answer_shorthand)] | None = None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from calibudget.errors import DataError, InputError
+from calibudget.sources.filters import are_disjoint
 from calibudget.sources.remote import COPIES, SAVED, SAVED_SPLITS, find_remote, is_url, local_path
 from calibudget.sources.rows import SUFFIXES
 from calibudget.sources.spec import SourceSpec
@@ -87,7 +88,7 @@ def check_distinct_files(
             places = [(_identity(file.path), file.name) for file in find_files(spec, data_dir)]
         for key, name in places:
             for other in readers.setdefault(key, []):
-                if not _disjoint(spec, other):
+                if not are_disjoint(spec.where, other.where):
                     raise DataError(f"sources {other.label!r} and {spec.label!r} both read {name}; drop one of them")
             readers[key].append(spec)
         found(number)
@@ -97,18 +98,6 @@ def _identity(path: Path) -> object:
     """What two names of one file share, links of either kind included; the path where files aren't numbered."""
     status = path.stat()
     return (status.st_dev, status.st_ino) if status.st_ino else path.resolve()
-
-
-def _disjoint(one: SourceSpec, two: SourceSpec) -> bool:
-    return any(
-        not wanted_values(one.where, name) & wanted_values(two.where, name) for name in one.where if name in two.where
-    )
-
-
-def wanted_values(where: Mapping[str, object], name: str) -> frozenset[str]:
-    """The values that a filter lets pass for a field, as text: CSV has nothing else."""
-    value = where[name]
-    return frozenset(map(str, value)) if isinstance(value, tuple | list) else frozenset((str(value),))
 
 
 def _matches(pattern: str, data_dir: Path) -> list[Path]:

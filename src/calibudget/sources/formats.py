@@ -1,15 +1,17 @@
 """How a row's fields become an example: the formats that people have, seen from the fields or named.
 
 `Record.original` always holds the row itself, before columns are mapped; in rows of Parquet and Arrow what JSON
-doesn't have takes the form in which docs/formats.md writes it. The formats and their fields:
+doesn't have takes the form in which docs/formats.md writes it. What each field means stands in
+`calibudget.sources.fields`; the formats are:
 
-- `alpaca`: instruction (or prompt, question), input (joined by a line feed when not empty), output (or response,
-  completion, answer), and a system message if a field `system` holds one;
+- `alpaca`: instruction (or prompt, question) and output (or response, completion, answer);
 - `prompt-completion`: prompt (or instruction, question) and completion (or response, output, answer), either
   texts or lists of turns;
 - `messages`: a list of turns with role and content (OpenAI), the last one by the assistant;
-- `sharegpt`: `conversations`, a list of turns with from and value, the last one by the model, and a system
-  message if a field `system` holds one.
+- `sharegpt`: `conversations`, a list of turns with from and value, the last one by the model.
+
+In the first two, `input` and `context` are joined to the prompt by line feeds where they hold text, and `history` holds
+the exchanges before it. A system message may stand in a field `system` (or system_prompt, system_message).
 
 The last turn is what training teaches; every turn before it is prompt. Turns may call tools and answer for them, as
 chat templates know them: `tool_calls` of an assistant, then turns of the role `tool`; `tools` of the row describes
@@ -18,46 +20,48 @@ what may be called. Both are lists, or the JSON text of one, and kept as they st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from calibudget.errors import DataError, InputError
+from calibudget.errors import DataError
 from calibudget.records import Message
-from calibudget.sources.identity import PROMPT_ALIASES, RESPONSE_ALIASES, checked_text, field_text, pair
+from calibudget.sources.fields import (
+    MEANINGS,
+    PROMPT_ALIASES,
+    RESPONSE_ALIASES,
+    SYSTEM,
+    TURNS,
+    aliases,
+    check_row,
+    check_text,
+    is_blank,
+)
+from calibudget.sources.identity import checked_text, pair
 from calibudget.sources.spec import Format
-from calibudget.store import strict_json
+from calibudget.sources.turns import from_text, objects, read_turns
 
 Fields = Mapping[str, object]
 
-_ROLES: Final = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "model": "assistant",
-    "bot": "assistant",
-    "tool": "tool",
-    "function": "tool",
-    "observation": "tool",
-}
-
-
-#: Field names of the format `prompt-completion`, its own first.
-_PROMPTS: Final = ("prompt", "instruction", "question")
-_COMPLETIONS: Final = ("completion", "response", "output", "answer")
+#: Meanings of fields with which a row isn't a plain exchange of two texts.
+_MORE: Final = ("system", "history", "tools")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """What the model is given and taught: texts as they stand, ends stripped."""
+    """What the model is given and taught: texts as they stand, ends stripped.
+
+    Attributes:
+        prompt: the turns before the response.
+        completion: the response; empty only where prompts suffice.
+        tools: what may be called.
+        unused: fields of turns that weren't read.
+    """
 
     prompt: tuple[Message, ...]
     completion: str
     tools: tuple[Mapping[str, object], ...] = ()
+    unused: frozenset[str] = frozenset()
 
 
 def detect_format(fields: Fields) -> Format:
@@ -78,147 +82,136 @@ def detect_format(fields: Fields) -> Format:
     if len(found) == 1:
         return found[0]
     seen = f"the fields show {' and '.join(found)}" if found else "the fields show no known format"
-    raise DataError(f"{seen} ({', '.join(fields)}); name format, preset or columns in the recipe")
+    wrapped = next((name for name, value in fields.items() if _are_rows(value)), None)
+    way = "name format, preset or columns in the recipe" + (f", or `rows: {wrapped}`" if wrapped else "")
+    raise DataError(f"{seen} ({', '.join(fields)}); {way}")
 
 
-def read_example(fields: Fields, format: Format) -> Example:  # noqa: A002 - the recipe's word
+def read_example(
+    fields: Fields,
+    format: Format,  # noqa: A002 - the recipe's word
+    *,
+    ignored: Collection[str] = (),
+    prompts_suffice: bool = False,
+) -> Example:
     """The example that a row holds under a format.
+
+    Args:
+        fields: its fields.
+        format: how they hold it.
+        ignored: fields that the recipe passes over on purpose, of turns too.
+        prompts_suffice: whether a row may lack its response.
 
     Raises:
         DataError: a field is missing, empty or of the wrong type, a role is unknown, a turn holds images or sounds, or
             the conversation doesn't end with a response in words after a user's turn.
     """
-    return _READERS[format](fields)
+    prompt, completion = fields.get("prompt"), fields.get("completion")
+    if format in TURNS:
+        field = TURNS[format]
+        return _conversation(fields.get(field), field, fields, ignored, prompts_suffice)
+    if isinstance(prompt, list) and (isinstance(completion, list) or (completion is None and prompts_suffice)):
+        check_row(fields, [name for name in fields if MEANINGS.get(name) in ("joined", "history")])
+        both = [*prompt, *(completion or ())]
+        return _conversation(both, "prompt and completion", fields, ignored, prompts_suffice)
+    return _exchange(fields, format, ignored, prompts_suffice)
 
 
-def read_pair(fields: Fields, format: Format) -> tuple[str, str] | None:  # noqa: A002 - the recipe's word
-    """Prompt and response of a row that holds one exchange without a system message; None for anything else.
+def is_pair(format: Format, names: Collection[str]) -> bool:  # noqa: A002 - the recipe's word
+    """Whether a row's field names show one exchange and nothing more, so that `read_pair` may read it."""
+    return format not in TURNS and not any(MEANINGS.get(name) in _MORE for name in names)
+
+
+def read_pair(
+    fields: Fields,
+    format: Format,  # noqa: A002 - the recipe's word
+    *,
+    ignored: Collection[str] = (),
+    prompts_suffice: bool = False,
+) -> tuple[str, str] | None:
+    """Prompt and response of a row that holds one exchange (see `is_pair`); None where they are lists of turns.
 
     Raises:
         DataError: as `read_example`.
     """
-    if fields.get("system") is not None:
+    if isinstance(fields.get("prompt"), list):
         return None
-    if format == "alpaca":
-        return pair(fields)
-    if format == "prompt-completion" and not isinstance(fields.get("prompt"), list):
-        return _texts(fields)
-    return None
+    return _texts(fields, format, ignored, prompts_suffice)
 
 
-def _texts(fields: Fields) -> tuple[str, str]:
-    return field_text(fields, _PROMPTS, "prompt"), field_text(fields, _COMPLETIONS, "response")
+def _texts(fields: Fields, format: Format, ignored: Collection[str], prompts_suffice: bool) -> tuple[str, str]:  # noqa: A002
+    prompts, responses = aliases(format)
+    if prompts_suffice and all(is_blank(fields.get(name)) for name in responses):
+        instruction, response = pair({**fields, responses[0]: "-"}, prompts, responses)[0], ""
+    else:
+        instruction, response = pair(fields, prompts, responses)
+    check_text(instruction, "the prompt", ignored)
+    check_text(response, "the response", ignored)
+    return instruction, response
 
 
-def _read_alpaca(fields: Fields) -> Example:
-    instruction, response = pair(fields)
-    return Example(prompt=(*_system(fields), Message(role="user", content=instruction)), completion=response)
+def _exchange(fields: Fields, format: Format, ignored: Collection[str], prompts_suffice: bool) -> Example:  # noqa: A002
+    instruction, response = _texts(fields, format, ignored, prompts_suffice)
+    prompt = (*_system(fields), *_history(fields, ignored), Message(role="user", content=instruction))
+    return Example(prompt=prompt, completion=response, tools=_tools(fields))
 
 
-def _read_prompt_completion(fields: Fields) -> Example:
-    prompt, completion = fields.get("prompt"), fields.get("completion")
-    if isinstance(prompt, list) and isinstance(completion, list):
-        return _conversation([*prompt, *completion], "prompt and completion", fields)
-    instruction, response = _texts(fields)
-    return Example(prompt=(*_system(fields), Message(role="user", content=instruction)), completion=response)
-
-
-def _read_messages(fields: Fields) -> Example:
-    return _conversation(fields.get("messages"), "messages", fields)
-
-
-def _read_sharegpt(fields: Fields) -> Example:
-    example = _conversation(fields.get("conversations"), "conversations", fields)
-    return replace(example, prompt=(*_system(fields), *example.prompt))
-
-
-_READERS: Final[Mapping[Format, Callable[[Fields], Example]]] = {
-    "alpaca": _read_alpaca,
-    "prompt-completion": _read_prompt_completion,
-    "messages": _read_messages,
-    "sharegpt": _read_sharegpt,
-}
-
-
-def _system(fields: Fields) -> tuple[Message, ...]:
-    text = fields.get("system")
-    if text is None or (isinstance(text, str) and not text.strip()):
-        return ()
-    return (Message(role="system", content=checked_text(text, "the field 'system'")),)
-
-
-def _conversation(turns: object, field: str, row: Fields) -> Example:
-    if not isinstance(turns, list) or not turns:
-        raise DataError(f"the field {field!r} must hold a nonempty list of turns")
-    messages = [message for number, turn in enumerate(turns, start=1) if (message := _turn(turn, f"turn {number}"))]
-    if not messages or messages[-1].role != "assistant":
+def _conversation(turns: object, field: str, row: Fields, ignored: Collection[str], prompts_suffice: bool) -> Example:
+    read = read_turns(turns, field, ignored)
+    messages = list(read.messages)
+    last = messages.pop() if messages and messages[-1].role == "assistant" else None
+    if last is None and not prompts_suffice:
         raise DataError(f"the last turn of {field!r} must be the assistant's: it is what training teaches")
-    if not any(message.role == "user" for message in messages[:-1]):
+    if not any(message.role == "user" for message in messages):
         raise DataError(f"no user turn comes before the last response of {field!r}")
-    if messages[-1].more:
+    if last is not None and last.more:
         raise DataError(
             f"the last turn of {field!r} calls tools; what training teaches must be words, so end before it"
         )
+    system = [one for one in _system(row) if one != messages[0]]
     return Example(
-        prompt=tuple(messages[:-1]),
-        completion=messages[-1].content,
-        tools=tuple(_objects(row.get("tools"), "the field 'tools'")),
+        prompt=(*system, *messages),
+        completion="" if last is None else last.content,
+        tools=_tools(row),
+        unused=read.unused,
     )
 
 
-def _objects(given: object, what: str) -> list[Mapping[str, object]]:
-    """A list of objects, which columnar files hold as its JSON text; null and blank are none."""
-    if isinstance(given, str):
-        try:
-            given = strict_json(given.encode("utf-8")) if given.strip() else None
-        except (InputError, UnicodeEncodeError) as error:
-            raise DataError(f"{what} holds text that is no JSON: {error}") from error
-    given = [] if given is None else given
-    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
-        raise DataError(f"{what} must hold a list of objects, or its JSON text")
-    return given
+def _system(fields: Fields) -> tuple[Message, ...]:
+    """The system message of a row.
+
+    Raises:
+        DataError: it isn't text, or there are two that differ.
+    """
+    said = {name: fields[name] for name in SYSTEM if not is_blank(fields.get(name))}
+    texts = {name: checked_text(value, f"the field {name!r}") for name, value in said.items()}
+    if len(set(texts.values())) > 1:
+        raise DataError(f"the fields {' and '.join(map(repr, texts))} hold different system messages; map one away")
+    return tuple(Message(role="system", content=text) for text in list(texts.values())[:1])
 
 
-def _turn(turn: object, place: str) -> Message | None:
-    """One turn as a message; None for a system turn without text, which says nothing."""
-    if not isinstance(turn, Mapping):
-        raise DataError(f"{place} must be an object with role and content, not {type(turn).__name__}")
-    named = turn.get("role", turn.get("from"))
-    role = _ROLES.get(named.lower()) if isinstance(named, str) else None
-    if role is None:
-        raise DataError(f"{place} has the role {named!r}; known are {', '.join(_ROLES)}")
-    if turn.get("function_call"):
-        raise DataError(f"{place} holds a function_call; write it as tool_calls")
-    more = _tool_use(turn, role, place)
-    content = _content(turn.get("content", turn.get("value")), place)
-    is_blank = content is None or (isinstance(content, str) and not content.strip())
-    if role == "system" and isinstance(content, str) and is_blank:
-        return None
-    text = "" if is_blank and "tool_calls" in more else checked_text(content, place)
-    return Message(role=role, content=text, more=more)
+def _history(fields: Fields, ignored: Collection[str]) -> tuple[Message, ...]:
+    """The turns before a prompt: pairs of a question and its answer, or turns as conversations have them.
+
+    Raises:
+        DataError: the field holds something else.
+    """
+    value = from_text(fields.get("history"), "the field 'history'")
+    if is_blank(value):
+        return ()
+    pairs = value if isinstance(value, list) else []
+    if pairs and all(isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) for one in pairs):
+        value = [
+            {"role": role, "content": text}
+            for one in pairs
+            for role, text in zip(("user", "assistant"), one, strict=True)
+        ]
+    return read_turns(value, "history", ignored).messages
 
 
-def _tool_use(turn: Mapping[str, object], role: str, place: str) -> dict[str, object]:
-    """What a turn says of tools, as it stands."""
-    calls = _objects(turn.get("tool_calls"), f"{place}: tool_calls")
-    if calls and role != "assistant":
-        raise DataError(f"{place} calls tools, which only the assistant can")
-    if role != "tool":
-        return {"tool_calls": calls} if calls else {}
-    named = {name: turn[name] for name in ("tool_call_id", "name") if turn.get(name) is not None}
-    for name, value in named.items():
-        checked_text(value, f"{place}: {name}")
-    return named
+def _tools(fields: Fields) -> tuple[Mapping[str, object], ...]:
+    return tuple(objects(fields.get("tools"), "the field 'tools'"))
 
 
-def _content(content: object, place: str) -> object:
-    """The content of a turn, a list of text parts joined by line feeds."""
-    if not isinstance(content, list):
-        return content
-    texts = []
-    for part in content:
-        if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-            raise DataError(f"{place} holds {kind!r}; only text can be trained on")
-        texts.append(part["text"])
-    return "\n".join(texts)
+def _are_rows(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)

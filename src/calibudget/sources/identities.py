@@ -8,7 +8,7 @@ bytes, what the recipe says of reading them, and the code that does it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from calibudget.errors import DataError
 from calibudget.sources import keeping
-from calibudget.sources.files import wanted_values
 from calibudget.sources.inputs import Input
 from calibudget.sources.keeping import kept_path, make_ready, new_file, open_whole
 from calibudget.sources.making import answer_labels
@@ -150,8 +149,12 @@ def read_identities(path: Path, spec: SourceSpec) -> Identities | None:
 def said_of_rows(spec: SourceSpec) -> dict[str, object]:
     """What the recipe says that decides what a source's rows are; a filter by the texts that it compares."""
     said: dict[str, object] = {name: value for name, value in asdict(spec).items() if name not in _ELSEWHERE}
-    said["where"] = {name: sorted(wanted_values(spec.where, name)) for name in spec.where}
+    said["where"] = {name: sorted(map(repr, _listed(values))) for name, values in spec.where.items()}
     return said
+
+
+def _listed(values: object) -> Sequence[object]:
+    return values if isinstance(values, tuple | list) else (values,)
 
 
 def _checked(handle: BinaryIO, size: int, spec: SourceSpec) -> _Summary | None:

@@ -15,12 +15,9 @@ from typing import Final, NamedTuple
 from calibudget.errors import DataError, InputError
 from calibudget.keys import canonical_array, canonical_pair
 from calibudget.records import Message
+from calibudget.sources.fields import JOINED, PROMPT_ALIASES, RESPONSE_ALIASES
 from calibudget.store import canonical_json
 
-#: Field names that hold a prompt, the first that a row has wins (paper, appendix "Record and Role Integrity").
-PROMPT_ALIASES: Final = ("instruction", "prompt", "question")
-#: Field names that hold a response, the first that a row has wins.
-RESPONSE_ALIASES: Final = ("response", "output", "completion", "answer")
 _ID_FIELDS: Final = ("record_id", "id")
 
 
@@ -114,8 +111,8 @@ def normalise_record(fields: Mapping[str, object]) -> NormalisedRecord:
     """Normalise one record under the common field names, by itself (paper, appendix "Record and Role Integrity").
 
     The prompt is the first of instruction, prompt and question that is there, the response the first of response,
-    output, completion and answer; a nonempty `input` is joined to the instruction by a line feed. An explicit
-    `record_id` or `id` is taken as it is.
+    output, completion and answer; nonempty `input` and `context` are joined to the instruction by line feeds. An
+    explicit `record_id` or `id` is taken as it is.
 
     Raises:
         DataError: no prompt or no response, one that is empty or not text, an id that is neither text nor an
@@ -137,17 +134,18 @@ def pair(
     prompts: Sequence[str] = PROMPT_ALIASES,
     responses: Sequence[str] = RESPONSE_ALIASES,
 ) -> tuple[str, str]:
-    """Prompt and response of a row, as they stand with the ends stripped, Alpaca's `input` joined to the prompt.
+    """Prompt and response of a row, as they stand with the ends stripped, `input` and `context` joined to the prompt.
 
     Raises:
         DataError: one of them is missing, empty or not text; the names that were looked for are listed.
     """
     instruction = field_text(fields, prompts, "prompt")
-    extra = fields.get("input")
-    if extra is not None and not isinstance(extra, str):
-        raise DataError(f"the field 'input' must hold text, not {type(extra).__name__}")
-    if extra and extra.strip():
-        instruction = f"{instruction}\n{extra}".strip()
+    for name in JOINED:
+        extra = fields.get(name)
+        if extra is not None and not isinstance(extra, str):
+            raise DataError(f"the field {name!r} must hold text, not {type(extra).__name__}")
+        if extra and extra.strip():
+            instruction = f"{instruction}\n{extra}".strip()
     return instruction, field_text(fields, responses, "response")
 
 

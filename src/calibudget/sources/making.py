@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from calibudget.errors import DataError
 from calibudget.records import Message, Record
-from calibudget.sources.files import wanted_values
-from calibudget.sources.formats import Fields, detect_format, read_example, read_pair
+from calibudget.sources.fields import check_row, checked, is_blank, names_read
+from calibudget.sources.filters import Wanted
+from calibudget.sources.formats import Fields, detect_format, is_pair, read_example, read_pair
 from calibudget.sources.identity import checked_text, digests, own_id
 from calibudget.sources.spec import Format, SourceSpec
 from calibudget.tasks import gold_answer, preset
 
 #: Sets of field names whose shape is remembered.
 _REMEMBERED = 1000
-_IMAGES = ("images", "image")
 
 
 #: What names a row: SHA-256 of the normal form; the prompt hash; the record's own id, None where the recipe takes none;
@@ -24,14 +24,21 @@ Named = tuple[bytes, bytes, str | None, int]
 
 
 class _Shape(NamedTuple):
-    """What a row's field names say: its format, and which of them may hold images."""
+    """What a row's field names say.
 
-    format: Format
-    images: tuple[str, ...]
+    Attributes:
+        format: how they hold an example, None under a preset.
+        is_pair: whether that is one exchange and nothing more.
+        checked: which fields must be looked at in every row.
+    """
+
+    format: Format | None
+    is_pair: bool
+    checked: tuple[str, ...]
 
 
 _Tools = tuple[Mapping[str, object], ...]
-#: Prompt (a single user turn as its text), completion, tools, gold answer, and the fields under our names.
+#: Prompt (a single user turn as its text), completion, tools, gold answer, and the fields under our names and theirs.
 _Parsed = tuple[str | tuple[Message, ...], str, _Tools, str | None, Fields]
 
 
@@ -40,28 +47,34 @@ class RecordMaker:
 
     Its methods raise DataError for a row that can't be used, and give None for one that the recipe's filter leaves
     out; so a record can be made again from the `original` that a train set keeps.
+
+    Attributes:
+        unused: fields of the rows so far that hold something and that nothing used.
     """
 
     def __init__(self, spec: SourceSpec) -> None:
+        self.unused: set[str] = set()
         self._spec = spec
-        self._wanted = {name: wanted_values(spec.where, name) for name in spec.where}
+        self._wanted = {name: Wanted(values) for name, values in spec.where.items()}
         self._answers = spec.answers
         self._labels = {label: number for number, label in enumerate(answer_labels(spec))}
         self._is_plain = not (spec.where or spec.columns or spec.preset or spec.id_field or self._labels)
         self._is_plain &= self._answers.kind == "none"
         self._shapes: dict[tuple[str, ...], _Shape] = {}
+        self._named = {*spec.where, *(name for name in (spec.id_field, self._answers.field) if name is not None)}
 
     def name(self, fields: Fields) -> Named | None:
         """What names a row, at a fraction of the cost of its record."""
         if self._is_plain:
-            return *digests(*self._read(fields)), None, -1
+            present = _present(fields)
+            return *digests(*self._read(present, present)), None, -1
         parsed = self._parse(fields)
         if parsed is None:
             return None
-        prompt, completion, tools, answer, view = parsed
+        prompt, completion, tools, answer, named = parsed
         text, prompt_hash = digests(prompt, completion, tools)
         field = self._spec.id_field
-        own = None if field is None else own_id(view.get(field), field)
+        own = None if field is None else own_id(named.get(field), field)
         return text, prompt_hash, own, -1 if answer is None else self._labels.get(answer, -1)
 
     def __call__(self, fields: Fields) -> Record | None:
@@ -69,12 +82,12 @@ class RecordMaker:
         parsed = self._parse(fields)
         if parsed is None:
             return None
-        prompt, completion, tools, answer, view = parsed
+        prompt, completion, tools, answer, named = parsed
         text, prompt_hash = digests(prompt, completion, tools)
         field = self._spec.id_field
         return Record(
             source=self._spec.label,
-            record_id=text.hex() if field is None else own_id(view.get(field), field),
+            record_id=text.hex() if field is None else own_id(named.get(field), field),
             prompt_hash=prompt_hash.hex(),
             prompt=(Message(role="user", content=prompt),) if isinstance(prompt, str) else prompt,
             completion=completion,
@@ -84,56 +97,133 @@ class RecordMaker:
         )
 
     def _parse(self, fields: Fields) -> _Parsed | None:
-        view = self._mapped(fields) if self._spec.columns else fields
-        for name, values in self._wanted.items():
-            if name not in view:
+        mapped = self._mapped(fields)
+        named = {**fields, **mapped} if mapped else fields
+        for name, wanted in self._wanted.items():
+            if name not in named:
                 raise DataError(f"the filter field {name!r} is missing")
-            if str(view[name]) not in values:
+            if named[name] not in wanted:
                 return None
+        view, named = _present(self._view(fields, mapped)), _present(named)
         prompt: str | tuple[Message, ...]
         tools: tuple[Mapping[str, object], ...] = ()
         answer = None
         if self._spec.preset is not None:
-            prompt, completion, answer = self._rendered(view)
+            prompt, completion, answer = self._rendered(view, fields)
         else:
-            prompt, completion, tools = self._read(view)
-        if answer is None and self._answers.kind != "none":
-            answer = gold_answer(self._answers, view, completion)
-        return prompt, completion, tools, answer, view
+            prompt, completion, tools = self._read(view, fields)
+        if answer is None and self._answers.kind != "none" and not (self._spec.prompts_suffice and not completion):
+            answer = gold_answer(self._answers, named, completion)
+        return prompt, completion, tools, answer, named
 
-    def _rendered(self, view: Fields) -> tuple[str, str, str | None]:
+    def _rendered(self, view: Fields, fields: Fields) -> tuple[str, str, str | None]:
         render = preset(self._spec.preset or "")
+        key = self._key(view, fields)
+        shape = self._shapes.get(key)
+        if shape is None:
+            watched = _Watched(view)
+            render(watched)
+            shape = self._seen(key, view, None, watched.asked)
+        self.unused.update(check_row(view, shape.checked))
         rendered = render(view)
         prompt = checked_text(rendered.instruction, "the instruction")
         completion = checked_text(rendered.response, "the response")
         return prompt, completion, rendered.answer if self._answers == render.answer else None
 
-    def _read(self, view: Fields) -> tuple[str | tuple[Message, ...], str, _Tools]:
-        names = tuple(view)
-        shape = self._shapes.get(names) or self._seen(names, view)
-        for name in shape.images:
-            if isinstance(view[name], dict | list) and view[name]:
-                raise DataError(f"the field {name!r} holds images; only text can be trained on")
-        pair = read_pair(view, shape.format)
-        if pair is not None:
-            return *pair, ()
-        example = read_example(view, shape.format)
+    def _read(self, view: Fields, fields: Fields) -> tuple[str | tuple[Message, ...], str, _Tools]:
+        key = self._key(view, fields)
+        shape = self._shapes.get(key)
+        if shape is None:
+            found = self._spec.format or detect_format(view)
+            shape = self._seen(key, view, found, names_read(found, view))
+        if shape.format is None:
+            raise RuntimeError("a row without a preset has a format")
+        if shape.checked:
+            self.unused.update(check_row(view, shape.checked))
+        ignored, prompts_suffice = self._spec.ignored, self._spec.prompts_suffice
+        if shape.is_pair:
+            pair = read_pair(view, shape.format, ignored=ignored, prompts_suffice=prompts_suffice)
+            if pair is not None:
+                return *pair, ()
+        example = read_example(view, shape.format, ignored=ignored, prompts_suffice=prompts_suffice)
+        self.unused.update(example.unused)
         return example.prompt, example.completion, example.tools
 
-    def _seen(self, names: tuple[str, ...], view: Fields) -> _Shape:
-        found = _Shape(self._spec.format or detect_format(view), tuple(name for name in _IMAGES if name in view))
+    def _key(self, view: Fields, fields: Fields) -> tuple[str, ...]:
+        """The names of the fields that hold something, as the data has them."""
+        return tuple(_present(fields) if self._spec.columns else view)
+
+    def _seen(self, key: tuple[str, ...], view: Fields, format: Format | None, read: set[str]) -> _Shape:  # noqa: A002
+        """The shape of a row that is the first of its kind; its columns that aren't used are noted."""
+        read = read | self._named
+        found = _Shape(format, format is not None and is_pair(format, view), checked(view, read))
+        columns = {ours: _names(theirs) for ours, theirs in self._spec.columns.items()}
+        used = {name for ours in read & set(columns) for name in columns[ours]} | self._named
+        used |= {name for name in (*read, *found.checked) if name not in columns}
+        self.unused.update(name for name in key if name not in used)
         if len(self._shapes) < _REMEMBERED:
-            self._shapes[names] = found
+            self._shapes[key] = found
         return found
 
-    def _mapped(self, fields: Fields) -> Mapping[str, object]:
-        """The row with the recipe's columns under our names."""
-        view = dict(fields)
+    def _mapped(self, fields: Fields) -> dict[str, object]:
+        """What the recipe's columns put under our names."""
+        mapped: dict[str, object] = {}
         for ours, theirs in self._spec.columns.items():
-            if theirs not in fields:
-                raise DataError(f"the column {theirs!r} (for {ours!r}) is missing; the record has {', '.join(fields)}")
-            view[ours] = fields[theirs]
-        return view
+            names = _names(theirs)
+            if not names:
+                continue
+            missing = next((name for name in names if name not in fields), None)
+            if missing is not None:
+                raise DataError(f"the column {missing!r} (for {ours!r}) is missing; the record has {', '.join(fields)}")
+            mapped[ours] = fields[names[0]] if len(names) == 1 else _joined(fields, names)
+        return mapped
+
+    def _view(self, fields: Fields, mapped: Fields) -> Fields:
+        """The row as its format reads it: a column that is mapped or left out stands under its own name no more."""
+        columns = self._spec.columns
+        if not columns:
+            return fields
+        gone = {name for theirs in columns.values() for name in _names(theirs)} | self._spec.ignored
+        return {**{name: value for name, value in fields.items() if name not in gone}, **mapped}
+
+
+class _Watched(dict[str, object]):
+    """A row that notes which of its fields are asked for."""
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__(fields)
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> object:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self.asked.add(str(name))
+        return super().__contains__(name)
+
+    def get(self, name: str, default: object = None) -> object:
+        """As of any mapping."""
+        self.asked.add(name)
+        return super().get(name, default)
+
+
+def _names(theirs: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    """The columns that a recipe maps to one of our names; none where it leaves it out on purpose."""
+    return (theirs,) if isinstance(theirs, str) else theirs or ()
+
+
+def _present(fields: Fields) -> Fields:
+    """The fields that hold something: one that is null is as one that isn't there."""
+    if None not in fields.values():
+        return fields
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _joined(fields: Fields, names: tuple[str, ...]) -> str:
+    """The texts of several columns, those that hold any, joined by line feeds."""
+    texts = [checked_text(fields[name], f"the column {name!r}") for name in names if not is_blank(fields[name])]
+    return "\n".join(texts)
 
 
 def answer_labels(spec: SourceSpec) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _BATCH: Final = 16_384
 #: How many of the skipped rows are kept as messages.
 EXAMPLES: Final = 5
+#: How many names of columns that aren't used are kept, the first in code-point order; and how long each may be.
+_COLUMNS: Final = 1000
+_NAME: Final = 100
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,12 +37,14 @@ class Tally:
         filtered: rows that the `where` filter left out.
         skipped: rows that `on_error: skip` left out.
         examples: why, for the first few of them.
+        columns_not_used: fields that rows had and nothing used, sorted; the first thousand.
     """
 
     read: int = 0
     filtered: int = 0
     skipped: int = 0
     examples: list[str] = field(default_factory=list)
+    columns_not_used: list[str] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
         """Count what another counted too."""
@@ -47,6 +52,12 @@ class Tally:
         self.filtered += other.filtered
         self.skipped += other.skipped
         self.examples = [*self.examples, *other.examples][:EXAMPLES]
+        self.note_unused(other.columns_not_used)
+
+    def note_unused(self, names: Iterable[str]) -> None:
+        """Add names of columns; what no file can hold of a name is escaped, and a very long one is cut."""
+        told = {name.encode("utf-8", "backslashreplace").decode("utf-8")[:_NAME] for name in names}
+        self.columns_not_used = sorted(told.union(self.columns_not_used))[:_COLUMNS]
 
 
 def identity_schema() -> pa.Schema:
@@ -73,7 +84,8 @@ def name_rows(spec: SourceSpec, given: Input, tally: Tally) -> Iterator[pa.Recor
         DataError: the input can't be read, or a row can't be used and isn't to be skipped; its place is named.
     """
     schema = identity_schema()
-    name = RecordMaker(spec).name
+    maker = RecordMaker(spec)
+    name = maker.name
     columns: list[list[Any]] = [[], [], [], [], []]
     texts, prompts, places, answers, own_ids = columns
     rows = 0
@@ -98,6 +110,7 @@ def name_rows(spec: SourceSpec, given: Input, tally: Tally) -> Iterator[pa.Recor
         if len(texts) == _BATCH:
             yield _batch(schema, columns)
     tally.read += rows
+    tally.note_unused(maker.unused)
     yield _batch(schema, columns)
 
 

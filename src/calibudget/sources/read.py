@@ -35,6 +35,7 @@ class SourceRead:
         skipped: rows that `on_error: skip` left out.
         skipped_examples: why, for the first few of them.
         duplicates: records removed because an equal one stays (or renamed, under `keep`).
+        columns_not_used: fields that rows had and nothing used, sorted.
     """
 
     label: str
@@ -47,6 +48,7 @@ class SourceRead:
     skipped: int
     skipped_examples: tuple[str, ...]
     duplicates: int
+    columns_not_used: tuple[str, ...] = ()
 
 
 def read_source(spec: SourceSpec, data_dir: Path, *, readers: Readers | None = None) -> SourceRead:
@@ -77,6 +79,7 @@ def read_source(spec: SourceSpec, data_dir: Path, *, readers: Readers | None = N
         skipped=scan.skipped,
         skipped_examples=tuple(scan.tally.examples),
         duplicates=source.duplicates,
+        columns_not_used=tuple(scan.tally.columns_not_used),
     )
 
 

@@ -43,13 +43,16 @@ class SourceSpec:
         revision: the hub data set's branch, tag or commit.
         streaming: whether the hub data set is read as the hub sends it, and nothing is kept on disk.
         format: how rows hold prompt and response; None to see it from the first row of each file.
-        columns: our field name to the data's, applied before anything else reads the row.
+        rows: the field of a JSON object that holds the rows, where a file is one object.
+        columns: our field name to the data's, or to several whose texts are joined by line feeds; or a field of the
+            data to None, which leaves it out on purpose. Applied before anything else reads the row.
         preset: name of a known data set (`calibudget.tasks.PRESETS`), which then renders the rows.
         answer: how answers are parsed and compared; None for the preset's own, or nothing to check.
         id_field: the field that holds a record's own id; None to derive ids from the text.
         duplicates: what happens to equal ids.
         on_error: what happens to a row that can't be used.
         where: field to value or values; other rows are left out (and counted).
+        prompts_suffice: whether rows may lack a response, as an evaluation set's may.
         limits: what its files may ask of the machine.
 
     Raises:
@@ -65,13 +68,15 @@ class SourceSpec:
     revision: str | None = None
     streaming: bool = False
     format: Format | None = None
-    columns: Mapping[str, str] = field(default_factory=dict)
+    rows: str | None = None
+    columns: Mapping[str, str | tuple[str, ...] | None] = field(default_factory=dict)
     preset: str | None = None
     answer: AnswerSpec | None = None
     id_field: str | None = None
     duplicates: Duplicates = "drop"
     on_error: OnError = "refuse"
     where: Mapping[str, Scalar | tuple[Scalar, ...]] = field(default_factory=dict)
+    prompts_suffice: bool = False
     limits: Limits = LIMITS
 
     def __post_init__(self) -> None:
@@ -94,6 +99,11 @@ class SourceSpec:
             value = getattr(self, name)
             if value is not None and value not in words:
                 raise RecipeError(f"source {self.label!r}: {name} must be one of {', '.join(words)}, not {value!r}")
+
+    @property
+    def ignored(self) -> frozenset[str]:
+        """The fields of the data that the recipe leaves out on purpose."""
+        return frozenset(name for name, theirs in self.columns.items() if theirs is None)
 
     @property
     def paths(self) -> tuple[str, ...]:

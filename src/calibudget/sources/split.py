@@ -68,6 +68,7 @@ def split_source(read: SourceRead, *, split_seed: int, selection_seed: int, cali
         skipped=read.skipped,
         shared_prompts=len(read.records) - len(pool) - len(calibration),
         filtered=read.filtered,
+        columns_not_used=read.columns_not_used,
     )
 
 
@@ -129,6 +130,7 @@ def part_source(
         spent=left,
         filtered=scan.filtered,
         barred=parting.barred_count,
+        columns_not_used=tuple(scan.tally.columns_not_used),
     )
 
 

@@ -70,14 +70,14 @@ def _check_evidence(findings: Findings, prepared: Prepared, manifest: Manifest) 
         found = {name: getattr(row, name) for name in counts} | {"files": [asdict(file) for file in row.files]}
         if prepared.ledger is not None:
             expected, found = expected | {"spent": split.spent}, found | {"spent": row.spent}
-        if row.barred is not None:
-            expected, found = expected | {"barred": split.barred}, found | {"barred": row.barred}
-        if row.filtered is not None:
-            expected, found = expected | {"filtered": split.filtered}, found | {"filtered": row.filtered}
+        for name in ("barred", "filtered", "columns_not_used"):  # older manifests lack some
+            if getattr(row, name) is not None:
+                expected, found = expected | {name: getattr(split, name)}, found | {name: getattr(row, name)}
         findings.compare(MANIFEST_NAME, expected, found, field=f"sources.{label}")
     read, companion = prepared.companion, manifest.companion
     if read is not None and companion is not None:
-        names = ("read", "duplicates", "skipped", *(() if companion.filtered is None else ("filtered",)))
+        later = [name for name in ("filtered", "columns_not_used") if getattr(companion, name) is not None]
+        names = ("read", "duplicates", "skipped", *later)
         counts = {name: getattr(read, name) for name in names}
         ids = sorted(record.record_id for record in read.records)
         expected = counts | {"count": len(ids), "record_ids_sha256": ids_sha256(ids)}

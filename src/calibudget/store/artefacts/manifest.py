@@ -57,7 +57,7 @@ class SourceEvidence:
     """What the manifest keeps of one source; counts as in `records.Split`, digests as in docs/formats.md.
 
     `share` and `quota` are in the budget's unit; `tokens` is None where that is examples, `spent` in a first round,
-    `filtered` and `barred` in manifests from before they were counted.
+    `filtered` and `barred` in manifests from before they were counted, `columns_not_used` where they weren't told.
     """
 
     files: tuple[SourceFile, ...]
@@ -79,13 +79,14 @@ class SourceEvidence:
     spent: int | None = None
     filtered: int | None = None
     barred: int | None = None
+    columns_not_used: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanionEvidence:
     """What the manifest keeps of the companion set; `record_ids_sha256` is over the ids in code-point order.
 
-    `filtered` is None in manifests from before it was counted.
+    `filtered` is None in manifests from before it was counted, `columns_not_used` where they weren't told.
     """
 
     files: tuple[SourceFile, ...]
@@ -95,6 +96,7 @@ class CompanionEvidence:
     count: int
     record_ids_sha256: str
     filtered: int | None = None
+    columns_not_used: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +195,9 @@ def manifest_to_json(manifest: Manifest) -> dict[str, object]:
         "parser": manifest.parser,
         "scorer": None if manifest.scorer is None else dict(manifest.scorer),
         "sources": {label: _source_to_json(row) for label, row in sorted(manifest.sources.items())},
-        "companion": None if manifest.companion is None else _known(asdict(manifest.companion), "filtered"),
+        "companion": None
+        if manifest.companion is None
+        else _known(asdict(manifest.companion), "filtered", "columns_not_used"),
         "allocation": asdict(manifest.allocation),
         "selection": _known(asdict(manifest.selection), "details"),
         "artefacts": {name: asdict(digest) for name, digest in sorted(manifest.artefacts.items())},
@@ -267,7 +271,7 @@ def parse_manifest(value: object, name: str) -> Manifest:
 
 def _source_to_json(row: SourceEvidence) -> dict[str, object]:
     """The fields of one source; those of token budgets and later rounds only where they are."""
-    return _known(asdict(row), "tokens", "spent", "filtered", "barred")
+    return _known(asdict(row), "tokens", "spent", "filtered", "barred", "columns_not_used")
 
 
 def _known(fields: dict[str, object], *optional: str) -> dict[str, object]:
@@ -314,6 +318,7 @@ def _parse_source(row: Fields) -> SourceEvidence:
         spent=row.nullable("spent", row.integer, may_be_absent=True),
         barred=row.nullable("barred", row.integer, may_be_absent=True),
         filtered=row.nullable("filtered", row.integer, may_be_absent=True),
+        columns_not_used=row.nullable("columns_not_used", row.texts, may_be_absent=True),
     )
     row.finish()
     return source
@@ -347,6 +352,7 @@ def _parse_companion(row: Fields) -> CompanionEvidence:
         count=row.integer("count"),
         record_ids_sha256=row.digest("record_ids_sha256"),
         filtered=row.nullable("filtered", row.integer, may_be_absent=True),
+        columns_not_used=row.nullable("columns_not_used", row.texts, may_be_absent=True),
     )
     row.finish()
     return companion

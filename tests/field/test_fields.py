@@ -1,0 +1,252 @@
+"""No field of a row is lost in silence: it is in the prompt or the response, or named by a refusal or a list."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibudget.errors import DataError
+from calibudget.pipeline import run, verify
+from calibudget.recipe import load_recipe
+from calibudget.records import Message, Record
+from calibudget.sources import SourceRead, SourceSpec, read_source
+from calibudget.store import read_manifest
+
+
+def read(folder: Path, *rows: dict[str, object], **spec: object) -> SourceRead:
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return read_source(SourceSpec(label="s", path="rows.jsonl", **spec), folder)  # type: ignore[arg-type]
+
+
+def only(folder: Path, row: dict[str, object], **spec: object) -> Record:
+    (record,) = read(folder, row, **spec).records
+    return record
+
+
+def turns(*pairs: tuple[str, str]) -> tuple[Message, ...]:
+    return tuple(Message(role=role, content=content) for role, content in pairs)
+
+
+CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("row", "prompt"),
+    [
+        ({"instruction": "q", "context": "c", "response": "a", "category": "x"}, turns(("user", "q\nc"))),
+        ({"question": "q", "context": "c", "answer": "a"}, turns(("user", "q\nc"))),
+        ({"instruction": "q", "input": "i", "context": "c", "output": "a"}, turns(("user", "q\ni\nc"))),
+        ({"prompt": "q", "input": "i", "completion": "a"}, turns(("user", "q\ni"))),
+        ({"prompt": "q", "input": " ", "context": "", "completion": "a"}, turns(("user", "q"))),
+        (
+            {"instruction": "q", "output": "a", "history": [["one", "1"], ["two", "2"]]},
+            turns(("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", "2"), ("user", "q")),
+        ),
+        (
+            {"prompt": "q", "completion": "a", "history": '[["one", "1"]]', "system_prompt": "s"},
+            turns(("system", "s"), ("user", "one"), ("assistant", "1"), ("user", "q")),
+        ),
+        ({"prompt": "q", "completion": "a", "history": CHAT}, turns(("user", "q"), ("assistant", "a"), ("user", "q"))),
+        ({"messages": CHAT, "system": "s"}, turns(("system", "s"), ("user", "q"))),
+        (
+            {"messages": [{"role": "system", "content": "s"}, *CHAT], "system_prompt": "s"},
+            turns(("system", "s"), ("user", "q")),
+        ),
+        ({"messages": json.dumps(CHAT)}, turns(("user", "q"))),
+        ({"messages": {"role": ["user", "assistant"], "content": ["q", "a"]}}, turns(("user", "q"))),
+        ({"conversations": {"from": ["human", "gpt"], "value": ["q", "a"], "weight": [None, None]}},
+         turns(("user", "q"))),
+        ({"messages": None, "conversations": None, "prompt": "q", "completion": "a"}, turns(("user", "q"))),
+        ({"instruction": "q", "output": "a", "messages": None}, turns(("user", "q"))),
+    ],
+)  # fmt: skip
+def test_a_field_that_belongs_to_the_prompt_is_in_it(
+    tmp_path: Path, row: dict[str, object], prompt: tuple[Message, ...]
+) -> None:
+    record = only(tmp_path, row)
+    assert record.prompt == prompt
+    assert record.completion == "a"
+
+
+def test_tools_of_one_exchange_are_kept(tmp_path: Path) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    assert only(tmp_path, {"instruction": "q", "output": "a", "tools": json.dumps(tools)}).tools == tuple(tools)
+
+
+ALPACA: dict[str, object] = {"instruction": "q", "output": "a"}
+LAST = {"role": "assistant", "content": "a"}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"messages": [CHAT[0], LAST | {"weight": 0}]}, r"turn 2, the last: 'weight' is 0.*isn't to be taught"),
+        ({"messages": [CHAT[0], LAST | {"weight": 0.5}]}, r"'weight' is 0\.5.*some other way than whole"),
+        ({"messages": [CHAT[0], LAST | {"train": False}]}, r"'train' is False"),
+        ({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a", "loss": False}]}, "'loss'"),
+        (ALPACA | {"weight": 0.0}, r"the field 'weight' is 0\.0"),
+        (ALPACA | {"train": "false"}, "the field 'train' is 'false'"),
+        ({"prompt": "q", "completion": "a", "label": False}, "the field 'label' is False, which marks a response"),
+        ({"prompt": "q", "completion": "a", "label": "false"}, "the field 'label' is 'false'"),
+        (ALPACA | {"kto_tag": False}, "the field 'kto_tag' is False"),
+        ({"messages": [CHAT[0], LAST | {"reasoning_content": "r"}]}, "turn 2: the field 'reasoning_content' holds"),
+        ({"messages": [CHAT[0], LAST | {"thinking": "r"}, *CHAT]}, "turn 2: the field 'thinking'"),
+        (ALPACA | {"reasoning": "r"}, "the field 'reasoning' holds reasoning"),
+        (ALPACA | {"image": "coco/0.jpg"}, "the field 'image' holds images"),
+        (ALPACA | {"videos": ["v.mp4"]}, "the field 'videos' holds images, video"),
+        (ALPACA | {"audio": {"path": "a.wav", "bytes": None}}, "the field 'audio'"),
+        ({"messages": [CHAT[0] | {"images": ["i.png"]}, LAST]}, "turn 1: the field 'images'"),
+        ({"conversations": [{"from": "human", "value": "<image>\nq"}, {"from": "gpt", "value": "a"}]}, "<image>"),
+        (ALPACA | {"input": "look at <image> and <image>"}, "the prompt holds <image>"),
+        (ALPACA | {"instruction": "<audio>What is said?"}, "the prompt holds <audio>"),
+        (ALPACA | {"instruction": "Describe <|image_1|> now"}, r"the prompt holds <\|image_1\|>"),
+        (ALPACA | {"functions": [{"name": "f"}]}, "the field 'functions' describes functions; write them as `tools`"),
+        ({"messages": [{"role": "system", "content": "s", "tools": [{"name": "f"}]}, *CHAT]}, "turn 1: .*'tools'"),
+        ({"messages": CHAT, "context": "c"}, "the field 'context' holds a part of the prompt"),
+        ({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}], "history": [["x", "y"]]},
+         "the field 'history' holds earlier turns"),
+        ({"prompt": [CHAT[0]], "completion": [LAST], "context": "c"}, "the field 'context'"),
+        (ALPACA | {"context": ["c"]}, "the field 'context' must hold text"),
+        (ALPACA | {"history": ["c"]}, "turn 1 must be an object"),
+        (ALPACA | {"system": "s", "system_prompt": "t"}, "'system' and 'system_prompt' hold different system messages"),
+        ({"messages": {"role": ["user"], "content": []}}, "lists of different lengths"),
+    ],
+)  # fmt: skip
+def test_what_is_not_to_be_taught_or_cannot_be_read_is_refused_by_name(
+    tmp_path: Path, row: dict[str, object], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        only(tmp_path, row)
+    found = read(tmp_path, row, {"instruction": "other", "output": "a"}, on_error="skip")
+    assert (len(found.records), found.skipped) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [CHAT[0], LAST | {"weight": 0}, CHAT[0], LAST | {"weight": 1}]},
+        {"messages": [CHAT[0], LAST | {"train": True, "reasoning_content": "", "images": []}]},
+        ALPACA | {"weight": 1.0, "loss": None, "train": "True"},
+        {"prompt": "q", "completion": "a", "label": True},
+        ALPACA | {"image": None, "images": [], "audio": {"path": None, "bytes": None}, "reasoning": " "},
+        ALPACA | {"output": "<video>\n<source>\n</video>"},
+        ALPACA | {"instruction": "How do I use the <audio> tag of HTML?"},
+        ALPACA | {"instruction": "The <image> of <image>x</image>"},
+    ],
+)
+def test_what_says_nothing_against_a_row_refuses_none(tmp_path: Path, row: dict[str, object]) -> None:
+    assert read(tmp_path, row).columns_not_used == ()
+
+
+def test_columns_that_nothing_uses_are_listed(tmp_path: Path) -> None:
+    first = ALPACA | {"answer": "gold", "category": "x", "none": None, "label": 3}
+    second = {"messages": [CHAT[0] | {"name": "n"}, LAST | {"time": 1, "weight": 1}], "prompt": "q", "id": ""}
+    found = read(tmp_path, first, second)
+    assert found.columns_not_used == (
+        "answer", "category", "id", "label", "messages[].name", "messages[].time", "prompt",
+    )  # fmt: skip
+
+
+def test_columns_that_the_recipe_names_are_used(tmp_path: Path) -> None:
+    row = ALPACA | {"gold": "7", "kind": "x", "own": "1", "query": "r", "more": "m"}
+    found = read(
+        tmp_path, row,
+        where={"kind": "x"}, id_field="own", answer=_number("gold"), columns={"instruction": "query", "input": "more"},
+    )  # fmt: skip
+    assert found.columns_not_used == ("instruction",)
+    assert found.records[0].prompt == turns(("user", "r\nm"))
+
+
+def _number(field: str) -> object:
+    from calibudget.tasks import AnswerSpec
+
+    return AnswerSpec(kind="number", field=field)
+
+
+def test_columns_can_be_mapped_joined_and_left_out_on_purpose(tmp_path: Path) -> None:
+    row: dict[str, object] = {
+        "input": "q", "passage": "p", "hint": None, "thinking": "t", "output": "a", "image": "<x>", "weight": 0,
+    }  # fmt: skip
+    columns = {
+        "instruction": ("passage", "hint", "input"), "output": ("thinking", "output"), "image": None, "weight": None,
+    }  # fmt: skip
+    found = read(tmp_path, row, columns=columns)
+    assert found.records[0].prompt == turns(("user", "p\nq"))
+    assert found.records[0].completion == "t\na"
+    assert found.columns_not_used == ("image", "weight")
+
+
+def test_fields_of_turns_can_be_left_out_on_purpose(tmp_path: Path) -> None:
+    row: dict[str, object] = {"messages": [CHAT[0] | {"content": "<image> q"}, LAST | {"reasoning_content": "r"}]}
+    found = read(tmp_path, row, columns={"reasoning_content": None, "image": None})
+    assert found.records[0].prompt == turns(("user", "<image> q"))
+    assert found.columns_not_used == ("messages[].reasoning_content",)
+
+
+NAMES = [
+    "context", "history", "input", "system", "system_prompt", "tools", "functions", "weight", "loss", "train", "label",
+    "reasoning_content", "thinking", "reasoning", "image", "images", "video", "audios", "answer", "question", "output",
+    "passage", "choices", "category", "id", "Context", "messages", "prompt", "é ü",
+]  # fmt: skip
+BASES: list[dict[str, object]] = [
+    {"instruction": "q", "output": "a"},
+    {"prompt": "q", "completion": "a"},
+    {"question": "q", "answer": "a"},
+    {"messages": CHAT},
+    {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
+    {"prompt": [CHAT[0]], "completion": [LAST]},
+]
+
+
+def _forms(marker: str) -> st.SearchStrategy[object]:
+    return st.sampled_from(
+        [marker, [marker], {"k": marker}, [[marker, marker]], [{"role": "user", "content": marker}], [{"name": marker}]]
+    )
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_every_field_is_used_refused_or_listed(data: st.DataObject) -> None:
+    base = data.draw(st.sampled_from(BASES))
+    names = data.draw(st.lists(st.sampled_from(NAMES), max_size=4, unique=True))
+    markers = {name: f"marker{number}" for number, name in enumerate(names)}
+    row = base | {name: data.draw(_forms(marker), label=name) for name, marker in markers.items()}
+    in_turn = data.draw(st.booleans()) and "messages" in base and "messages" not in markers
+    if in_turn:
+        inner = data.draw(st.sampled_from(NAMES))
+        row["messages"] = [CHAT[0], LAST | {inner: "inner"}]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            found = read(Path(folder), row)
+        except DataError as error:
+            assert any(name in str(error) for name in (*row, *((inner,) if in_turn else ())))  # noqa: PT017
+            return
+    (record,) = found.records
+    used = json.dumps([[turn.fields for turn in record.prompt], record.completion, record.tools], ensure_ascii=False)
+    for name, marker in markers.items():
+        assert marker in used or name in found.columns_not_used
+    if in_turn:
+        assert "inner" in used or f"messages[].{inner}" in found.columns_not_used
+
+
+def test_a_run_lists_the_columns_that_it_does_not_use(tmp_path: Path) -> None:
+    rows = [ALPACA | {"instruction": f"q{number}", "category": "c", "odd one": 1} for number in range(3)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "b.jsonl").write_text('{"prompt": "r", "completion": "s", "source": "x"}\n')
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "{policy: equal, budget: 3, calibration: none, sources: {a: {path: a.jsonl}}, companion: {path: b.jsonl}}"
+    )
+    result = run(load_recipe(recipe), tmp_path / "out")
+    assert "a: columns not used: category, 'odd one'" in result.notes
+    assert "companion: columns not used: source" in result.notes
+    manifest = read_manifest(tmp_path / "out" / "manifest.json")
+    assert manifest.sources["a"].columns_not_used == ("category", "odd one")
+    assert manifest.companion is not None
+    assert manifest.companion.columns_not_used == ("source",)
+    assert not verify(tmp_path / "out", data_dir=tmp_path).differences
