@@ -101,7 +101,7 @@ assert len(picked) == 10_000
 )
 KERNEL = """
 from calibudget.sources.identity import digests
-from calibudget.sources.parsing import parse_row
+from calibudget.sources.lines import parse_row
 count = 0
 with open({path!r}, "rb") as handle:
     for line in handle:

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from calibudget.pipeline.preparing import hygiene_of, prepare
+from calibudget.pipeline.prepare import hygiene_of, prepare
 from calibudget.recipe import load_recipe
 
 RECIPE = Path(__file__).parent.parent / "examples" / "commonsense.yaml"

@@ -39,8 +39,7 @@ from calibudget.keys import order_keys
 from calibudget.lm import Encoder, load_model
 from calibudget.selection import UNIFORM, Mix, Scored, draw
 from calibudget.training import Devices, Execution, TrainingConfig, TrainingJob, encode_examples, train
-from calibudget.training.batches import padded_batch
-from calibudget.training.examples import TrainingExample
+from calibudget.training.data import TrainingExample, padded_batch
 
 FAMILIES = ("chain_sum", "letter_counting", "spell_backward", "word_sequence_reversal", "syllogism", "word_sorting")
 SIZES = {"pool": 600, "calibration": 100, "held-out": 100}

@@ -34,9 +34,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from calibudget.influence.direction import AdamDirection, plain_update
-from calibudget.influence.gradients import ExampleGradients, Whole, batches
-from calibudget.influence.sketching import Sketches, SketchTable
+from calibudget.influence.gradients import AdamDirection, ExampleGradients, Whole, batches, plain_update
+from calibudget.influence.similarity import Sketches, SketchTable
 from calibudget.lm import Encoder, load_model, load_tokenizer
 from calibudget.selection import CountSketch
 from calibudget.training import Execution, TrainingConfig, TrainingExample, encode_examples

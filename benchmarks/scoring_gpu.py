@@ -217,7 +217,7 @@ def prepare(directory: Path) -> None:
     """The calibration records of the eight commonsense sources (100 and 400 each, seed 42) and SmolLM2's tokenizer."""
     from calibudget.lm import load_tokenizer
     from calibudget.scoring import CalibrationItem
-    from calibudget.scoring.wire import item_to_json
+    from calibudget.scoring.scorer import item_to_json
     from calibudget.sources import SourceSpec, read_source, split_source
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -237,7 +237,7 @@ def prepare(directory: Path) -> None:
 
 
 def load_items(arguments: argparse.Namespace, size: int = 100) -> list[Any]:
-    from calibudget.scoring.wire import item_from_json
+    from calibudget.scoring.scorer import item_from_json
 
     lines = (arguments.data / f"items-{size}.jsonl").read_text().splitlines()
     items = [item_from_json(json.loads(line)) for line in lines]

@@ -50,10 +50,8 @@ from calibudget.lm.loading import LanguageModel
 from calibudget.training import Devices, Execution, TrainingConfig, TrainingExample, TrainingJob, encode_examples, train
 from calibudget.training.adapter import add_adapter
 from calibudget.training.learner import Learner
-from calibudget.training.order import plan_steps, share
-from calibudget.training.rate import flops_per_token
-from calibudget.training.reports import StepReport
-from calibudget.training.schedule import rate_factor, warmup_steps
+from calibudget.training.order import plan_steps, rate_factor, share, warmup_steps
+from calibudget.training.report import StepReport, flops_per_token
 
 SEVEN = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
 SEVEN |= {"num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096}

@@ -38,10 +38,9 @@ from training_gpu import run_trainer
 from calibudget.lm import LanguageModel, load_model
 from calibudget.training import Execution, TrainingConfig, TrainingExample, encode_examples
 from calibudget.training.adapter import add_adapter
-from calibudget.training.batches import padded_batch
+from calibudget.training.data import padded_batch
 from calibudget.training.learner import Learner
-from calibudget.training.order import plan_steps
-from calibudget.training.schedule import rate_factor, warmup_steps
+from calibudget.training.order import plan_steps, rate_factor, warmup_steps
 
 PLAIN: dict[str, Any] = {"pack": False, "fuse": False, "compile": False, "graphs": False}
 #: How each way is run: its side, its precision, and options of ours.

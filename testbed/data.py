@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from calibudget.errors import ArtefactError, DataError, DependencyError
+from calibudget.messages import counted
 from calibudget.records import Message, Record
 from calibudget.sources import Identity, SourceRead, SourceSpec, identify, read_source
 from calibudget.store import canonical_json, read_bytes, read_object, sha256_hex, write_atomic
-from calibudget.wording import counted
 from testbed.answers import known_answers, normal_answer
 from testbed.families import (
     CALIBRATION_SIZE,

@@ -20,10 +20,9 @@ from calibudget.records import Record, Score
 from calibudget.scoring import CalibrationItem, LocalScorer, to_scores
 from calibudget.tasks import AnswerSpec
 from calibudget.training import Execution, TrainingConfig, TrainingExample, encode_examples
-from calibudget.training.examples import Role
+from calibudget.training.data import Role
 from calibudget.training.learner import Learner
-from calibudget.training.order import Step, plan_steps
-from calibudget.training.schedule import rate_factor, warmup_steps
+from calibudget.training.order import Step, plan_steps, rate_factor, warmup_steps
 from testbed.data import FamilyData
 
 _UNCHECKED: Final = AnswerSpec(kind="none")

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calibudget.errors import RecipeError
-from calibudget.recipe.strict_yaml import parse_document
+from calibudget.messages import fault
+from calibudget.recipe.yaml import parse_document
 from calibudget.store import canonical_json, read_bytes, sha256_hex
 from calibudget.training import TrainingConfig, parse_options
-from calibudget.wording import fault
 from testbed.families import Half
 
 Count = Annotated[int, Field(ge=0)]

@@ -22,29 +22,11 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Learning curves have tests of their own, which take longer than all of these.
 MODULES = (
-    *(
-        "amounts",
-        "apportionment",
-        "arrays",
-        "bootstrap",
-        "cases",
-        "check",
-        "exact",
-        "filtering",
-        "groups",
-        "intervals",
-        "levels",
-    ),
-    *("need", "planning", "policies", "residues", "rule", "spread", "stability", "summary", "waterlevel", "whatif"),
-    "worth",
+    *("arrays", "bounds", "check", "exact.doubles", "exact.integers", "exact.numbers", "exact.spread", "labels"),
+    *("plan", "policies", "quotas", "stability", "statistics", "utility"),
 )
-TESTS = [
-    *(f"tests/allocation/test_{module}.py" for module in MODULES),
-    "tests/golden/test_allocation.py",
-    "tests/property/test_apportion_arrays.py",
-]
+TESTS = ["tests/allocation", "tests/golden/test_allocation.py", "tests/property/test_apportion_arrays.py"]
 CONFIG = """
 [tool.pytest.ini_options]
 addopts = "-p no:cacheprovider --import-mode=importlib"
@@ -79,8 +61,8 @@ def copy_sources(place: Path, modules: list[str]) -> None:
     for test in tests:
         source, target = ROOT / test, place / test
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, target)
-    mutated = [f"src/calibudget/allocation/{module}.py" for module in modules or MODULES]
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
+    mutated = [f"src/calibudget/allocation/{module.replace('.', '/')}.py" for module in modules or MODULES]
     (place / "pyproject.toml").write_text(CONFIG.format(tests=tests, mutated=mutated))
 
 

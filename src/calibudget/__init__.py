@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from calibudget.lazily import on_first_use
+from calibudget.facade import on_first_use
 
 if TYPE_CHECKING:
     from calibudget.allocation import Stability, WhatIf, allocate, apportion, plan, stability, utilities, what_if

@@ -16,7 +16,7 @@ import orjson
 from numpy.typing import NDArray
 
 from calibudget.errors import InputError, InputTypeError
-from calibudget.wording import shown
+from calibudget.messages import shown
 
 #: Positions whose words one BLAKE2b-512 digest gives.
 WORDS_PER_DIGEST: Final = 16

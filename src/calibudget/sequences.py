@@ -9,7 +9,7 @@ from typing import Final, TypeVar, overload
 import numpy as np
 
 from calibudget.errors import InputTypeError
-from calibudget.wording import shown
+from calibudget.messages import shown
 
 T = TypeVar("T")
 #: Values that are made at once in going through.

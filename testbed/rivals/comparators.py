@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from calibudget.allocation.apportionment import apportion, integer_bounds, require_same_labels, sorted_labels
-from calibudget.allocation.exact import as_count
+from calibudget.allocation.exact.numbers import as_count
+from calibudget.allocation.labels import require_same_labels, sorted_labels
+from calibudget.allocation.quotas import apportion, integer_bounds
 from calibudget.errors import AllocationError
 
 # Exponents that are tried before the best one is refined.

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from calibudget.allocation.bootstrap import Floats, paired_means
+from calibudget.allocation.statistics import Floats, paired_means
 from calibudget.keys import named_stream
 from testbed.rivals.curve_shapes import EXPONENTS, Shape, shape
 from testbed.rivals.records import Curve

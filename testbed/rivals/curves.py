@@ -16,13 +16,12 @@ from typing import Final
 
 import numpy as np
 
-from calibudget.allocation.apportionment import listed, sorted_labels
-from calibudget.allocation.bootstrap import RESAMPLES, Floats, as_resamples
-from calibudget.allocation.exact import as_count
-from calibudget.allocation.intervals import central
-from calibudget.allocation.summary import FEW_RECORDS
+from calibudget.allocation.exact.numbers import as_count
+from calibudget.allocation.labels import listed, sorted_labels
+from calibudget.allocation.plan import central
+from calibudget.allocation.statistics import FEW_RECORDS, RESAMPLES, Floats, as_resamples
 from calibudget.errors import AllocationError
-from calibudget.wording import counted
+from calibudget.messages import counted
 from testbed.rivals.curve_bootstrap import (
     Refits,
     Replicates,

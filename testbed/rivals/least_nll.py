@@ -15,13 +15,14 @@ from typing import Final
 
 import numpy as np
 
-from calibudget.allocation.apportionment import integer_bounds, require_same_labels, sorted_labels
-from calibudget.allocation.bootstrap import Floats
-from calibudget.allocation.exact import Real, as_count, as_double, as_ratio, count_within_doubles
-from calibudget.allocation.filtering import LARGEST_BUDGET
-from calibudget.allocation.spread import spread
+from calibudget.allocation.exact.doubles import LARGEST_BUDGET
+from calibudget.allocation.exact.numbers import Real, as_count, as_double, as_ratio, count_within_doubles
+from calibudget.allocation.exact.spread import spread
+from calibudget.allocation.labels import require_same_labels, sorted_labels
+from calibudget.allocation.quotas import integer_bounds
+from calibudget.allocation.statistics import Floats
 from calibudget.errors import AllocationError, InputTypeError
-from calibudget.wording import shown
+from calibudget.messages import shown
 from testbed.rivals.gains import Slope, Unit, unit
 from testbed.rivals.records import Curve
 from testbed.rivals.searching import weighted_mean

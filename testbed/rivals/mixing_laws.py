@@ -15,11 +15,12 @@ from typing import Final
 
 import numpy as np
 
-from calibudget.allocation.apportionment import apportion, listed, require_same_labels, sorted_labels
-from calibudget.allocation.bootstrap import Floats
-from calibudget.allocation.exact import Real, as_count
+from calibudget.allocation.exact.numbers import Real, as_count
+from calibudget.allocation.labels import listed, require_same_labels, sorted_labels
+from calibudget.allocation.quotas import apportion
+from calibudget.allocation.statistics import Floats
 from calibudget.errors import AllocationError
-from calibudget.wording import counted
+from calibudget.messages import counted
 from testbed.rivals.searching import search_quotas, weighted_mean
 
 # The first grid: exponents, log10 of what a unit of the rest is worth, and powers of the rest.

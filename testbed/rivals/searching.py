@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from calibudget.allocation.apportionment import integer_bounds, require_same_labels, sorted_labels
-from calibudget.allocation.exact import Real, as_count, as_weight, mean_of, sum_of
+from calibudget.allocation.exact.numbers import Real, as_count, as_weight, mean_of, sum_of
+from calibudget.allocation.labels import require_same_labels, sorted_labels
+from calibudget.allocation.quotas import integer_bounds
 from calibudget.errors import AllocationError
 from testbed.rivals.curve_shapes import EXPONENTS, shape
 from testbed.rivals.records import Curve, CurveForm

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibudget.allocation import Portion, parse_amount
-from calibudget.allocation.amounts import least_units, most_units
+from calibudget.allocation.bounds import least_units, most_units
 from calibudget.errors import AllocationError, InputTypeError
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibudget.allocation import apportion, apportion_arrays
-from calibudget.allocation.filtering import LARGEST_BUDGET
+from calibudget.allocation.exact.doubles import LARGEST_BUDGET
 from calibudget.errors import AllocationError, InputTypeError
 
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from calibudget.allocation import apportion_arrays, filtering
-from calibudget.allocation.filtering import exact_sum, filtered
+from calibudget.allocation import apportion_arrays
+from calibudget.allocation.exact import doubles
+from calibudget.allocation.exact.doubles import exact_sum, filtered
 
 
 def test_sums_of_integers_do_not_overflow():
@@ -39,7 +40,7 @@ def test_a_single_unit_between_bounds():
 
 def test_without_a_source_between_its_bounds_the_last_to_fill_sets_the_level(monkeypatch):
     """The doubles find which bounds bind, and the first exact decision agrees."""
-    monkeypatch.setattr(filtering, "_CORRECTIONS", 1)
+    monkeypatch.setattr(doubles, "_CORRECTIONS", 1)
     assert quotas([10.0, 1.0, 1e-9], [0, 0, 100], [4, 3, 200], 107) == [4, 3, 100]
     # The share that would fill a source of so little utility is beyond the doubles.
     assert quotas([1e-320, 5e-324], [0, 3], [2, 9], 5) == [2, 3]

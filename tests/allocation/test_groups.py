@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from calibudget.allocation import Group, Portion, apportion, check_plan, parse_groups, plan
-from calibudget.allocation.groups import spread_groups
+from calibudget.allocation.bounds import spread_groups
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.records import SourceStatistics, Statistics
 

@@ -6,9 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from calibudget.allocation import residues
-from calibudget.allocation.levels import Level
-from calibudget.allocation.residues import Doubles
+from calibudget.allocation.exact import integers
+from calibudget.allocation.exact.doubles import Level
+from calibudget.allocation.exact.integers import Doubles
 
 
 def level(values, budget):
@@ -133,7 +133,7 @@ def test_the_largest_remainders_are_those_of_rational_numbers(values, budget):
 
 
 def test_remainders_in_many_blocks_are_those_of_rational_numbers(monkeypatch):
-    monkeypatch.setattr(residues, "_BLOCK", 64)
+    monkeypatch.setattr(integers, "_BLOCK", 64)
     values = [*(1.0 + 2.0**-52 * np.random.default_rng(4).integers(0, 3, 900)).tolist(), *DUST]
     made = level(values, 1_300)
     whole, parts = made.parted()

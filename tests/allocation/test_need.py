@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from calibudget.allocation import EPSILON, availability, needs, reliability, utilities
-from calibudget.allocation.need import power, products
+from calibudget.allocation.utility import power, products
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.records import SourceStatistics
 

@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from calibudget.allocation import order_probabilities, plan, stability, what_if
-from calibudget.allocation.intervals import quota_intervals
-from calibudget.allocation.need import doubled_ranks
+from calibudget.allocation.plan import quota_intervals
+from calibudget.allocation.utility import doubled_ranks
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.records import Exponents, SourceStatistics, Statistics
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from calibudget.allocation import worth
+from calibudget.allocation import utility
 from calibudget.errors import AllocationError
 from calibudget.records import Exponents, SourceStatistics
 
@@ -15,7 +15,7 @@ def row(sd):
     )
 
 
-EVIDENCE = worth.Evidence(
+EVIDENCE = utility.Evidence(
     labels=["a", "b"],
     pool_sizes=[30, 40],
     capacities=[16, 81],
@@ -26,7 +26,7 @@ EVIDENCE = worth.Evidence(
 
 
 def test_products_take_their_factors_in_the_papers_order():
-    made = worth.product_of("reliability", "need", "availability")(EVIDENCE)
+    made = utility.product_of("reliability", "need", "availability")(EVIDENCE)
     assert list(made.factors) == ["need", "availability", "reliability"]
     assert made.factors == {"need": [0.5, 1.5], "availability": [4.0, 9.0], "reliability": [0.5, 0.8]}
     assert made.utilities == [0.25 * 4.0 * math.sqrt(0.5), 2.25 * 9.0 * math.sqrt(0.8)]
@@ -34,23 +34,25 @@ def test_products_take_their_factors_in_the_papers_order():
 
 
 def test_each_factor_stands_alone():
-    assert worth.product_of("need")(EVIDENCE).utilities == [0.25, 2.25]
-    made = worth.product_of("availability", "reliability")(EVIDENCE)
+    assert utility.product_of("need")(EVIDENCE).utilities == [0.25, 2.25]
+    made = utility.product_of("availability", "reliability")(EVIDENCE)
     assert made.utilities == [4.0 * math.sqrt(0.5), 9.0 * math.sqrt(0.8)]
     assert list(made.factors) == ["availability", "reliability"]
     assert made.from_means is False
 
 
 def test_bad_exponents_are_named():
-    for name in worth.FACTORS:
-        evidence = worth.Evidence(labels=[], pool_sizes=[], capacities=[], exponents=Exponents(**{name: math.nan}))
+    for name in utility.FACTORS:
+        evidence = utility.Evidence(labels=[], pool_sizes=[], capacities=[], exponents=Exponents(**{name: math.nan}))
         with pytest.raises(AllocationError, match=f"^exponents.{name} must be finite, but is nan$"):
-            worth.product_of(name)(evidence)
+            utility.product_of(name)(evidence)
 
 
 def test_plain_rules_have_no_means():
-    assert worth.pool_size(EVIDENCE) == worth.Worth(utilities=[30.0, 40.0])
-    assert worth.equal_worth(EVIDENCE) == worth.Worth(utilities=[1.0, 1.0])
-    assert worth.root_of_capacity(EVIDENCE) == worth.Worth(utilities=[4.0, 9.0], factors={"availability": [4.0, 9.0]})
-    assert worth.calibration_error(EVIDENCE) == worth.Worth(utilities=[0.5, 0.5])
-    assert worth.learning_slope(EVIDENCE) == worth.Worth(utilities=[0.1, 0.1])
+    assert utility.pool_size(EVIDENCE) == utility.Worth(utilities=[30.0, 40.0])
+    assert utility.equal_worth(EVIDENCE) == utility.Worth(utilities=[1.0, 1.0])
+    assert utility.root_of_capacity(EVIDENCE) == utility.Worth(
+        utilities=[4.0, 9.0], factors={"availability": [4.0, 9.0]}
+    )
+    assert utility.calibration_error(EVIDENCE) == utility.Worth(utilities=[0.5, 0.5])
+    assert utility.learning_slope(EVIDENCE) == utility.Worth(utilities=[0.1, 0.1])

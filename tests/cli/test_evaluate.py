@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from calibudget.cli.evaluate import command
+from calibudget.cli.evaluate import evaluate
 from calibudget.errors import CalibudgetError, InputError
 
 RECIPE = "engine: fake\nbudget: 4\npolicy: equal\nsources:\n  piqa: {path: piqa.jsonl, preset: piqa}\n"
@@ -27,7 +27,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 def call(run_dir: Path, *arguments: str) -> str:
     app = typer.Typer()
-    app.command()(command)
+    app.command()(evaluate)
     always = [str(run_dir), "--tasks", "piqa=piqa.jsonl", "--data-dir", str(run_dir.parent)]
     result = CliRunner().invoke(app, [*always, *arguments], env={"COLUMNS": "120"})
     if isinstance(result.exception, CalibudgetError):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from calibudget.cli.entry import REPEATED, RESUMED, Stop
+from calibudget.cli.interrupts import REPEATED, RESUMED, Stop
 from calibudget.cli.main import app
 from calibudget.errors import InterruptedRunError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from calibudget.cli.proxy import app
+from calibudget.cli.influence import app
 from calibudget.errors import ArtefactError, CalibudgetError
 from calibudget.pipeline.proxies import read_proxy_file, write_proxy_file
 from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyHeader, ProxyRecord, ProxyScores, proxy_pool

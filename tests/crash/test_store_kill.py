@@ -17,7 +17,7 @@ DELAYS = (0.0, 0.007, 0.019, 0.043, 0.09)
 REPLACE = """
 import sys
 from pathlib import Path
-from calibudget.store.atomic import write_atomic
+from calibudget.store.files import write_atomic
 target = Path(sys.argv[1]) / "artefact"
 number = 0
 while True:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import ScoringError
-from calibudget.evaluation.adapters import adapted
 from calibudget.lm import load_model
+from calibudget.lm.variants import adapted
 
 torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")

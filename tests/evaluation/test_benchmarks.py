@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import DataError, InputError
-from calibudget.evaluation import modern
+from calibudget.evaluation import renderings
 from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, MODERN_TASKS
 from calibudget.evaluation.benchmarks import GROUPS, TASKS, Benchmark, expand_tasks, has_choices, load_benchmark
 from calibudget.tasks import answers_equal, parse_answer
@@ -73,7 +73,7 @@ def test_original_fields_are_read(tmp_path: Path, name: str) -> None:
         assert answers_equal(item.answer, item.record.answer or "", parse_answer(item.answer, item.record.completion))
     else:
         assert item.record.answer is None
-        assert item.record.completion == modern.NO_REFERENCE
+        assert item.record.completion == renderings.NO_REFERENCE
 
 
 def test_the_instruction_format_is_read(tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ def test_items_that_a_task_does_not_ask_are_counted(tmp_path: Path) -> None:
     ],
 )
 def test_bbh_targets_of_every_form(target: str, question: str, gold: str, text: str) -> None:
-    item = modern.bbh_item({"input": question, "target": target})
-    assert modern.answer_of_gold("bbh", gold) == (None if len(gold) == 1 else item.answer)
+    item = renderings.bbh_item({"input": question, "target": target})
+    assert renderings.answer_of_gold("bbh", gold) == (None if len(gold) == 1 else item.answer)
     assert item.gold == gold
     assert answers_equal(item.answer, gold, parse_answer(item.answer, text))
     assert answers_equal(item.answer, gold, parse_answer(item.answer, item.reference))

@@ -23,8 +23,7 @@ import pytest
 
 from calibudget.errors import DependencyError
 from calibudget.evaluation import sandbox as module
-from calibudget.evaluation.interpreter import bind
-from calibudget.evaluation.sandbox import CodeCase, Limits, Sandbox, open_sandbox
+from calibudget.evaluation.sandbox import CodeCase, Limits, Sandbox, bind, open_sandbox
 from calibudget.evaluation.syscalls import seccomp_filter
 
 _SPEC = importlib.util.spec_from_file_location("hostile", Path(__file__).with_name("hostile.py"))

@@ -20,7 +20,7 @@ sources:
 READ = """
 import re, sys
 from pathlib import Path
-from calibudget.pipeline.preparing import prepare
+from calibudget.pipeline.prepare import prepare
 from calibudget.recipe import load_recipe
 
 prepared = prepare(load_recipe(sys.argv[1]))

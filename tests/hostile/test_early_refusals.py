@@ -51,7 +51,7 @@ def no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*_: object, **__: object) -> None:
         pytest.fail("work began before the refusal")
 
-    monkeypatch.setattr("calibudget.pipeline.preparing.check_distinct_files", read)
+    monkeypatch.setattr("calibudget.pipeline.prepare.check_distinct_files", read)
     monkeypatch.setattr("calibudget.pipeline.evaluate.load_benchmark", read)
     monkeypatch.setattr("calibudget.lm.load_model", read)
 

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from calibudget.evaluation import adapted
 from calibudget.lm import load_model
-from calibudget.lm.twin import twin
+from calibudget.lm.variants import adapted, twin
 
 pytestmark = pytest.mark.slow
 IDS = torch.tensor([[5, 17, 40, 8, 99]])

@@ -58,7 +58,7 @@ def test_whoever_reads_and_whatever_was_kept_the_directory_is_the_same(make_reci
     path = make_recipe()
     run(load_recipe(path, ["cache=false"]), tmp_path / "plain")
     expected = bytes_of(tmp_path / "plain")
-    monkeypatch.setattr("calibudget.sources.keeping.SMALL", 0)
+    monkeypatch.setattr("calibudget.sources.cache_files.SMALL", 0)
     kept = f"cache={json.dumps(str(tmp_path / 'kept'))}"
     for name, own in (("workers", ["workers=3", "cache=false"]), ("cold", [kept]), ("warm", [kept, "workers=2"])):
         run(load_recipe(path, own), tmp_path / name)

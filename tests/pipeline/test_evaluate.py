@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import ArtefactError, DataError, DependencyError, InputError, ScoringError
-from calibudget.evaluation import GROUPS, TASKS, benchmarks, judging, open_sandbox, panel
+from calibudget.evaluation import GROUPS, TASKS, benchmarks, judge, open_sandbox, panel
 from calibudget.evaluation.aggregates import TaskScore
 from calibudget.evaluation.predictions import read_predictions, write_predictions
 from calibudget.evaluation.results import read_evaluation, task_result
-from calibudget.pipeline.evaluate import Asking, evaluate
-from calibudget.pipeline.rejudge import rejudge
+from calibudget.pipeline.evaluate import Asking, evaluate, rejudge
 from calibudget.pipeline.subjects import Engine
 from calibudget.pipeline.verify import verify
 from calibudget.scoring import FakeScorer
@@ -252,15 +251,15 @@ def test_code_is_refused_without_a_sandbox_or_deferred_and_judged_later(
     def refuse() -> None:
         raise DependencyError("apt-get install bubblewrap")
 
-    monkeypatch.setattr(judging, "open_sandbox", refuse)
+    monkeypatch.setattr(judge, "open_sandbox", refuse)
     with pytest.raises(DependencyError, match="bubblewrap"):
         evaluate(run_dir, asking(data, "humaneval"), output_dir=tmp_path / "out")
     assert not (tmp_path / "out").exists()
     found = evaluate(run_dir, asking(data, "humaneval", "piqa", defer_code=True), output_dir=tmp_path / "out")[""]
     assert found.tasks["humaneval"].score is None
     assert found.tasks["piqa"].score is not None
-    monkeypatch.setattr(judging, "open_sandbox", lambda: None)
-    monkeypatch.setattr(judging.Judge, "_run_all", lambda *given: [judging.Judgement("right")] * len(given[2]))
+    monkeypatch.setattr(judge, "open_sandbox", lambda: None)
+    monkeypatch.setattr(judge.Judge, "_run_all", lambda *given: [judge.Judgement("right")] * len(given[2]))
     again = rejudge(tmp_path / "out", asking(data, "humaneval", "piqa"))
     assert again.tasks["humaneval"].score is not None
     assert again.tasks["humaneval"].score.score == 1.0

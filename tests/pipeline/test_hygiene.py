@@ -10,10 +10,10 @@ import pytest
 
 from calibudget.errors import DataError
 from calibudget.pipeline import run, verify
-from calibudget.pipeline.preparing import prepare
+from calibudget.pipeline.prepare import prepare
 from calibudget.recipe import load_recipe
-from calibudget.sources import keeping
-from calibudget.sources.inputs import FileInput
+from calibudget.sources import cache_files
+from calibudget.sources.files import FileInput
 
 
 def manifest(directory):
@@ -126,7 +126,7 @@ def reads(monkeypatch):
         return rows(given)
 
     monkeypatch.setattr(FileInput, "rows", counted)
-    monkeypatch.setattr(keeping, "SMALL", 0)
+    monkeypatch.setattr(cache_files, "SMALL", 0)
     return names
 
 

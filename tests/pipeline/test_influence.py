@@ -68,7 +68,7 @@ def test_scores_are_valid_shards_that_merge_and_select(tmp_path, recipe_file, fi
 
 @pytest.mark.slow
 def test_interrupted_and_parted_work_gives_the_same_bytes(tmp_path, recipe_file, monkeypatch):
-    monkeypatch.setattr("calibudget.pipeline.influence_shards._CHUNK", 8)
+    monkeypatch.setattr("calibudget.pipeline.influence._CHUNK", 8)
     whole = score(recipe_file, tmp_path / "whole")
     calls = []
     plain = InfluenceScorer.__call__
@@ -115,7 +115,7 @@ def test_work_of_another_configuration_pool_or_run_is_refused(tmp_path, recipe_f
 def test_a_record_without_a_gradient_is_refused_by_name(tmp_path, recipe_file, monkeypatch):
     import torch
 
-    from calibudget.influence.sketching import Sketches
+    from calibudget.influence.similarity import Sketches
 
     plain = Sketches.finish
     monkeypatch.setattr(Sketches, "finish", lambda self: plain(self) * torch.tensor(0.0))

@@ -7,8 +7,8 @@ import pytest
 
 from calibudget.errors import ArtefactError, DataError, RecipeError, ScoringError
 from calibudget.pipeline import dry_run, ledger_of, run, score, verify
-from calibudget.pipeline.preparing import prepare
-from calibudget.pipeline.scoring import scorer_for
+from calibudget.pipeline.prepare import prepare
+from calibudget.pipeline.score import scorer_for
 from calibudget.recipe import load_recipe, resolved_yaml
 from calibudget.store import canonical_json, file_digest, read_manifest, read_rounds, read_splits, write_sums
 from calibudget.store.canonical import sealed

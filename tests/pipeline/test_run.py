@@ -14,7 +14,7 @@ import pytest
 
 from calibudget.errors import AllocationError, ArtefactError, DataError, InputError, ScoringError
 from calibudget.pipeline import run, score
-from calibudget.pipeline.rundir import JOURNAL_NAME
+from calibudget.pipeline.run_directory import JOURNAL_NAME
 from calibudget.recipe import load_recipe
 from calibudget.store import read_scores, read_splits, write_scores
 

@@ -6,9 +6,9 @@ import pytest
 
 from calibudget.errors import AllocationError, ArtefactError, RecipeError, ScoringError
 from calibudget.pipeline import dry_run, run, select, verify
-from calibudget.pipeline.allocating import plan_recipe
+from calibudget.pipeline.allocate import plan_recipe
 from calibudget.pipeline.pools import Pools
-from calibudget.pipeline.preparing import prepare
+from calibudget.pipeline.prepare import prepare
 from calibudget.recipe import load_recipe
 from calibudget.store import read_manifest, read_selection, read_splits
 

@@ -10,7 +10,7 @@ import pytest
 
 from calibudget.errors import ArtefactError
 from calibudget.pipeline import run, select, verify
-from calibudget.pipeline.rundir import recipe_of_run
+from calibudget.pipeline.run_directory import recipe_of_run
 from calibudget.recipe import load_recipe
 from calibudget.store import canonical_json, file_digest, read_train, write_sums
 from calibudget.store.canonical import sealed

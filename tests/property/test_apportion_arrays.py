@@ -8,10 +8,10 @@ import random
 import numpy as np
 import pytest
 
-from calibudget.allocation import filtering, residues
-from calibudget.allocation.exact import integer_weights
-from calibudget.allocation.spread import spread_arrays
-from calibudget.allocation.waterlevel import exact_shares
+from calibudget.allocation.exact import doubles, integers
+from calibudget.allocation.exact.integers import exact_shares
+from calibudget.allocation.exact.numbers import integer_weights
+from calibudget.allocation.exact.spread import spread_arrays
 
 GENERATOR = np.random.default_rng
 
@@ -96,8 +96,8 @@ def test_no_family_differs(size, seeds):
 @pytest.mark.parametrize("size", [9, 60, 500])
 def test_doubles_find_at_once_which_bounds_bind(monkeypatch, size):
     """What they get wrong, exact decisions put right, but each time costs a pass over all sources."""
-    monkeypatch.setattr(filtering, "_CORRECTIONS", 1)
-    monkeypatch.setattr(residues, "_BLOCK", 32)
+    monkeypatch.setattr(doubles, "_CORRECTIONS", 1)
+    monkeypatch.setattr(integers, "_BLOCK", 32)
     missed, tried = [], 0
     for lower, upper, budget in constraints(size, 0):
         most = np.minimum(upper, budget)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibudget.scoring.batching import Load, cut, plan_batches
+from calibudget.scoring.local import Load, cut, plan_batches
 
 
 def load(tokens, limit=32, name=0, response_tokens=1, source="s"):

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from calibudget.errors import ArtefactError, InputError
-from calibudget.selection.proxy import ProxyContract, ProxyScores
+from calibudget.selection.proxy import ProxyContract, ProxyScores, parse_proxy_lines, proxy_lines
 from calibudget.selection.proxy_checks import merge_shards
-from calibudget.selection.proxy_lines import parse_proxy_lines, proxy_lines
 
 POOLS = {"boolq": ["b1", "é\n"], "piqa": ["p1"]}
 HEADER = {

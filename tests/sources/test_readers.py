@@ -22,15 +22,15 @@ from calibudget.sources import (
     Readers,
     Reading,
     SourceSpec,
+    cache_files,
     cache_folder,
-    identities,
-    keeping,
+    index,
     open_sources,
     part_source,
     readers,
 )
-from calibudget.sources.asking import Request, reply, to_json
-from calibudget.sources.inputs import inputs_of
+from calibudget.sources.files import inputs_of
+from calibudget.sources.worker import Request, reply, to_json
 from calibudget.store import ids_sha256
 from calibudget.tasks import AnswerSpec
 
@@ -45,7 +45,7 @@ SPECS: list[dict[str, object]] = [{}, {"id_field": "id"}, {"duplicates": "keep",
 @pytest.fixture(autouse=True)
 def every_input_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """No input is too small for a worker or the cache."""
-    monkeypatch.setattr(keeping, "SMALL", 0)
+    monkeypatch.setattr(cache_files, "SMALL", 0)
 
 
 @pytest.fixture
@@ -154,13 +154,13 @@ def test_a_pass_imports_no_pandas(folder: Path, own: str) -> None:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the inputs that are read."""
     names: list[str] = []
-    make = identities.make_identities
+    make = index.make_identities
 
     def counted(*given: object) -> object:
         names.append(given[1].file.name)  # type: ignore[attr-defined]
         return make(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(identities, "make_identities", counted)
+    monkeypatch.setattr(index, "make_identities", counted)
     return names
 
 
@@ -367,7 +367,7 @@ def test_other_code_makes_its_own(
 ) -> None:
     kept = Reading(cache=tmp_path / "cache")
     found(folder, kept)
-    monkeypatch.setattr(keeping, "_made_by", lambda: ["another normal form"])
+    monkeypatch.setattr(cache_files, "_made_by", lambda: ["another normal form"])
     found(folder, kept)
     assert len(made) == 18
 
@@ -380,7 +380,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(folder: Path, tmp_path: 
 def test_a_file_that_changes_while_it_is_read_is_not_kept(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name_rows: Callable[..., Iterator[pa.RecordBatch]] = identities.name_rows
+    name_rows: Callable[..., Iterator[pa.RecordBatch]] = index.name_rows
 
     def changing(*given: object) -> Iterator[pa.RecordBatch]:
         yield from name_rows(*given)
@@ -389,14 +389,14 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
         path.write_bytes(bytes(reversed(path.read_bytes())))
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
-    monkeypatch.setattr(identities, "name_rows", changing)
+    monkeypatch.setattr(index, "name_rows", changing)
     with pytest.raises(DataError, match="changed while it was read"):
         found(folder, Reading(cache=tmp_path / "cache"))
     assert not list((tmp_path / "cache").iterdir())
 
 
 def test_small_inputs_are_read_here_and_not_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "SMALL", 1_048_576)
+    monkeypatch.setattr(cache_files, "SMALL", 1_048_576)
     monkeypatch.setattr(readers, "Processes", None)
     assert found(folder, Reading(workers=4, cache=tmp_path / "cache")) == found(folder)
     assert not (tmp_path / "cache").exists()

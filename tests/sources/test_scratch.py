@@ -10,8 +10,7 @@ import pytest
 
 from calibudget.errors import DataError
 from calibudget.sources import SourceSpec, open_source
-from calibudget.sources.scratch import Scratch
-from calibudget.sources.table import ROW, IdentityTable
+from calibudget.sources.table import ROW, IdentityTable, Scratch
 
 OUT = r"calibudget-.*: can't be written: File too large; make room there, or set TMPDIR to a folder with room$"
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from calibudget.records import Split
-from calibudget.sources import SourceSpec, lines, open_source, opening, part_source, pool, table
+from calibudget.sources import SourceSpec, compression, lines, open_source, part_source, pool, table
 from calibudget.sources.table import ROW, IdentityTable, among, same_as_before, sorted_rows
 
 Write = Callable[..., Path]
@@ -119,7 +119,7 @@ def test_going_through_a_pool_reads_a_compressed_file_once(tmp_path: Path, monke
     monkeypatch.setattr(pool, "_CHUNK", 7)
     monkeypatch.setattr(pool, "_WAITING", 500)
     opened = []
-    monkeypatch.setattr(lines, "open_plain", lambda *given: opened.append(given) or opening.open_plain(*given))
+    monkeypatch.setattr(lines, "open_plain", lambda *given: opened.append(given) or compression.open_plain(*given))
     found = list(candidates)
     assert len(opened) == 1
     assert [record.record_id for record in found] == list(candidates.ids)  # type: ignore[attr-defined]

@@ -4,8 +4,8 @@ import os
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.store import atomic
-from calibudget.store.atomic import atomic_file, clean_stale, write_atomic
+from calibudget.store import files
+from calibudget.store.files import atomic_file, clean_stale, write_atomic
 
 
 def names(directory):
@@ -54,7 +54,7 @@ def test_a_full_disk_at_the_flush_leaves_nothing_half_written(tmp_path, monkeypa
     def full(descriptor):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(atomic.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(ArtefactError, match=r"can't be written: .*nothing was changed"):
         write_atomic(tmp_path / "a", b"new")
     assert (tmp_path / "a").read_bytes() == b"old"

@@ -17,7 +17,7 @@ from calibudget.store import (
 HOLD = """
 import sys
 from pathlib import Path
-from calibudget.store.lock import directory_lock
+from calibudget.store.files import directory_lock
 with directory_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -6,7 +6,7 @@ import pytest
 
 from calibudget.errors import ArtefactError
 from calibudget.store import SelectorScores, read_selector, read_values, write_selector
-from calibudget.store.artefacts.tables import write_table
+from calibudget.store.parquet import write_table
 
 PARTS = {
     "scores": SelectorScores(parameters={"order": "descending"}, scores={"piqa": {"b": 2.0, "a": -1.5}, "arc": {}}),

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from calibudget.pipeline.progress import Progress
-from calibudget.study.items import ItemScore, write_items
-from calibudget.study.records import ITEMS_NAME, Cell, CellOutcome, TaskMetrics
+from calibudget.study.records import ITEMS_NAME, Cell, CellOutcome, ItemScore, TaskMetrics, write_items
 
 RECIPE = """\
 model: {model}

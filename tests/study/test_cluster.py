@@ -16,9 +16,9 @@ import pytest
 from calibudget.cluster import Actors
 from calibudget.errors import StudyError
 from calibudget.pipeline.progress import silent
-from calibudget.study.planning import make_ready
+from calibudget.study.plan import make_ready
 from calibudget.study.protocol import load_protocol
-from calibudget.study.study import StudyOutcome, freeze_study, run_study
+from calibudget.study.run import StudyOutcome, freeze_study, run_study
 
 #: Cells that are trained and asked, of which a criterion stops one; the rest is quotas alone.
 TRAINED = """\
@@ -75,7 +75,7 @@ def test_scores_that_cells_share_are_made_once(small, monkeypatch) -> None:
         time.sleep(0.5)
         output.write_bytes(b"scores")
 
-    monkeypatch.setattr("calibudget.study.runner.score", slowly)
+    monkeypatch.setattr("calibudget.study.cell.score", slowly)
     with ThreadPoolExecutor(2) as threads:
         paths = list(threads.map(lambda cell: runner._scores(runner.settings[cell].recipe, cell, silent), cells))
     assert len(cells) == 2

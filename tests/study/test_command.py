@@ -9,11 +9,11 @@ import pytest
 
 from calibudget.cli.entry import entry
 from calibudget.errors import AllocationError
-from calibudget.study.freezing import read_frozen
-from calibudget.study.planning import plan_cells
+from calibudget.study.freeze import read_frozen
+from calibudget.study.plan import plan_cells
 from calibudget.study.protocol import load_protocol
 from calibudget.study.records import CELL_NAME, CellOutcome, CellResult, TaskMetrics, write_cell
-from calibudget.study.study import freeze_study
+from calibudget.study.run import freeze_study
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +92,7 @@ def test_failed_cells_exit_with_1_and_are_listed(calibudget, quotas_only, monkey
     def refuse(*_given, **_more):
         raise AllocationError("no luck")
 
-    monkeypatch.setattr("calibudget.study.runner.run", refuse)
+    monkeypatch.setattr("calibudget.study.cell.run", refuse)
     directory = quotas_only.parent / "study"
     calibudget("freeze", quotas_only, "--output-dir", directory)
     code, out, err = calibudget("run", quotas_only, "--output-dir", directory)

@@ -11,19 +11,20 @@ import pytest
 from calibudget.errors import ArtefactError
 from calibudget.study.evidence import check_evidence, digests_of_evidence
 from calibudget.study.grid import cells_of
-from calibudget.study.items import ItemScore, write_items
 from calibudget.study.protocol import load_protocol
 from calibudget.study.records import (
     CELL_NAME,
     ITEMS_NAME,
     CellOutcome,
     CellResult,
+    ItemScore,
     TaskMetrics,
     read_cell,
     write_cell,
+    write_items,
 )
 from calibudget.study.reporting.results import load_results
-from calibudget.study.study import freeze_study, run_study
+from calibudget.study.run import freeze_study, run_study
 
 pytestmark = pytest.mark.slow
 

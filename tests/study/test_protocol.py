@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import InputError, StudyError
+from calibudget.study.cell import asking_of, base_recipe, settings_of, settings_sha256
 from calibudget.study.grid import cells_of, cells_of_point
 from calibudget.study.protocol import Asked, asked_tasks, load_protocol, protocol_from_json
-from calibudget.study.settings import asking_of, base_recipe, settings_of, settings_sha256
 
 
 def refusal(path: Path, old: str, new: str) -> str:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from calibudget.errors import DependencyError
-from calibudget.tasks import AnswerSpec, answers_equal, mathematics, parse_answer, verifier
+from calibudget.tasks import AnswerSpec, answers_equal, mathematics, parse_answer
 from calibudget.tasks.mathematics import light_form
 
 MATH = AnswerSpec(kind="math")
@@ -126,10 +126,10 @@ def test_what_cannot_be_parsed_is_wrong_both_ways(one: str, two: str) -> None:
 @needs_math_verify
 def test_a_comparison_that_takes_too_long_is_wrong_and_the_next_one_works(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answers_equal(MATH, "a+b", "b+a")
-    monkeypatch.setattr(verifier, "TIME_LIMIT_S", 0.0)
+    monkeypatch.setattr(mathematics, "TIME_LIMIT_S", 0.0)
     assert not answers_equal(MATH, "a+c", "c+a")
     monkeypatch.undo()
-    verifier.judged_equal.cache_clear()
+    mathematics.judged_equal.cache_clear()
     assert answers_equal(MATH, "a+c", "c+a")
 
 
@@ -137,10 +137,10 @@ def test_a_comparison_that_takes_too_long_is_wrong_and_the_next_one_works(monkey
 @needs_math_verify
 def test_a_worker_that_dies_is_replaced() -> None:
     assert answers_equal(MATH, "a+d", "d+a")
-    verifier._idle[-1]._process.kill()
-    verifier._idle[-1]._process.wait()
+    mathematics._idle[-1]._process.kill()
+    mathematics._idle[-1]._process.wait()
     assert not answers_equal(MATH, "a+e", "e+a")
-    verifier.judged_equal.cache_clear()
+    mathematics.judged_equal.cache_clear()
     assert answers_equal(MATH, "a+e", "e+a")
 
 
@@ -151,11 +151,11 @@ def test_threads_that_ask_at_once_get_their_own_verdicts() -> None:
     with ThreadPoolExecutor(4) as pool:
         verdicts = list(pool.map(lambda pair: answers_equal(MATH, *pair), pairs))
     assert verdicts == [bool(n % 2) for n in range(2, 30)]
-    assert len(verifier._idle) <= 5
+    assert len(mathematics._idle) <= 5
 
 
 def test_without_math_verify_the_install_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    verifier.judged_equal.cache_clear()
+    mathematics.judged_equal.cache_clear()
     with pytest.raises(DependencyError, match=r"pip install 'calibudget\[math\]'"):
         answers_equal(MATH, "x+y+1", "1+x+y")

@@ -5,9 +5,15 @@ import torch
 
 from calibudget.errors import TrainingError
 from calibudget.training import TrainingConfig
-from calibudget.training.adapter import add_adapter, save_adapter
+from calibudget.training.adapter import (
+    PROJECTIONS,
+    add_adapter,
+    frozen_experts,
+    linear_names,
+    save_adapter,
+    target_modules,
+)
 from calibudget.training.layers import FactorLinear, use_factor_layers
-from calibudget.training.targets import PROJECTIONS, frozen_experts, linear_names, target_modules
 
 CONFIG = TrainingConfig(rank=4, scaling=8.0)
 

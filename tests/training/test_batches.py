@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibudget.training.batches import NO_LABEL, fixed_sequences, packed_batch, padded_batch
+from calibudget.training.data import NO_LABEL, fixed_sequences, packed_batch, padded_batch
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 import pytest
 
-from calibudget.training.schedule import rate_factor, warmup_steps
+from calibudget.training.order import rate_factor, warmup_steps
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])

@@ -1,31 +1,33 @@
 """Pure numbers of the method: need, reliability, utility, apportionment, policies and their checks."""
 
-from calibudget.allocation.amounts import Amount, Portion, least_units, most_units, parse_amount
-from calibudget.allocation.apportionment import apportion
 from calibudget.allocation.arrays import ArrayAllocation, apportion_arrays
-from calibudget.allocation.bootstrap import bootstrap, bootstrap_means, bootstrap_sd
+from calibudget.allocation.bounds import (
+    Amount,
+    Group,
+    Portion,
+    least_units,
+    most_units,
+    parse_amount,
+    parse_groups,
+    resolve_groups,
+)
 from calibudget.allocation.check import check_plan
 from calibudget.allocation.curve_quotas import Prediction, curve_intervals, prediction
 from calibudget.allocation.curves import CurveSet, CurveWarning, WarmUps, fit_curves
-from calibudget.allocation.exact import Real, mean_of
-from calibudget.allocation.groups import Group, parse_groups, resolve_groups
+from calibudget.allocation.exact.numbers import Real, mean_of
 from calibudget.allocation.least_nll import minimise_nll, predict_nll
-from calibudget.allocation.need import (
-    EPSILON,
-    NEED_TRANSFORMS,
-    availability,
-    needs,
-    power,
-    products,
-    reliability,
-    utilities,
-)
-from calibudget.allocation.planning import plan, replicate_quotas
+from calibudget.allocation.plan import plan, replicate_quotas
 from calibudget.allocation.policies import POLICIES, Policy, policy_named, pooled_quotas
-from calibudget.allocation.rule import allocate
+from calibudget.allocation.quotas import allocate, apportion
 from calibudget.allocation.searching import fit_curves_to_means, search_quotas, weighted_mean
-from calibudget.allocation.stability import Stability, order_probabilities, stability
-from calibudget.allocation.summary import SmallCalibrationWarning, summarise
+from calibudget.allocation.stability import Stability, WhatIf, order_probabilities, stability, what_if
+from calibudget.allocation.statistics import (
+    SmallCalibrationWarning,
+    bootstrap,
+    bootstrap_means,
+    bootstrap_sd,
+    summarise,
+)
 from calibudget.allocation.transfer import (
     MeasuredMixture,
     macro_run_sd,
@@ -33,8 +35,17 @@ from calibudget.allocation.transfer import (
     perturbed_mixtures,
     transfers,
 )
-from calibudget.allocation.whatif import WhatIf, what_if
-from calibudget.allocation.worth import Signal
+from calibudget.allocation.utility import (
+    EPSILON,
+    NEED_TRANSFORMS,
+    Signal,
+    availability,
+    needs,
+    power,
+    products,
+    reliability,
+    utilities,
+)
 
 __all__ = [
     "EPSILON",

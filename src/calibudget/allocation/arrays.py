@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibudget.allocation.apportionment import require_text
-from calibudget.allocation.exact import as_count, integer_weights
-from calibudget.allocation.filtering import exact_sum
-from calibudget.allocation.levels import TieKey, same_label
-from calibudget.allocation.residues import Floats, Integers
-from calibudget.allocation.spread import spread_arrays
-from calibudget.allocation.waterlevel import exact_shares
+from calibudget.allocation.exact.doubles import TieKey, exact_sum, same_label
+from calibudget.allocation.exact.integers import Floats, Integers, exact_shares
+from calibudget.allocation.exact.numbers import as_count, integer_weights
+from calibudget.allocation.exact.spread import spread_arrays
+from calibudget.allocation.labels import require_text
 from calibudget.errors import AllocationError, InputTypeError
-from calibudget.wording import shown
+from calibudget.messages import shown
 
 # Integers up to this are doubles without loss.
 _EXACT_INTEGER = 2**53

@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from calibudget.allocation.bootstrap import Floats, paired_means
 from calibudget.allocation.curve_shapes import EXPONENTS, Shape, shape
+from calibudget.allocation.statistics import Floats, paired_means
 from calibudget.keys import named_stream
 from calibudget.records import Curve
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from calibudget.allocation.curves import CurveSet
-from calibudget.allocation.exact import Real
-from calibudget.allocation.intervals import central
+from calibudget.allocation.exact.numbers import Real
 from calibudget.allocation.least_nll import minimise_nll, predict_nll
+from calibudget.allocation.plan import central
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,6 @@ from typing import Final
 
 import numpy as np
 
-from calibudget.allocation.apportionment import listed, sorted_labels
-from calibudget.allocation.bootstrap import RESAMPLES, Floats, as_resamples
 from calibudget.allocation.curve_bootstrap import (
     Refits,
     Replicates,
@@ -27,13 +25,14 @@ from calibudget.allocation.curve_bootstrap import (
     standard_deviation,
 )
 from calibudget.allocation.curve_shapes import Shape, curvature_weights, shape
-from calibudget.allocation.exact import MOST_NLL, as_count
-from calibudget.allocation.intervals import central
+from calibudget.allocation.exact.numbers import MOST_NLL, as_count
+from calibudget.allocation.labels import listed, sorted_labels
+from calibudget.allocation.plan import central
 from calibudget.allocation.shrinkage import VISIBLE, Prior, prior_of, used_slopes
-from calibudget.allocation.summary import FEW_RECORDS
+from calibudget.allocation.statistics import FEW_RECORDS, RESAMPLES, Floats, as_resamples
 from calibudget.errors import AllocationError
+from calibudget.messages import counted
 from calibudget.records import Curve, CurveFit, CurveForm, Verdict
-from calibudget.wording import counted
 
 #: The bootstrap seed unless another is given.
 SEED: Final = 42

@@ -15,16 +15,17 @@ from typing import Final
 
 import numpy as np
 
-from calibudget.allocation.apportionment import integer_bounds, require_same_labels, sorted_labels
-from calibudget.allocation.bootstrap import Floats
-from calibudget.allocation.exact import Real, as_count, as_double, as_ratio, count_within_doubles
-from calibudget.allocation.filtering import LARGEST_BUDGET
+from calibudget.allocation.exact.doubles import LARGEST_BUDGET
+from calibudget.allocation.exact.numbers import Real, as_count, as_double, as_ratio, count_within_doubles
+from calibudget.allocation.exact.spread import spread
 from calibudget.allocation.gains import Slope, Unit, unit
+from calibudget.allocation.labels import require_same_labels, sorted_labels
+from calibudget.allocation.quotas import integer_bounds
 from calibudget.allocation.searching import weighted_mean
-from calibudget.allocation.spread import spread
+from calibudget.allocation.statistics import Floats
 from calibudget.errors import AllocationError, InputTypeError
+from calibudget.messages import shown
 from calibudget.records import Curve
-from calibudget.wording import shown
 
 #: Largest exponent of a power law that is taken.
 MOST_EXPONENT: Final = 16.0

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Literal
 
-from calibudget.allocation import worth
-from calibudget.allocation.apportionment import require_text, sorted_labels
-from calibudget.allocation.exact import as_count
+from calibudget.allocation import utility
+from calibudget.allocation.exact.numbers import as_count
+from calibudget.allocation.labels import require_text, sorted_labels
 from calibudget.errors import AllocationError, InputTypeError
 
 #: What a policy does with the floor: give it before a share of the residual, bound whole quotas by it, spend nothing
@@ -35,7 +35,7 @@ class Policy:
     """
 
     summary: str
-    rule: worth.Rule
+    rule: utility.Rule
     floor_use: FloorUse = "first"
     wants: Wants | None = None
     weighs: bool = False
@@ -48,34 +48,34 @@ class Policy:
 
 
 def _factor_policy(summary: str, *factors: str) -> Policy:
-    return Policy(summary=summary, rule=worth.product_of(*factors), wants="statistics", factors=factors)
+    return Policy(summary=summary, rule=utility.product_of(*factors), wants="statistics", factors=factors)
 
 
 #: Every policy by name: the paper's rule, its ablations and comparators (table 1), and what goes beyond it.
 POLICIES: Final[Mapping[str, Policy]] = {
-    "calibudget": _factor_policy("floor + need * availability^1/2 * reliability", *worth.FACTORS),
+    "calibudget": _factor_policy("floor + need * availability^1/2 * reliability", *utility.FACTORS),
     "need": _factor_policy("floor + need", "need"),
     "need-availability": _factor_policy("floor + need * availability^1/2", "need", "availability"),
     "need-reliability": _factor_policy("floor + need * reliability", "need", "reliability"),
-    "val-error-floor": Policy(summary="floor + calibration error", rule=worth.calibration_error, wants="statistics"),
-    "floor-sqrt": Policy(summary="floor + square root of the residual capacity", rule=worth.root_of_capacity),
-    "equal": Policy(summary="equal quotas", rule=worth.equal_worth, floor_use="none"),
-    "proportional": Policy(summary="pool size", rule=worth.pool_size, floor_use="none"),
+    "val-error-floor": Policy(summary="floor + calibration error", rule=utility.calibration_error, wants="statistics"),
+    "floor-sqrt": Policy(summary="floor + square root of the residual capacity", rule=utility.root_of_capacity),
+    "equal": Policy(summary="equal quotas", rule=utility.equal_worth, floor_use="none"),
+    "proportional": Policy(summary="pool size", rule=utility.pool_size, floor_use="none"),
     "pooled": Policy(
-        summary="one draw from all pools together", rule=worth.pooled_draw, floor_use="none", wants="pooled"
+        summary="one draw from all pools together", rule=utility.pooled_draw, floor_use="none", wants="pooled"
     ),
-    "weights": Policy(summary="floor + weights of your own", rule=worth.own_weights, wants="weights"),
-    "floor": Policy(summary="the floors alone, for a warm-up round", rule=worth.nothing, floor_use="only"),
+    "weights": Policy(summary="floor + weights of your own", rule=utility.own_weights, wants="weights"),
+    "floor": Policy(summary="the floors alone, for a warm-up round", rule=utility.nothing, floor_use="only"),
     "learning-curve": Policy(
         summary="fall of the calibration NLL per doubling of exposure, above the floor",
-        rule=worth.learning_slope,
+        rule=utility.learning_slope,
         floor_use="bound",
         wants="statistics",
         weighs=True,
     ),
     "least-nll": Policy(
         summary="the least macro NLL that learning curves predict, exactly",
-        rule=worth.least_nll,
+        rule=utility.least_nll,
         floor_use="bound",
         wants="curves",
         weighs=True,

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibudget.allocation.apportionment import require_same_labels, sorted_labels
-from calibudget.allocation.bootstrap import Floats
 from calibudget.allocation.curve_shapes import shape
 from calibudget.allocation.curves import WarmUps
-from calibudget.allocation.exact import MOST_NLL, Real, as_count, as_weight, sum_of
+from calibudget.allocation.exact.numbers import MOST_NLL, Real, as_count, as_weight, sum_of
+from calibudget.allocation.labels import require_same_labels, sorted_labels
+from calibudget.allocation.statistics import Floats
 from calibudget.errors import AllocationError
-from calibudget.wording import counted
+from calibudget.messages import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,11 @@
-"""`calibudget allocate`: quotas from statistics, or from pool sizes alone."""
+"""`calibudget statistics`: statistics.json from scores, ours or made elsewhere.
+
+`calibudget allocate`: quotas from statistics, or from pool sizes alone.
+
+`calibudget whatif`: quotas over a grid of budgets, floors and exponents.
+
+`calibudget stability`: how far quotas move with the calibration split.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +21,59 @@ from calibudget.cli.options import (
     Json,
     MaxRepeats,
     NeedTransform,
+    PoolSizes,
     Signal,
     Sizes,
     Splits,
-    Unit,
+    UnitOption,
     Weights,
     amount,
+    listed,
     mapping,
     named_amounts,
     named_integers,
     named_numbers,
+    numbers,
     whole_number,
 )
+from calibudget.records import ErrorRule
 
 
-def command(
+def statistics(
+    scores: Annotated[Path, typer.Argument(help="Scores, Parquet or JSONL (source, nll, correct[, record_id]).")],
+    pool_sizes: Annotated[
+        list[str],
+        typer.Option(help="label=n, or a JSON object of them, or a splits.parquet; may repeat."),
+    ],
+    error: Annotated[ErrorRule | None, typer.Option(help="nll+wrong or nll; default as scored.")] = None,
+    resamples: Annotated[int, typer.Option(min=2, help="Bootstrap means per source.")] = 200,
+    bootstrap_seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap streams.")] = 42,
+    warm_ups: Annotated[
+        Path | None,
+        typer.Option(help="Warm-ups, Parquet or JSONL (source, exposure, record_id, nll); their slopes are added."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
+) -> None:
+    """Turn a scores file into the statistics that the allocator takes."""
+    from calibudget.pipeline import read_pool_sizes, statistics_of_file
+    from calibudget.store import statistics_bytes, write_atomic
+
+    statistics = statistics_of_file(
+        scores,
+        pool_sizes=read_pool_sizes(pool_sizes),
+        error=error,
+        resamples=resamples,
+        bootstrap_seed=bootstrap_seed,
+        warm_ups=warm_ups,
+    )
+    data = statistics_bytes(statistics)
+    if output is None:
+        typer.echo(data.decode())
+    else:
+        write_atomic(output, data)
+
+
+def allocate(
     statistics: Annotated[Path | None, typer.Argument(metavar="[STATISTICS]", help="A statistics.json.")] = None,
     budget: Annotated[str, typer.Option(help="What to allocate, an integer.")] = ...,  # type: ignore[assignment]
     floor: Annotated[str, typer.Option(help="Minimum of every source: an integer, or '10% of budget'.")] = "0",
@@ -50,7 +95,7 @@ def command(
     max_repeats: MaxRepeats = 1,
     compare: Annotated[bool, typer.Option("--compare", help="Other policies beside it.")] = False,
     splits: Splits = None,
-    unit: Unit = "examples",
+    unit: UnitOption = "examples",
     as_json: Json = False,
 ) -> None:
     """Show exact integer quotas; with --json the allocation.json object."""
@@ -81,3 +126,104 @@ def command(
         print_comparison(compare_policies(inputs), as_json=as_json)
     else:
         print_plan(plan_allocation(policy, inputs), as_json=as_json)
+
+
+def whatif(
+    statistics: Annotated[Path | None, typer.Argument(metavar="[STATISTICS]", help="A statistics.json.")] = None,
+    budget: Annotated[list[str], typer.Option(help="Budgets, integers; a list with commas, or repeated.")] = ...,  # type: ignore[assignment]
+    floor: Annotated[list[str], typer.Option(help="Floors: integers, or '10% of budget'; likewise.")] = ["0"],  # noqa: B006
+    need_exponent: Annotated[list[str], typer.Option(help="Exponents of the need; likewise.")] = ["1"],  # noqa: B006
+    availability_exponent: Annotated[list[str], typer.Option(help="Of the availability.")] = ["0.5"],  # noqa: B006
+    reliability_exponent: Annotated[list[str], typer.Option(help="Of the reliability.")] = ["1"],  # noqa: B006
+    policy: Annotated[str, typer.Option(help="How the budget above the floor is spent.")] = "calibudget",
+    sizes: Sizes = None,
+    floors: Floors = None,
+    caps: Caps = None,
+    groups: Groups = None,
+    weights: Weights = None,
+    signal: Signal = "error_rate",
+    need_transform: NeedTransform = None,
+    max_repeats: MaxRepeats = 1,
+    splits: Splits = None,
+    unit: UnitOption = "examples",
+    as_json: Json = False,
+) -> None:
+    """Show the quotas at every combination of these budgets, floors and exponents."""
+    from calibudget.cli.grids import print_grid
+    from calibudget.pipeline import explore, exponent_grid, inputs_from_files
+
+    budgets = [whole_number(text, "--budget") for text in listed(budget)]
+    inputs = inputs_from_files(
+        statistics=statistics,
+        sizes=named_integers(sizes, "--sizes"),
+        splits=splits,
+        unit=unit,
+        max_repeats=max_repeats,
+        budget=budgets[0],
+        floors=named_amounts(floors, "--floors"),
+        caps=named_amounts(caps, "--caps"),
+        groups=mapping(groups, "--groups"),
+        weights=named_numbers(weights, "--weights"),
+        signal=signal,
+        need_transform=need_transform,
+    )
+    points = explore(
+        policy,
+        inputs,
+        budgets=budgets,
+        floors=[amount(text) for text in listed(floor)],
+        exponents=exponent_grid(
+            numbers(need_exponent, "--need-exponent"),
+            numbers(availability_exponent, "--availability-exponent"),
+            numbers(reliability_exponent, "--reliability-exponent"),
+        ),
+    )
+    print_grid(policy, inputs.unit, points, as_json=as_json)
+
+
+def stability(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="A statistics.json or a scores file for each split.")
+    ],
+    budget: Annotated[str, typer.Option(help="Examples to allocate, an integer.")] = ...,  # type: ignore[assignment]
+    floor: Annotated[str, typer.Option(help="Minimum of every source: an integer, or '10% of budget'.")] = "0",
+    policy: Annotated[
+        list[str] | None, typer.Option(help="A policy to audit; may repeat. [those that need scores]")
+    ] = None,
+    pairs: Annotated[bool, typer.Option("--pairs", help="How surely pairs of sources keep their order.")] = False,
+    pool_sizes: PoolSizes = None,
+    floors: Floors = None,
+    caps: Caps = None,
+    groups: Groups = None,
+    signal: Signal = "error_rate",
+    need_exponent: Annotated[float, typer.Option()] = 1.0,
+    availability_exponent: Annotated[float, typer.Option()] = 0.5,
+    reliability_exponent: Annotated[float, typer.Option()] = 1.0,
+    need_transform: NeedTransform = None,
+    max_repeats: MaxRepeats = 1,
+    resamples: Annotated[int, typer.Option(min=2, help="Bootstrap means per source of a scores file.")] = 200,
+    bootstrap_seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap streams.")] = 42,
+    as_json: Json = False,
+) -> None:
+    """Compare the quotas that independently drawn calibration splits of the same sources lead to."""
+    from calibudget.cli.grids import print_audit
+    from calibudget.pipeline import AllocationInputs, audit, read_measured, read_pool_sizes
+    from calibudget.records import Exponents
+
+    sizes = read_pool_sizes(pool_sizes) if pool_sizes else None
+    measured = [
+        read_measured(path, pool_sizes=sizes, resamples=resamples, bootstrap_seed=bootstrap_seed) for path in files
+    ]
+    inputs = AllocationInputs(
+        pool_sizes={},
+        budget=whole_number(budget, "--budget"),
+        floor=amount(floor),
+        floors=named_amounts(floors, "--floors"),
+        caps=named_amounts(caps, "--caps"),
+        groups=mapping(groups, "--groups"),
+        signal=signal,  # type: ignore[arg-type]
+        exponents=Exponents(need=need_exponent, availability=availability_exponent, reliability=reliability_exponent),
+        need_transform=need_transform,
+    )
+    found = audit(measured, inputs, policies=policy or (), pairs=pairs, max_repeats=max_repeats)
+    print_audit(found, as_json=as_json)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from calibudget.cli.tables import new_table, print_json, print_line, print_table
+from calibudget.messages import counted
 from calibudget.store import WarmUpFile
-from calibudget.wording import counted
 
 if TYPE_CHECKING:
     from calibudget.pipeline import CurveView

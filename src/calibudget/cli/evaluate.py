@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from calibudget.evaluation import Evaluation
 
 
-def command(
+def evaluate(
     target: Annotated[str, typer.Argument(metavar="RUN_DIR|MODEL", help="A run directory, or a model's name.")],
     tasks: Annotated[
         list[str] | None,
@@ -46,7 +46,7 @@ def command(
     """
     from calibudget.cli.progress import progress_bar
     from calibudget.pipeline.evaluate import Asking, evaluate
-    from calibudget.pipeline.rejudge import rejudge as judge_texts_again
+    from calibudget.pipeline.evaluate import rejudge as judge_texts_again
     from calibudget.pipeline.subjects import Engine
 
     asking = Asking(

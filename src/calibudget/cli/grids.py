@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from calibudget.cli.tables import new_table, print_json, print_line, print_table
+from calibudget.messages import counted
 from calibudget.records import Exponents, Unit
-from calibudget.wording import counted
 
 if TYPE_CHECKING:
     from calibudget.allocation import WhatIf

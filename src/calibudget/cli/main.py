@@ -13,26 +13,8 @@ from typing import Final
 
 import typer
 
-from calibudget.cli import (
-    allocate,
-    curves,
-    demo,
-    evaluate,
-    influence,
-    init,
-    proxy,
-    run,
-    score,
-    select,
-    stability,
-    statistics,
-    study,
-    train,
-    verify,
-    warm_up,
-    whatif,
-)
-from calibudget.cli.entry import Stop, how_to_go_on, say
+from calibudget.cli import allocate, curves, evaluate, influence, run, study, train, warm_up
+from calibudget.cli.interrupts import Stop, how_to_go_on, say
 from calibudget.errors import CalibudgetError, InterruptedRunError
 
 app = typer.Typer(
@@ -43,25 +25,25 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help needs no rich at start-up
     pretty_exceptions_enable=False,
 )
-for _module in (
-    init,
-    run,
-    score,
-    statistics,
-    allocate,
-    whatif,
-    stability,
-    select,
-    verify,
-    train,
-    evaluate,
-    influence,
-    warm_up,
-    curves,
-    demo,
+for _command in (
+    run.init,
+    run.run,
+    run.score,
+    allocate.statistics,
+    allocate.allocate,
+    allocate.whatif,
+    allocate.stability,
+    run.select,
+    run.verify,
+    train.train,
+    evaluate.evaluate,
+    influence.influence,
+    run.demo,
 ):
-    app.command(name=_module.__name__.rpartition(".")[2].replace("_", "-"))(_module.command)
-app.add_typer(proxy.app, name="proxy")
+    app.command()(_command)
+app.command("warm-up")(warm_up.command)
+app.command("curves")(curves.command)
+app.add_typer(influence.app, name="proxy")
 app.add_typer(study.app, name="study")
 
 

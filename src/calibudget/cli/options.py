@@ -47,7 +47,7 @@ NeedTransform = Annotated[str | None, typer.Option(help="rank or log1p.")]
 Groups = Annotated[
     str | None, typer.Option(help="Groups as a recipe has them: a YAML or JSON file, or written out as '{...}'.")
 ]
-Unit = Annotated[str, typer.Option(help="What budget, floors, caps and sizes count: examples or tokens.")]
+UnitOption = Annotated[str, typer.Option(help="What budget, floors, caps and sizes count: examples or tokens.")]
 Splits = Annotated[
     Path | None,
     typer.Option(help="A splits.parquet: candidates for the pooled policy, and with counts pools in tokens."),

@@ -1,4 +1,15 @@
-"""`calibudget run`: the main job."""
+"""`calibudget init`: a commented recipe for the data found in a folder.
+
+`calibudget run`: the main job.
+
+`calibudget score`: only the scoring stage, so that it can go to another machine.
+
+`calibudget select`: the draw alone, for an allocation that is already there.
+
+`calibudget verify`: re-derive what a run directory says, and name what differs.
+
+`calibudget demo`: the main job on the embedded model and generated sources.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +21,26 @@ import typer
 from calibudget.cli.options import Address, Engine, Json, Overrides, RecipePath, Workers, with_engine
 
 
-def command(
+def init(
+    data_dir: Annotated[Path, typer.Argument(metavar="DATA_DIR", help="The folder that holds the sources' files.")],
+    output: Annotated[Path, typer.Option(help="The recipe to write; - for stdout.")] = Path("recipe.yaml"),
+) -> None:
+    """Write a commented recipe for the data files found in a folder."""
+    from calibudget.errors import InputError
+    from calibudget.pipeline import draft_recipe
+    from calibudget.store import write_atomic
+
+    text = draft_recipe(data_dir, written_to=None if str(output) == "-" else output)
+    if str(output) == "-":
+        typer.echo(text, nl=False)
+        return
+    if output.exists():
+        raise InputError(f"{output} exists already; name another file with --output")
+    write_atomic(output, text.encode())
+    typer.echo(f"{output} written; look it over, then: calibudget run {output}")
+
+
+def run(
     recipe: RecipePath,
     overrides: Overrides = None,
     output_dir: Annotated[
@@ -35,9 +65,8 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Split, score, allocate, select and verify, into one run directory."""
-    from calibudget.cli.hygiene_tables import print_hygiene
     from calibudget.cli.progress import progress_bar
-    from calibudget.cli.tables import print_dry_run, print_run
+    from calibudget.cli.tables import print_dry_run, print_hygiene, print_run
     from calibudget.cli.train import training_bar
     from calibudget.pipeline import dry_run, run
     from calibudget.recipe import load_recipe
@@ -59,3 +88,88 @@ def command(
     if result.hygiene is not None and not as_json:
         print_hygiene(result.hygiene)
     print_run(result, as_json=as_json)
+
+
+def score(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    output: Annotated[Path, typer.Option(help="The scores file to write.")] = Path("scores.parquet"),
+    engine: Engine = None,
+    workers: Workers = None,
+    address: Address = None,
+    as_json: Json = False,
+) -> None:
+    """Score the calibration split of every source; `run --scores` takes the file on any machine.
+
+    Interrupted scoring goes on where it stopped when the command is given again.
+    """
+    from calibudget.cli.progress import progress_bar
+    from calibudget.cli.tables import print_scores
+    from calibudget.pipeline import score
+    from calibudget.recipe import load_recipe
+
+    loaded = load_recipe(recipe, with_engine(overrides, engine, workers, address))
+    with progress_bar() as progress:
+        scores = score(loaded, output=output, progress=progress)
+    print_scores(scores, output, as_json=as_json)
+
+
+def select(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    allocation: Annotated[Path, typer.Option(help="The allocation.json whose quotas are drawn.")] = ...,  # type: ignore[assignment]
+    output_dir: Annotated[Path, typer.Option(help="Folder to write the train set and its evidence to.")] = ...,  # type: ignore[assignment]
+    as_json: Json = False,
+) -> None:
+    """Draw exactly the quotas of an allocation and write the train set."""
+    from calibudget.cli.progress import progress_bar
+    from calibudget.cli.tables import print_selection
+    from calibudget.pipeline import select
+    from calibudget.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides or ())
+    with progress_bar() as progress:
+        selection = select(loaded, allocation, output_dir, progress=progress)
+    print_selection(selection, output_dir, as_json=as_json)
+
+
+def verify(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run directory.")],
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where the sources lie: reads them again and re-derives the pools too.")
+    ] = None,
+    previous: Annotated[
+        list[Path] | None, typer.Option(help="A later round's earlier run directories: re-derives its ledger too.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Re-derive everything derivable; exit 0 only if nothing differs."""
+    from calibudget.cli.tables import print_verification
+    from calibudget.pipeline import ledger_of, verify
+
+    ledger = ledger_of(previous) if previous else None
+    verification = verify(run_dir, data_dir=data_dir, previous=ledger)
+    print_verification(verification, run_dir, as_json=as_json)
+    return 1 if verification.differences else 0
+
+
+def demo(
+    output_dir: Annotated[Path, typer.Option(help="Where the generated sources and the run go.")] = Path("demo-run"),
+) -> None:
+    """Generate eight sources, score them with a real model, allocate, select, verify, compare."""
+    from calibudget.cli.progress import progress_bar
+    from calibudget.cli.tables import print_comparison, print_run
+    from calibudget.pipeline import compare_policies, demo, inputs_from_files
+    from calibudget.store import SPLITS_NAME, STATISTICS_NAME
+
+    with progress_bar() as progress:
+        result = demo(output_dir, progress=progress)
+    print_run(result, as_json=False)
+    inputs = inputs_from_files(
+        statistics=result.directory / STATISTICS_NAME,
+        sizes=None,
+        splits=result.directory / SPLITS_NAME,
+        budget=result.plan.budget,
+        floor=result.plan.floor,
+    )
+    print_comparison(compare_policies(inputs), as_json=False)

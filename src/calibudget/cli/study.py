@@ -10,8 +10,8 @@ import typer
 from calibudget.cli.options import Address, Json
 
 if TYPE_CHECKING:
-    from calibudget.study.expected import Expected
-    from calibudget.study.study import StudyOutcome
+    from calibudget.study.expect import Expected
+    from calibudget.study.run import StudyOutcome
 
 app = typer.Typer(no_args_is_help=True, help="Compare policies under a protocol that is frozen before it runs.")
 
@@ -32,7 +32,7 @@ def freeze(
     """Write down a protocol and the digests of recipe, data, models and code, before anything is run."""
     from calibudget.cli.progress import progress_bar
     from calibudget.study.protocol import load_protocol
-    from calibudget.study.study import freeze_study
+    from calibudget.study.run import freeze_study
 
     with progress_bar() as progress:
         frozen = freeze_study(load_protocol(protocol), output_dir, amend=amend, progress=progress)
@@ -80,7 +80,7 @@ def run(
     from calibudget.cli.progress import progress_bar
     from calibudget.errors import CheckFailedError, InputError
     from calibudget.study.protocol import load_protocol
-    from calibudget.study.study import expect_study, run_study
+    from calibudget.study.run import expect_study, run_study
 
     read = load_protocol(protocol)
     with progress_bar() as progress:

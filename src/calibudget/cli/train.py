@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibudget.cli.options import Json
-from calibudget.wording import counted
+from calibudget.messages import counted
 
 if TYPE_CHECKING:
     from calibudget.training import Listener, StepReport, TrainingResult
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-def command(
+def train(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run directory.")],
     options: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Training options, e.g. rank=64 epochs=1.")

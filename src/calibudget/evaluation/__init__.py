@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from calibudget.lazily import on_first_use
+from calibudget.facade import on_first_use
 
 if TYPE_CHECKING:
-    from calibudget.evaluation.adapters import adapted
     from calibudget.evaluation.aggregates import PANELS, Panels, PanelScore, TaskScore, aggregate
     from calibudget.evaluation.benchmarks import GROUPS, PANEL, TASKS, Benchmark, Task, expand_tasks, load_benchmark
     from calibudget.evaluation.engine import judge_again, predict, predict_by_likelihood
-    from calibudget.evaluation.judging import Judge, open_judge
+    from calibudget.evaluation.judge import Judge, open_judge
     from calibudget.evaluation.panel import frozen_panel, on_panel
     from calibudget.evaluation.predictions import Prediction, read_predictions, write_predictions
     from calibudget.evaluation.results import Evaluation, TaskResult
     from calibudget.evaluation.sandbox import CodeCase, CodeVerdict, Limits, Sandbox, open_sandbox
 
 _HOMES = {
-    "adapted": "adapters",
     "PANELS": "aggregates",
     "PanelScore": "aggregates",
     "Panels": "aggregates",
@@ -36,8 +34,8 @@ _HOMES = {
     "judge_again": "engine",
     "predict": "engine",
     "predict_by_likelihood": "engine",
-    "Judge": "judging",
-    "open_judge": "judging",
+    "Judge": "judge",
+    "open_judge": "judge",
     "PANEL": "benchmarks",
     "frozen_panel": "panel",
     "on_panel": "panel",
@@ -71,7 +69,6 @@ __all__ = [
     "Task",
     "TaskResult",
     "TaskScore",
-    "adapted",
     "aggregate",
     "expand_tasks",
     "frozen_panel",

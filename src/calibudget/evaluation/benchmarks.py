@@ -1,4 +1,7 @@
-"""The benchmarks: which records, from files or the hub, and how a model's text on each is judged."""
+"""The benchmarks: which records, from files or the hub, and how a model's text on each is judged.
+
+Items whose prompt a training set holds: reported with their ids, since their scores say nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,12 @@ from typing import Final, Literal
 
 from calibudget.errors import DataError, InputError
 from calibudget.evaluation.aggregates import CODE_TASKS, COMMON_TASKS, MATH_TASKS, MODERN_TASKS
-from calibudget.evaluation.modern import RENDERINGS, Item
+from calibudget.evaluation.renderings import RENDERINGS, Item
 from calibudget.keys import order_key
 from calibudget.records import Message, Record
 from calibudget.scoring import CalibrationItem
 from calibudget.sources import SourceSpec, identify, read_source
-from calibudget.sources.files import find_files
-from calibudget.sources.hub import RowDigest, hub_name, hub_rows
+from calibudget.sources.files import RowDigest, find_files, hub_name, hub_rows
 from calibudget.sources.rows import Fields, place, read_rows
 from calibudget.store import SourceFile, canonical_json, file_digest, sha256_hex
 from calibudget.tasks import PRESETS
@@ -143,10 +145,8 @@ TASKS: Final[Mapping[str, Task]] = MappingProxyType(
         )
     }
 )
-
 #: Name of the frozen panel (`evaluation.panel`) on the command line and in the evidence.
 PANEL: Final = "panel-320"
-
 #: Names that stand for several tasks on the command line.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -295,3 +295,19 @@ def _record(task: str, item: Item, fields: Mapping[str, object]) -> Record:
         answer=item.gold,
         original=fields,
     )
+
+
+def training_prompts(path: Path) -> frozenset[str]:
+    """Prompt hashes of a training set: `train.jsonl`, `train.parquet`, or any file that a source could be.
+
+    Raises:
+        DataError: the file is missing or holds no training examples; file and line are named.
+    """
+    spec = SourceSpec(label="train", path=str(path.absolute()), duplicates="keep")
+    return frozenset(record.prompt_hash for record in read_source(spec, path.parent).records)
+
+
+def shared_items(benchmark: Benchmark, prompts: Iterable[str]) -> tuple[str, ...]:
+    """Ids of the items whose prompt, case and spacing apart, is one of these; in code-point order."""
+    known = frozenset(prompts)
+    return tuple(sorted(item.record.record_id for item in benchmark.items if item.record.prompt_hash in known))

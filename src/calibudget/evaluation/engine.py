@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Protocol
 
 from calibudget.evaluation.benchmarks import Benchmark
-from calibudget.evaluation.judging import Judge, Judgement
+from calibudget.evaluation.judge import Judge, Judgement
 from calibudget.evaluation.likelihood import choice_items, likeliest
-from calibudget.evaluation.modern import NO_REFERENCE
 from calibudget.evaluation.predictions import Prediction
+from calibudget.evaluation.renderings import NO_REFERENCE
 from calibudget.scoring import CalibrationItem, Measurement, Progress, Scorer, measure_all
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, get_args
 import pyarrow as pa
 
 from calibudget.errors import ArtefactError
-from calibudget.store.artefacts.tables import read_table, write_table
+from calibudget.store.parquet import read_table, write_table
 
 PREDICTIONS_NAME: Final = "predictions.parquet"
 _SCHEMA: Final = "calibudget.predictions/1"

@@ -15,7 +15,7 @@ from calibudget.evaluation.benchmarks import TASKS, Benchmark
 from calibudget.evaluation.likelihood import SUFFIX
 from calibudget.evaluation.predictions import Prediction
 from calibudget.store import read_object
-from calibudget.store.artefacts.fields import Fields, open_artefact
+from calibudget.store.codec import Fields, open_artefact
 
 EVALUATION_NAME: Final = "evaluation.json"
 SCHEMA: Final = "calibudget.evaluation/1"

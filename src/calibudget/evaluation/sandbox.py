@@ -1,4 +1,6 @@
-"""Generated code runs here and nowhere else: two bubblewrap sandboxes, one for the tests, one for the program.
+"""A Python for the sandbox: which one, and what of it has to lie there.
+
+Generated code runs here and nowhere else: two bubblewrap sandboxes, one for the tests, one for the program.
 
 Each has namespaces of its own (user, process, network, ipc, host name, mounts), no capability, a read-only root
 that holds an interpreter and its libraries and nothing else (no home, no /proc, no shell), a small private
@@ -20,21 +22,62 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
+from pathlib import Path
 from typing import IO, Any, Final, Literal
 
 from calibudget.errors import DependencyError
-from calibudget.evaluation.interpreter import Interpreter, bind, candidates, describe_interpreter
 from calibudget.evaluation.syscalls import seccomp_filter
+
+_SYSTEM_PYTHONS: Final = ("/usr/bin/python3", "/usr/local/bin/python3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreter:
+    """A Python that can be put into the sandbox, and the files that it needs there."""
+
+    executable: str
+    version: str
+    paths: tuple[str, ...]
+
+
+def candidates() -> list[str]:
+    """Interpreters to try, this one first; one below a home that only its owner may enter can't be shown to nobody."""
+    return list(dict.fromkeys([os.path.realpath(sys.executable), *_SYSTEM_PYTHONS]))
+
+
+def describe_interpreter(executable: str) -> Interpreter:
+    """What of an interpreter has to lie in the sandbox: itself, the standard library, the shared libraries."""
+    code = (
+        "import json, sys, sysconfig as s; v = s.get_config_var; print(json.dumps([sys.version.split()[0], "
+        "sys._base_executable or sys.executable, s.get_path('stdlib'), s.get_path('platstdlib'), v('LIBDIR'), "
+        "v('INSTSONAME') if v('Py_ENABLE_SHARED') else None, v('MULTIARCH')]))"
+    )
+    answer = subprocess.run([executable, "-I", "-S", "-c", code], capture_output=True, timeout=60, check=True)  # noqa: S603
+    version, real, stdlib, platstdlib, libdir, shared, multiarch = json.loads(answer.stdout)
+    real = os.path.realpath(real)
+    libraries = f"/usr/lib/{multiarch}" if multiarch and Path(f"/usr/lib/{multiarch}").is_dir() else "/usr/lib"
+    paths = [real, stdlib, platstdlib, libraries, "/lib", "/lib64", "/usr/lib64"]
+    if shared:
+        paths.append(f"{libdir}/{shared}")
+    return Interpreter(executable=real, version=version, paths=tuple(dict.fromkeys(paths)))
+
+
+def bind(path: str) -> list[str]:
+    """Arguments that show one path of the machine, or nothing where the machine lacks it."""
+    if Path(path).is_symlink():
+        return ["--symlink", str(Path(path).readlink()), path]
+    return ["--ro-bind", path, path] if Path(path).exists() else []
+
 
 INSTALL_LINE: Final = "apt-get install bubblewrap"
 #: Who the code is inside, and outside too where the caller is root.
 _NOBODY: Final = 65534
 _OLDEST: Final = (0, 8)
-
 Verdict = Literal["passed", "failed", "error", "died", "timeout", "output"]
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from calibudget.lazily import on_first_use
+from calibudget.facade import on_first_use
 
 if TYPE_CHECKING:
     from calibudget.influence.config import WARM_UP, InfluenceConfig
     from calibudget.influence.gradients import ExampleGradients
     from calibudget.influence.scorer import InfluenceScorer
-    from calibudget.influence.similarity import Similarities
-    from calibudget.influence.sketching import Sketches, SketchTable
+    from calibudget.influence.similarity import Similarities, Sketches, SketchTable
 
 _HOMES = {
     "WARM_UP": "config",
@@ -22,8 +21,8 @@ _HOMES = {
     "ExampleGradients": "gradients",
     "InfluenceScorer": "scorer",
     "Similarities": "similarity",
-    "SketchTable": "sketching",
-    "Sketches": "sketching",
+    "SketchTable": "similarity",
+    "Sketches": "similarity",
 }
 
 __all__ = [

@@ -1,17 +1,257 @@
-"""Gradients of single examples with respect to a model's factors, a batch of examples at a time."""
+"""Linear layers with factors that, in the backward pass, hand out every example's gradients of their own factors.
+
+The gradient of a linear map's weight is a sum of outer products over tokens, so the gradients of single examples are
+sums over each example's tokens: one product for each factor and example, of tensors that a backward pass holds anyway.
+No example needs a backward pass of its own, and no gradient of a batch is formed.
+
+The direction in which one example alone would move the factors, under AdamW's state after a warm-up.
+
+Source: Xia et al., "LESS" (2024), section 4, for the use of Adam's update in place of the gradient.
+
+Gradients of single examples with respect to a model's factors, a batch of examples at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - the name that every torch program uses
 
-from calibudget.influence.capture import Sink, capture_layers, segments_of
-from calibudget.training.batches import packed_batch, padded_batch
-from calibudget.training.examples import TrainingExample
+from calibudget.errors import TrainingError
+from calibudget.training.config import TrainingConfig
+from calibudget.training.data import Batch, TrainingExample, packed_batch, padded_batch
+from calibudget.training.layers import ADAPTER, FactorLinear
 from calibudget.training.learner import Learner
 from calibudget.training.loss import response_loss
+
+
+class Sink(Protocol):
+    """What takes the gradients as they are made."""
+
+    def add(self, start: int, gradients: Tensor) -> None:
+        """Take one factor's gradients.
+
+        Args:
+            start: position of the factor's first entry among all factors' entries.
+            gradients: of E examples, shape (E, n), in the model's precision.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Segments:
+    """Where the tokens of E examples lie in a batch.
+
+    Attributes:
+        index: places of each example's tokens in the packed row, shape (E, T), int64; places beyond its end repeat
+            its last. None where each example is a row, filled up with tokens that have no gradient.
+        mask: 1 where a place is the example's own, shape (E, T, 1), in the model's precision; None likewise.
+    """
+
+    index: Tensor | None = None
+    mask: Tensor | None = None
+
+    def outer(self, left: Tensor, right: Tensor) -> Tensor:
+        """Each example's sum over its tokens of outer products.
+
+        Args:
+            left: shape (1, tokens, m) or (E, T, m).
+            right: shape (1, tokens, n) or (E, T, n).
+
+        Returns:
+            Shape (E, m, n).
+        """
+        if self.index is not None and self.mask is not None:
+            narrow = left.shape[-1] <= right.shape[-1]  # masking one of the two is enough
+            left, right = left[0][self.index], right[0][self.index]
+            left, right = (left * self.mask, right) if narrow else (left, right * self.mask)
+        return torch.bmm(left.transpose(1, 2), right)
+
+
+def segments_of(batch: Batch, lengths: list[int], dtype: torch.dtype) -> Segments:
+    """Where a batch's examples lie.
+
+    Args:
+        batch: rows, or a pack, on its device.
+        lengths: tokens of its examples, in order.
+        dtype: the model's precision.
+    """
+    if batch.starts is None:
+        return Segments()
+    count = torch.tensor(lengths, device=batch.starts.device)[:, None]
+    places = torch.arange(max(lengths), device=batch.starts.device)
+    index = batch.starts[: len(lengths), None].long() + torch.minimum(places, count - 1)
+    return Segments(index=index, mask=(places < count).to(dtype)[..., None])
+
+
+class Capture:
+    """Joins the layers of a model to whoever wants their gradients; idle unless both attributes are set.
+
+    Attributes:
+        segments: where the examples of the batch lie that goes through the model.
+        sink: what takes their gradients.
+    """
+
+    def __init__(self) -> None:
+        self.segments: Segments | None = None
+        self.sink: Sink | None = None
+
+    def record(self, starts: tuple[int, int], x: Tensor, inner: Tensor, upstream: Tensor, gradient: Tensor) -> None:
+        """Form and hand on the gradients of one layer's A and B.
+
+        Args:
+            starts: positions of A's and B's first entries.
+            x: the layer's input, shape (..., tokens, in).
+            inner: scaled product of the input with A, shape (..., tokens, r).
+            upstream: gradient of the input's product with A, shape (..., tokens, r).
+            gradient: gradient of the layer's output, shape (..., tokens, out).
+        """
+        if self.segments is None or self.sink is None:
+            return
+        self.sink.add(starts[0], self.segments.outer(upstream, x).flatten(1))
+        self.sink.add(starts[1], self.segments.outer(gradient, inner).flatten(1))
+
+
+class CapturingLinear(FactorLinear):
+    """`FactorLinear` whose factors' gradients go to a capture, an example at a time.
+
+    Attributes:
+        capture: where they go.
+        starts: positions of A's and B's first entries among all factors' entries.
+    """
+
+    capture: Capture
+    starts: tuple[int, int]
+
+    def forward(self, x: Tensor, *_args: Any, **_kwargs: Any) -> Tensor:
+        """The layer's output."""
+        first, second = self.lora_A[ADAPTER].weight, self.lora_B[ADAPTER].weight
+        record = self._record
+        branch: Tensor = _Branch.apply(x, first, second, self.scaling[ADAPTER], record)  # type: ignore[no-untyped-call]
+        result: Tensor = self.base_layer(x) + branch
+        return result
+
+    def _record(self, *tensors: Tensor) -> None:
+        self.capture.record(self.starts, *tensors)
+
+
+def capture_layers(model: nn.Module, starts_of: Callable[[str], int]) -> Capture:
+    """Let every layer with factors hand out single examples' gradients.
+
+    Args:
+        model: a model whose factor layers are `FactorLinear`, none sharing its input with others.
+        starts_of: position of a parameter's first entry, by the parameter's name.
+
+    Raises:
+        TrainingError: factors on a layer that isn't a plain linear one.
+    """
+    capture = Capture()
+    for name, module in model.named_modules():
+        if not hasattr(module, "lora_A"):
+            continue
+        if type(module) is not FactorLinear or module.shared is not None:
+            kind = type(module.get_base_layer()).__name__
+            together = ", computed together with others" if kind == "Linear" else ""
+            raise TrainingError(f"{name}: influence takes factors on plain linear layers, not on {kind}{together}")
+        starts = tuple(starts_of(f"{name}.lora_{factor}.{ADAPTER}.weight") for factor in "AB")
+        module.__class__ = CapturingLinear
+        module.capture, module.starts = capture, starts
+    return capture
+
+
+class _Branch(torch.autograd.Function):
+    """The update of a layer's output by its factors; backward passes on the input's gradient and nothing else."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, first: Tensor, second: Tensor, scaling: float, record: Callable[..., None]
+    ) -> Tensor:
+        down, up = first.to(x.dtype), second.to(x.dtype)
+        inner = F.linear(x, down) * scaling
+        ctx.save_for_backward(x, inner, down, up)
+        ctx.scaling, ctx.record = scaling, record
+        return F.linear(inner, up)
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None, None, None]:
+        x, inner, down, up = ctx.saved_tensors
+        (gradient,) = outer
+        upstream = (gradient @ up) * ctx.scaling
+        ctx.record(x, inner, upstream, gradient)
+        return upstream @ down, None, None, None, None
+
+
+def plain_update(
+    gradients: Tensor, mean: Tensor | None, square: Tensor, beta1: float, beta2: float, epsilon: float
+) -> Tensor:
+    """Adam's update without its bias corrections, of gradients (E, n) under moments (n,)."""
+    top = (1.0 - beta1) * gradients
+    if mean is not None:
+        top = top + beta1 * mean
+    return top / ((beta2 * square + (1.0 - beta2) * gradients.square()).sqrt() + epsilon)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AdamDirection:
+    """Turns gradients into Adam's next update, entry by entry.
+
+    With the moments m and v after t steps, the update by a gradient g is m' / (sqrt(v') + epsilon), where
+    m' = (beta1 m + (1 - beta1) g) / (1 - beta1^(t+1)) and v' = (beta2 v + (1 - beta2) g^2) / (1 - beta2^(t+1)). Since
+    g stands in v' too, an entry that the warm-up never moved doesn't outweigh all others.
+
+    Attributes:
+        mean: m at every position, shape (size,), float32; None leaves the first moment out (m = 0), so that only the
+            example itself gives the direction.
+        square: v at every position, shape (size,), float32.
+        config: betas and epsilon.
+        steps: t, optimizer steps of the warm-up, at least 1.
+        update: `plain_update`, or a compiled form of it.
+    """
+
+    mean: Tensor | None
+    square: Tensor
+    config: TrainingConfig
+    steps: int
+    update: Callable[..., Tensor] = plain_update
+
+    def __call__(self, start: int, gradients: Tensor) -> Tensor:
+        """Adam's update for gradients of the positions from `start` on, both of shape (E, n), float32."""
+        config, own = self.config, slice(start, start + gradients.shape[1])
+        mean = None if self.mean is None else self.mean[own]
+        # sqrt(v / c) + e is (sqrt(v) + e sqrt(c)) / sqrt(c), so the corrections need no pass over the entries
+        root = (1.0 - config.beta2 ** (self.steps + 1)) ** 0.5
+        made = self.update(gradients, mean, self.square[own], config.beta1, config.beta2, config.epsilon * root)
+        corrected: Tensor = made * (root / (1.0 - config.beta1 ** (self.steps + 1)))
+        return corrected
+
+
+def adam_direction(learner: Learner, config: TrainingConfig, steps: int, *, momentum: bool) -> AdamDirection:
+    """The direction under a learner's own moments.
+
+    Args:
+        learner: as the warm-up left it, its moments loaded.
+        config: the warm-up's.
+        steps: its optimizer steps.
+        momentum: whether the first moment counts too.
+
+    Raises:
+        TrainingError: no step was taken, so that there are no moments.
+    """
+    if steps < 1:
+        raise TrainingError("influence needs a warm-up of at least one optimizer step, for Adam's moments")
+    tensors = learner.tensors()
+    moments = {
+        moment: torch.cat([tensors[f"{factor.factor}.{moment}"] for factor in learner.factors])
+        for moment in ("exp_avg", "exp_avg_sq")
+    }
+    mean = moments["exp_avg"] if momentum else None
+    square = moments["exp_avg_sq"]
+    update = torch.compile(plain_update, dynamic=True) if square.is_cuda else plain_update
+    return AdamDirection(mean=mean, square=square, config=config, steps=steps, update=update)
 
 
 class ExampleGradients:

@@ -1,4 +1,9 @@
-"""Similarity of candidates' updates to calibration subgroups' gradients, a batch at a time.
+"""CountSketch of many gradients at once, on any device, as they are made.
+
+Buckets and signs are those of `selection.CountSketch`, position for position. Sums are float32 here and their order is
+the device's, so a sketch is equal to that definition up to rounding.
+
+Similarity of candidates' updates to calibration subgroups' gradients, a batch at a time.
 
 A candidate's similarity to a subgroup is the mean, over the subgroup's calibration examples, of the cosine between the
 sketch of the update that the candidate would make and the sketch of the calibration example's gradient. By linearity it
@@ -9,15 +14,94 @@ Source: Xia et al., "LESS" (2024), section 4; paper, appendix "Proxy-Score and S
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from calibudget.errors import ScoringError
 from calibudget.influence.gradients import ExampleGradients, batches
-from calibudget.influence.sketching import Direction, Sketches, SketchTable, unit
-from calibudget.training.examples import TrainingExample
+from calibudget.selection import CountSketch
+from calibudget.training.data import TrainingExample
+
+#: Positions hashed at a time.
+_HASHED: Final = 1 << 22
+#: What is sketched in place of the gradients: of a start position and gradients (E, n).
+Direction = Callable[[int, Tensor], Tensor]
+
+
+class SketchTable:
+    """Each position's bin on a device: twice its bucket, plus 1 where its sign is negative.
+
+    Attributes:
+        dimension: number of buckets.
+        bins: shape (size,), int32.
+    """
+
+    def __init__(self, sketch: CountSketch, size: int, device: torch.device) -> None:
+        """Hash all positions once; 4 bytes a position on the device.
+
+        Args:
+            sketch: dimension and seed.
+            size: number of positions.
+            device: where the gradients are.
+        """
+        self.dimension = sketch.dimension
+        self.bins = torch.empty(size, dtype=torch.int32, device=device)
+        for start in range(0, size, _HASHED):
+            stop = min(start + _HASHED, size)
+            self.bins[start:stop] = torch.from_numpy(sketch.bins(start, stop).astype("int32")).to(device)
+
+
+class Sketches:
+    """A sink that keeps the sketches of a batch's gradients, or of their directions."""
+
+    def __init__(self, table: SketchTable, weights: Tensor, direction: Direction | None = None) -> None:
+        """Begin a batch.
+
+        Args:
+            table: where each position goes.
+            weights: what each example's gradients are multiplied by first, shape (E,), float32.
+            direction: what is sketched in place of the gradients; None sketches themselves.
+        """
+        self._table = table
+        self._weights = weights[:, None]
+        self._direction = direction
+        self._sums = torch.zeros((len(weights), 2 * table.dimension), device=weights.device)
+
+    def add(self, start: int, gradients: Tensor) -> None:
+        """See `Sink`."""
+        values = gradients.float() * self._weights
+        if self._direction is not None:
+            values = self._direction(start, values)
+        self._sums.index_add_(1, self._table.bins[start : start + values.shape[1]], values)
+
+    def finish(self) -> Tensor:
+        """The sketches, shape (E, dimension), float32."""
+        return self._sums[:, 0::2] - self._sums[:, 1::2]
+
+
+def unit(sketches: Tensor, names: list[str]) -> Tensor:
+    """Sketches scaled to length 1, in float64.
+
+    Args:
+        sketches: shape (E, dimension).
+        names: what to call each example in an error.
+
+    Raises:
+        ScoringError: a sketch that is zero or not finite, which has no direction; its example is named.
+    """
+    exact = sketches.double()
+    norms = torch.linalg.vector_norm(exact, dim=1, keepdim=True)
+    for row in torch.nonzero(~(torch.isfinite(norms[:, 0]) & (norms[:, 0] > 0))).flatten().tolist():
+        kind = "zero" if norms[row, 0] == 0 else "not finite"
+        raise ScoringError(
+            f"{names[row]}: its gradient is {kind}, so it has no similarity to anything; leave the record out, or look "
+            "at its response and at the warm-up's loss"
+        )
+    scaled: Tensor = exact / norms
+    return scaled
 
 
 class Similarities:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from calibudget.lazily import on_first_use
+from calibudget.facade import on_first_use
 
 if TYPE_CHECKING:
     from calibudget.lm.encoding import Encoded, Encoder, Template
+    from calibudget.lm.files import EMBEDDED, ModelSource, resolve_model
     from calibudget.lm.loading import LanguageModel, load_model, load_tokenizer
-    from calibudget.lm.resolve import EMBEDDED, ModelSource, resolve_model
 
 # MKL shares a matrix product among threads in ways that change the last bits with their number, and so with the number
 # of workers. Its strict mode doesn't, at no cost that was measured; it is read at MKL's first use, so it must stand
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 _HOMES = {
-    "EMBEDDED": "resolve",
-    "ModelSource": "resolve",
-    "resolve_model": "resolve",
+    "EMBEDDED": "files",
+    "ModelSource": "files",
+    "resolve_model": "files",
     "LanguageModel": "loading",
     "load_model": "loading",
     "load_tokenizer": "loading",

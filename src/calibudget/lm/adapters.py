@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from calibudget.errors import DependencyError, ScoringError
-from calibudget.lm.resolve import check_heads
+from calibudget.lm.files import check_heads
 
 _PEFT_IS_MISSING: Final = "an adapter needs peft; install: pip install 'calibudget[train]'"
 

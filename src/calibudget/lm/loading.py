@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.lm.adapters import attach, check_adapter
 from calibudget.lm.encoding import Encoder, Template
+from calibudget.lm.files import ModelSource, check_heads, fetch_hub, resolve_model
 from calibudget.lm.gguf import CONVERTER_VERSION, converted, quiet
-from calibudget.lm.resolve import ModelSource, check_heads, fetch_hub, resolve_model
 from calibudget.store import canonical_json, file_digest, sha256_hex
 
 Device = Literal["auto", "cpu", "cuda"]

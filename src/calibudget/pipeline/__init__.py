@@ -1,16 +1,15 @@
 """The only place that joins the stages: run, score, select, verify, and what the commands show of them."""
 
-from calibudget.pipeline.allocating import compare_policies, plan_allocation
+from calibudget.pipeline.allocate import AllocationInputs, compare_policies, inputs_from_files, plan_allocation
 from calibudget.pipeline.curves import CurveView, show_curves
 from calibudget.pipeline.demo import demo
-from calibudget.pipeline.drafting import draft_recipe
-from calibudget.pipeline.dryrun import DryRun, dry_run
-from calibudget.pipeline.exploring import PairOrder, StabilityAudit, audit, explore, exponent_grid, read_measured
-from calibudget.pipeline.inputs import AllocationInputs, inputs_from_files
+from calibudget.pipeline.dry_run import DryRun, dry_run
+from calibudget.pipeline.explore import PairOrder, StabilityAudit, audit, explore, exponent_grid, read_measured
+from calibudget.pipeline.init import draft_recipe
 from calibudget.pipeline.rounds import ledger_of
 from calibudget.pipeline.run import RunResult, run
-from calibudget.pipeline.scoring import score
-from calibudget.pipeline.selecting import select
+from calibudget.pipeline.score import score
+from calibudget.pipeline.select import select
 from calibudget.pipeline.statistics import read_pool_sizes, statistics_of_file
 from calibudget.pipeline.verify import Verification, verify
 from calibudget.pipeline.warm_ups import warm_up

@@ -7,9 +7,7 @@ from fractions import Fraction
 
 from calibudget.allocation import perturbed_mixtures
 from calibudget.errors import RecipeError
-from calibudget.pipeline.allocating import feasible_floors, plan_allocation
-from calibudget.pipeline.bounds import check_exposures
-from calibudget.pipeline.inputs import AllocationInputs
+from calibudget.pipeline.allocate import AllocationInputs, check_exposures, feasible_floors, plan_allocation
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.selectors import RecipeSelector
 from calibudget.recipe import Recipe

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from calibudget.errors import AllocationError, ArtefactError, InputError
 from calibudget.keys import order_keys
-from calibudget.pipeline.preparing import Prepared
+from calibudget.pipeline.prepare import Prepared
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Selection, Unit
 from calibudget.selection import (

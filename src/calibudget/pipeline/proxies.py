@@ -7,9 +7,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from calibudget.errors import ArtefactError
-from calibudget.selection.proxy import PAPER_CONTRACT, ProxyContract, ProxyHeader, ProxyPool, ProxyScores, proxy_pool
+from calibudget.selection.proxy import (
+    PAPER_CONTRACT,
+    ProxyContract,
+    ProxyHeader,
+    ProxyPool,
+    ProxyScores,
+    parse_proxy_lines,
+    proxy_lines,
+    proxy_pool,
+)
 from calibudget.selection.proxy_checks import check_merged, check_pool, check_shard, merge_shards
-from calibudget.selection.proxy_lines import parse_proxy_lines, proxy_lines
 from calibudget.store import SPLITS_NAME, FileDigest, atomic_file, file_digest, read_splits
 
 

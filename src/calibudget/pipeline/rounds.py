@@ -7,7 +7,7 @@ from pathlib import Path
 
 from calibudget.errors import ArtefactError, RecipeError
 from calibudget.pipeline.pools import pools_of_splits
-from calibudget.pipeline.rundir import RECIPE_NAME
+from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.selectors import selector_of_run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, load_recipe

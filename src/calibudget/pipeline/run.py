@@ -10,23 +10,22 @@ from typing import Any
 
 from calibudget.allocation import summarise
 from calibudget.errors import CheckFailedError
-from calibudget.pipeline.allocating import feasible_floors, plan_recipe
-from calibudget.pipeline.boundary import boundary_notes
+from calibudget.pipeline.allocate import feasible_floors, plan_recipe
 from calibudget.pipeline.curves import Curves, check_same_model, curve_report, curves_of
-from calibudget.pipeline.evidence import make_manifest
-from calibudget.pipeline.given import Given, checked, read_given
-from calibudget.pipeline.notes import curve_notes, run_notes
+from calibudget.pipeline.manifest import make_manifest
+from calibudget.pipeline.measurements import Given, checked, read_given
+from calibudget.pipeline.notes import boundary_notes, curve_notes, run_notes
 from calibudget.pipeline.pools import pools_of_run
-from calibudget.pipeline.preparing import Prepared
+from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.rundir import JOURNAL_NAME, check_usable, is_finished, open_run
-from calibudget.pipeline.scoring import check_scorer, score_splits, scorer_for
+from calibudget.pipeline.resources import Shared, read_sources
+from calibudget.pipeline.run_directory import JOURNAL_NAME, check_usable, is_finished, open_run
+from calibudget.pipeline.score import check_scorer, score_splits, scorer_for
+from calibudget.pipeline.select import write_inputs, write_selected
 from calibudget.pipeline.selectors import joined, selector_parts
-from calibudget.pipeline.shared import Shared, read_sources
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
 from calibudget.pipeline.warm_ups import check_length, check_trainable, measure_warm_ups
-from calibudget.pipeline.writing import write_inputs, write_selected
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Statistics
 from calibudget.scoring import Scorer

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from calibudget.errors import ArtefactError
-from calibudget.pipeline.preparing import Prepared
+from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.proxies import read_proxy_file
 from calibudget.pipeline.tokens import token_counter
 from calibudget.recipe import Recipe
-from calibudget.recipe.selector import UNIFORM as UNIFORM_NAME
-from calibudget.recipe.selector import InfluencePart, QualityPart, ScoresPart
+from calibudget.recipe.parts import UNIFORM as UNIFORM_NAME
+from calibudget.recipe.parts import InfluencePart, QualityPart, ScoresPart
 from calibudget.records import Record
 from calibudget.selection import (
     UNIFORM,

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from calibudget.errors import InputError
-from calibudget.evaluation.adapters import adapted
 from calibudget.evaluation.engine import MakeScorer
-from calibudget.pipeline.rundir import RECIPE_NAME
-from calibudget.pipeline.shared import Shared
+from calibudget.lm.variants import adapted
+from calibudget.pipeline.resources import Shared
+from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.recipe import load_recipe
 from calibudget.scoring import FakeScorer, Scorer
 from calibudget.store import TRAIN_NAMES, check_labels

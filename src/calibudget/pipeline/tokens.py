@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
 
 from calibudget.errors import ScoringError
-from calibudget.pipeline.preparing import Prepared
+from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import Recipe
 from calibudget.records import Record, Split

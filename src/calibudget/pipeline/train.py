@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from calibudget.errors import ArtefactError, DependencyError, RecipeError, TrainingError
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.rundir import recipe_of_run
-from calibudget.pipeline.shared import Shared
+from calibudget.pipeline.resources import Shared
+from calibudget.pipeline.run_directory import recipe_of_run
 from calibudget.pipeline.training_options import TrainingOptions, training_options, within_context
 from calibudget.recipe import Recipe
 from calibudget.store import (
@@ -38,7 +38,7 @@ from calibudget.training import (
     check_usable,
 )
 from calibudget.training.config import Device
-from calibudget.training.trackers import check_trackers
+from calibudget.training.report import check_trackers
 
 _INSTALL: Final = "pip install 'calibudget[train]'"
 
@@ -193,7 +193,7 @@ def _check_train_file(directory: Path, manifest: Manifest) -> Path:
 def _load(name: str, devices: Any, execution: Execution, shared: Shared | None) -> Any:
     """A model to put factors on: loaded for that, or a twin of the shared one; on a CPU if it is to be parted."""
     from calibudget.lm import load_model
-    from calibudget.lm.twin import twin
+    from calibudget.lm.variants import twin
 
     where: Device = "cpu" if devices.device.type == "cpu" else "cuda"
     if devices.shards(execution.shard):

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from calibudget.errors import RecipeError, TrainingError
 from calibudget.recipe import Recipe
-from calibudget.recipe.strict_yaml import parse_assignment
+from calibudget.recipe.yaml import parse_assignment
 from calibudget.store import WarmUpRun
 from calibudget.training import Execution, TrainingConfig, parse_options
 

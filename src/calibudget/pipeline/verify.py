@@ -16,22 +16,27 @@ from typing import Any, NamedTuple
 from calibudget.allocation import summarise
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.checks.curves import check_report, derive_curves, read_warmed
+from calibudget.pipeline.checks.data import check_sources
 from calibudget.pipeline.checks.evaluation import check_evaluation
+from calibudget.pipeline.checks.evidence import (
+    Derived,
+    check_bindings,
+    check_ledger,
+    check_manifest,
+    check_previous,
+    derive_plan,
+    given_plan,
+)
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.hygiene import check_hygiene, has_hygiene
-from calibudget.pipeline.checks.manifest import Derived, check_bindings, check_manifest
-from calibudget.pipeline.checks.plan import derive_plan, given_plan
-from calibudget.pipeline.checks.rounds import check_ledger, check_previous
-from calibudget.pipeline.checks.selector import derive_selector
-from calibudget.pipeline.checks.sources import check_sources
-from calibudget.pipeline.checks.splits import check_scored_records, check_splits
+from calibudget.pipeline.checks.splits import check_scored_records, check_splits, derive_selector
 from calibudget.pipeline.checks.train import check_train
 from calibudget.pipeline.pools import Pools, pools_of_splits
-from calibudget.pipeline.rundir import RECIPE_NAME
+from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.selectors import RecipeSelector
 from calibudget.recipe import Recipe
-from calibudget.recipe.loading import recipe_from_fields
-from calibudget.recipe.strict_yaml import parse_document
+from calibudget.recipe.load import recipe_from_fields
+from calibudget.recipe.yaml import parse_document
 from calibudget.records import AllocationPlan, Selection, Statistics
 from calibudget.store import (
     ALLOCATION_NAME,

@@ -12,10 +12,10 @@ from typing import Final
 from calibudget.errors import ArtefactError, RecipeError
 from calibudget.pipeline.exposures import exposure_shares, exposures_of, warm_up_plan, warm_up_quotas
 from calibudget.pipeline.pools import pools_of_run
-from calibudget.pipeline.preparing import Prepared
+from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.scoring import check_scorer
-from calibudget.pipeline.shared import Shared, read_sources
+from calibudget.pipeline.resources import Shared, read_sources
+from calibudget.pipeline.score import check_scorer
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.training_options import warm_up_options, within_context
 from calibudget.pipeline.warming import Task

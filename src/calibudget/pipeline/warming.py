@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final, cast
 
 from calibudget.pipeline.exposures import warm_up_recipe
-from calibudget.pipeline.preparing import Prepared
+from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.progress import Progress
-from calibudget.pipeline.rundir import is_finished
-from calibudget.pipeline.scoring import adapted_scorer
-from calibudget.pipeline.selecting import select_prepared
-from calibudget.pipeline.shared import Shared
+from calibudget.pipeline.resources import Shared
+from calibudget.pipeline.run_directory import is_finished
+from calibudget.pipeline.score import adapted_scorer
+from calibudget.pipeline.select import select_prepared
 from calibudget.pipeline.train import train
 from calibudget.pipeline.training_options import warm_up_options, warm_up_training
 from calibudget.recipe import Recipe

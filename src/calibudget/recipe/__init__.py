@@ -1,7 +1,6 @@
 """The recipe: a YAML file, validated by line, that says everything a run depends on."""
 
-from calibudget.recipe.loading import load_recipe, read_mapping
-from calibudget.recipe.resolved import resolved_fields, resolved_yaml
+from calibudget.recipe.load import load_recipe, read_mapping, resolved_fields, resolved_yaml
 from calibudget.recipe.schema import COMPANION, Recipe
 
 __all__ = [

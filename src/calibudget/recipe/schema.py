@@ -11,9 +11,14 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from calibudget.allocation import POLICIES, parse_amount, parse_groups
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import MAX_SAFE_INTEGER
-from calibudget.recipe.hygiene import Contamination, ContaminationPart, NearDuplicates
-from calibudget.recipe.places import LocalFolder
-from calibudget.recipe.selector import Selector, SelectorPart
+from calibudget.recipe.parts import (
+    Contamination,
+    ContaminationPart,
+    LocalFolder,
+    NearDuplicates,
+    Selector,
+    SelectorPart,
+)
 from calibudget.recipe.warm_up import WarmUpPart
 from calibudget.records import ErrorRule, Exponents, Unit
 from calibudget.sources import LIMITS, HygieneRules, Limits, Reading, SourceSpec, cache_folder, check_path

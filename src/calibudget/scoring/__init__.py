@@ -7,24 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from calibudget.lazily import on_first_use
+from calibudget.facade import on_first_use
 
 if TYPE_CHECKING:
     from calibudget.scoring.cluster import RayPool
     from calibudget.scoring.engines import Engine, open_scorer
     from calibudget.scoring.fake import FakeScorer
-    from calibudget.scoring.items import CalibrationItem, Measurement, ParallelScorer, Scorer
     from calibudget.scoring.local import LocalScorer
-    from calibudget.scoring.measuring import Progress, measure_all
+    from calibudget.scoring.measure import Progress, measure_all
     from calibudget.scoring.processes import LocalPool
-    from calibudget.scoring.scores import to_scores
+    from calibudget.scoring.scorer import CalibrationItem, Measurement, ParallelScorer, Scorer, to_scores
     from calibudget.scoring.settings import ScorerSettings, make_scorer
 
 _HOMES = {
-    "CalibrationItem": "items",
-    "Measurement": "items",
-    "ParallelScorer": "items",
-    "Scorer": "items",
+    "CalibrationItem": "scorer",
+    "Measurement": "scorer",
+    "ParallelScorer": "scorer",
+    "Scorer": "scorer",
     "ScorerSettings": "settings",
     "make_scorer": "settings",
     "FakeScorer": "fake",
@@ -33,9 +32,9 @@ _HOMES = {
     "Engine": "engines",
     "open_scorer": "engines",
     "LocalScorer": "local",
-    "Progress": "measuring",
-    "measure_all": "measuring",
-    "to_scores": "scores",
+    "Progress": "measure",
+    "measure_all": "measure",
+    "to_scores": "scorer",
 }
 
 __all__ = [

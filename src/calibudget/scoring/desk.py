@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from calibudget.errors import CalibudgetError, DependencyError, ScoringError
-from calibudget.scoring.items import CalibrationItem, Scorer
+from calibudget.scoring.scorer import CalibrationItem, Scorer, item_from_json, item_to_json, measurement_to_json
 from calibudget.scoring.settings import ScorerSettings, make_scorer
-from calibudget.scoring.wire import item_from_json, item_to_json, measurement_to_json
 
 _KINDS: dict[str, type[ScoringError | DependencyError]] = {"scoring": ScoringError, "dependency": DependencyError}
 

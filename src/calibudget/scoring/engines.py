@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 from calibudget.errors import ScoringError
-from calibudget.scoring.items import Scorer
+from calibudget.scoring.scorer import Scorer
 from calibudget.scoring.settings import ScorerSettings, make_scorer
 
 Engine = Literal["local", "ray"]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from calibudget.keys import canonical_array
-from calibudget.scoring.items import CalibrationItem, Measurement
+from calibudget.scoring.scorer import CalibrationItem, Measurement
 
 
 class FakeScorer:

@@ -1,4 +1,6 @@
-"""Scoring with a model in this process: one forward an example, decoding only where that doesn't settle the answer.
+"""Batches as a function of the data and a token bound alone, never of memory, devices or workers.
+
+Scoring with a model in this process: one forward an example, decoding only where that doesn't settle the answer.
 
 Greedy decoding follows the reference response as long as the model's first choice equals the reference token, which
 the forward that gives the NLL tells at once. So an example that agrees to its end token is answered already; the
@@ -23,9 +25,67 @@ from calibudget.lm.decode import Continuation, continue_greedily
 from calibudget.lm.encoding import Encoded, Encoder, Template
 from calibudget.lm.forward import TeacherForced, can_pack, plain_forward, teacher_forced
 from calibudget.lm.loading import LanguageModel
-from calibudget.scoring.batching import Load, cut, plan_batches
-from calibudget.scoring.items import CalibrationItem, Measurement
+from calibudget.scoring.scorer import CalibrationItem, Measurement
 from calibudget.tasks import PARSER_VERSION, AnswerSpec, answer_is_final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What one item weighs in a batch.
+
+    Attributes:
+        tokens: prompt and response tokens.
+        response_tokens: rows of logits.
+        limit: most tokens that may be decoded for it.
+        source: label of its source.
+        record_id: breaks ties.
+    """
+
+    tokens: int
+    response_tokens: int
+    limit: int
+    source: str
+    record_id: str
+
+
+def plan_batches(loads: Sequence[Load], batch_tokens: int) -> list[tuple[int, ...]]:
+    """Part items, given by index, into batches of at most `batch_tokens` tokens, in a fixed order.
+
+    Items that may be decoded equally far go together, so that none waits long for another; then those of one source,
+    whose prompts begin alike; then those of like length. A batch has at most a quarter of `batch_tokens` as rows of
+    logits, which bounds its memory. An item that is larger than a bound has a batch of its own.
+    """
+    order = sorted(range(len(loads)), key=lambda i: _order(loads[i]))
+    batches: list[list[int]] = []
+    tokens = rows = 0
+    for index in order:
+        load = loads[index]
+        full = tokens + load.tokens > batch_tokens or rows + load.response_tokens > batch_tokens // 4
+        if full or not batches:
+            batches.append([])
+            tokens = rows = 0
+        batches[-1].append(index)
+        tokens, rows = tokens + load.tokens, rows + load.response_tokens
+    return [tuple(batch) for batch in batches]
+
+
+def _order(load: Load) -> tuple[int, str, int, str]:
+    return load.limit, load.source, load.tokens, load.record_id
+
+
+def cut(weights: Sequence[int], bound: int) -> list[range]:
+    """Consecutive runs of items whose weights sum to at most `bound`, or single items above it."""
+    runs: list[range] = []
+    start, total = 0, 0
+    for index, weight in enumerate(weights):
+        if index > start and total + weight > bound:
+            runs.append(range(start, index))
+            start, total = index, 0
+        total += weight
+    if weights:
+        runs.append(range(start, len(weights)))
+    return runs
+
 
 #: Most new tokens by answer kind; `exact` may use as many as the reference has and a few more, since a longer
 #: text can't be equal to it.

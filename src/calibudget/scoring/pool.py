@@ -12,10 +12,9 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from calibudget.errors import ScoringError
+from calibudget.messages import counted
 from calibudget.scoring.desk import checked, work_request
-from calibudget.scoring.items import CalibrationItem, Measurement
-from calibudget.scoring.wire import measurement_from_json
-from calibudget.wording import counted
+from calibudget.scoring.scorer import CalibrationItem, Measurement, measurement_from_json
 
 #: Workers that one batch may cost before it is given up.
 _ATTEMPTS: Final = 3

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from calibudget.errors import ScoringError
 from calibudget.scoring.fake import FakeScorer
-from calibudget.scoring.items import Scorer
+from calibudget.scoring.scorer import Scorer
 
 if TYPE_CHECKING:
     from calibudget.lm import LanguageModel

@@ -1,18 +1,79 @@
-"""The keyed draw: uniform within a source, nested in the quota, independent of everything but seed and ids."""
+"""Repeated exposure: a candidate may be drawn again once all candidates of its source were, and says so in its id.
+
+The keyed draw: uniform within a source, nested in the quota, independent of everything but seed and ids.
+
+Quotas in tokens: whole examples in key order, never above the budget, within one example of every quota.
+
+How the draw ends. Call B the budget, q the quotas (they sum to B), s <= q what the first pass took and d = q - s the
+deficits. A source with d > 0 has a next example, since its pool holds at least q, and that example is longer than d.
+
+- *Never above B*: the second pass checks every example that it takes.
+- *Within one example of each quota*: a source that takes its next example ends above q by less than that example;
+  one that doesn't stays below q by d, less than its next example.
+- *Within one example of B*: if every source with a deficit took its next example, each would end above its quota, and
+  all together above B, which was checked; so either no source has a deficit, and nothing is missing, or one was
+  refused its next example because what was missing then, and so what is missing in the end, is less than that.
+
+Identity of a selection, apart from the identity of its quotas (paper, appendix "Selection Identity").
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from calibudget.allocation.apportionment import require_mapping, require_text
+from calibudget.allocation.labels import require_mapping, require_text
 from calibudget.errors import InputError, InputTypeError
-from calibudget.keys import order_keys
-from calibudget.records import Selection
-from calibudget.selection.selectors import UNIFORM, Selector, take_quota
-from calibudget.wording import shown
+from calibudget.keys import canonical_array, order_keys
+from calibudget.messages import shown
+from calibudget.records import Selection, TokenUse
+from calibudget.selection.selectors import UNIFORM, Scored, Selector, Uniform, take_quota
+from calibudget.sequences import require_ordered
+from calibudget.store import sha256_hex
+
+#: What the second and later exposures of a candidate append to its id: "#r2", "#r3", ...
+REPEAT_MARK: Final = re.compile(r"#r([1-9][0-9]*)$")
+
+
+def exposures(label: str, queue: Sequence[str], max_repeats: int) -> Sequence[str]:
+    """The queue of a source whose candidates may each be drawn up to `max_repeats` times.
+
+    First all candidates in key order, then all of them once more, in the same order and marked, and so on: nothing
+    is seen a second time before everything was seen once, and a larger quota keeps a smaller one's picks.
+
+    Args:
+        label: the source, for messages.
+        queue: ids of its candidates in key order.
+        max_repeats: at least 1; 1 gives the queue itself.
+
+    Raises:
+        InputError: an id of the queue ends like a marked one.
+    """
+    if max_repeats == 1:
+        return queue
+    for record_id in queue:
+        if REPEAT_MARK.search(record_id):
+            raise InputError(f"{label}: the id {record_id!r} looks like a repeat's; drop `max_repeats` or `id_field`")
+    return [marked(record_id, number) for number in range(1, max_repeats + 1) for record_id in queue]
+
+
+def marked(record_id: str, number: int) -> str:
+    """The id of a candidate's n-th exposure; the first bears no mark."""
+    return record_id if number == 1 else f"{record_id}#r{number}"
+
+
+def unmarked(exposure: str) -> tuple[str, int]:
+    """The candidate's own id, and which of its exposures this is."""
+    match = REPEAT_MARK.search(exposure)
+    return (exposure, 1) if match is None else (exposure[: match.start()], int(match[1]))
 
 
 def draw(
@@ -103,3 +164,121 @@ def check_quotas(
             raise InputTypeError(f"the quota of {label!r} must be an integer, not {shown(quota)}")
         if not 0 <= quota <= sizes[label]:
             raise InputError(f"the quota of {label!r} is {shown(quota)}{unit}, but its pool holds {sizes[label]}{unit}")
+
+
+def draw_tokens(
+    queues: Mapping[str, Sequence[str]],
+    quotas: Mapping[str, int],
+    *,
+    tokens: Mapping[str, Mapping[str, int]],
+    selection_seed: int,
+    selector: Uniform | Scored = UNIFORM,
+) -> Selection:
+    """Pick whole examples up to each source's quota of tokens.
+
+    First every source takes its records in the selector's order (key order by default) until the next would pass its
+    quota. Then, in the order of the deficit's share of that next example, largest first and ties by label, each
+    source with a deficit takes it if all picks together stay within the budget, which is the sum of the quotas.
+
+    Args:
+        queues: ids of each source's candidates in key order, each once.
+        quotas: tokens to pick of each source; integers from 0 to the tokens of its pool.
+        tokens: tokens of each candidate by label and id, integers of at least 1.
+        selection_seed: seed of the keys, for the record.
+        selector: what orders a source's candidates; those that it leaves out are never taken.
+
+    Returns:
+        The picks in key order, sources in code-point order, with the tokens that they use.
+
+    Raises:
+        InputError, InputTypeError: as `draw`; or a candidate without a number of tokens.
+    """
+    orders = {label: selector.order(label, queues[label]) for label in sorted(queues)}
+    check_quotas(orders, quotas, {label: _total(label, order, tokens) for label, order in orders.items()}, " tokens")
+    ends = {label: _first_pass(order, tokens[label], int(quotas[label])) for label, order in orders.items()}
+    left = sum(end.deficit for end in ends.values())
+    for label in sorted((label for label in ends if ends[label].deficit), key=lambda name: (-ends[name].claim, name)):
+        end = ends[label]
+        if end.following <= left:
+            left -= end.following
+            ends[label] = _End(count=end.count + 1, taken=end.taken + end.following, deficit=0, following=0)
+    return Selection(
+        seed=selection_seed,
+        selector=selector.name,
+        picks={label: _in_key_order(queues[label], orders[label][: end.count]) for label, end in ends.items()},
+        tokens={label: TokenUse(quota=int(quotas[label]), taken=end.taken) for label, end in ends.items()},
+        details=details(selector),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    """Where a source stands: examples and tokens taken, tokens missing to its quota, tokens of its next example."""
+
+    count: int
+    taken: int
+    deficit: int
+    following: int
+
+    @property
+    def claim(self) -> Fraction:
+        """How much of its next example the deficit would pay for."""
+        return Fraction(self.deficit, self.following)
+
+
+def _in_key_order(queue: Sequence[str], taken: Sequence[str]) -> tuple[str, ...]:
+    chosen = set(taken)
+    return tuple(one for one in queue if one in chosen)
+
+
+def _first_pass(queue: Sequence[str], tokens: Mapping[str, int], quota: int) -> _End:
+    taken = 0
+    for count, record_id in enumerate(queue):
+        following = tokens[record_id]
+        if taken + following > quota:
+            return _End(count=count, taken=taken, deficit=quota - taken, following=following)
+        taken += following
+    return _End(count=len(queue), taken=taken, deficit=0, following=0)
+
+
+def _total(label: str, queue: Sequence[str], tokens: Mapping[str, Mapping[str, int]]) -> int:
+    counts = [tokens.get(label, {}).get(record_id, 0) for record_id in queue]
+    for record_id, count in zip(queue, counts, strict=True):
+        if count < 1:
+            raise InputError(f"the record {record_id!r} of {label!r} has no number of tokens")
+    return sum(counts)
+
+
+Index: TypeAlias = int | np.integer[Any] | str
+
+
+def canonical_selected_indices_sha256(
+    indices: Sequence[Index] | NDArray[np.integer[Any] | np.str_] | Iterator[Index],
+) -> str:
+    """Digest of a sequence of selected indices: SHA-256 hex of its RFC 8785 array, in the given order.
+
+    Order counts on purpose: the same set in another order is another selection. An empty sequence has the digest
+    of `[]`.
+
+    Args:
+        indices: all integers (numpy's included) or all strings, in a list, a tuple or another sequence, a numpy array
+            of one dimension, or an iterator. A text is no sequence of ids, a set has no order, and what a mapping
+            stands for isn't clear.
+
+    Raises:
+        InputTypeError: something else than such a sequence, a bool, a float or another type in it, or integers and
+            strings together.
+        InputError: an index stands twice, is beyond 2**53 - 1, or holds a lone surrogate.
+    """
+    require_ordered(indices, "ids")
+    plain = [int(index) if isinstance(index, np.integer) else index for index in indices]
+    data = canonical_array(plain)
+    if len({isinstance(index, str) for index in plain}) > 1:
+        raise InputTypeError("indices must be all integers or all strings, not a mixture")
+    if len(set(plain)) != len(plain):
+        raise InputError(f"the index {_first_twin(plain)!r} is selected twice")
+    return sha256_hex(data)
+
+
+def _first_twin(values: list[int | str]) -> int | str:
+    return next(value for value, count in Counter(values).items() if count > 1)

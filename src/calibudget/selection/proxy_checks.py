@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from calibudget.errors import ArtefactError, InputTypeError
 from calibudget.keys import MAX_SAFE_INTEGER
+from calibudget.messages import counted, shown
 from calibudget.selection.proxy import (
     PAPER_CONTRACT,
     ProxyContract,
@@ -23,7 +24,6 @@ from calibudget.selection.proxy import (
     pool_sha256,
     ranked,
 )
-from calibudget.wording import counted, shown
 
 _HEADER_TYPES: Final[dict[str, Any]] = {
     "pool_size": int,

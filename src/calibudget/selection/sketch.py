@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import sketch_words
-from calibudget.wording import shown
+from calibudget.messages import shown
 
 #: Fewest positions handled at a time where the caller names no block size.
 BLOCK_SIZE: Final = 2**17

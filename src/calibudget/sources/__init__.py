@@ -1,6 +1,9 @@
 """Sources: files and hub data sets to identified records, their calibration split and what was noticed in them."""
 
-from calibudget.sources.barring import (
+from calibudget.sources.cache_files import cache_folder
+from calibudget.sources.duplicates import Resolved
+from calibudget.sources.files import DataFile, check_distinct_files, find_files
+from calibudget.sources.hygiene.checks import (
     Checked,
     Matched,
     Matches,
@@ -12,23 +15,27 @@ from calibudget.sources.barring import (
     shared_prompts,
     shared_texts,
 )
-from calibudget.sources.contamination import EvaluationWords
-from calibudget.sources.duplicates import Resolved
-from calibudget.sources.files import DataFile, check_distinct_files, find_files
-from calibudget.sources.findings import Texts, kept_findings, texts_of, texts_read
-from calibudget.sources.formats import Example, detect_format, read_example
-from calibudget.sources.hygiene import inspect_sources
+from calibudget.sources.hygiene.contamination import EvaluationWords
+from calibudget.sources.hygiene.findings import Texts, kept_findings, texts_of, texts_read
+from calibudget.sources.hygiene.near_duplicates import NearDuplicates
+from calibudget.sources.hygiene.report import inspect_sources
 from calibudget.sources.identity import Identity, NormalisedRecord, identify, normal_instruction, normalise_record
-from calibudget.sources.keeping import cache_folder
 from calibudget.sources.limits import LIMITS, Limits
-from calibudget.sources.near import NearDuplicates
 from calibudget.sources.pool import CandidatePool, chosen_records
-from calibudget.sources.read import SourceRead, open_source, open_sources, read_source, record_maker
 from calibudget.sources.readers import Readers, Reading
+from calibudget.sources.records import Example, detect_format, read_example
 from calibudget.sources.remote import check_path
 from calibudget.sources.rows import SUFFIXES, read_rows
-from calibudget.sources.rules import ContaminationRule, HygieneRules, NearDuplicatesRule
-from calibudget.sources.spec import Duplicates, Format, OnError, SourceSpec
+from calibudget.sources.source import SourceRead, open_source, open_sources, read_source, record_maker
+from calibudget.sources.spec import (
+    ContaminationRule,
+    Duplicates,
+    Format,
+    HygieneRules,
+    NearDuplicatesRule,
+    OnError,
+    SourceSpec,
+)
 from calibudget.sources.split import Barred, Earlier, check_roles, part_source, split_source
 from calibudget.sources.table import Rows
 

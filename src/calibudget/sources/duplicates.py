@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from calibudget.errors import DataError, InputError
 from calibudget.keys import order_keys
 from calibudget.records import Record
-from calibudget.sources.making import RecordMaker
+from calibudget.sources.records import RecordMaker
 from calibudget.sources.scan import Scan
-from calibudget.sources.scratch import temporary_folder, writing
-from calibudget.sources.table import IdentityTable, Rows, same_as_before
+from calibudget.sources.table import IdentityTable, Rows, same_as_before, temporary_folder, writing
 from calibudget.store import canonical_json, plain_json
 
 _IN_MEMORY: Final = 16 * 2**20

@@ -1,17 +1,33 @@
-"""Which files a source is read from: found below the data directory, in an order that only their names decide."""
+"""Which files a source is read from: found below the data directory, in an order that only their names decide.
+
+Data sets of the Hugging Face hub, through `datasets`: data only, never their code.
+
+`HF_HOME` and `HF_HUB_OFFLINE` hold as `datasets` reads them; what was downloaded once is found offline.
+
+What a source is read from: data files and hub data sets behind one face, readable in full and row by row again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import hashlib
+import importlib.util
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from calibudget.errors import DataError, InputError
+from calibudget.errors import ArtefactError, DataError, DependencyError, InputError
 from calibudget.sources.filters import are_disjoint
+from calibudget.sources.limits import Limits
 from calibudget.sources.remote import COPIES, SAVED, SAVED_SPLITS, find_remote, is_url, local_path
-from calibudget.sources.rows import SUFFIXES
+from calibudget.sources.rows import SUFFIXES, Row, batch_rows, place, read_rows
 from calibudget.sources.spec import SourceSpec
-from calibudget.store import confined, read_object, resolved
+from calibudget.store import SourceFile, confined, file_digest, read_object, resolved
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class DataFile(NamedTuple):
@@ -150,3 +166,230 @@ def _saved_files(directory: Path) -> list[Path]:
     if not names or not all(isinstance(name, str) and (directory / name).is_file() for name in names):
         raise DataError(f"{directory.name}/{SAVED}: names files that aren't there; save the data set again")
     return [confined(directory, str(name)) for name in names]
+
+
+_BATCH_ROWS: Final = 4096
+#: Whether hub data sets are looked for in the local cache alone.
+_CACHE_ALONE: Final = ContextVar("_CACHE_ALONE", default=False)
+
+
+@contextmanager
+def from_the_cache() -> Iterator[None]:
+    """Within it, hub data sets come from the local cache or not at all: nothing is asked of the hub or waited for."""
+    token = _CACHE_ALONE.set(True)
+    try:
+        yield
+    finally:
+        _CACHE_ALONE.reset(token)
+
+
+def hub_name(spec: SourceSpec) -> str:
+    """What a hub data set is called in messages and evidence."""
+    parts = [f"hub:{spec.hub}", *([spec.subset] if spec.subset else []), spec.split]
+    return "/".join(parts) + (f"@{spec.revision}" if spec.revision else "")
+
+
+def hub_rows(spec: SourceSpec) -> Iterator[Row]:
+    """The rows of a hub data set's split, numbered from 1.
+
+    With `streaming` they come as the hub sends them and nothing is kept on disk; else the data set is downloaded first,
+    and found again without a network.
+
+    Raises:
+        DependencyError: `datasets` isn't installed.
+        DataError: the data set, subset, split or revision can't be had, or the hub stops answering; offline is named
+            where that is why.
+    """
+    fields = (
+        fields
+        for table in _tables(spec)
+        for batch in table.to_batches()
+        for fields in batch_rows(batch, spec.limits.nesting)
+    )
+    return enumerate(fields, start=1)
+
+
+class RowDigest:
+    """Binds rows by their content, each as a line of compact JSON with sorted keys; a bad row by an empty line."""
+
+    def __init__(self) -> None:
+        self._sha256 = hashlib.sha256()
+        self._bytes = 0
+
+    def of(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """The same rows, each counted as it passes."""
+        for at, found in rows:
+            fields = {} if isinstance(found, DataError) else found
+            text = json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":")) if fields else ""
+            line = text.encode("utf-8", "surrogatepass") + b"\n"
+            self._sha256.update(line)
+            self._bytes += len(line)
+            yield at, found
+
+    def file(self, name: str) -> SourceFile:
+        """What passed so far, under a name."""
+        return SourceFile(name=name, bytes=self._bytes, sha256=self._sha256.hexdigest())
+
+
+def _tables(spec: SourceSpec) -> Iterator[pa.Table]:
+    if importlib.util.find_spec("datasets") is None:
+        raise DependencyError(f"source {spec.label!r} is a hub data set: pip install 'calibudget[lm]'")
+    import datasets
+
+    cache_alone = _CACHE_ALONE.get()
+    try:
+        with _offline() if cache_alone else nullcontext():
+            found = datasets.load_dataset(
+                spec.hub, spec.subset, split=spec.split, revision=spec.revision, streaming=spec.streaming
+            )
+        yield from found.with_format("arrow").iter(_BATCH_ROWS)
+    except Exception as error:  # datasets and its clients raise dozens of types, none of them in common
+        offline = " (HF_HUB_OFFLINE is set)" if datasets.config.HF_HUB_OFFLINE else ""
+        offline = " (it was looked for in the local cache alone)" if cache_alone else offline
+        reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no reason'}"
+        raise DataError(f"source {spec.label!r}: {hub_name(spec)} can't be loaded{offline}: {reason}") from error
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """What HF_HUB_OFFLINE does, in a process that began without it: the libraries read it once, when imported."""
+    import datasets
+    from huggingface_hub import constants
+
+    before = datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE
+    datasets.config.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE = before
+
+
+class Input(Protocol):
+    """One file, or one split of a hub data set."""
+
+    @property
+    def bytes(self) -> int | None:
+        """Its length when it was found; None where only reading tells."""
+        ...
+
+    def rows(self) -> Iterator[Row]:
+        """All rows, in order."""
+        ...
+
+    def again(self, wanted: Sequence[int]) -> Iterator[Row]:
+        """The rows that stand at the given ascending places."""
+        ...
+
+    def place(self, at: int) -> str:
+        """Where a row stands, in words."""
+        ...
+
+    def bound(self) -> SourceFile:
+        """What is read, bound by its bytes; without a length, to be asked once all rows were.
+
+        Raises:
+            DataError: it changed while it was read.
+        """
+        ...
+
+
+@contextmanager
+def _naming(label: str) -> Iterator[None]:
+    """Say of which source a file is that can't be read."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"source {label!r}: {error}") from error
+
+
+class FileInput:
+    """A data file of the source with that label.
+
+    Attributes:
+        file: which one.
+    """
+
+    def __init__(self, label: str, file: DataFile, limits: Limits) -> None:
+        self._label = label
+        self.file = file
+        self._limits = limits
+
+    @property
+    def bytes(self) -> int | None:
+        """See `Input`."""
+        return self.file.version[0]
+
+    def rows(self) -> Iterator[Row]:
+        """See `Input`."""
+        with _naming(self._label):
+            yield from read_rows(self.file.path, self.file.name, self._limits)
+
+    def again(self, wanted: Sequence[int]) -> Iterator[Row]:
+        """See `Input`."""
+        with _naming(self._label):
+            yield from read_rows(self.file.path, self.file.name, self._limits, wanted=wanted)
+
+    def place(self, at: int) -> str:
+        """See `Input`."""
+        return place(self.file.path, self.file.name, at)
+
+    def bound(self) -> SourceFile:
+        """See `Input`."""
+        file = self.file
+        with _naming(self._label):
+            try:
+                digest = file_digest(file.path.resolve())
+                status = file.path.stat()
+            except (ArtefactError, OSError) as error:
+                raise DataError(f"{file.name}: can't be read again: {error}") from error
+            if (status.st_size, status.st_mtime_ns) != file.version:
+                raise DataError(f"{file.name}: changed while it was read; run again when it is complete")
+        return SourceFile(name=file.name, bytes=digest.bytes, sha256=digest.sha256)
+
+
+class HubInput:
+    """A split of a hub data set."""
+
+    def __init__(self, spec: SourceSpec) -> None:
+        self._spec = spec
+        self._digest = RowDigest()
+
+    @property
+    def bytes(self) -> int | None:
+        """See `Input`."""
+        return None
+
+    def rows(self) -> Iterator[Row]:
+        """See `Input`."""
+        self._digest = RowDigest()
+        return self._digest.of(hub_rows(self._spec))
+
+    def again(self, wanted: Sequence[int]) -> Iterator[Row]:
+        """See `Input`; the data set is gone through once more."""
+        places = iter(wanted)
+        following = next(places, None)
+        for at, fields in hub_rows(self._spec) if following is not None else ():
+            if at == following:
+                yield at, fields
+                following = next(places, None)
+                if following is None:
+                    return
+
+    def place(self, at: int) -> str:
+        """See `Input`."""
+        return f"{hub_name(self._spec)}, row {at}"
+
+    def bound(self) -> SourceFile:
+        """See `Input`."""
+        return self._digest.file(hub_name(self._spec))
+
+
+def inputs_of(spec: SourceSpec, data_dir: Path) -> tuple[Input, ...]:
+    """What a source is read from, in an order that only names decide.
+
+    Raises:
+        DataError: as `find_files`.
+    """
+    if spec.hub is not None:
+        return (HubInput(spec),)
+    return tuple(FileInput(spec.label, file, spec.limits) for file in find_files(spec, data_dir))

@@ -13,8 +13,7 @@ from calibudget.records import Record
 from calibudget.sequences import MadeOnDemand
 from calibudget.sources.rows import Fields
 from calibudget.sources.scan import Scan
-from calibudget.sources.scratch import Scratch
-from calibudget.sources.table import PARTS, ROW, Rows
+from calibudget.sources.table import PARTS, ROW, Rows, Scratch
 
 #: Rows that are held in memory; more of them lie in a file.
 _HELD: Final = 65_536

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from calibudget.errors import CalibudgetError, DataError, DependencyError, RecipeError
 from calibudget.sources.rows import SUFFIXES
-from calibudget.sources.scratch import Scratch, writing
+from calibudget.sources.table import Scratch, writing
 
 #: The schemes of URLs, each with the extra that installs its client.
 _EXTRAS: Final = {"s3": "s3", "hf": "lm"}

@@ -1,4 +1,6 @@
-"""Rows of data files, one at a time, each with what finds it again.
+"""Rows of columnar files and data sets: Parquet, Arrow, and the batches that `datasets` gives.
+
+Rows of data files, one at a time, each with what finds it again.
 
 JSON lines, JSON arrays, CSV and TSV (all of them also as .gz and .zst), Parquet and Arrow. In place of a row that can't
 be read stands a DataError, so that whoever reads on may skip it; what ends a file (a torn archive, say) is raised.
@@ -9,14 +11,148 @@ its number from 1 elsewhere. `place` turns it into words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from calibudget.errors import DataError
-from calibudget.sources import columns, lines
+from calibudget.errors import DataError, InputError
+from calibudget.sources import lines
+from calibudget.sources.compression import COMPRESSED, why_broken
 from calibudget.sources.limits import LIMITS, Limits
-from calibudget.sources.opening import COMPRESSED
+from calibudget.sources.lines import check_header, is_deeper
+from calibudget.store import plain_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BATCH_ROWS = 4096
+
+
+def batch_rows(batch: pa.RecordBatch, nesting: int) -> Iterator[Fields]:
+    """The rows of a record batch; values that JSON doesn't have become what docs/formats.md says.
+
+    A row with such a value that has no form, or with text that isn't UTF-8, is a bad one.
+    """
+    names = batch.schema.names
+    try:
+        columns = [_column(column, nesting) for column in batch.columns]
+    except (InputError, UnicodeDecodeError):
+        if batch.num_rows == 1:
+            yield _bad_row(batch, nesting)
+            return
+        for number in range(batch.num_rows):
+            yield from batch_rows(batch.slice(number, 1), nesting)
+        return
+    for values in zip(*columns, strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _column(column: pa.Array, nesting: int) -> list[object]:
+    values: list[object] = column.to_pylist()
+    return values if _is_plain(column.type) else [_within(plain_json(value), nesting - 1) for value in values]
+
+
+def _within(value: object, levels: int) -> object:
+    if is_deeper(value, levels):
+        raise InputError("nested too deeply")
+    return value
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    import pyarrow.types as types
+
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_integer(kind)
+        or types.is_boolean(kind)
+        or types.is_null(kind)
+    )
+
+
+def _bad_row(batch: pa.RecordBatch, nesting: int) -> DataError:
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            _column(column, nesting)
+        except (InputError, UnicodeDecodeError) as error:
+            return DataError(
+                f"column {name!r}: {why_broken(error) if isinstance(error, UnicodeDecodeError) else error}"
+            )
+    raise AssertionError("a batch that can't be read has a column that can't")
+
+
+def read_parquet(path: Path, name: str, limits: Limits, wanted: Sequence[int] | None = None) -> Iterator[Row]:
+    """The rows of a Parquet file, row group by row group; of wanted rows only the groups that hold some."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    where = name
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            where = f"{name}:1"
+            check_header(file.schema_arrow.names)
+            first = 1
+            for group in range(file.num_row_groups):
+                rows, where = file.metadata.row_group(group).num_rows, f"{name}, row group {group + 1}"
+                if wanted is None or _any_within(wanted, first, first + rows):
+                    batches = file.iter_batches(_BATCH_ROWS, row_groups=[group])
+                    yield from _numbered(batches, first, limits.nesting, wanted)
+                first += rows
+    except (pa.ArrowException, OSError, UnicodeDecodeError, DataError) as error:
+        raise DataError(f"{where}: {why_broken(error)}") from error
+
+
+def read_arrow(path: Path, name: str, limits: Limits, wanted: Sequence[int] | None = None) -> Iterator[Row]:
+    """Arrow IPC, the stream form that `datasets` writes or the file form; every batch is checked before it is read."""
+    import pyarrow as pa
+
+    try:
+        with pa.OSFile(str(path)) as source:
+            try:
+                batches: Iterable[pa.RecordBatch] = pa.ipc.open_stream(source)
+            except pa.ArrowInvalid:
+                source.seek(0)
+                file = pa.ipc.open_file(source)
+                batches = map(file.get_batch, range(file.num_record_batches))
+            yield from _numbered(_checked(batches), 1, limits.nesting, wanted)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, DataError) as error:
+        raise DataError(f"{name}: {why_broken(error)}") from error
+
+
+def _checked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches whose offsets and texts are sound: the file may come from anyone, and Arrow reads it as it lies."""
+    for batch in batches:
+        check_header(batch.schema.names)
+        batch.validate(full=True)
+        yield batch
+
+
+def _numbered(
+    batches: Iterable[pa.RecordBatch], first: int, nesting: int, wanted: Sequence[int] | None
+) -> Iterator[Row]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, _BATCH_ROWS):
+            part = batch.slice(start, _BATCH_ROWS)
+            if wanted is None:
+                yield from enumerate(batch_rows(part, nesting), start=first)
+            else:
+                yield from _chosen(part, first, nesting, wanted)
+            first += part.num_rows
+
+
+def _chosen(batch: pa.RecordBatch, first: int, nesting: int, wanted: Sequence[int]) -> Iterator[Row]:
+    start = bisect_left(wanted, first)
+    while start < len(wanted) and wanted[start] < first + batch.num_rows:
+        at = wanted[start]
+        yield from ((at, fields) for fields in batch_rows(batch.slice(at - first, 1), nesting))
+        start += 1
+
+
+def _any_within(wanted: Sequence[int], first: int, end: int) -> bool:
+    start = bisect_left(wanted, first)
+    return start < len(wanted) and wanted[start] < end
+
 
 #: Fields of a row as its file has them, or why it has none.
 Fields = dict[str, object] | DataError
@@ -76,8 +212,8 @@ _TEXTS: Final = {
 _KINDS: Final = {
     **_TEXTS,
     **{text + ending: kind for ending in COMPRESSED for text, kind in _TEXTS.items()},
-    ".parquet": _Kind(columns.read_parquet, lambda _, at: f", row {at}"),
-    ".arrow": _Kind(columns.read_arrow, lambda _, at: f", row {at}"),
+    ".parquet": _Kind(read_parquet, lambda _, at: f", row {at}"),
+    ".arrow": _Kind(read_arrow, lambda _, at: f", row {at}"),
 }
 #: The endings that say how a file is read.
 SUFFIXES: Final = tuple(_KINDS)

@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 
 from calibudget.errors import DataError
 from calibudget.keys import digest_keys, order_keys
+from calibudget.messages import counted
 from calibudget.records import Record
-from calibudget.sources.identities import Identities
+from calibudget.sources.files import Input, inputs_of
 from calibudget.sources.identity import digests
-from calibudget.sources.inputs import Input, inputs_of
-from calibudget.sources.making import RecordMaker
-from calibudget.sources.naming import Tally, column
+from calibudget.sources.index import Identities, Tally, column
 from calibudget.sources.readers import Readers
+from calibudget.sources.records import RecordMaker
 from calibudget.sources.rows import Fields
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import ROW, IdentityTable, Rows
 from calibudget.store import SourceFile
-from calibudget.wording import counted
 
 _NUMBERED: Final = re.compile(r"#[0-9]+$")
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from calibudget.errors import DataError
 from calibudget.keys import order_keys
+from calibudget.messages import counted
 from calibudget.records import Split
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.pool import CandidatePool, RowFile
-from calibudget.sources.read import SourceRead
+from calibudget.sources.source import SourceRead
 from calibudget.sources.table import ROW, Rows, among, smallest, sorted_rows
-from calibudget.wording import counted
 
 _ROLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 

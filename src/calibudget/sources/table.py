@@ -1,4 +1,6 @@
-"""A table of identities on disk: every record of a source in a few fixed-width bytes, given back in key order.
+"""Files that live as long as the object that needs them: what doesn't fit in memory lies there.
+
+A table of identities on disk: every record of a source in a few fixed-width bytes, given back in key order.
 
 Rows are gathered in memory, parted by the first byte of their key into files, and each file is sorted when its turn
 comes: memory holds `BUFFER` rows, or one part of `PARTS`, whichever is more, however many records a source has.
@@ -7,19 +9,89 @@ Records with one id have one key, so they come out side by side.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibudget.sources.scratch import Scratch
+from calibudget.errors import DataError
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Say where something was written that doesn't fit: such errors of the system name no file.
+
+    Raises:
+        DataError: the disk is full, or refuses the file's length.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise DataError(
+            f"{folder}: can't be written: {error.strerror}; make room there, or set TMPDIR to a folder with room"
+        ) from error
+
+
+def temporary_folder() -> Path:
+    """Where the system keeps temporary files.
+
+    Raises:
+        DataError: none of the places for it can be written to, as on a full disk.
+    """
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise DataError(
+            "no temporary folder can be written to; make room, or set TMPDIR to a folder with room"
+        ) from error
+
+
+class Scratch:
+    """A folder below the system's temporary one, made at the first file and removed with this object."""
+
+    def __init__(self) -> None:
+        self._root: Path | None = None
+
+    def folder(self) -> Path:
+        """The folder."""
+        if self._root is None:
+            self._root = Path(tempfile.mkdtemp(prefix="calibudget-", dir=temporary_folder()))
+            weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
+        return self._root
+
+    def path(self, name: str) -> Path:
+        """Where a file of that name lies or may be written."""
+        return self.folder() / name
+
+    def append(self, name: str, data: bytes) -> None:
+        """Write at the end of a file."""
+        with writing(self.folder()), self.path(name).open("ab") as handle:  # buffered: a raw write may fall short
+            handle.write(data)
+
+    def lines(self, name: str) -> Iterator[bytes]:
+        """The lines of a file."""
+        with self.path(name).open("rb") as handle:
+            yield from handle
+
+    def read(self, name: str, start: int, size: int) -> bytes:
+        """So many bytes of a file, fewer at its end."""
+        with self.path(name).open("rb", buffering=0) as handle:
+            handle.seek(start)
+            return handle.read(size)
+
 
 #: Rows held in memory before they are parted.
 BUFFER: Final = 65_536
 #: Files that rows are parted into; a power of two.
 PARTS: Final = 256
-
 #: key: the "selection" key; text and prompt: digests of the normal form; at, file: where the record stands; name: where
 #: the record's own id stands in `names`, -1 if its id is its text's digest; answer: which label it has, -1 for none.
 ROW: Final = np.dtype(

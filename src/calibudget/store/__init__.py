@@ -1,21 +1,59 @@
 """Everything that touches a run directory: canonical bytes, atomic files, the lock, the journal, sums and artefacts."""
 
-from calibudget.store.artefacts.allocation import (
+from calibudget.store.artefacts import (
     ALLOCATION_NAME,
+    ROUNDS_NAME,
+    SELECTION_NAME,
+    STATISTICS_NAME,
+    Ledger,
+    Round,
+    RoundSource,
+    SelectionDigest,
+    SourceDigest,
     allocation_to_json,
+    digest_selection,
+    ids_sha256,
+    ledger_to_json,
     parse_allocation,
+    parse_statistics,
     read_allocation,
+    read_rounds,
+    read_selection,
+    read_statistics,
+    selection_to_json,
+    statistics_bytes,
+    statistics_sha256,
+    statistics_to_json,
     write_allocation,
+    write_rounds,
+    write_selection,
+    write_statistics,
 )
-from calibudget.store.artefacts.curves import (
-    CURVES_NAME,
-    CurveReport,
-    SourceCurve,
-    curves_to_json,
-    read_curves,
-    write_curves,
+from calibudget.store.canonical import (
+    canonical_json,
+    loads_json,
+    loads_object,
+    read_bytes,
+    read_object,
+    sha256_hex,
+    strict_json,
 )
-from calibudget.store.artefacts.hygiene import (
+from calibudget.store.curves import CURVES_NAME, CurveReport, SourceCurve, curves_to_json, read_curves, write_curves
+from calibudget.store.files import (
+    LOCK_NAME,
+    atomic_file,
+    check_labels,
+    check_writable,
+    clean_stale,
+    confined,
+    directory_lock,
+    expanded,
+    output_directory,
+    resolved,
+    work_directory,
+    write_atomic,
+)
+from calibudget.store.hygiene import (
     HYGIENE_NAME,
     NAMED_IDS,
     Checks,
@@ -29,7 +67,8 @@ from calibudget.store.artefacts.hygiene import (
     read_hygiene,
     write_hygiene,
 )
-from calibudget.store.artefacts.manifest import (
+from calibudget.store.journal import Journal
+from calibudget.store.manifest import (
     MANIFEST_NAME,
     AllocationEvidence,
     CompanionEvidence,
@@ -46,82 +85,9 @@ from calibudget.store.artefacts.manifest import (
     read_manifest,
     write_manifest,
 )
-from calibudget.store.artefacts.plain import plain_json
-from calibudget.store.artefacts.rounds import (
-    ROUNDS_NAME,
-    Ledger,
-    Round,
-    RoundSource,
-    ledger_to_json,
-    read_rounds,
-    write_rounds,
-)
-from calibudget.store.artefacts.scores import (
-    SCORES_NAME,
-    ScoreFile,
-    read_scores,
-    read_scores_file,
-    scores_sha256,
-    write_scores,
-)
-from calibudget.store.artefacts.selection import (
-    SELECTION_NAME,
-    SelectionDigest,
-    SourceDigest,
-    digest_selection,
-    ids_sha256,
-    read_selection,
-    selection_to_json,
-    write_selection,
-)
-from calibudget.store.artefacts.selector import (
-    SELECTOR_NAME,
-    SelectorScores,
-    read_selector,
-    read_values,
-    write_selector,
-)
-from calibudget.store.artefacts.splits import (
-    SPLITS_NAME,
-    SourceIds,
-    SplitIds,
-    TokenCount,
-    read_splits,
-    write_splits,
-)
-from calibudget.store.artefacts.statistics import (
-    STATISTICS_NAME,
-    parse_statistics,
-    read_statistics,
-    statistics_bytes,
-    statistics_sha256,
-    statistics_to_json,
-    write_statistics,
-)
-from calibudget.store.artefacts.train import TRAIN_NAMES, read_train, train_files, write_train
-from calibudget.store.artefacts.train_columns import TrainLayout
-from calibudget.store.artefacts.warm_ups import (
-    WARM_UPS_NAME,
-    WarmUpFile,
-    WarmUpNll,
-    WarmUpRun,
-    read_warm_ups,
-    read_warm_ups_file,
-    write_warm_ups,
-)
-from calibudget.store.atomic import atomic_file, clean_stale, write_atomic
-from calibudget.store.canonical import (
-    canonical_json,
-    loads_json,
-    loads_object,
-    read_bytes,
-    read_object,
-    sha256_hex,
-    strict_json,
-)
-from calibudget.store.journal import Journal
-from calibudget.store.lock import LOCK_NAME, check_writable, directory_lock, output_directory, work_directory
-from calibudget.store.paths import check_labels, confined, expanded, resolved
+from calibudget.store.scores import SCORES_NAME, ScoreFile, read_scores, read_scores_file, scores_sha256, write_scores
+from calibudget.store.selector import SELECTOR_NAME, SelectorScores, read_selector, read_values, write_selector
+from calibudget.store.splits import SPLITS_NAME, SourceIds, SplitIds, TokenCount, read_splits, write_splits
 from calibudget.store.sums import (
     SUMS_NAME,
     Difference,
@@ -131,6 +97,16 @@ from calibudget.store.sums import (
     file_digest,
     read_sums,
     write_sums,
+)
+from calibudget.store.train_set import TRAIN_NAMES, TrainLayout, plain_json, read_train, train_files, write_train
+from calibudget.store.warm_ups import (
+    WARM_UPS_NAME,
+    WarmUpFile,
+    WarmUpNll,
+    WarmUpRun,
+    read_warm_ups,
+    read_warm_ups_file,
+    write_warm_ups,
 )
 
 __all__ = [

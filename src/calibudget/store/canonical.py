@@ -16,7 +16,7 @@ import rfc8785
 
 from calibudget.errors import ArtefactError, InputError, InputTypeError
 from calibudget.keys import MAX_SAFE_INTEGER
-from calibudget.wording import shown
+from calibudget.messages import shown
 
 
 def canonical_json(value: object) -> bytes:

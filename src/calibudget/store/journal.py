@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from calibudget.errors import ArtefactError
-from calibudget.store.atomic import write_atomic
 from calibudget.store.canonical import canonical_json, loads_object, read_bytes
+from calibudget.store.files import write_atomic
 
 _CHECKSUM_LENGTH: Final = 32
 

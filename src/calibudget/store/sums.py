@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from calibudget.errors import ArtefactError, InputTypeError
-from calibudget.store.atomic import write_atomic
+from calibudget.messages import shown
 from calibudget.store.canonical import open_regular, read_bytes
-from calibudget.store.lock import LOCK_NAME
-from calibudget.store.paths import confined
-from calibudget.wording import shown
+from calibudget.store.files import LOCK_NAME, confined, write_atomic
 
 #: Name of the sums file of a directory.
 SUMS_NAME: Final = "SHA256SUMS.tsv"

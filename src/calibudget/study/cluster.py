@@ -16,9 +16,9 @@ from typing import Any, Final, Self
 from calibudget.cluster import Actors
 from calibudget.errors import CalibudgetError, StudyError
 from calibudget.pipeline.progress import silent
-from calibudget.study.executing import Planned, attempt, make, read_finished
-from calibudget.study.freezing import protocol_of, read_frozen
-from calibudget.study.planning import Ready, make_ready
+from calibudget.study.execution import Planned, attempt, make, read_finished
+from calibudget.study.freeze import protocol_of, read_frozen
+from calibudget.study.plan import Ready, make_ready
 from calibudget.study.records import CellResult
 
 #: Actors that one cell may cost before it counts as failed.

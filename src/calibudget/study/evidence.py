@@ -12,8 +12,16 @@ from typing import Final
 
 from calibudget.errors import ArtefactError
 from calibudget.store import ALLOCATION_NAME, file_digest, read_allocation
-from calibudget.study.items import Summary, summarise_items
-from calibudget.study.records import CELL_NAME, ITEMS_NAME, REMEDY, RUN_NAME, CellResult, TaskMetrics
+from calibudget.study.records import (
+    CELL_NAME,
+    ITEMS_NAME,
+    REMEDY,
+    RUN_NAME,
+    CellResult,
+    Summary,
+    TaskMetrics,
+    summarise_items,
+)
 
 _FILES: Final = {"items": ITEMS_NAME, "allocation": f"{RUN_NAME}/{ALLOCATION_NAME}"}
 #: Two sums of the same numbers in another order differ by less, relative.

@@ -16,8 +16,8 @@ from calibudget.evaluation.aggregates import PANELS, task_weights
 from calibudget.evaluation.benchmarks import TASKS, check_likelihood, expand_tasks, has_choices
 from calibudget.evaluation.likelihood import SUFFIX
 from calibudget.keys import MAX_SAFE_INTEGER
-from calibudget.recipe.loading import explained
-from calibudget.recipe.strict_yaml import parse_document
+from calibudget.recipe.load import explained
+from calibudget.recipe.yaml import parse_document
 from calibudget.store import check_labels
 
 Status = Literal["confirmatory", "exploratory"]

@@ -1,8 +1,17 @@
 """Known data sets, and how answers are parsed and compared: shared by calibration and evaluation, and versioned."""
 
-from calibudget.tasks.answers import answer_is_final, answers_equal, equal_at_sight, gold_answer, parse_answer
+from calibudget.tasks.answers import (
+    EARLIER_PARSERS,
+    PARSER_VERSION,
+    AnswerKind,
+    AnswerSpec,
+    answer_is_final,
+    answers_equal,
+    equal_at_sight,
+    gold_answer,
+    parse_answer,
+)
 from calibudget.tasks.presets import PRESETS, Preset, Rendered, preset
-from calibudget.tasks.spec import EARLIER_PARSERS, PARSER_VERSION, AnswerKind, AnswerSpec
 
 __all__ = [
     "EARLIER_PARSERS",

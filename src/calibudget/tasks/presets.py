@@ -13,8 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from calibudget.errors import DataError, RecipeError
-from calibudget.tasks.answers import gold_answer
-from calibudget.tasks.spec import AnswerSpec
+from calibudget.tasks.answers import AnswerSpec, gold_answer
 
 Fields = Mapping[str, object]
 

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from calibudget.lazily import on_first_use
+from calibudget.facade import on_first_use
 
 if TYPE_CHECKING:
     from calibudget.training.config import TRACKERS, Execution, TrainingConfig, parse_options
+    from calibudget.training.data import TrainingExample, encode_examples
     from calibudget.training.devices import Devices
-    from calibudget.training.examples import TrainingExample, encode_examples
     from calibudget.training.job import ADAPTER_NAME, CHECKPOINTS_NAME, TrainingJob, check_usable
-    from calibudget.training.log import LOG_NAME
     from calibudget.training.loop import train
-    from calibudget.training.reports import Listener, StepReport, TrainingResult
+    from calibudget.training.report import LOG_NAME, Listener, StepReport, TrainingResult
 
 _HOMES = {
     "TRACKERS": "config",
@@ -24,17 +23,17 @@ _HOMES = {
     "TrainingConfig": "config",
     "parse_options": "config",
     "Devices": "devices",
-    "TrainingExample": "examples",
-    "encode_examples": "examples",
+    "TrainingExample": "data",
+    "encode_examples": "data",
     "ADAPTER_NAME": "job",
-    "LOG_NAME": "log",
+    "LOG_NAME": "report",
     "CHECKPOINTS_NAME": "job",
     "TrainingJob": "job",
     "check_usable": "job",
     "train": "loop",
-    "Listener": "reports",
-    "StepReport": "reports",
-    "TrainingResult": "reports",
+    "Listener": "report",
+    "StepReport": "report",
+    "TrainingResult": "report",
 }
 
 __all__ = [

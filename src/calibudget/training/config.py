@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, ClassVar, Final, Literal, TypeVar, cast
 
 from calibudget.errors import TrainingError
-from calibudget.wording import fault
+from calibudget.messages import fault
 
 Schedule = Literal["cosine", "linear", "constant"]
 TooLong = Literal["refuse", "cut"]

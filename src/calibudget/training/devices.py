@@ -1,15 +1,24 @@
-"""The processes that train together, one a device, as `accelerate launch` or torchrun started them."""
+"""The processes that train together, one a device, as `accelerate launch` or torchrun started them.
+
+A frozen model parted among the processes that train together, so that it may be larger than one device.
+
+Each repeated block lies in equal parts on all devices and is gathered while it computes (torch's `fully_shard`, which
+is what accelerate's FSDP plugin drives). Only frozen weights are parted. The factors, their gradients and the
+optimizer stay whole everywhere, as without sharding, so the update, checkpoints and the adapter are made by the same
+code; and the embedding and the output head stay whole because the loss multiplies by the head's weight itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from calibudget.errors import TrainingError
-from calibudget.training.config import Device
+from calibudget.training.config import Device, Execution
 
 
 class Devices:
@@ -55,3 +64,52 @@ class Devices:
         """Go on when every process has come here."""
         if self.count > 1:
             self._state.wait_for_everyone()
+
+
+_NEEDS_WHOLE: Final = ("fuse", "compile", "graphs")
+
+
+def plain_execution(execution: Execution) -> Execution:
+    """The same without what needs every weight in one place for the whole training.
+
+    Raises:
+        TrainingError: one of these options was asked for.
+    """
+    for name in _NEEDS_WHOLE:
+        if getattr(execution, name):
+            raise TrainingError(f"{name}: a model parted by `shard` is trained without it; leave it out")
+    return replace(execution, fuse=False, compile=False, graphs=False)
+
+
+def shard_model(model: Any, devices: Devices) -> None:
+    """Freeze a model, part its blocks among the processes, and move all of it to their devices; in place.
+
+    Called by every process, before factors are put on.
+
+    Args:
+        model: a transformers causal language model, whole, on a CPU if it is larger than one device.
+        devices: the processes.
+
+    Raises:
+        TrainingError: there is one process only, or the model's blocks aren't known.
+    """
+    from accelerate.utils import FullyShardedDataParallelPlugin
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    if devices.count == 1:
+        raise TrainingError("shard: one process has nobody to part the model with; start several with torchrun")
+    names = set(model._no_split_modules or ())
+    blocks = [module for module in model.modules() if type(module).__name__ in names]
+    if not blocks:
+        raise TrainingError(f"shard: the blocks of a {model.config.model_type} model aren't known")
+    model.requires_grad_(False)
+    ends = [model.get_input_embeddings(), model.get_output_embeddings()]
+    for end in ends:
+        end.to(devices.device)
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2)
+    mesh = init_device_mesh(devices.device.type, (devices.count,))
+    for block in blocks:
+        fully_shard(block, mesh=mesh, reshard_after_forward=plugin.reshard_after_forward)
+    whole = {parameter for end in ends for parameter in end.parameters()}
+    fully_shard(model.get_decoder(), mesh=mesh, ignored_params=whole)

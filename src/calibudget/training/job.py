@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 from calibudget.errors import ArtefactError
 from calibudget.store import canonical_json, sha256_hex
 from calibudget.training.config import Execution, TrainingConfig
-from calibudget.training.log import LOG_NAME
+from calibudget.training.report import LOG_NAME
 
 if TYPE_CHECKING:
     from calibudget.lm import LanguageModel
-    from calibudget.training.examples import TrainingExample
+    from calibudget.training.data import TrainingExample
 
 ADAPTER_NAME: Final = "adapter"
 #: Checkpoints of an unfinished training; gone when the adapter is whole.

@@ -1,14 +1,219 @@
-"""peft's linear layers, computed in the model's precision, and together where they read the same input."""
+"""Causal attention inside each of the sequences that lie end to end in one row, under transformers' own models.
+
+The trainable factors as two flat vectors, one a rate: what the optimizer, the clipping and the devices see.
+
+LoRA+ gives A and B rates of their own (paper 2.4). All A factors share one storage and all B factors another, with
+their gradients likewise, so a step costs a handful of kernels however many layers there are.
+
+peft's linear layers, computed in the model's precision, and together where they read the same input.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
 
 import torch
 from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name that every torch program uses
+
+from calibudget.errors import TrainingError
+from calibudget.training.config import TrainingConfig
+
+try:
+    from torch.nn.attention.varlen import varlen_attn
+except ImportError:  # torch before 2.10
+    varlen_attn = None  # type: ignore[assignment]
+#: Names under which the functions stand in transformers' registry.
+_KERNEL: Final = "calibudget_packed"
+_MASK: Final = "calibudget_packed_mask"
+_TELLS_GROUPS: Final = varlen_attn is not None and "enable_gqa" in inspect.signature(varlen_attn).parameters
+_LARGEST_HEAD: Final = 256
+
+
+def has_kernel(device: torch.device, dtype: torch.dtype, head_size: int) -> bool:
+    """Whether torch's variable-length kernel runs on a device."""
+    return (
+        varlen_attn is not None
+        and device.type == "cuda"
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+        and dtype == torch.bfloat16
+        and head_size <= _LARGEST_HEAD
+    )
+
+
+def register(*, kernel: bool) -> str:
+    """Make packed attention known to transformers.
+
+    Args:
+        kernel: use the variable-length kernel; otherwise a mask over all pairs of tokens, which runs anywhere.
+
+    Returns:
+        The name to give to `set_attn_implementation`.
+    """
+    from transformers import AttentionInterface
+
+    name = _KERNEL if kernel else _MASK
+    AttentionInterface.register(name, kernel_attention if kernel else mask_attention)
+    return name
+
+
+def packed_layout(starts: Tensor, longest: int) -> dict[str, Any]:
+    """What transformers' models hand on to their attention, under its own names.
+
+    Args:
+        starts: where sequences start, and the end of the last, shape (S + 1,), int32.
+        longest: most tokens of one sequence.
+    """
+    return {"cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": longest, "max_length_k": longest}
+
+
+def kernel_attention(
+    _module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    _attention_mask: Tensor | None,
+    *,
+    cu_seq_lens_q: Tensor,
+    max_length_q: int,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **_others: Any,
+) -> tuple[Tensor, None]:
+    """Attention output (1, T, H, D) of query (1, H, T, D) over key and value (1, G, T, D)."""
+    queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
+    groups = {"enable_gqa": True} if _TELLS_GROUPS and query.shape[1] != key.shape[1] else {}
+    output = varlen_attn(
+        queries,
+        keys,
+        values,
+        cu_seq_lens_q,
+        cu_seq_lens_q,
+        max_length_q,
+        max_length_q,
+        scale=scaling,
+        # (-1, 0) is what the kernel takes for plainly causal
+        window_size=(-1 if sliding_window is None else sliding_window - 1, 0),
+        **groups,  # type: ignore[arg-type]
+    )
+    return cast(Tensor, output)[None], None
+
+
+def mask_attention(
+    _module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    _attention_mask: Tensor | None,
+    *,
+    cu_seq_lens_q: Tensor,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **_others: Any,
+) -> tuple[Tensor, None]:
+    """The same through a mask of all pairs of tokens."""
+    mask = _mask(cu_seq_lens_q, query.shape[2], sliding_window)
+    grouped = query.shape[1] != key.shape[1]
+    output = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling, enable_gqa=grouped)
+    return output.transpose(1, 2), None
+
+
+def _mask(starts: Tensor, length: int, window: int | None) -> Tensor:
+    """Which tokens see which, shape (T, T), bool."""
+    places = torch.arange(length, device=starts.device)
+    owner = torch.bucketize(places, starts[1:], right=True)
+    distance = places[:, None] - places
+    seen = (owner[:, None] == owner) & (distance >= 0)
+    return seen if window is None else seen & (distance < window)
+
+
+#: Marks of a parameter's name that say which factor it is; embeddings are told by name as well.
+_MARKS: Final = {"A": (".lora_A.", ".lora_embedding_A."), "B": (".lora_B.", ".lora_embedding_B.")}
+#: Every factor starts at a multiple of this many elements, so that kernels can use wide loads.
+_ALIGNMENT: Final = 64
+
+
+def factor_names(names: Iterable[str]) -> dict[str, list[str]]:
+    """Part the names of the trainable parameters into "A" and "B", each in the order given.
+
+    Raises:
+        TrainingError: a name that is no factor or both, or a factor without any name.
+    """
+    parted: dict[str, list[str]] = {factor: [] for factor in _MARKS}
+    for name in names:
+        owners = [factor for factor, marks in _MARKS.items() if any(mark in name for mark in marks)]
+        if len(owners) != 1:
+            raise TrainingError(f"the trainable parameter {name} belongs to {len(owners)} optimizer groups, not to one")
+        parted[owners[0]].append(name)
+    empty = [factor for factor, found in parted.items() if not found]
+    if empty:
+        raise TrainingError(f"the optimizer group of the {empty[0]} factors is empty")
+    return parted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FlatFactor:
+    """One factor of all layers.
+
+    Attributes:
+        factor: "A" or "B".
+        values: all of them end to end, shape (n,), float32, its gradient allocated; the layers' parameters and
+            gradients are views of it.
+        offsets: where each parameter starts, by name.
+    """
+
+    factor: str
+    values: nn.Parameter
+    offsets: Mapping[str, int]
+
+    @property
+    def gradient(self) -> Tensor:
+        """The gradient of `values`, which the layers' gradients are views of."""
+        if self.values.grad is None:
+            raise TrainingError(f"the gradient of the {self.factor} factors was taken away")
+        return self.values.grad
+
+
+def flatten_factors(model: nn.Module) -> tuple[FlatFactor, ...]:
+    """Move a model's trainable parameters, and gradients to come, into one storage a factor.
+
+    Raises:
+        TrainingError: the parameters don't part into factors, or one isn't float32.
+    """
+    trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    parted = factor_names(trainable)
+    return tuple(_flatten(factor, {name: trainable[name] for name in names}) for factor, names in parted.items())
+
+
+def _flatten(factor: str, parameters: Mapping[str, nn.Parameter]) -> FlatFactor:
+    offsets: dict[str, int] = {}
+    count = 0
+    for name, parameter in parameters.items():
+        if parameter.dtype != torch.float32:
+            raise TrainingError(f"the trainable parameter {name} is {parameter.dtype}, not float32")
+        offsets[name] = count
+        count += -(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT
+    device = next(iter(parameters.values())).device
+    values = nn.Parameter(torch.zeros(count, dtype=torch.float32, device=device))
+    values.grad = torch.zeros_like(values)
+    for name, parameter in parameters.items():
+        own = slice(offsets[name], offsets[name] + parameter.numel())
+        values.data[own] = parameter.data.flatten()
+        parameter.data = values.data[own].view(parameter.shape)
+        parameter.grad = values.grad[own].view(parameter.shape)
+    return FlatFactor(factor=factor, values=values, offsets=offsets)
+
+
+def make_optimizer(factors: Iterable[FlatFactor], config: TrainingConfig) -> torch.optim.AdamW:
+    """AdamW with one group a factor, in the order given, both carrying the weight decay; rates are set at each step."""
+    groups = [{"params": [factor.values], "lr": 0.0, "weight_decay": config.weight_decay} for factor in factors]
+    fused = groups[0]["params"][0].is_cuda  # type: ignore[index]
+    return torch.optim.AdamW(groups, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=fused)
+
 
 #: peft's name of the only adapter there is.
 ADAPTER: Final = "default"

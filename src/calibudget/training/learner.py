@@ -1,9 +1,16 @@
-"""A model with factors on it, and what one optimizer step does to it."""
+"""CUDA graphs of whole passes: a small model's kernels are shorter than the time it takes to launch them.
+
+A pass (forward, loss and backward, gradients added to where they are) is captured once for each shape of batch and
+replayed from then on with the batch's numbers copied in.
+
+A model with factors on it, and what one optimizer step does to it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Final
 
@@ -12,17 +19,73 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from calibudget.errors import TrainingError
-from calibudget.training import attention
-from calibudget.training.adapter import add_adapter, start_factors
-from calibudget.training.batches import Batch, fixed_sequences, packed_batch, padded_batch, without_labels
+from calibudget.training import layers
+from calibudget.training.adapter import add_adapter, frozen_experts, start_factors
 from calibudget.training.config import Execution, TrainingConfig
-from calibudget.training.examples import TrainingExample
-from calibudget.training.factors import flatten_factors, make_optimizer
-from calibudget.training.graphs import GraphedPass, Pass
-from calibudget.training.layers import use_factor_layers
+from calibudget.training.data import Batch, TrainingExample, fixed_sequences, packed_batch, padded_batch, without_labels
+from calibudget.training.layers import flatten_factors, make_optimizer, use_factor_layers
 from calibudget.training.loss import chunk_gradient, find_head, response_loss
 from calibudget.training.order import packs, rows
-from calibudget.training.targets import frozen_experts
+
+#: One pass over a batch on the device, with the scale of its loss: the loss, gradients being added to.
+Pass = Callable[[Batch, Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Captured:
+    graph: Any
+    batch: Batch
+    loss: Tensor
+
+
+class GraphedPass:
+    """A pass that captures itself for each new shape of batch, and replays."""
+
+    def __init__(self, run: Pass, gradients: tuple[Tensor, ...], device: torch.device) -> None:
+        self._run = run
+        self._gradients = gradients
+        self._device = device
+        self._scale = torch.zeros((), device=device)
+        self._pool: Any = None
+        self._captured: dict[tuple[int, ...], _Captured] = {}
+
+    def __call__(self, batch: Batch, scale: Tensor) -> Tensor:
+        """Run the pass; the loss returned holds until the next call."""
+        key = batch.shape_key
+        if key not in self._captured:
+            self._captured[key] = self._capture(batch)
+        captured = self._captured[key]
+        for field in fields(Batch):
+            target, value = getattr(captured.batch, field.name), getattr(batch, field.name)
+            if target is not None:
+                target.copy_(value.pin_memory(), non_blocking=True)
+        self._scale.copy_(scale, non_blocking=True)
+        captured.graph.replay()
+        return captured.loss
+
+    def _capture(self, batch: Batch) -> _Captured:
+        resident = batch.to(self._device)
+        # a new shape may be compiled anew, which can't happen while a graph is captured
+        self._warm_up(resident, passes=3 if self._pool is None else 1)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            loss = self._run(resident, self._scale)
+        self._pool = graph.pool()
+        return _Captured(graph=graph, batch=resident, loss=loss)
+
+    def _warm_up(self, batch: Batch, *, passes: int) -> None:
+        """Compile and choose kernels outside of any capture; the gradients are as before afterwards."""
+        before = [gradient.clone() for gradient in self._gradients]
+        stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(passes):
+                self._run(batch, self._scale)
+        torch.cuda.current_stream().wait_stream(stream)
+        for gradient, saved in zip(self._gradients, before, strict=True):
+            gradient.copy_(saved)
+
 
 #: Parameters up to which a model's kernels are so short that launching them is what takes the time.
 _SMALL_MODEL: Final = 1_500_000_000
@@ -70,7 +133,7 @@ class Learner:
         self._optimizer = make_optimizer(self.factors, config)
         self._decoder = model.get_decoder()
         if self.packs_sequences:
-            model.set_attn_implementation(attention.register(kernel=self._kernel_fits(model)))
+            model.set_attn_implementation(layers.register(kernel=self._kernel_fits(model)))
         self._chunk_gradient = chunk_gradient
         if self._compiles:
             self._chunk_gradient = torch.compile(chunk_gradient, dynamic=True)
@@ -222,7 +285,7 @@ class Learner:
         """Last hidden states of a batch on the device, shape (R, T, H)."""
         layout: dict[str, Any] = {"attention_mask": batch.attention_mask}
         if batch.starts is not None:
-            layout = attention.packed_layout(batch.starts, self._config.max_length)
+            layout = layers.packed_layout(batch.starts, self._config.max_length)
         output = self._decoder(input_ids=batch.input_ids, position_ids=batch.position_ids, use_cache=False, **layout)
         hidden: Tensor = output.last_hidden_state
         return hidden
@@ -250,7 +313,7 @@ class Learner:
     def _kernel_fits(self, model: Any) -> bool:
         config = model.config.get_text_config()
         head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        return attention.has_kernel(self._device, model.dtype, head_size)
+        return layers.has_kernel(self._device, model.dtype, head_size)
 
     def _graphs(self, model: Any) -> bool:
         asked = self._execution.graphs
@@ -300,8 +363,8 @@ def agrees_packed(model: Any, *, kernel: bool) -> bool:
     places = torch.cat([torch.arange(length, device=model.device) for length in lengths])
     before = model.config._attn_implementation
     try:
-        model.set_attn_implementation(attention.register(kernel=kernel))
-        layout = attention.packed_layout(starts, max(lengths))
+        model.set_attn_implementation(layers.register(kernel=kernel))
+        layout = layers.packed_layout(starts, max(lengths))
         together = decoder(input_ids=ids[None], position_ids=places[None], use_cache=False, **layout).last_hidden_state
     except (TypeError, ValueError, AttributeError, RuntimeError, NotImplementedError):
         return False

@@ -20,21 +20,27 @@ from calibudget.errors import InterruptedRunError, TrainingError
 from calibudget.keys import torch_seed
 from calibudget.store import canonical_json, directory_lock
 from calibudget.training.adapter import save_adapter
-from calibudget.training.card import CARD_NAME, model_card
 from calibudget.training.checkpoint import atomic_directory, load_checkpoint, remove_leavings, save_checkpoint
 from calibudget.training.config import Execution
-from calibudget.training.devices import Devices
+from calibudget.training.devices import Devices, plain_execution, shard_model
 from calibudget.training.job import SEEN_NAME, TrainingJob, check_usable
 from calibudget.training.layers import ADAPTER
 from calibudget.training.learner import Learner
-from calibudget.training.log import LOG_NAME, TrainingLog
-from calibudget.training.order import Step, plan_steps, share
-from calibudget.training.rate import Pace, flops_per_token, measure_device
-from calibudget.training.reports import Listener, StepReport, TrainingResult
-from calibudget.training.schedule import rate_factor, warmup_steps
-from calibudget.training.sharding import plain_execution, shard_model
+from calibudget.training.order import Step, plan_steps, rate_factor, share, warmup_steps
+from calibudget.training.report import (
+    CARD_NAME,
+    LOG_NAME,
+    Listener,
+    Pace,
+    StepReport,
+    Trackers,
+    TrainingLog,
+    TrainingResult,
+    flops_per_token,
+    measure_device,
+    model_card,
+)
 from calibudget.training.signals import StopRequest, stop_requests
-from calibudget.training.trackers import Trackers
 
 _SECONDS_BETWEEN_CHECKPOINTS: Final = 600.0
 _LIBRARIES: Final = ("calibudget", "torch", "transformers", "peft", "safetensors")

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name that every torch program uses
 
 from calibudget.errors import TrainingError
-from calibudget.training.batches import NO_LABEL
+from calibudget.training.data import NO_LABEL
 
 #: Logits that exist at once.
 _CHUNK_ELEMENTS: Final = 1 << 26

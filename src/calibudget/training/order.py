@@ -2,6 +2,8 @@
 
 The order of an epoch is a keyed one: it depends on the examples' identities and the seed and on nothing else. Devices
 share the examples of one step; they never change which those are.
+
+How the learning rate moves over the steps: a linear warm-up from 0, then a fall to 0 (paper 3.1: cosine, 3%).
 """
 
 from __future__ import annotations
@@ -13,11 +15,10 @@ from typing import Literal
 
 from calibudget.errors import TrainingError
 from calibudget.keys import order_keys
-from calibudget.training.config import TrainingConfig
-from calibudget.training.examples import TrainingExample
+from calibudget.training.config import Schedule, TrainingConfig
+from calibudget.training.data import TrainingExample
 
 Phase = Literal["training", "recovery"]
-
 #: Tokens of an example by its index.
 Lengths = Sequence[int] | Mapping[int, int]
 
@@ -128,3 +129,32 @@ def rows(members: Sequence[int], lengths: Lengths, batch_tokens: int) -> list[li
         else:
             batches.append([index])
     return batches
+
+
+def warmup_steps(total: int, fraction: float) -> int:
+    """Steps of the warm-up, rounded up as transformers does."""
+    return math.ceil(total * fraction)
+
+
+def rate_factor(step: int, total: int, warmup: int, schedule: Schedule) -> float:
+    """What the peak rates are multiplied by in one step; the same as transformers' schedules of these names.
+
+    Args:
+        step: steps already taken, 0 <= step < total. The very first step of a warm-up has the factor 0.
+        total: steps in all.
+        warmup: steps of the warm-up.
+        schedule: the fall after it.
+
+    Returns:
+        A factor in [0, 1].
+    """
+    if step < warmup:
+        return step / max(1, warmup)
+    progress = (step - warmup) / max(1, total - warmup)
+    match schedule:
+        case "constant":
+            return 1.0
+        case "linear":
+            return max(0.0, 1.0 - progress)
+        case "cosine":
+            return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))

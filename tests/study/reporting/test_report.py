@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from calibudget.errors import ArtefactError, StudyError
-from calibudget.study.items import ItemScore, read_items, write_items
 from calibudget.study.protocol import load_protocol
-from calibudget.study.records import ITEMS_NAME, TaskMetrics
+from calibudget.study.records import ITEMS_NAME, ItemScore, TaskMetrics, read_items, write_items
 from calibudget.study.reporting.certainty import example_interval, task_interval
 from calibudget.study.reporting.report import write_report
 from calibudget.study.reporting.results import load_results
-from calibudget.study.study import freeze_study, run_study
+from calibudget.study.run import freeze_study, run_study
 
 pytestmark = pytest.mark.slow
 

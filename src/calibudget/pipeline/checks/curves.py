@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from calibudget.messages import counted
 from calibudget.pipeline.checks.findings import Findings, equal
 from calibudget.pipeline.curves import Curves, curve_report, curves_of
 from calibudget.pipeline.exposures import drawn_sha256, exposures_of, known_draws, warm_up_quotas
@@ -21,7 +22,6 @@ from calibudget.store import (
     read_curves,
     read_warm_ups,
 )
-from calibudget.wording import counted
 
 # Predictions go through logarithms, which platforms may round otherwise.
 _PLATFORM_TOLERANCE = 1e-9

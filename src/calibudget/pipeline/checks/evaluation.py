@@ -9,7 +9,7 @@ from pathlib import Path
 
 from calibudget.evaluation import Evaluation, Prediction
 from calibudget.evaluation.benchmarks import TASKS, ids_sha256
-from calibudget.evaluation.judging import judged_again
+from calibudget.evaluation.judge import judged_again
 from calibudget.evaluation.likelihood import SUFFIX, chosen_again
 from calibudget.evaluation.predictions import PREDICTIONS_NAME, read_predictions
 from calibudget.evaluation.results import EVALUATION_NAME, read_evaluation, task_result

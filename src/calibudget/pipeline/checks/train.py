@@ -9,6 +9,7 @@ from pathlib import Path
 
 from calibudget.errors import DataError, InputError
 from calibudget.keys import order_keys
+from calibudget.messages import counted
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.splits import COPY_MARK
 from calibudget.recipe import COMPANION, Recipe
@@ -16,7 +17,6 @@ from calibudget.records import Record, Selection
 from calibudget.selection import RowRole, train_layout, train_row, unmarked
 from calibudget.sources import record_maker
 from calibudget.store import TrainLayout, read_train
-from calibudget.wording import counted
 
 #: From a row's original fields to the record that the recipe makes of them.
 _Maker = Callable[[Mapping[str, object]], Record | None]

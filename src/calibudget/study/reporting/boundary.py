@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from calibudget.allocation import stability
+from calibudget.messages import counted
 from calibudget.study.protocol import Endpoint
 from calibudget.study.reporting.certainty import Judged, judge
 from calibudget.study.reporting.comparisons import paired
@@ -23,7 +24,6 @@ from calibudget.study.reporting.shown import (
 )
 from calibudget.study.reporting.table import Table, decimal
 from calibudget.study.statistics import seeds_needed
-from calibudget.wording import counted
 
 
 class Layer(NamedTuple):

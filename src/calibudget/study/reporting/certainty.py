@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibudget.study.items import Items
 from calibudget.study.protocol import Status
+from calibudget.study.records import Items
 from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import UNITS, difference_shown, p_shown, place, seeds_counted, standing

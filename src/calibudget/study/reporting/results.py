@@ -10,14 +10,13 @@ from pathlib import Path
 from calibudget.errors import StudyError
 from calibudget.store import read_object
 from calibudget.study.endpoints import StopRule, endpoint_value
-from calibudget.study.executing import FAILURE_NAME, read_finished
-from calibudget.study.freezing import Frozen, protocol_of, read_frozen
+from calibudget.study.execution import FAILURE_NAME, read_finished
+from calibudget.study.freeze import Frozen, protocol_of, read_frozen
 from calibudget.study.grid import cells_of, cells_of_point
-from calibudget.study.items import Items, read_items
-from calibudget.study.planning import plan_cells
+from calibudget.study.plan import plan_cells
 from calibudget.study.protocol import Protocol, Status
-from calibudget.study.records import ITEMS_NAME, Cell, CellResult
-from calibudget.study.study import status_of
+from calibudget.study.records import ITEMS_NAME, Cell, CellResult, Items, read_items
+from calibudget.study.run import status_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from statistics import fmean, stdev
 from typing import Final, NamedTuple
 
+from calibudget.messages import counted
 from calibudget.study.protocol import Measure
 from calibudget.study.reporting.results import Block
 from calibudget.study.reporting.table import Quantity, decimal
 from calibudget.study.statistics import Effects, Interval
-from calibudget.wording import counted
 
 
 class Unit(NamedTuple):

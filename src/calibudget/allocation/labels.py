@@ -1,0 +1,74 @@
+"""The labels of sources: in code-point order, the same in every mapping, told in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from calibudget.errors import AllocationError, InputTypeError
+from calibudget.messages import shown
+
+
+def sorted_labels(values: Mapping[str, object]) -> list[str]:
+    """The labels in code-point order, the order of all ties and all outputs.
+
+    Raises:
+        InputTypeError: no mapping, or a label that isn't a text.
+    """
+    require_mapping(values, "the numbers of the sources")
+    for label in values:
+        if type(label) is not str:
+            require_text(label, "a source's label")
+    return sorted(values)
+
+
+def require_same_labels(labels: Iterable[str], values: Mapping[str, object], name: str, rest: str) -> None:
+    """Refuse a mapping that misses a source or names another one.
+
+    Args:
+        labels: the sources.
+        values: the mapping.
+        name: what the mapping is, for the message.
+        rest: what the labels are from, for the message.
+
+    Raises:
+        InputTypeError: no mapping.
+        AllocationError: naming the sources that one of the two lacks, and which of the two.
+    """
+    require_mapping(values, name)
+    expected = set(labels)
+    if expected == values.keys():
+        return
+    missing = sorted(expected - values.keys())
+    unknown = sorted((label for label in values if label not in expected), key=lambda label: shown(label, str))
+    lacking = [
+        f"{listed(stray)} {'is' if len(stray) == 1 else 'are'} missing from {where}"
+        for stray, where in ((missing, name), (unknown, rest))
+        if stray
+    ]
+    raise AllocationError(f"{name} and {rest} must name the same sources, but {' and '.join(lacking)}")
+
+
+def require_mapping(values: object, name: str) -> None:
+    """Refuse what isn't a mapping by label.
+
+    Raises:
+        InputTypeError: naming what it is.
+    """
+    if not isinstance(values, Mapping):
+        raise InputTypeError(f"{name} must be a mapping by label, not {shown(values)} ({type(values).__name__})")
+
+
+def require_text(value: object, name: str) -> None:
+    """Refuse what isn't a text.
+
+    Raises:
+        InputTypeError: naming what it is.
+    """
+    if not isinstance(value, str):
+        raise InputTypeError(f"{name} must be a text, not {shown(value)} ({type(value).__name__})")
+
+
+def listed(labels: Sequence[str], most: int = 5) -> str:
+    """A few labels for a message, and how many more there are."""
+    more = len(labels) - most
+    return ", ".join(shown(label) for label in labels[:most]) + (f" and {more} more" if more > 0 else "")

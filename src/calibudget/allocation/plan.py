@@ -1,0 +1,417 @@
+"""What a policy allocates by and within: its problem in whole units, and the evidence of its utilities.
+
+A policy's allocation with everything that it was made from.
+
+How far the quotas move with the calibration sample: intervals over bootstrap replicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from calibudget.allocation.bounds import (
+    Amount,
+    Portion,
+    least_units,
+    most_units,
+    parse_amount,
+    parse_groups,
+    plain_groups,
+    resolve_groups,
+)
+from calibudget.allocation.exact.numbers import (
+    as_count,
+    as_double,
+    as_doubles,
+    as_ratio,
+    as_weight,
+    count_within_doubles,
+)
+from calibudget.allocation.exact.spread import Spread
+from calibudget.allocation.labels import listed, require_mapping, require_same_labels, require_text, sorted_labels
+from calibudget.allocation.policies import Policy, policy_named
+from calibudget.allocation.quotas import Problem, pose
+from calibudget.allocation.utility import EPSILON, Evidence, Signal, Worth
+from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
+from calibudget.records import AllocationPlan, Curve, Exponents, SourceAllocation, SourceStatistics, Statistics, Unit
+
+DEFAULT_EXPONENTS: Final = Exponents()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A policy's problem and its evidence, and the bounds in whole units as they are recorded."""
+
+    rule: Policy
+    problem: Problem
+    evidence: Evidence
+    floor: int
+    floors: dict[str, int] | None
+    caps: dict[str, int] | None
+
+    @property
+    def replicable(self) -> bool:
+        """Whether the statistics keep bootstrap means."""
+        rows = self.evidence.statistics
+        return bool(rows) and all(row.bootstrap_means is not None and len(row.bootstrap_means) for row in rows)
+
+    def solve(self, worth: Worth) -> Spread:
+        """Quotas and shares above the floor quotas."""
+        return self.problem.solve(worth.utilities, floor_is_lower=self.rule.floor_use == "bound")
+
+    def replicates(self) -> list[list[int]]:
+        """Whole quotas under each replicate's means, shape (R, K)."""
+        floors = self.problem.floor_quotas
+        columns = _replicate_means(self.evidence.labels, self.evidence.statistics)
+        worths = (self.rule.rule(replace(self.evidence, mean_errors=means)) for means in zip(*columns, strict=True))
+        extras = (self.solve(worth).quotas for worth in worths)
+        return [[least + more for least, more in zip(floors, extra, strict=True)] for extra in extras]
+
+
+def pose_case(
+    policy: str,
+    *,
+    pool_sizes: Mapping[str, int],
+    budget: int,
+    statistics: Statistics | None = None,
+    floor: Amount | str = 0,
+    floors: Mapping[str, Amount | str] | None = None,
+    caps: Mapping[str, Amount | str] | None = None,
+    weights: Mapping[str, float] | None = None,
+    exponents: Exponents = DEFAULT_EXPONENTS,
+    need_transform: str | None = None,
+    groups: Mapping[str, Any] | None = None,
+    pooled: Mapping[str, int] | None = None,
+    curves: Mapping[str, Curve] | None = None,
+    importance: Mapping[str, float] | None = None,
+    signal: Signal = "error_rate",
+) -> Case:
+    """The case of a policy and its inputs, which are those of `plan`.
+
+    Raises:
+        UnfedPolicyError: the policy lacks its input, or doesn't know a constraint.
+        InputTypeError, AllocationError: numbers that no allocation satisfies.
+    """
+    rule = policy_named(policy)
+    labels = sorted_labels(pool_sizes)
+    optional: dict[str, object] = {"floors": floors, "caps": caps, "weights": weights, "groups": groups}
+    optional |= {"pooled": pooled, "curves": curves, "importance": importance}
+    for name, by_label in optional.items():
+        if by_label is not None:
+            require_mapping(by_label, name)
+    if not isinstance(exponents, Exponents):
+        raise InputTypeError(f"exponents must be Exponents, not {type(exponents).__name__}")
+    rows = None if statistics is None else _rows_of(statistics)
+    given = {"statistics": rows, "weights": weights, "pooled": pooled, "curves": curves}
+    _require_input(policy, rule, labels, given)
+    if rule.weighs and importance is not None:
+        _require_importance(labels, importance)
+    if rule.wants == "pooled" and (caps or groups):
+        raise UnfedPolicyError("pooled draws from all pools together and knows neither caps nor groups")
+    if rule.wants == "curves" and groups:
+        raise UnfedPolicyError(f"{policy} weighs every source against every other and knows no groups")
+    pools = {label: count_within_doubles(pool_sizes[label], "the pool size", label) for label in labels}
+    budget = as_count(budget, "the budget")
+    if rule.floor_use == "none":
+        floor, floors = 0, None
+    common, own_floors = _resolved_floors(floor, floors, pools, budget)
+    own_caps = _resolved_caps(caps, pools, budget)
+    own_weights = _weights(weights) if weights is not None and rule.wants == "weights" else {}
+    excluded = [label for label, weight in own_weights.items() if not weight]
+    problem = pose(pools, budget, common, floors=own_floors, caps=own_caps, excluded=excluded)
+    if groups is not None:
+        read = parse_groups(groups, labels)
+        problem = replace(problem, groups=resolve_groups(read, budget=budget, pools=pools))
+    if rule.floor_use == "only":
+        # The bounds of groups are for whoever spends the rest.
+        problem = replace(problem, budget=sum(problem.floor_quotas), groups={})
+    evidence = _evidence(rule, problem, statistics, own_weights, pooled, curves, importance)
+    return Case(
+        rule=rule,
+        problem=problem,
+        evidence=replace(evidence, exponents=exponents, need_transform=need_transform, signal=signal),
+        floor=common,
+        floors=own_floors,
+        caps=own_caps,
+    )
+
+
+def _resolved_floors(
+    floor: Amount | str, floors: Mapping[str, Amount | str] | None, pools: Mapping[str, int], budget: int
+) -> tuple[int, dict[str, int] | None]:
+    """The common floor and the own floors in whole units; a common portion of the pool becomes own floors."""
+    common = parse_amount(floor, "the floor")
+    own: dict[str, Amount] = {}
+    if isinstance(common, Portion) and common.of == "pool":
+        own, common = dict.fromkeys(pools, common), 0
+    for label in sorted_labels(floors or {}):
+        own[label] = parse_amount((floors or {})[label], f"the floor of {label!r}")
+    resolved = {label: least_units(own[label], budget=budget, pool=pools.get(label, 0)) for label in sorted(own)}
+    none = floors is None and not resolved
+    return least_units(common, budget=budget, pool=0), None if none else resolved
+
+
+def _resolved_caps(
+    caps: Mapping[str, Amount | str] | None, pools: Mapping[str, int], budget: int
+) -> dict[str, int] | None:
+    if caps is None:
+        return None
+    amounts = {label: parse_amount(caps[label], f"the cap of {label!r}") for label in sorted_labels(caps)}
+    return {label: most_units(amount, budget=budget, pool=pools.get(label, 0)) for label, amount in amounts.items()}
+
+
+def _require_input(
+    name: str, rule: Policy, labels: list[str], inputs: Mapping[str, Mapping[str, object] | None]
+) -> None:
+    """Refuse a policy whose own input is missing or speaks of other sources."""
+    if rule.wants is None:
+        return
+    given = inputs[rule.wants]
+    if given is None:
+        source = ", the counts of one draw from all pools (a run's splits give them)" if rule.wants == "pooled" else ""
+        raise UnfedPolicyError(f"the policy {name} needs {rule.wants}{source}")
+    require_same_labels(labels, given, rule.wants, "the pool sizes")
+
+
+def _rows_of(statistics: Statistics) -> Mapping[str, SourceStatistics]:
+    """The rows of statistics, refused unless they are what they are declared to be.
+
+    Raises:
+        InputTypeError: naming the source.
+    """
+    if not isinstance(statistics, Statistics):
+        raise InputTypeError(f"statistics must be Statistics, not {type(statistics).__name__}")
+    require_mapping(statistics.sources, "the sources of the statistics")
+    for label, row in statistics.sources.items():
+        if not isinstance(row, SourceStatistics):
+            raise InputTypeError(f"the statistics of {label!r} must be SourceStatistics, not {type(row).__name__}")
+        if not isinstance(row.bootstrap_means, Sequence | None):
+            raise InputTypeError(f"bootstrap_means of {label!r} must be a sequence of numbers")
+    return statistics.sources
+
+
+def _replicate_means(labels: Sequence[str], rows: Sequence[SourceStatistics]) -> list[list[float]]:
+    """The replicate means of each source, as many of every one, shape (K, R)."""
+    columns = [
+        as_doubles(row.bootstrap_means, "bootstrap_means", label) for label, row in zip(labels, rows, strict=True)
+    ]
+    for label, column in zip(labels, columns, strict=True):
+        if len(column) != len(columns[0]):
+            raise AllocationError(
+                f"{labels[0]!r} has {len(columns[0]):,} bootstrap_means, but {label!r} has {len(column):,}: "
+                "every source needs as many"
+            )
+    return columns
+
+
+def _require_importance(labels: list[str], importance: Mapping[str, float]) -> None:
+    require_same_labels(labels, importance, "importance", "the pool sizes")
+    numerators = [as_ratio(importance[label], "the importance", label)[0] for label in labels]
+    if labels and not any(numerators):
+        raise AllocationError(f"every source has the importance 0: {listed(labels)}")
+
+
+def _weights(weights: Mapping[str, float]) -> dict[str, float]:
+    doubles = {label: as_weight(weights[label], "the weight", label) for label in sorted(weights)}
+    if doubles and not any(doubles.values()):
+        raise AllocationError(f"all weights are 0: {listed(list(doubles))}")
+    return doubles
+
+
+def _evidence(
+    rule: Policy,
+    problem: Problem,
+    statistics: Statistics | None,
+    weights: Mapping[str, float],
+    pooled: Mapping[str, int] | None,
+    curves: Mapping[str, Curve] | None,
+    importance: Mapping[str, float] | None,
+) -> Evidence:
+    read = statistics.sources if statistics is not None and rule.wants == "statistics" else {}
+    rows = {label: read[label] for label in problem.labels if read}
+    return Evidence(
+        labels=problem.labels,
+        pool_sizes=problem.pool_sizes,
+        capacities=[size - least for size, least in zip(problem.pool_sizes, problem.floor_quotas, strict=True)],
+        statistics=list(rows.values()),
+        mean_errors=[as_double(row.mean_error, "mean_error", label) for label, row in rows.items()],
+        lower=problem.floor_quotas,
+        upper=[low + room for low, room in zip(problem.floor_quotas, problem.residual_capacities, strict=True)],
+        budget=problem.budget,
+        weights=list(weights.values()),
+        importance=[importance[label] for label in problem.labels] if importance and rule.weighs else [],
+        curves=[curves[label] for label in problem.labels] if curves and rule.wants == "curves" else [],
+        pooled=[count_within_doubles(pooled[label], "pooled", label) for label in problem.labels]
+        if pooled and rule.wants == "pooled"
+        else [],
+    )
+
+
+def plan(
+    policy: str,
+    *,
+    pool_sizes: Mapping[str, int],
+    statistics: Statistics | None = None,
+    budget: int,
+    floor: Amount | str = 0,
+    floors: Mapping[str, Amount | str] | None = None,
+    caps: Mapping[str, Amount | str] | None = None,
+    weights: Mapping[str, float] | None = None,
+    exponents: Exponents = DEFAULT_EXPONENTS,
+    need_transform: str | None = None,
+    groups: Mapping[str, Any] | None = None,
+    pooled: Mapping[str, int] | None = None,
+    curves: Mapping[str, Curve] | None = None,
+    importance: Mapping[str, float] | None = None,
+    signal: Signal = "error_rate",
+    unit: Unit = "examples",
+    statistics_sha256: str | None = None,
+    intervals: bool = True,
+) -> AllocationPlan:
+    """Allocate a budget under a named policy and keep every number on the way.
+
+    Args:
+        policy: a name of `POLICIES`.
+        pool_sizes: N_k, in the unit of the budget.
+        statistics: calibration statistics of the same sources; policies that read none ignore them.
+        budget: B; `floor` spends less, and the plan's budget is what its floors come to.
+        floor: f, a count or a portion of the budget or of each pool (see `parse_amount`); policies without a floor
+            ignore it and record 0.
+        floors: own floors of some sources, ignored with `floor`.
+        caps: most units of some sources.
+        weights: for `weights`: one nonnegative number a source; 0 gives a source no more than its floor.
+        importance: for `learning-curve` and `least-nll`: what a nat of each source is worth, >= 0; 1 by default.
+        exponents: exponents of the utility's factors.
+        need_transform: form of the need; None is the paper's.
+        groups: nested groups with own floors and caps, see `parse_groups`.
+        pooled: for `pooled`: the quotas of the draw from all pools together; see `pooled_quotas`.
+        curves: for `least-nll`: the learning curve of each source; see `fit_curves`.
+        signal: for `val-error-floor`: the error rate, or the mean error z.
+        unit: what budget, floors, caps and pool sizes count.
+        statistics_sha256: digest of the statistics' file, kept as evidence.
+        intervals: whether to compute 95% intervals where replicate means are there.
+
+    Returns:
+        The plan; its sources stand in code-point order, its floors, caps and groups in whole units. A source's share
+        and residual quota count what it gets above its floor quota.
+
+    Raises:
+        UnfedPolicyError: the policy lacks its input, or doesn't know a constraint.
+        InputTypeError, AllocationError: numbers that no allocation satisfies.
+
+    Source: paper 2.2 and 2.3, table 1 and the reliability ablation; ours: weights and learning curves.
+    """
+    require_text(unit, "the unit")
+    if unit not in ("examples", "tokens"):
+        raise AllocationError(f"the unit is {unit!r}, but a budget counts examples or tokens")
+    case = pose_case(
+        policy,
+        pool_sizes=pool_sizes,
+        statistics=statistics,
+        budget=budget,
+        floor=floor,
+        floors=floors,
+        caps=caps,
+        weights=weights,
+        exponents=exponents,
+        need_transform=need_transform,
+        groups=groups,
+        pooled=pooled,
+        curves=curves,
+        importance=importance,
+        signal=signal,
+    )
+    worth = case.rule.rule(case.evidence)
+    extra = case.solve(worth)
+    bands = quota_intervals(case.replicates()) if intervals and worth.from_means and case.replicable else None
+    return AllocationPlan(
+        policy=policy,
+        unit=unit,
+        budget=case.problem.budget,
+        floor=case.floor,
+        floors=case.floors,
+        caps=case.caps,
+        groups=plain_groups(case.problem.groups) or None,
+        exponents=exponents,
+        need_transform=need_transform if "need" in worth.factors else None,
+        epsilon=EPSILON,
+        statistics_sha256=statistics_sha256 if case.rule.wants == "statistics" else None,
+        residual_budget=case.problem.residual_budget,
+        sources=_rows(case.problem, worth, extra, bands),
+    )
+
+
+def replicate_quotas(policy: str, **inputs: Any) -> list[dict[str, int]]:
+    """Quotas under each bootstrap replicate's means in place of the mean errors, everything else held fixed.
+
+    Args:
+        policy: a policy that allocates by the mean errors.
+        inputs: as `plan` takes them, without unit, statistics_sha256 and intervals.
+
+    Raises:
+        AllocationError: as `plan`; or the policy doesn't read the mean errors, or the statistics keep no replicates.
+    """
+    case = pose_case(policy, **inputs)
+    if not case.rule.rule(case.evidence).from_means:
+        raise AllocationError(f"the policy {policy} doesn't allocate by mean errors, so replicates don't move it")
+    if not case.replicable:
+        raise AllocationError("the statistics keep no bootstrap means")
+    return [dict(zip(case.problem.labels, quotas, strict=True)) for quotas in case.replicates()]
+
+
+def _rows(
+    problem: Problem, worth: Worth, extra: Spread, bands: list[tuple[int, int]] | None
+) -> dict[str, SourceAllocation]:
+    shares = extra.shares()
+
+    def row(k: int) -> SourceAllocation:
+        factors = {name: values[k] for name, values in worth.factors.items()}
+        return SourceAllocation(
+            pool_size=problem.pool_sizes[k],
+            floor_quota=problem.floor_quotas[k],
+            residual_capacity=problem.residual_capacities[k],
+            need=factors.get("need"),
+            availability=factors.get("availability"),
+            reliability=factors.get("reliability"),
+            utility=worth.utilities[k],
+            share=shares[k],
+            residual_quota=extra.quotas[k],
+            quota=problem.floor_quotas[k] + extra.quotas[k],
+            interval=bands[k] if bands else None,
+        )
+
+    return {label: row(k) for k, label in enumerate(problem.labels)}
+
+
+#: Tail left out on each side, in thousandths: 95% intervals.
+TAIL_PER_MILLE: Final = 25
+Number = TypeVar("Number", int, float)
+
+
+def quota_intervals(quotas: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """The 95% interval of each source's quota: inverted-CDF quantiles at 2.5% and 97.5%.
+
+    Args:
+        quotas: one row a replicate, shape (R, K), R >= 1.
+
+    Returns:
+        [lo, hi] of each source, shape (K, 2); both are quotas that some replicate gave.
+    """
+    return [central(column) for column in zip(*quotas, strict=True)]
+
+
+def central(values: Sequence[Number]) -> tuple[Number, Number]:
+    """The 95% interval of one number over its replicates: inverted-CDF quantiles at 2.5% and 97.5%.
+
+    Args:
+        values: shape (R,), R >= 1.
+    """
+    ordered = sorted(values)
+    return ordered[_rank(TAIL_PER_MILLE, len(values))], ordered[_rank(1000 - TAIL_PER_MILLE, len(values))]
+
+
+def _rank(per_mille: int, count: int) -> int:
+    """Index of the smallest value whose share of values at or below it reaches the quantile."""
+    return -(-per_mille * count // 1000) - 1

@@ -1,0 +1,286 @@
+"""The one primitive of the allocator: integers between bounds, as close as whole units allow to a common level.
+
+The paper's rule: every source gets its floor, and the primitive spreads the residual budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from calibudget.allocation.bounds import Group, spread_groups
+from calibudget.allocation.exact.numbers import Real, as_count, as_counts, highest_count, lowest_count
+from calibudget.allocation.exact.spread import Spread, spread
+from calibudget.allocation.labels import listed, require_mapping, require_same_labels, sorted_labels
+from calibudget.errors import AllocationError
+from calibudget.messages import counted, shown
+from calibudget.records import Allocation
+
+
+def apportion(
+    utilities: Mapping[str, Real],
+    budget: int,
+    *,
+    lower: Mapping[str, Real] | None = None,
+    upper: Mapping[str, Real] | None = None,
+) -> Allocation:
+    """Spread a budget over sources in proportion to their utilities, between bounds, in whole units.
+
+    The share of a source is clip(level * utility, lower, upper), the level being the one at which the shares sum
+    to the budget. The quota is the share rounded down, plus one unit each for the largest fractional parts, ties
+    by label in code-point order. The answer is that of rational arithmetic on the numbers as given, whatever
+    their type: independent of platform, of order, and of exact scaling of the utilities.
+
+    Args:
+        utilities: one nonnegative finite number a source; a float means the rational that it holds. Sources of
+            utility 0 stay at their lower bound unless all others are full; what is then left is spread over them
+            at equal weight.
+        budget: units to spend, an integer >= 0.
+        lower: least units a source, default 0; a real bound is rounded up to the next integer.
+        upper: most units a source, default no bound; a real bound is rounded down.
+
+    Returns:
+        Quotas that sum to the budget, shares, and `lower` as floor quotas, labels in code-point order.
+
+    Raises:
+        InputTypeError: a number of the wrong type (a bool, a text, 3.0 as the budget) or labels that aren't texts.
+        AllocationError: a negative or infinite number, keys that differ, bounds that cross or can't hold the budget.
+
+    Source: paper 2.3 and its appendix (largest remainders, ties by label); the level where bounds bind is ours.
+    """
+    labels = sorted_labels(utilities)
+    budget = as_count(budget, "the budget")
+    low, high = integer_bounds(labels, budget, lower, upper)
+    result = spread([utilities[label] for label in labels], labels, low, high, budget)
+    return Allocation(
+        budget=budget,
+        quotas=dict(zip(labels, result.quotas, strict=True)),
+        shares=dict(zip(labels, result.shares(), strict=True)),
+        floor_quotas=dict(zip(labels, low, strict=True)),
+    )
+
+
+def integer_bounds(
+    labels: Sequence[str],
+    budget: int,
+    lower: Mapping[str, Real] | None,
+    upper: Mapping[str, Real] | None,
+    *,
+    of: str = "utilities",
+) -> tuple[list[int], list[int]]:
+    """Bounds in whole units in the order of the labels, between whose sums the budget lies.
+
+    Args:
+        labels: the sources.
+        budget: units to spend.
+        lower: least units a source, default 0; real bounds are rounded up.
+        upper: most units a source, default no bound; real bounds are rounded down.
+        of: what names the sources, for the message.
+
+    Raises:
+        InputTypeError, AllocationError: as `apportion`.
+    """
+    budget = as_count(budget, "the budget")
+    low = [0] * len(labels)
+    if lower is not None:
+        require_same_labels(labels, lower, "lower", of)
+        low = [lowest_count(lower[label], "the lower bound", label) for label in labels]
+    high = [max(budget, bound) for bound in low]
+    if upper is not None:
+        require_same_labels(labels, upper, "upper", of)
+        high = [highest_count(upper[label], "the upper bound", label) for label in labels]
+    _require_feasible(labels, low, high, budget)
+    return low, high
+
+
+def _require_feasible(labels: Sequence[str], low: Sequence[int], high: Sequence[int], budget: int) -> None:
+    for label, least, most in zip(labels, low, high, strict=True):
+        if least > most:
+            raise AllocationError(f"the lower bound of {label!r} is {least:,} and its upper bound only {most:,}")
+    if not labels and budget:
+        raise AllocationError(f"there are no sources to spend a budget of {budget:,} on")
+    if sum(low) > budget:
+        raise AllocationError(
+            f"the lower bounds come to {sum(low):,}, {sum(low) - budget:,} above the budget {budget:,}"
+        )
+    if sum(high) < budget:
+        raise AllocationError(
+            f"the upper bounds come to {sum(high):,}, {budget - sum(high):,} short of the budget {budget:,}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A feasible budget over sources with floors and capacities; all lists in the order of `labels`.
+
+    Attributes:
+        labels: the sources in code-point order, K of them.
+        budget: B.
+        pool_sizes: N_k.
+        floor_quotas: the part of each quota that the floor guarantees, min(N_k, floor).
+        residual_capacities: c_k, what the pool and the cap leave above the floor quota.
+        groups: groups that hold each source once, with bounds in whole units; none if empty.
+    """
+
+    labels: list[str]
+    budget: int
+    pool_sizes: list[int]
+    floor_quotas: list[int]
+    residual_capacities: list[int]
+    groups: Mapping[str, Group] = field(default_factory=dict)
+
+    @property
+    def residual_budget(self) -> int:
+        """R, what the floors leave of the budget."""
+        return self.budget - sum(self.floor_quotas)
+
+    def solve(self, utilities: Sequence[object], *, floor_is_lower: bool = False) -> Spread:
+        """Quotas and exact shares above the floor quotas.
+
+        Args:
+            utilities: one a source, shape (K,).
+            floor_is_lower: False gives the paper's rule, floor plus a share of the residual budget; True levels
+                whole quotas between floor and capacity, so a floor adds nothing to a source that is above it.
+        """
+        rooms = self.residual_capacities
+        nothing = [0] * len(rooms)
+        if not floor_is_lower:
+            return self._spread(utilities, nothing, rooms, self.residual_budget, self.floor_quotas)
+        most = [floor + room for floor, room in zip(self.floor_quotas, rooms, strict=True)]
+        whole = self._spread(utilities, self.floor_quotas, most, self.budget, nothing)
+        return Spread(
+            quotas=[quota - floor for quota, floor in zip(whole.quotas, self.floor_quotas, strict=True)],
+            shares=lambda: [share - floor for share, floor in zip(whole.shares(), self.floor_quotas, strict=True)],
+        )
+
+    def _spread(
+        self, utilities: Sequence[object], lower: list[int], upper: list[int], budget: int, given: list[int]
+    ) -> Spread:
+        if self.groups:
+            return spread_groups(self.groups, utilities, self.labels, lower, upper, budget, given)
+        return spread(utilities, self.labels, lower, upper, budget)
+
+
+def pose(
+    pool_sizes: Mapping[str, int],
+    budget: int,
+    floor: int = 0,
+    *,
+    floors: Mapping[str, int] | None = None,
+    caps: Mapping[str, int] | None = None,
+    excluded: Sequence[str] = (),
+) -> Problem:
+    """Check counts and constraints and put them in order.
+
+    Args:
+        pool_sizes: N_k, candidates a source.
+        budget: B.
+        floor: f, for every source without one of its own.
+        floors: own floors of some sources; they count up to the pool size, as the common floor does.
+        caps: most units of some sources; a cap above the pool changes nothing.
+        excluded: sources that get no more than their floor quota.
+
+    Raises:
+        InputTypeError: a count that isn't an integer, a label that isn't a text.
+        AllocationError: a negative count, a floor or cap for an unknown source, a cap below its floor, floors
+            above the budget, a budget above what pools and caps hold; the message gives the numbers.
+    """
+    labels = sorted_labels(pool_sizes)
+    budget = as_count(budget, "the budget")
+    floor = as_count(floor, "the floor")
+    sizes = as_counts([pool_sizes[label] for label in labels], "the pool size", labels)
+    own_floors = _own_counts(labels, floors, "floor")
+    own_caps = _own_counts(labels, caps, "cap")
+    floors_in_order = [own_floors.get(label, floor) for label in labels] if own_floors else [floor] * len(labels)
+    floor_quotas = list(map(min, sizes, floors_in_order))
+    most = (
+        [min(size, own_caps.get(label, size)) for label, size in zip(labels, sizes, strict=True)] if own_caps else sizes
+    )
+    for label, least, limit in zip(labels, floor_quotas, most, strict=True):
+        if least > limit:
+            raise AllocationError(
+                f"the cap of {label!r} is {limit:,}, below its floor quota of {least:,}: "
+                f"raise the cap, or give the source a floor of its own of at most {limit:,}"
+            )
+    barred = set(excluded)
+    rooms = [0 if label in barred else m - q for label, m, q in zip(labels, most, floor_quotas, strict=True)]
+    problem = Problem(
+        labels=labels, budget=budget, pool_sizes=sizes, floor_quotas=floor_quotas, residual_capacities=rooms
+    )
+    _require_affordable(problem, barred)
+    return problem
+
+
+def allocate(
+    pool_sizes: Mapping[str, int],
+    utilities: Mapping[str, Real],
+    budget: int,
+    floor: int = 0,
+    *,
+    floors: Mapping[str, int] | None = None,
+    caps: Mapping[str, int] | None = None,
+) -> Allocation:
+    """Exact integer quotas: min(pool size, floor) for every source, the rest in proportion to the utilities.
+
+    Args:
+        pool_sizes: N_k, candidates a source, integers >= 0.
+        utilities: u_k >= 0, one for each source of `pool_sizes`; a float means the rational that it holds.
+        budget: B, an integer from the sum of the floor quotas to the sum of the pools (or caps).
+        floor: f, an integer >= 0, for every source that `floors` doesn't name.
+        floors: own floors of some sources.
+        caps: most units of some sources.
+
+    Returns:
+        Quotas with min(N_k, floor) <= q_k <= min(N_k, cap) that sum to the budget; shares of the residual budget.
+
+    Raises:
+        InputTypeError, AllocationError: anything that no quota vector satisfies; see `pose` and `apportion`.
+
+    Source: paper 2.3, floor-protected residual allocation, and the appendix's deterministic contract.
+    """
+    problem = pose(pool_sizes, budget, floor, floors=floors, caps=caps)
+    require_same_labels(problem.labels, utilities, "utilities", "pool_sizes")
+    extra = problem.solve([utilities[label] for label in problem.labels])
+    quotas = [least + more for least, more in zip(problem.floor_quotas, extra.quotas, strict=True)]
+    return Allocation(
+        budget=problem.budget,
+        quotas=dict(zip(problem.labels, quotas, strict=True)),
+        shares=dict(zip(problem.labels, extra.shares(), strict=True)),
+        floor_quotas=dict(zip(problem.labels, problem.floor_quotas, strict=True)),
+    )
+
+
+def _own_counts(labels: Sequence[str], values: Mapping[str, int] | None, name: str) -> dict[str, int]:
+    if values is None:
+        return {}
+    require_mapping(values, f"{name}s")
+    known = set(labels)
+    unknown = sorted((label for label in values if label not in known), key=lambda label: shown(label, str))
+    if unknown:
+        raise AllocationError(f"{name}s names {listed(unknown)}, but the sources are {listed(labels)}")
+    return {label: as_count(value, f"the {name}", label) for label, value in values.items()}
+
+
+def _require_affordable(problem: Problem, excluded: set[str]) -> None:
+    budget, floors, room = problem.budget, sum(problem.floor_quotas), sum(problem.residual_capacities)
+    if not problem.labels and budget:
+        raise AllocationError(f"there are no sources to spend a budget of {budget:,} on")
+    if floors > budget:
+        raise AllocationError(
+            f"the floors of {counted(len(problem.labels), 'source')} come to {floors:,}, "
+            f"{floors - budget:,} above the budget {budget:,}: "
+            f"raise the budget or lower the floors ({budget // len(problem.labels):,} each always fits)"
+        )
+    if floors + room >= budget:
+        return
+    pools = sum(problem.pool_sizes)
+    if budget > pools:
+        raise AllocationError(
+            f"the budget {budget:,} is {budget - pools:,} above all pools together ({pools:,}): take a smaller "
+            "budget, or let examples repeat with max_repeats"
+        )
+    held_back = f"the weights of 0 ({listed(sorted(excluded))}) and the caps" if excluded else "the caps"
+    raise AllocationError(
+        f"{held_back} leave {floors + room:,} of {pools:,} units, {budget - floors - room:,} short of the budget "
+        f"{budget:,}: raise them or take a smaller budget"
+    )

@@ -1,0 +1,405 @@
+"""The factors of the utility: need, availability of the pool, reliability of the measurement, and their product.
+
+What each source is worth under a policy: the factors that it uses and the utility that they make.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Context, Decimal, Overflow
+from fractions import Fraction
+from typing import Final, Literal, TypeVar
+
+from calibudget.allocation.exact.numbers import as_count, as_double, as_doubles, as_weight, count_within_doubles
+from calibudget.allocation.labels import require_mapping, require_text, sorted_labels
+from calibudget.allocation.least_nll import minimise_nll
+from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
+from calibudget.records import Curve, Exponents, SourceStatistics
+
+#: The paper's small constant: least mean error and least residual capacity that enter a utility.
+EPSILON: Final = 1e-12
+# Digits enough that rounding the decimal result to a double gives the same bits as rounding the true value, but
+# for values that lie within 1e-30 of a boundary between two doubles.
+_CONTEXT: Final = Context(prec=50)
+
+
+def needs(mean_errors: Sequence[float], transform: str | None = None) -> list[float]:
+    """n_k, how much the model still needs each source, with mean 1.
+
+    Args:
+        mean_errors: m_k, shape (K,), finite, nats plus 0 to 1; values below `EPSILON` count as `EPSILON`.
+        transform: None for the paper's max(m_k, epsilon); or a name of `NEED_TRANSFORMS` applied to it first.
+
+    Raises:
+        InputTypeError, AllocationError: an unknown transform, or errors that aren't finite numbers.
+
+    Source: paper 2.2, n_k.
+    """
+    if transform is not None:
+        require_text(transform, "need_transform")
+    if transform is not None and transform not in NEED_TRANSFORMS:
+        known = ", ".join(NEED_TRANSFORMS)
+        raise AllocationError(
+            f"need_transform is {transform!r}, but only {known} are known (or none, the paper's form)"
+        )
+    raised = [max(error, EPSILON) for error in as_doubles(mean_errors, "mean errors")]
+    values = raised if transform is None else NEED_TRANSFORMS[transform](raised)
+    try:
+        mean = math.fsum(values) / max(len(values), 1)
+    except OverflowError:
+        raise AllocationError("the mean errors come to more than the largest double") from None
+    return [value / mean for value in values]
+
+
+def availability(residual_capacity: int) -> float:
+    """a_k, the square root of what the pool holds above the floor quota (paper 2.2)."""
+    return math.sqrt(max(residual_capacity, EPSILON))
+
+
+def reliability(bootstrap_sd: float) -> float:
+    """rho_k = 1 / (1 + sigma_k), in (0, 1]; 1 means a measurement without any spread (paper 2.2)."""
+    return 1.0 / (1.0 + bootstrap_sd)
+
+
+def power(base: float, exponent: float) -> float:
+    """A power for utilities, base > 0: exact at exponents 0 and 1, correctly rounded root at 0.5, else to 1 ulp.
+
+    Other exponents go through decimal arithmetic, whose results don't depend on the platform's math library.
+
+    Raises:
+        AllocationError: the power is above every double, or below those that keep all their digits.
+    """
+    if exponent == 1:
+        return base
+    if exponent == 0.5:
+        return math.sqrt(base)
+    if exponent == 0:
+        return 1.0
+    if as_double(base, "the base of a power") <= 0:
+        raise AllocationError(f"a power needs a base above 0, not {base:g}")
+    try:
+        raised = float(_CONTEXT.power(Decimal(base), Decimal(as_double(exponent, "the exponent"))))
+    except Overflow:
+        raised = math.inf
+    if not sys.float_info.min <= raised < math.inf:
+        size = "large" if raised > 1 else "small"
+        raise AllocationError(
+            f"{base:g} to the power of {exponent:g} is too {size} a number; take an exponent nearer to 0"
+        )
+    return raised
+
+
+def utilities(
+    statistics: Mapping[str, SourceStatistics | Mapping[str, object]],
+    floor: int,
+    *,
+    floors: Mapping[str, int] | None = None,
+    need_exponent: float = 1.0,
+    availability_exponent: float = 0.5,
+    reliability_exponent: float = 1.0,
+    need_transform: str | None = None,
+) -> dict[str, float]:
+    """u_k = need^1 * availability^0.5 * reliability^1 of each source, multiplied in that order.
+
+    Args:
+        statistics: a row a source, as in `statistics.json` under "sources": pool_size, mean_error, bootstrap_sd.
+        floor: f of the allocation that the utilities are for; availability is what the floor leaves of the pool.
+        floors: own floors of some sources.
+        need_exponent: exponent of the need (alpha of the paper).
+        availability_exponent: exponent of the availability, itself a square root (beta of the paper).
+        reliability_exponent: exponent of the reliability (gamma of the paper).
+        need_transform: see `needs`.
+
+    Returns:
+        Utilities by label in code-point order, ready for `allocate`.
+
+    Raises:
+        InputTypeError, AllocationError: a field that is missing, of the wrong type, negative or not finite.
+
+    Source: paper 2.2, u_k.
+    """
+    labels = sorted_labels(statistics)
+    floor = as_count(floor, "the floor")
+    own = {} if floors is None else floors
+    require_mapping(own, "floors")
+    sizes = [
+        count_within_doubles(_field(statistics[label], "pool_size", label), "pool_size", label) for label in labels
+    ]
+    least = [as_count(own.get(label, floor), "the floor", label) for label in labels]
+    errors = [as_double(_field(statistics[label], "mean_error", label), "mean_error", label) for label in labels]
+    spreads = [
+        as_double(_field(statistics[label], "bootstrap_sd", label), "bootstrap_sd", label, least=0) for label in labels
+    ]
+    given = {
+        "need_exponent": need_exponent,
+        "availability_exponent": availability_exponent,
+        "reliability_exponent": reliability_exponent,
+    }
+    exponents = {name: as_double(exponent, name) for name, exponent in given.items()}
+    factors = (
+        needs(errors, need_transform),
+        [availability(size - min(size, f)) for size, f in zip(sizes, least, strict=True)],
+        [reliability(sd) for sd in spreads],
+    )
+    return dict(zip(labels, products(labels, factors, exponents), strict=True))
+
+
+def products(labels: Sequence[str], factors: Sequence[Sequence[float]], exponents: Mapping[str, float]) -> list[float]:
+    """The product over factors of factor^exponent, left to right, a source at a time.
+
+    Args:
+        labels: the sources, shape (K,).
+        factors: each of shape (K,), all above 0.
+        exponents: one a factor, in their order, by the names that messages call them.
+
+    Raises:
+        AllocationError: a power or a product that leaves the range in which doubles keep all their digits.
+    """
+    return [
+        _product(label, values, exponents) for label, values in zip(labels, zip(*factors, strict=True), strict=True)
+    ]
+
+
+def _product(label: str, factors: Sequence[float], exponents: Mapping[str, float]) -> float:
+    utility = 1.0
+    for (name, exponent), factor in zip(exponents.items(), factors, strict=True):
+        try:
+            utility *= power(factor, exponent)
+        except AllocationError as error:
+            raise AllocationError(f"{name}: of {label!r}, {error}") from error
+    if not sys.float_info.min <= utility < math.inf:
+        size = "large" if utility > 1 else "small"
+        powers = " * ".join(f"{factor:g}^{e:g}" for factor, e in zip(factors, exponents.values(), strict=True))
+        names = ", ".join(exponents)
+        raise AllocationError(
+            f"the utility of {label!r} is {powers}, too {size} a number; take exponents nearer to 0 ({names})"
+        )
+    return utility
+
+
+def doubled_ranks(values: Sequence[float | Fraction]) -> list[int]:
+    """Twice the ranks from 1, equal values sharing the mean of theirs, so that all are integers."""
+    ordered = sorted(values)
+    return [bisect_left(ordered, value) + bisect_right(ordered, value) + 1 for value in values]
+
+
+def _log1p(values: Sequence[float]) -> list[float]:
+    return [float(_CONTEXT.ln(_CONTEXT.add(Decimal(value), 1))) for value in values]
+
+
+#: Forms of the need that do change quotas (a mere change of scale cancels). They are ours: the paper names
+#: variants A to C in its diagnostics and doesn't define them.
+NEED_TRANSFORMS: Final[Mapping[str, Callable[[Sequence[float]], Sequence[float]]]] = {
+    "rank": doubled_ranks,
+    "log1p": _log1p,
+}
+
+
+def _field(row: SourceStatistics | Mapping[str, object], name: str, label: str) -> object:
+    if not isinstance(row, Mapping | SourceStatistics):
+        raise InputTypeError(f"the statistics of {label!r} must be a row of them, not {type(row).__name__}")
+    value = row.get(name) if isinstance(row, Mapping) else getattr(row, name)
+    if value is None:
+        raise AllocationError(f"the statistics of {label!r} have no {name}")
+    return value
+
+
+#: The measured quantity that `val-error-floor` allocates by: the rate of wrong answers, or the mean error m_k.
+Signal = Literal["error_rate", "z"]
+#: The factors of the paper's utility, in order of multiplication.
+FACTORS: Final = ("need", "availability", "reliability")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a policy may build utilities from; every sequence has shape (K,) in the order of `labels`.
+
+    Attributes:
+        labels: the sources in code-point order.
+        pool_sizes: N_k.
+        capacities: what the floor leaves of each pool, N_k - floor quota, whatever the cap: a cap that doesn't
+            bind changes no quota.
+        lower: floor quotas.
+        upper: the most that pool and cap allow.
+        budget: B.
+        statistics: the calibration statistics, None for policies that read none.
+        mean_errors: m_k, or one bootstrap replicate's means in its place.
+        weights: the user's own weights.
+        importance: what a nat of each source is worth to the user; empty if all are worth the same.
+        curves: learning curves.
+        pooled: quotas of the draw from all pools together.
+        exponents: exponents of the factors.
+        need_transform: form of the need, None for the paper's.
+        signal: what `val-error-floor` allocates by.
+    """
+
+    labels: Sequence[str]
+    pool_sizes: Sequence[int]
+    capacities: Sequence[int]
+    lower: Sequence[int] = ()
+    upper: Sequence[int] = ()
+    budget: int = 0
+    statistics: Sequence[SourceStatistics] = ()
+    mean_errors: Sequence[float] = ()
+    weights: Sequence[float] = ()
+    importance: Sequence[float] = ()
+    curves: Sequence[Curve] = ()
+    pooled: Sequence[int] = ()
+    exponents: Exponents = field(default_factory=Exponents)
+    need_transform: str | None = None
+    signal: Signal = "error_rate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """What a rule made of the evidence.
+
+    Attributes:
+        utilities: u_k, shape (K,).
+        factors: by name the factors that the utilities are the product of, shape (K,) each.
+        from_means: whether the mean errors entered, so that bootstrap replicates give intervals.
+    """
+
+    utilities: list[float]
+    factors: Mapping[str, list[float]] = field(default_factory=dict)
+    from_means: bool = False
+
+
+_Value = TypeVar("_Value")
+#: A policy's rule from evidence to worth.
+Rule = Callable[[Evidence], Worth]
+
+
+def product_of(*names: str) -> Rule:
+    """The rule that multiplies these factors, each to its exponent, in the paper's order (paper 2.2)."""
+
+    def rule(evidence: Evidence) -> Worth:
+        factors: dict[str, list[float]] = {name: _FACTOR_RULES[name](evidence) for name in FACTORS if name in names}
+        exponents = {f"exponents.{name}": getattr(evidence.exponents, name) for name in factors}
+        exponents = {name: as_double(exponent, name) for name, exponent in exponents.items()}
+        return Worth(
+            utilities=products(evidence.labels, list(factors.values()), exponents),
+            factors=factors,
+            from_means="need" in factors,
+        )
+
+    return rule
+
+
+def root_of_capacity(evidence: Evidence) -> Worth:
+    """The square root of the residual capacity, which is the availability (table 1, Floor-Sqrt)."""
+    values = _availability(evidence)
+    return Worth(utilities=values, factors={"availability": values})
+
+
+def pool_size(evidence: Evidence) -> Worth:
+    """The pool size itself (table 1, Proportional)."""
+    return Worth(utilities=[float(size) for size in evidence.pool_sizes])
+
+
+def nothing(evidence: Evidence) -> Worth:
+    """Zero for all: nothing is spent beyond the floors."""
+    return Worth(utilities=[0.0] * len(evidence.labels))
+
+
+def equal_worth(evidence: Evidence) -> Worth:
+    """One for all (table 1, Equal)."""
+    return Worth(utilities=[1.0] * len(evidence.labels))
+
+
+def calibration_error(evidence: Evidence) -> Worth:
+    """The rate of wrong answers, or the mean error z (table 1, Val-error+floor, which says only "error").
+
+    Raises:
+        AllocationError: an unknown signal.
+        UnfedPolicyError: a source without checked answers.
+    """
+    require_text(evidence.signal, "signal")
+    if evidence.signal == "z":
+        return Worth(utilities=list(evidence.mean_errors), from_means=True)
+    if evidence.signal != "error_rate":
+        raise AllocationError(f"signal is {evidence.signal!r}, but only error_rate and z are known")
+    return Worth(
+        utilities=[
+            _required(row, "error_rate", label, "no error rate, since its answers aren't checked: choose signal: z")
+            for label, row in zip(evidence.labels, evidence.statistics, strict=True)
+        ]
+    )
+
+
+def own_weights(evidence: Evidence) -> Worth:
+    """The user's weights."""
+    return Worth(utilities=list(evidence.weights))
+
+
+def learning_slope(evidence: Evidence) -> Worth:
+    """max(0, fall of the calibration NLL per doubling of exposure), times its importance; beyond the paper.
+
+    Raises:
+        UnfedPolicyError: a source whose slope no warm-ups measured.
+    """
+    slopes = [
+        _required(row, "slope", label, "no slope: learning-curve needs warm-ups at two or more quotas")
+        for label, row in zip(evidence.labels, evidence.statistics, strict=True)
+    ]
+    falls = [max(0.0, slope) for slope in slopes]
+    if not evidence.importance:
+        return Worth(utilities=falls)
+    worth = zip(evidence.labels, evidence.importance, strict=True)
+    weights = [as_weight(each, "the importance", label) for label, each in worth]
+    return Worth(utilities=[fall * weight for fall, weight in zip(falls, weights, strict=True)])
+
+
+def least_nll(evidence: Evidence) -> Worth:
+    """The quotas that minimise the (weighted) macro NLL of the curves; at that worth they are their own apportionment.
+
+    Beyond the paper.
+    """
+
+    def by_label(values: Sequence[_Value]) -> dict[str, _Value]:
+        return dict(zip(evidence.labels, values, strict=True))
+
+    quotas = minimise_nll(
+        by_label(evidence.curves),
+        evidence.budget,
+        lower=by_label(evidence.lower),
+        upper=by_label(evidence.upper),
+        weights=by_label(evidence.importance) if evidence.importance else None,
+    )
+    return Worth(utilities=[float(quota) for quota in quotas.values()])
+
+
+def pooled_draw(evidence: Evidence) -> Worth:
+    """The quotas of the draw from all pools together; at that worth they are their own apportionment."""
+    return Worth(utilities=[float(quota) for quota in evidence.pooled])
+
+
+def _need(evidence: Evidence) -> list[float]:
+    return needs(evidence.mean_errors, evidence.need_transform)
+
+
+def _availability(evidence: Evidence) -> list[float]:
+    return [availability(capacity) for capacity in evidence.capacities]
+
+
+def _reliability(evidence: Evidence) -> list[float]:
+    rows = zip(evidence.labels, evidence.statistics, strict=True)
+    return [reliability(as_double(row.bootstrap_sd, "bootstrap_sd", label, least=0)) for label, row in rows]
+
+
+_FACTOR_RULES: Final[Mapping[str, Callable[[Evidence], list[float]]]] = {
+    "need": _need,
+    "availability": _availability,
+    "reliability": _reliability,
+}
+
+
+def _required(row: SourceStatistics, field: str, label: str, complaint: str) -> float:
+    value = getattr(row, field)
+    if value is None:
+        raise UnfedPolicyError(f"{label!r} has {complaint}")
+    return as_double(value, field, label)

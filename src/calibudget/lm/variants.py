@@ -1,0 +1,52 @@
+"""A second model over the weights of one that is loaded, to be changed while the first stays as it is.
+
+Several adapters of one base model, one after another, without loading the base again.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from calibudget.lm.adapters import attach
+from calibudget.lm.loading import LanguageModel, directory_digest
+
+
+def twin(language_model: LanguageModel) -> LanguageModel:
+    """The same model with modules and configuration of its own; the weights are shared and must not be written to.
+
+    Training puts factors on a model's layers and other functions in their places; on a twin that leaves the first
+    model as it was loaded, at no cost in memory but what the change itself takes.
+    """
+    from torch import nn
+
+    model = language_model.model
+    shared = {id(weight): nn.Parameter(weight.data, requires_grad=False) for weight in model.parameters()}
+    return replace(language_model, model=copy.deepcopy(model, dict(shared)))
+
+
+@contextmanager
+def adapted(base: LanguageModel, adapter: Path | None) -> Iterator[LanguageModel]:
+    """The base with a LoRA adapter put on top while the block runs; its own weights are never touched.
+
+    Args:
+        base: a loaded model without an adapter.
+        adapter: directory of the adapter (adapter_config.json and safetensors), or None for the base itself.
+
+    Raises:
+        DependencyError, ScoringError: as `lm.adapters.attach`.
+    """
+    if adapter is None:
+        yield base
+        return
+    wrapped = attach(base.model, adapter)
+    try:
+        model = wrapped.get_base_model().to(base.model.device).eval()
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        identity = {**base.identity, "adapter": directory_digest(adapter), "parameters": parameters}
+        yield replace(base, model=model, identity=identity)
+    finally:
+        wrapped.unload()

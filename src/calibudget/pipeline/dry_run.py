@@ -1,0 +1,147 @@
+"""`calibudget run --dry-run`: counts, tokens and the time expected, with nothing written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from calibudget.pipeline.allocate import feasible_floors
+from calibudget.pipeline.exposures import exposures_of, warm_up_quotas
+from calibudget.pipeline.measurements import checked, read_given
+from calibudget.pipeline.pools import pools_of_run
+from calibudget.pipeline.prepare import Prepared, prepare
+from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.rounds import earlier_rounds
+from calibudget.pipeline.score import calibration_items, check_scorer, scorer_for
+from calibudget.pipeline.selectors import joined, selector_parts
+from calibudget.pipeline.tokens import with_tokens
+from calibudget.pipeline.warm_ups import check_length
+from calibudget.recipe import Recipe
+from calibudget.records import Unit
+from calibudget.scoring import Scorer, measure_all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRunSource:
+    """What one source would bring.
+
+    `pool_tokens` are the tokens of its candidates, None where the budget counts examples; `tokens` those of its
+    calibration records, None where none are scored. `floor_quota` is in the budget's unit.
+    """
+
+    read: int
+    duplicates: int
+    skipped: int
+    shared_prompts: int
+    calibration: int
+    pool_size: int
+    pool_tokens: int | None
+    floor_quota: int
+    tokens: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """What a run would do.
+
+    Attributes:
+        floor_total: what the floors take of the budget.
+        residual_budget: what they leave.
+        sources: by label.
+        companion_count: companion records that would be joined.
+        seconds_expected: time that scoring would take, measured on one batch of it; None where nothing is scored.
+        warm_ups: source units that each warm-up would train on; empty where there are none.
+    """
+
+    unit: Unit
+    budget: int
+    floor_total: int
+    residual_budget: int
+    sources: Mapping[str, DryRunSource]
+    companion_count: int
+    seconds_expected: float | None
+    warm_ups: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The `--json` output of `calibudget run --dry-run`."""
+        return {"schema": "calibudget.dry-run/1", **asdict(self), "warm_ups": list(self.warm_ups)}
+
+
+def dry_run(
+    recipe: Recipe,
+    *,
+    scores: str | Path | None = None,
+    warm_ups: str | Path | None = None,
+    progress: Progress = silent,
+) -> DryRun:
+    """Read the sources, check that the budget can be met, and time one batch of scoring.
+
+    Args:
+        recipe: what would be run.
+        scores: scores made elsewhere, instead of a model.
+        warm_ups: warm-ups made elsewhere; without them those are told that would be trained.
+        progress: told how far reading is.
+
+    Raises:
+        InputError: whatever `run` would refuse before its first artefact.
+    """
+    given = read_given(recipe, scores, warm_ups)
+    needs_scores = given.scores is None and recipe.calibration != "none"
+    if needs_scores:
+        check_scorer(recipe)
+    if given.warm_ups is None:
+        check_length(recipe)
+    prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
+    pools = pools_of_run(recipe, prepared)
+    floors, sizes = feasible_floors(recipe, pools), pools.sizes
+    selector = joined(recipe, selector_parts(recipe, prepared))
+    pools.require_eligible(selector, floors)
+    checked(recipe, given, prepared.splits, pools, selector)
+    trains = recipe.warm_up is not None and given.warm_ups is None
+    quotas = warm_up_quotas(recipe, exposures_of(recipe, pools)) if trains else []
+    tokens: dict[str, int] = {}
+    seconds = None
+    if needs_scores:
+        with scorer_for(recipe) as scorer:
+            tokens, seconds = _expected(scorer, recipe, prepared)
+    return DryRun(
+        unit=recipe.unit,
+        budget=recipe.budget_total,
+        floor_total=sum(floors.values()),
+        residual_budget=recipe.budget_total - sum(floors.values()),
+        sources={
+            label: DryRunSource(
+                read=split.read,
+                duplicates=split.duplicates,
+                skipped=split.skipped,
+                shared_prompts=split.shared_prompts,
+                calibration=len(split.calibration),
+                pool_size=split.pool_size,
+                pool_tokens=sizes[label] if recipe.unit == "tokens" else None,
+                floor_quota=floors[label],
+                tokens=tokens.get(label),
+            )
+            for label, split in prepared.splits.items()
+        },
+        companion_count=0 if prepared.companion is None else len(prepared.companion.records),
+        seconds_expected=seconds,
+        warm_ups=tuple(sum(units.values()) for units in quotas),
+    )
+
+
+def _expected(scorer: Scorer, recipe: Recipe, prepared: Prepared) -> tuple[dict[str, int], float]:
+    """Tokens by source, and seconds for all of them if each worker has the rate of one with the plan's middle batch."""
+    items = calibration_items(recipe, prepared.splits.values())
+    lengths = scorer.lengths(items)
+    tokens: dict[str, int] = {}
+    for item, length in zip(items, lengths, strict=True):
+        tokens[item.record.source] = tokens.get(item.record.source, 0) + length
+    batches = scorer.batches(items)
+    probe = batches[len(batches) // 2]
+    started = time.perf_counter()
+    measure_all(scorer, [items[i] for i in probe])
+    elapsed = time.perf_counter() - started
+    return tokens, elapsed * sum(lengths) / sum(lengths[i] for i in probe) / min(recipe.workers, len(batches))

@@ -1,0 +1,155 @@
+"""What would the policy do if, and how far do its quotas move with the calibration sample?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from calibudget.allocation import POLICIES, Stability, WhatIf, order_probabilities, replicate_quotas, stability, what_if
+from calibudget.errors import AllocationError, InputError
+from calibudget.pipeline.allocate import AllocationInputs, can_feed, fields_of, plan_allocation
+from calibudget.pipeline.statistics import statistics_of_file
+from calibudget.records import AllocationPlan, Exponents, Statistics
+from calibudget.store import read_statistics
+
+
+def exponent_grid(
+    need: Sequence[float], availability: Sequence[float], reliability: Sequence[float]
+) -> tuple[Exponents, ...]:
+    """Every combination of these exponents, those of need slowest."""
+    return tuple(
+        Exponents(need=n, availability=a, reliability=r) for n, a, r in product(need, availability, reliability)
+    )
+
+
+def explore(
+    policy: str,
+    inputs: AllocationInputs,
+    *,
+    budgets: Sequence[int],
+    floors: Sequence[int | str],
+    exponents: Sequence[Exponents],
+) -> tuple[WhatIf, ...]:
+    """The policy's quotas at every point of a grid; what the inputs say of budget, floor and exponents is replaced.
+
+    Raises:
+        AllocationError: no point of the grid is feasible; the first refusal is told.
+    """
+
+    def planned(policy: str, *, intervals: bool, **place: Any) -> AllocationPlan:
+        return plan_allocation(policy, replace(inputs, **place), intervals=intervals)
+
+    points = what_if(policy, budgets=budgets, common_floors=floors, exponents=exponents, planned=planned)
+    if points and all(point.quotas is None for point in points):
+        raise AllocationError(f"no point of the grid can be met; the first: {points[0].refusal}")
+    return points
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairOrder:
+    """How surely one source gets more than another: the share of bootstrap replicates, a tie counting half."""
+
+    greater: str
+    lesser: str
+    probability: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StabilityAudit:
+    """How far quotas move between calibration splits, and between bootstrap replicates of one.
+
+    Attributes:
+        splits: how many calibration splits were compared.
+        policies: the audit by policy; empty where there is only one split.
+        pairs: by policy that replicates move, one list a split; empty unless asked for.
+    """
+
+    splits: int
+    policies: Mapping[str, Stability]
+    pairs: Mapping[str, tuple[tuple[PairOrder, ...], ...]]
+
+    def to_json(self) -> dict[str, Any]:
+        """The `--json` output of `calibudget stability`."""
+        return {
+            "schema": "calibudget.stability/1",
+            "splits": self.splits,
+            "policies": {policy: asdict(found) for policy, found in self.policies.items()},
+            "pairs": {
+                policy: [[asdict(pair) for pair in split] for split in splits] for policy, splits in self.pairs.items()
+            },
+        }
+
+
+def audit(
+    measured: Sequence[Statistics],
+    inputs: AllocationInputs,
+    *,
+    policies: Sequence[str] = (),
+    pairs: bool = False,
+    max_repeats: int = 1,
+) -> StabilityAudit:
+    """The paper's stability audit (3.4), policy by policy.
+
+    Args:
+        measured: statistics of calibration splits that were drawn independently from the same sources.
+        inputs: everything else of the allocation; pool sizes and statistics are taken from `measured`.
+        policies: which to audit; without any, those that need statistics and that these can feed.
+        pairs: whether to tell how surely pairs of sources keep their order, by bootstrap.
+        max_repeats: how often each candidate may be drawn; it multiplies the pools.
+
+    Raises:
+        InputError: other sources in one of the splits, fewer than two splits without `pairs`, or an allocation that
+            can't be met.
+    """
+    if len(measured) < 2 and not pairs:
+        raise InputError("stability compares at least two calibration splits; of one, --pairs tells the order of pairs")
+    each = [_with_statistics(inputs, statistics, max_repeats) for statistics in measured]
+    scored = [name for name, rule in POLICIES.items() if rule.needs_scores]
+    chosen = list(policies) or [name for name in scored if all(can_feed(one, name) for one in each)]
+    compared = chosen if len(measured) > 1 else []
+    return StabilityAudit(
+        splits=len(measured),
+        policies={name: stability([_quotas(name, one) for one in each]) for name in compared},
+        pairs={name: tuple(_pairs(name, one) for one in each) for name in chosen if pairs and _is_moved(name, each[0])},
+    )
+
+
+def read_measured(
+    path: Path, *, pool_sizes: Mapping[str, int] | None, resamples: int, bootstrap_seed: int
+) -> Statistics:
+    """The statistics of a calibration split, from a `statistics.json` or from a scores file.
+
+    Raises:
+        InputError: a scores file without pool sizes.
+        ArtefactError: the file isn't what it should be.
+    """
+    if path.suffix == ".json":
+        return read_statistics(path)
+    if not pool_sizes:
+        raise InputError(f"{path}: scores don't say how large the pools are; give --pool-sizes, or a statistics.json")
+    return statistics_of_file(path, pool_sizes=dict(pool_sizes), resamples=resamples, bootstrap_seed=bootstrap_seed)
+
+
+def _with_statistics(inputs: AllocationInputs, statistics: Statistics, max_repeats: int) -> AllocationInputs:
+    sizes = {label: row.pool_size * max_repeats for label, row in statistics.sources.items()}
+    return replace(inputs, pool_sizes=sizes, statistics=statistics)
+
+
+def _quotas(policy: str, inputs: AllocationInputs) -> dict[str, int]:
+    return plan_allocation(policy, inputs, intervals=False).quotas
+
+
+def _is_moved(policy: str, inputs: AllocationInputs) -> bool:
+    """Whether bootstrap replicates move the policy's quotas: then they have intervals."""
+    rows = plan_allocation(policy, inputs).sources.values()
+    return any(row.interval is not None for row in rows)
+
+
+def _pairs(policy: str, inputs: AllocationInputs) -> tuple[PairOrder, ...]:
+    dropped = ("unit", "statistics_sha256")
+    fields = {name: value for name, value in fields_of(inputs).items() if name not in dropped}
+    found = order_probabilities(_quotas(policy, inputs), replicate_quotas(policy, **fields))
+    return tuple(PairOrder(greater=a, lesser=b, probability=share) for (a, b), share in found.items())

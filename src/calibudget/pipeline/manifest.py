@@ -1,0 +1,210 @@
+"""The manifest of a run: what an independent rerun has to retain (paper, appendix, practical audit checklist)."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from calibudget.pipeline.pools import Pools, pools_of_run
+from calibudget.pipeline.prepare import Prepared
+from calibudget.pipeline.run_directory import RECIPE_NAME
+from calibudget.recipe import Recipe, resolved_fields
+from calibudget.records import AllocationPlan, Score, Selection, Split, Statistics
+from calibudget.store import (
+    ALLOCATION_NAME,
+    CURVES_NAME,
+    HYGIENE_NAME,
+    ROUNDS_NAME,
+    SCORES_NAME,
+    SELECTION_NAME,
+    SELECTOR_NAME,
+    SPLITS_NAME,
+    STATISTICS_NAME,
+    WARM_UPS_NAME,
+    AllocationEvidence,
+    CompanionEvidence,
+    Manifest,
+    ScoreFile,
+    Seeds,
+    SelectionDigest,
+    SelectionEvidence,
+    SourceDigest,
+    SourceEvidence,
+    TokenEvidence,
+    WarmUpEvidence,
+    WarmUpFile,
+    digest_selection,
+    file_digest,
+    ids_sha256,
+    scores_sha256,
+    train_files,
+)
+from calibudget.tasks import PARSER_VERSION
+
+
+def make_manifest(
+    recipe: Recipe,
+    prepared: Prepared,
+    made: ScoreFile | None,
+    plan: AllocationPlan,
+    selection: Selection,
+    statistics: Statistics | None,
+    directory: Path,
+    *,
+    allocation_given: bool = False,
+    warm_ups: WarmUpFile | None = None,
+) -> Manifest:
+    """Gather the evidence of a run whose other artefacts are written already."""
+    provenance = None if made is None else dict(made.provenance or {})
+    digests = digest_selection(selection)
+    names = [RECIPE_NAME, SPLITS_NAME, HYGIENE_NAME, ALLOCATION_NAME, SELECTION_NAME]
+    names += train_files(recipe.output.train_name)
+    names += [SCORES_NAME, STATISTICS_NAME] if made is not None else []
+    names += [ROUNDS_NAME] if prepared.ledger is not None else []
+    names += [WARM_UPS_NAME, CURVES_NAME] if warm_ups is not None else []
+    names += [SELECTOR_NAME] if recipe.selector.given else []
+    scores = _by_source(made.scores if made is not None else ())
+    sources = {
+        label: _source(label, split, prepared, plan, statistics, scores.get(label), digests.sources[label])
+        for label, split in prepared.splits.items()
+    }
+    for label, tokens in token_evidence(pools_of_run(recipe, prepared), prepared.pool_sizes, plan, digests).items():
+        sources[label] = replace(sources[label], tokens=tokens)
+    return Manifest(
+        versions=_versions(recipe, provenance),
+        recipe=portable_recipe(recipe),
+        seeds=Seeds(split=recipe.split_seed, bootstrap=recipe.bootstrap_seed, selection=recipe.selection_seed),
+        parser=PARSER_VERSION if made is not None else None,
+        scorer=provenance,
+        sources=sources,
+        companion=_companion(prepared),
+        allocation=AllocationEvidence(
+            policy=plan.policy,
+            unit=plan.unit,
+            budget=plan.budget,
+            floor=plan.floor,
+            exponents=plan.exponents,
+            residual_budget=plan.residual_budget,
+            given=allocation_given,
+        ),
+        selection=SelectionEvidence(
+            selector=selection.selector,
+            count=digests.count,
+            companion_count=digests.companion_count,
+            selected_sha256=digests.selected_sha256,
+            details=digests.details,
+        ),
+        artefacts={name: file_digest(directory / name) for name in sorted(names)},
+        token_counter=prepared.token_counter,
+        warm_ups=None if warm_ups is None else warm_up_evidence(recipe, warm_ups),
+    )
+
+
+def warm_up_evidence(recipe: Recipe, warm_ups: WarmUpFile) -> WarmUpEvidence | None:
+    """What warm-ups cost; None where their file doesn't say. Checkpoints cost the one training that they lie on."""
+    if not warm_ups.runs:
+        return None
+    trained = warm_ups.runs[-1:] if recipe.reads_checkpoints else warm_ups.runs
+    return WarmUpEvidence(
+        count=len(warm_ups.runs),
+        examples=sum(run.examples for run in trained),
+        seconds=round(math.fsum(run.seconds for run in warm_ups.runs), 3),
+    )
+
+
+def portable_recipe(recipe: Recipe) -> dict[str, Any]:
+    """The resolved recipe as an object, without where data lies on this machine."""
+    return {name: value for name, value in resolved_fields(recipe).items() if name != "data_dir"}
+
+
+def token_evidence(
+    pools: Pools, candidates: Mapping[str, int], plan: AllocationPlan, digest: SelectionDigest
+) -> dict[str, TokenEvidence]:
+    """What each source brought to a token budget; empty where the budget counts examples.
+
+    Args:
+        pools: the candidates that could be drawn.
+        candidates: how many candidates each source has in `splits.parquet`.
+        plan: the allocation.
+        digest: what was drawn.
+    """
+    if pools.tokens is None:
+        return {}
+    fitting = pools.of_plan(plan)
+    return {
+        label: TokenEvidence(
+            too_long=candidates[label] - fitting.candidates(label),
+            pool=plan.sources[label].pool_size,
+            count=digest.sources[label].count or 0,
+            taken=digest.sources[label].tokens or 0,
+        )
+        for label in fitting.queues
+    }
+
+
+def _source(
+    label: str,
+    split: Split,
+    prepared: Prepared,
+    plan: AllocationPlan,
+    statistics: Statistics | None,
+    scores: Sequence[Score] | None,
+    digest: SourceDigest,
+) -> SourceEvidence:
+    row = plan.sources[label]
+    return SourceEvidence(
+        files=prepared.files[label],
+        read=split.read,
+        duplicates=split.duplicates,
+        skipped=split.skipped,
+        shared_prompts=split.shared_prompts,
+        calibration_size=len(split.calibration),
+        pool_size=split.pool_size,
+        calibration_sha256=ids_sha256(record.record_id for record in split.calibration),
+        candidates_sha256=ids_sha256(split.candidate_ids),
+        scores_sha256=None if scores is None else scores_sha256(scores),
+        need=row.need,
+        bootstrap_sd=None if statistics is None else statistics.sources[label].bootstrap_sd,
+        share=row.share,
+        quota=row.quota,
+        record_ids_sha256=digest.record_ids_sha256,
+        spent=None if prepared.ledger is None else split.spent,
+        filtered=split.filtered,
+        barred=split.barred,
+        columns_not_used=split.columns_not_used,
+    )
+
+
+def _companion(prepared: Prepared) -> CompanionEvidence | None:
+    read = prepared.companion
+    if read is None:
+        return None
+    return CompanionEvidence(
+        files=read.files,
+        read=read.read,
+        duplicates=read.duplicates,
+        skipped=read.skipped,
+        count=len(read.records),
+        record_ids_sha256=ids_sha256(sorted(record.record_id for record in read.records)),
+        filtered=read.filtered,
+        columns_not_used=read.columns_not_used,
+    )
+
+
+def _by_source(scores: Sequence[Score]) -> dict[str, list[Score]]:
+    by_source: dict[str, list[Score]] = {}
+    for score in scores:
+        by_source.setdefault(score.source, []).append(score)
+    return by_source
+
+
+def _versions(recipe: Recipe, provenance: dict[str, object] | None) -> dict[str, str]:
+    used = ("calibudget", "numpy", "pyarrow", *(["datasketch"] if recipe.hygiene.near_duplicates is not None else []))
+    own = {name: version(name) for name in used} | {"python": platform.python_version()}
+    scorer = (provenance or {}).get("versions", {})
+    return own | (dict(scorer) if isinstance(scorer, dict) else {})

@@ -1,0 +1,174 @@
+"""Parting one source for this round: what calibrates, what may be drawn, and what earlier rounds have used up.
+
+Reading every source of a recipe and parting it into calibration split and candidate pool.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from calibudget.messages import counted
+from calibudget.pipeline.hygiene import Findings, look
+from calibudget.pipeline.progress import Progress, silent
+from calibudget.recipe import Recipe
+from calibudget.records import Split
+from calibudget.selection import marked, unmarked
+from calibudget.sources import (
+    Barred,
+    Earlier,
+    Readers,
+    Resolved,
+    SourceRead,
+    check_distinct_files,
+    inspect_sources,
+    open_sources,
+    part_source,
+    read_source,
+)
+from calibudget.store import Hygiene, Ledger, SourceFile, TokenCount
+
+
+def part(recipe: Recipe, source: Resolved, ledger: Ledger | None, barred: Barred | None = None) -> Split:
+    """The calibration split and the pool of one source.
+
+    A later round uses the calibration records of the last one again (see `reused_calibration`), or draws its own from
+    what no round has used, never with a prompt that some round trained on. Whatever was held out once stays out of
+    the pool, and a candidate leaves it when its last exposure is spent.
+
+    Raises:
+        DataError: too few records, or a calibration record of the last round is gone.
+    """
+    size = 0 if recipe.calibration == "none" else recipe.calibration.per_source
+    earlier = None if ledger is None else _earlier(recipe, ledger, source.scan.spec.label)
+    return part_source(source, split_seed=recipe.split_seed, calibration_size=size, earlier=earlier, barred=barred)
+
+
+def _earlier(recipe: Recipe, ledger: Ledger, label: str) -> Earlier:
+    spent = ledger.spent(label)
+    drawn = {unmarked(one)[0] if recipe.max_repeats > 1 else one for one in spent}
+    numbers = range(1, recipe.max_repeats + 1)
+    return Earlier(
+        held_out=frozenset(ledger.held_out(label)),
+        calibration=frozenset(reused_calibration(recipe, ledger, label)),
+        trained=frozenset(spent),
+        used_up=frozenset(one for one in drawn if all(marked(one, number) in spent for number in numbers)),
+    )
+
+
+def reused_calibration(recipe: Recipe, ledger: Ledger, label: str) -> tuple[str, ...]:
+    """Calibration records of earlier rounds that a recipe uses again; empty where it draws its own, or none."""
+    draws_own = recipe.calibration == "none" or recipe.rounds is None or recipe.rounds.calibration == "fresh"
+    return () if draws_own else ledger.calibration(label)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """The sources of a recipe, read and parted, labels in code-point order.
+
+    Attributes:
+        splits: one a source.
+        files: the files that each source was read from, with bytes and digests.
+        companion: the companion set as it was read, or None.
+        tokens: tokens by source and record id, None where the budget counts examples.
+        token_counter: how they were counted, None likewise.
+        ledger: the rounds before this one, None in a first round.
+        evaluation: the evaluation sets that the recipe's hygiene names.
+        findings: what the hygiene's checks found before anything left for it.
+    """
+
+    splits: Mapping[str, Split]
+    files: Mapping[str, tuple[SourceFile, ...]]
+    companion: SourceRead | None
+    tokens: Mapping[str, Mapping[str, TokenCount]] | None = None
+    token_counter: Mapping[str, object] | None = None
+    ledger: Ledger | None = None
+    evaluation: Mapping[str, Resolved] = field(default_factory=dict)
+    findings: Findings = field(default_factory=Findings)
+
+    @property
+    def pool_sizes(self) -> dict[str, int]:
+        """N_k of each source, in examples."""
+        return {label: split.pool_size for label, split in self.splits.items()}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What left each source or stands in it twice, in words; sources with nothing to tell are left out."""
+        told = []
+        for label, split in self.splits.items():
+            counts = {
+                ("duplicate", ""): split.duplicates,
+                ("row", " skipped"): split.skipped,
+                ("row", " left out by `where`"): split.filtered,
+                ("candidate", " with a calibration record's prompt left out"): split.shared_prompts,
+                ("record", " of an evaluation set or another source left out"): split.barred,
+                ("record", " used by earlier rounds"): split.spent,
+            }
+            words = ", ".join(counted(count, noun) + rest for (noun, rest), count in counts.items() if count)
+            told += [f"{label}: {words}"] if words else []
+        unused = {label: split.columns_not_used for label, split in self.splits.items()}
+        if self.companion is not None:
+            unused[self.companion.label] = self.companion.columns_not_used
+        told += [
+            f"{label}: columns not used: {', '.join(map(_told, names))}" for label, names in unused.items() if names
+        ]
+        return tuple(told)
+
+
+def _told(column: str) -> str:
+    """A column's name as a person may read it among others."""
+    return column if column.isidentifier() or re.fullmatch(r"[\w\-.\[\]]+", column) else repr(column)
+
+
+def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress = silent) -> Prepared:
+    """Read, normalise, drop duplicates and draw the calibration split, source by source (paper 2.1).
+
+    Args:
+        recipe: its sources, seeds and calibration are used.
+        ledger: the rounds before this one; what they spent leaves the pools.
+        progress: told how many sources' files are here (those of a store are copied), and how many are read.
+
+    Raises:
+        DataError: a file, a line or a record can't be used, a source is too small for its calibration split, or an
+            earlier round's calibration split can't be drawn again.
+    """
+    specs = recipe.source_specs()
+    companion_spec = recipe.companion_spec()
+    total = len(specs) + (companion_spec is not None)
+    found = partial(progress, "finding files", total=total)
+    check_distinct_files([*specs, *([companion_spec] if companion_spec else [])], recipe.data_root, found)
+    sources: dict[str, Resolved] = {}
+    with Readers(recipe.reading) as readers:
+        progress("reading sources", 0, total)
+        opened = partial(open_sources, data_dir=recipe.data_root, selection_seed=recipe.selection_seed, readers=readers)
+        for done, source in enumerate(opened(specs), start=1):
+            sources[source.scan.spec.label] = source
+            progress("reading sources", done, total)
+        companion = read_source(companion_spec, recipe.data_root, readers=readers) if companion_spec else None
+        evaluation = {source.scan.spec.label: source for source in opened(recipe.evaluation_specs())}
+    progress("reading sources", total, total)
+    findings = look(recipe, sources, evaluation, companion, progress=progress)
+    return Prepared(
+        splits={label: part(recipe, source, ledger, findings.barred[label]) for label, source in sources.items()},
+        files={label: source.scan.files for label, source in sources.items()},
+        companion=companion,
+        evaluation=evaluation,
+        findings=findings,
+        ledger=ledger,
+    )
+
+
+def hygiene_of(recipe: Recipe, prepared: Prepared) -> Hygiene:
+    """What was noticed in prepared sources, and what was done; see `inspect_sources`."""
+    specs = recipe.source_specs()
+    return inspect_sources(
+        prepared.splits.values(),
+        specs,
+        None if prepared.companion is None else prepared.companion.records,
+        prepared.evaluation,
+        checks=prepared.findings.checks,
+        repeats=prepared.findings.repeats,
+        rules=recipe.hygiene_rules.to_json({spec.label: spec.duplicates for spec in specs}),
+    )

@@ -1,0 +1,182 @@
+"""The scoring stage: from a recipe's calibration splits to scores with their provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from calibudget.errors import ArtefactError, RecipeError
+from calibudget.lm.variants import adapted
+from calibudget.messages import counted
+from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.resources import Shared, read_sources
+from calibudget.recipe import Recipe
+from calibudget.records import Score, Split
+from calibudget.scoring import (
+    CalibrationItem,
+    Engine,
+    Scorer,
+    ScorerSettings,
+    make_scorer,
+    measure_all,
+    open_scorer,
+    to_scores,
+)
+from calibudget.store import ScoreFile, work_directory, write_scores
+
+
+def score(
+    recipe: Recipe,
+    *,
+    output: str | Path | None = None,
+    shared: Shared | None = None,
+    progress: Progress = silent,
+) -> tuple[Score, ...]:
+    """Score the calibration split of every source (paper 2.2).
+
+    Args:
+        recipe: its sources, model and calibration are used, nothing else.
+        output: a `scores.parquet` to write, which `run --scores` takes on any machine; finished batches are kept
+            in a folder beside it until it is whole, and are not scored again.
+        shared: what this has in common with runs in this process.
+        progress: told how far reading and scoring are.
+
+    Returns:
+        The scores, ordered by source, then record id.
+
+    Raises:
+        RecipeError: the recipe says `calibration: none`.
+        ArtefactError: the output exists, or other work was begun for it.
+        DataError, ScoringError, DependencyError: data or model can't be used.
+    """
+    path = None if output is None else Path(output)
+    if path is not None and path.exists():
+        raise ArtefactError(f"{path}: exists already; name another output, or move it away")
+    if shared is None:
+        check_scorer(recipe)
+    if path is None:
+        return _read_and_score(recipe, shared, None, progress).scores
+    work = path.with_name(path.name + ".work")
+    with work_directory(work):
+        scored = _read_and_score(recipe, shared, work / "journal", progress)
+        write_scores(path, scored.scores, error=scored.error, provenance=scored.provenance or {})
+    return scored.scores
+
+
+def _read_and_score(recipe: Recipe, shared: Shared | None, journal_path: Path | None, progress: Progress) -> ScoreFile:
+    splits = read_sources(recipe, shared, progress=progress).splits
+    with scorer_for(recipe, shared) as scorer:
+        return score_splits(recipe, splits, scorer, journal_path=journal_path, progress=progress)
+
+
+def score_splits(
+    recipe: Recipe,
+    splits: Mapping[str, Split],
+    scorer: Scorer,
+    *,
+    journal_path: Path | None = None,
+    progress: Progress = silent,
+) -> ScoreFile:
+    """Score calibration splits that are already drawn; see `score`."""
+    items = calibration_items(recipe, splits.values())
+    measurements = measure_all(
+        scorer, items, journal_path=journal_path, progress=lambda done, total: progress("scoring", done, total)
+    )
+    splits_made = max((one.batch_splits for one in measurements), default=0)
+    provenance = {"versions": {}, **scorer.describe(), "batch_splits": splits_made}
+    scores = sorted(to_scores(items, measurements, recipe.error), key=lambda score: (score.source, score.record_id))
+    return ScoreFile(scores=tuple(scores), error=recipe.error, provenance=provenance)
+
+
+def calibration_items(recipe: Recipe, splits: Iterable[Split]) -> list[CalibrationItem]:
+    """The calibration records of all sources, each with how its answer is checked."""
+    answers = {spec.label: spec.answers for spec in recipe.source_specs()}
+    return [
+        CalibrationItem(record=record, answer=answers[split.source]) for split in splits for record in split.calibration
+    ]
+
+
+def check_scorer(recipe: Recipe) -> None:
+    """Refuse a recipe that nothing can be scored with here, before its sources are read; no weights are loaded.
+
+    Raises:
+        RecipeError: it says `calibration: none`.
+        ScoringError, DependencyError: the model can't be found or loaded; a cluster's nodes may have another.
+    """
+    settings = _settings(recipe)
+    if settings.kind == "local" and recipe.address is None:
+        from calibudget.lm.loading import check_loadable
+
+        check_loadable(settings.model, device=settings.device, adapter=recipe.adapter)
+
+
+@contextmanager
+def scorer_for(recipe: Recipe, shared: Shared | None = None) -> Iterator[Scorer]:
+    """The scorer that a recipe asks for, wherever it says; workers end with the block.
+
+    A model is loaded here, unless it is shared and has no adapter on it; workers load their own.
+
+    Raises:
+        RecipeError: the recipe says `calibration: none`.
+        ScoringError, DependencyError: the model or the cluster can't be found, loaded or used.
+    """
+    settings = _settings(recipe)
+    if shared is not None and recipe.adapter is None and recipe.engine == "local" and recipe.workers == 1:
+        yield make_scorer(settings, shared.model(settings.model, device=settings.device, dtype=settings.dtype))
+        return
+    engine: Engine = "ray" if recipe.engine == "ray" else "local"
+    with open_scorer(settings, engine=engine, workers=recipe.workers, address=recipe.address) as scorer:
+        yield scorer
+
+
+@contextmanager
+def adapted_scorer(recipe: Recipe, shared: Shared, adapter: Path) -> Iterator[tuple[Mapping[str, object], Scorer]]:
+    """The bare shared model's identity, and a scorer of it with an adapter on top while the block runs.
+
+    Raises:
+        RecipeError: the recipe says `calibration: none`.
+        ScoringError, DependencyError: model or adapter can't be found, loaded or used.
+    """
+    settings = _settings(recipe)
+    base = shared.model(settings.model, device=settings.device, dtype=settings.dtype)
+    with adapted(base, adapter) as model:
+        yield base.identity, make_scorer(settings, model)
+
+
+def _settings(recipe: Recipe) -> ScorerSettings:
+    calibration = recipe.calibration
+    if calibration == "none":
+        raise RecipeError("the recipe says `calibration: none`, so there is nothing to score")
+    return ScorerSettings(
+        kind=recipe.scorer,
+        model=recipe.model or "",
+        adapter=None if recipe.adapter is None else str(recipe.adapter),
+        device=calibration.device,
+        dtype=calibration.dtype,
+        template=recipe.template,
+        batch_tokens=calibration.batch_tokens,
+        max_length=calibration.max_length,
+        max_new_tokens=calibration.max_new_tokens,
+    )
+
+
+def scores_made_elsewhere(found: ScoreFile, file: Path, splits: Mapping[str, Split]) -> ScoreFile:
+    """Scores that were read from a file, if they are those of exactly these calibration splits.
+
+    Raises:
+        ArtefactError: the file lacks a calibration record, or scores a record that isn't one.
+    """
+    wanted = {(split.source, record.record_id) for split in splits.values() for record in split.calibration}
+    given = {(score.source, score.record_id) for score in found.scores}
+    for missing in sorted(wanted - given)[:1]:
+        raise ArtefactError(
+            f"{file}: lacks {len(wanted - given):,} of {counted(len(wanted), 'calibration record')} (the first: source "
+            f"{missing[0]}, record {missing[1]}); was it made with this recipe, its seeds and its data?"
+        )
+    for stray in sorted(given - wanted)[:1]:
+        raise ArtefactError(
+            f"{file}: scores {counted(len(given - wanted), 'record')} outside this recipe's calibration splits "
+            f"(the first: source {stray[0]}, record {stray[1]})"
+        )
+    return ScoreFile(scores=found.scores, error=found.error, provenance=found.provenance or {"model": {}})

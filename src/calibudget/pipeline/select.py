@@ -1,0 +1,149 @@
+"""Writing what a run is made of and what it draws: splits, earlier rounds, the selection, the train set.
+
+`calibudget select`: the draw alone, under an allocation that is there already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from calibudget.errors import ArtefactError
+from calibudget.pipeline.manifest import make_manifest
+from calibudget.pipeline.pools import pools_of_run
+from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare
+from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.rounds import earlier_rounds
+from calibudget.pipeline.run_directory import JOURNAL_NAME, RECIPE_NAME, is_finished, open_run
+from calibudget.pipeline.selectors import Parts, joined, selector_parts, write_parts
+from calibudget.pipeline.tokens import with_tokens
+from calibudget.recipe import Recipe, resolved_yaml
+from calibudget.records import AllocationPlan, Record, Selection, Split
+from calibudget.selection import train_rows, unmarked
+from calibudget.sources import chosen_records
+from calibudget.store import (
+    ALLOCATION_NAME,
+    HYGIENE_NAME,
+    MANIFEST_NAME,
+    ROUNDS_NAME,
+    SCORES_NAME,
+    SELECTION_NAME,
+    SPLITS_NAME,
+    read_allocation,
+    read_rounds,
+    write_allocation,
+    write_atomic,
+    write_hygiene,
+    write_manifest,
+    write_rounds,
+    write_selection,
+    write_splits,
+    write_sums,
+    write_train,
+)
+
+
+def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
+    """Write the resolved recipe, `splits.parquet`, `hygiene.json`, and `rounds.json` where there were rounds before.
+
+    Raises:
+        ArtefactError: the directory was begun after other rounds.
+    """
+    write_atomic(directory / RECIPE_NAME, resolved_yaml(recipe))
+    ledger_file = directory / ROUNDS_NAME
+    if prepared.ledger is not None:
+        if ledger_file.exists() and read_rounds(ledger_file) != prepared.ledger:
+            raise ArtefactError(
+                f"{directory}: was begun after other rounds than {', '.join(map(str, recipe.previous_rounds))}"
+            )
+        write_rounds(ledger_file, prepared.ledger)
+    write_splits(
+        directory / SPLITS_NAME,
+        prepared.splits.values(),
+        split_seed=recipe.split_seed,
+        selection_seed=recipe.selection_seed,
+        tokens=prepared.tokens,
+    )
+    write_hygiene(directory / HYGIENE_NAME, hygiene_of(recipe, prepared))
+
+
+def write_selected(
+    recipe: Recipe, prepared: Prepared, plan: AllocationPlan, parts: Parts, directory: Path
+) -> Selection:
+    """Draw a plan's quotas and write `selection.json`, what its selector knows, and the train set."""
+    companion = () if prepared.companion is None else prepared.companion.records
+    drawn = pools_of_run(recipe, prepared).draw(plan, joined(recipe, parts))
+    write_parts(directory, parts)
+    selection = replace(drawn, companion_count=len(companion))
+    write_selection(directory / SELECTION_NAME, selection)
+    candidates = {label: _picked(prepared.splits[label], picks, recipe) for label, picks in selection.picks.items()}
+    output, chat = recipe.output, recipe.template == "chat"
+    made = train_rows(selection, candidates, companion, order=output.order, chat=chat, asked=output.layout)
+    write_train(directory / output.train_name, made.rows, layout=made.layout, tools=made.tools)
+    return selection
+
+
+def _picked(split: Split, picks: Sequence[str], recipe: Recipe) -> Sequence[Record]:
+    """The picked candidates, each under the id of its exposure."""
+    own = {pick: unmarked(pick)[0] if recipe.max_repeats > 1 else pick for pick in picks}
+    records = chosen_records(split.candidates, frozenset(own.values()))
+    known = ((pick, records[name]) for pick, name in own.items() if name in records)
+    return [record if record.record_id == pick else replace(record, record_id=pick) for pick, record in known]
+
+
+def select(
+    recipe: Recipe, allocation_file: str | Path, output_dir: str | Path, *, progress: Progress = silent
+) -> Selection:
+    """Draw the quotas of an `allocation.json` from a recipe's sources, and write the train set and its evidence.
+
+    What an interrupted draw of this recipe left in the directory is written anew.
+
+    Raises:
+        ArtefactError: the allocation is of other sources or other pools, or the directory can't be used.
+        DataError: the sources can't be used.
+    """
+    directory = Path(output_dir)
+    plan = read_allocation(Path(allocation_file))
+    _refuse_finished_work(directory)
+    with open_run(directory, resolved_yaml(recipe), resume=True):
+        prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
+        return _write(recipe, prepared, plan, directory)
+
+
+def select_prepared(
+    recipe: Recipe, prepared: Prepared, plan: AllocationPlan, directory: Path, *, resume: bool = False
+) -> Selection:
+    """Draw a plan's quotas from sources that are read already; see `select`.
+
+    Args:
+        recipe: what is resolved into the directory.
+        prepared: its sources.
+        plan: an allocation of these pools.
+        directory: the run directory to make.
+        resume: whether an unfinished one may be written anew.
+    """
+    with open_run(directory, resolved_yaml(recipe), resume=resume):
+        return _write(recipe, prepared, plan, directory)
+
+
+def _refuse_finished_work(directory: Path) -> None:
+    if is_finished(directory):
+        raise ArtefactError(f"{directory}: is finished already; name another directory")
+    if any((directory / name).exists() for name in (JOURNAL_NAME, SCORES_NAME)):
+        raise ArtefactError(
+            f"{directory}: holds scores of an unfinished run, which `calibudget run --resume` goes on with; "
+            "name another directory"
+        )
+
+
+def _write(recipe: Recipe, prepared: Prepared, plan: AllocationPlan, directory: Path) -> Selection:
+    pools_of_run(recipe, prepared).of_plan(plan)
+    parts = selector_parts(recipe, prepared)
+    write_inputs(recipe, prepared, directory)
+    write_allocation(directory / ALLOCATION_NAME, plan)
+    selection = write_selected(recipe, prepared, plan, parts, directory)
+    manifest = make_manifest(recipe, prepared, None, plan, selection, None, directory, allocation_given=True)
+    write_manifest(directory / MANIFEST_NAME, manifest)
+    write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
+    return selection

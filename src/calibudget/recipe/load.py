@@ -1,0 +1,275 @@
+"""The resolved recipe: every effective value written out, the same bytes for the same recipe.
+
+Reading a recipe from a file, with `key=value` overrides; every refusal names the file, the line and the field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from calibudget.errors import RecipeError
+from calibudget.keys import MAX_SAFE_INTEGER
+from calibudget.messages import fault
+from calibudget.recipe.schema import Recipe
+from calibudget.recipe.yaml import Document, Location, parse_document, parse_value
+from calibudget.sources import SourceSpec
+
+_HEADER = "# Every value that this run used, defaults included.\n"
+
+
+def resolved_fields(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as plain JSON values, with the answers and rules that presets and defaults imply.
+
+    An absolute `data_dir` is left out: it says where data lies on one machine, and evidence must be the same on all.
+    Nor does it say where reading and scoring ran, which changes no byte: `engine` reads "local" for "ray", and
+    `workers`, `address` and `cache` read as by default. Of an absolute path to an adapter, an earlier round or a
+    selector's file only the last name stays; their digests are in the evidence.
+    """
+    by_default = {"engine": recipe.scorer, "workers": 1, "address": None, "cache": True}
+    fields = recipe.model_dump(mode="json") | by_default
+    if Path(recipe.data_dir).is_absolute():
+        del fields["data_dir"]
+    if recipe.calibration != "none" and recipe.calibration.adapter is not None:
+        fields["calibration"]["adapter"] = _portable(recipe.calibration.adapter)
+    if recipe.rounds is not None:
+        fields["rounds"]["previous"] = [_portable(path) for path in recipe.rounds.previous]
+    for name, path in (("scores", "file"), ("influence", "file"), ("quality", "perplexities")):
+        part = fields["selector"].get(name) if isinstance(fields["selector"], dict) else None
+        if part is not None and part[path] is not None:
+            part[path] = _portable(part[path])
+    specs = {spec.label: spec for spec in recipe.source_specs()}
+    fields["sources"] = {label: _implied(fields["sources"][label], spec) for label, spec in specs.items()}
+    companion = recipe.companion_spec()
+    if companion is not None:
+        fields["companion"] = _implied(fields["companion"], companion)
+    return fields
+
+
+def _portable(path: str) -> str:
+    return Path(path).name if Path(path).is_absolute() else path
+
+
+def _implied(source: dict[str, Any], spec: SourceSpec) -> dict[str, Any]:
+    answer = {name: getattr(spec.answers, name) for name in ("kind", "labels", "pattern", "field")}
+    answer["labels"] = list(spec.answers.labels)
+    return source | {"answer": answer, "duplicates": spec.duplicates, "on_error": spec.on_error}
+
+
+def resolved_yaml(recipe: Recipe) -> bytes:
+    """`recipe.resolved.yaml`: reading it back gives an equal recipe."""
+    body = yaml.safe_dump(resolved_fields(recipe), sort_keys=False, allow_unicode=True, width=1_000_000)
+    return (_HEADER + body).encode("utf-8")
+
+
+#: Fields whose paths start at the recipe in a recipe, and at the working directory on the command line.
+_PATHS = frozenset(
+    {"data_dir", "calibration.adapter", "rounds.previous"}
+    | {
+        f"selector.{field}"
+        for field in ("scores", "scores.file", "influence", "influence.file", "quality.perplexities")
+    }
+)
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read and validate a recipe.
+
+    Args:
+        path: the YAML file.
+        overrides: `key=value` texts that replace or add fields; keys are dotted (`calibration.per_source=50`),
+            values are YAML. A `data_dir`, `calibration.adapter`, `rounds.previous` or file of a `selector` given here
+            is relative to the working directory.
+
+    Raises:
+        RecipeError: the file can't be read, isn't a recipe, or a field of it isn't right.
+    """
+    document = read_document(path)
+    for override in overrides:
+        document = _overridden(document, override)
+    return recipe_from_fields(document.value, document, base_dir=Path(path).parent)
+
+
+def read_document(path: str | Path) -> Document:
+    """The recipe's text as a document, before it is validated.
+
+    Raises:
+        RecipeError: the file can't be read, or isn't YAML.
+    """
+    return _read(Path(path), "no such recipe; `calibudget init DATA_DIR` writes one")
+
+
+def read_mapping(given: str, name: str) -> dict[str, object]:
+    """A mapping as people give it to an option: written out as `{...}`, or the name of a YAML or JSON file.
+
+    Raises:
+        RecipeError: the file can't be read, or there is no mapping.
+    """
+    if given.lstrip().startswith("{"):
+        return parse_document(given, name).value
+    return _read(Path(given), f"no such file; {name} takes a file, or a mapping written out as {{name: value}}").value
+
+
+def recipe_from_fields(fields: dict[str, Any], document: Document, *, base_dir: Path) -> Recipe:
+    """Validate fields read from a document; relative paths start at `base_dir`."""
+    try:
+        recipe = Recipe.model_validate(fields)
+    except ValidationError as error:
+        raise RecipeError("\n".join(explained(error, document, Recipe.model_fields))) from error
+    unwritable = [
+        f"{document.where(location)}: {'.'.join(map(str, location))}: {words}"
+        for location, words in _unwritable(fields)
+    ]
+    if unwritable:
+        raise RecipeError("\n".join(unwritable))
+    recipe._base_dir = base_dir
+    return recipe
+
+
+def _unwritable(value: object, at: Location = ()) -> Iterator[tuple[Location, str]]:
+    """The values that the evidence can't hold, since canonical JSON has no form for them, and the way out of each."""
+    match value:
+        case Mapping():
+            for key, inner in value.items():
+                yield from _unwritable(key, (*at, key))
+                yield from _unwritable(inner, (*at, key))
+        case list() | tuple():
+            for index, inner in enumerate(value):
+                yield from _unwritable(inner, (*at, index))
+        case float() if not math.isfinite(value):
+            yield at, f"{value} isn't a finite number; write one, or put it in quotes if it is meant as text"
+        case int() if abs(value) > MAX_SAFE_INTEGER:
+            yield at, f"{value!s:.60} is beyond 2**53 - 1, where JSON's integers end; put it in quotes, as text"
+        case str() if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            yield at, f"{value!a:.60} holds half of a surrogate pair, which is no character"
+
+
+def _read(path: Path, otherwise: str) -> Document:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise RecipeError(f"{path}: {otherwise}") from error
+    except (OSError, ValueError) as error:  # bytes that are no UTF-8, a name that no file system holds
+        raise RecipeError(f"{path}: can't be read as UTF-8 text: {error}") from error
+    return parse_document(text, str(path))
+
+
+def _overridden(document: Document, override: str) -> Document:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise RecipeError(f"{override!r} isn't a `key=value` override")
+    if not text.strip():
+        raise RecipeError(f"override `{override}`: its value is empty (an unset variable?); `null` says none")
+    value = parse_value(text, f"override {key}")
+    if key in _PATHS:
+        value = [_absolute(path) for path in value] if isinstance(value, list) else _absolute(value)
+    keys = key.split(".")
+    return document.overridden(tuple(keys), override, _with_value(document.value, keys, value, override))
+
+
+def _absolute(path: object) -> object:
+    if not isinstance(path, str) or path.startswith("~") or "://" in path:  # the field's own rule sees to these
+        return path
+    return str(Path(path).absolute())
+
+
+def replaced(fields: dict[str, Any], values: Mapping[str, object]) -> dict[str, Any]:
+    """Fields with some of them replaced or added; keys are dotted, like those of overrides."""
+    for key, value in values.items():
+        fields = _with_value(fields, key.split("."), value, key)
+    return fields
+
+
+def _with_value(fields: dict[str, Any], keys: list[str], value: object, override: str) -> dict[str, Any]:
+    head, *rest = keys
+    if not rest:
+        return fields | {head: value}
+    inner = fields.get(head, {})
+    if not isinstance(inner, dict):
+        raise RecipeError(f"override {override!r}: {head!r} isn't a mapping in the recipe")
+    return fields | {head: _with_value(inner, rest, value, override)}
+
+
+def explained(error: ValidationError, document: Document, fields: Mapping[str, FieldInfo]) -> list[str]:
+    """What is wrong with a document's fields, a line each, with file and line (or override) and field.
+
+    Args:
+        error: what the validation found.
+        document: what was validated.
+        fields: the fields at its root.
+    """
+    found: dict[Location, list[str]] = {}
+    for problem in error.errors(include_url=False):
+        words = found.setdefault(_location_in_file(problem["loc"], document, fields), [])
+        words.extend({_words(problem, fields)}.difference(words))
+    # of a mapping that may be something else too, only what is wrong in it is told
+    inner = {location[:end] for location in found for end in range(1, len(location))}
+    found = {location: words for location, words in found.items() if location not in inner}
+    # a value that others default to is wrong once, where it stands
+    written = {tuple(words) for location, words in found.items() if document.gives(location)}
+    told = {
+        location: words for location, words in found.items() if document.gives(location) or tuple(words) not in written
+    }
+    return [
+        ": ".join(filter(None, (document.where(location), ".".join(map(str, location)), ", or ".join(words))))
+        for location, words in told.items()
+    ]
+
+
+def _location_in_file(location: tuple[str | int, ...], document: Document, fields: Collection[str]) -> Location:
+    """Pydantic's location without the names of union members, which are no keys of the file."""
+    kept: Location = ()
+    for part in location:
+        is_last_key = document.gives((*kept, part)) or part in fields
+        known = is_last_key or (
+            isinstance(part, str) and part.isidentifier() and part.islower() and part not in _UNION_TAGS
+        )
+        kept = (*kept, part) if known else kept
+    return kept
+
+
+_UNION_TAGS = frozenset({"int", "float", "str", "bool", "none", "dict", "tuple"})
+
+
+def _nearest(location: tuple[str | int, ...], fields: Mapping[str, FieldInfo]) -> list[str]:
+    """The field, if any, whose name is like an unknown one's, among those of the mapping where that stands."""
+    for part in location[:-1]:
+        if part in fields:
+            models = _models(fields[str(part)].annotation)
+            fields = {name: one for model in models for name, one in model.model_fields.items()}
+    return get_close_matches(str(location[-1]), fields, n=1)
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """The mappings of fields that a type names."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models(inner)]
+
+
+def _words(problem: Any, fields: Mapping[str, FieldInfo]) -> str:
+    given = problem.get("input")
+    shown = f", not {given!r}" if isinstance(given, str | int | float | bool | None) else ""
+    match problem["type"]:
+        case "extra_forbidden":
+            nearest = _nearest(problem["loc"], fields)
+            return (
+                f"unknown field; {f'did you mean `{nearest[0]}`?' if nearest else 'see the fields in the user guide'}"
+            )
+        case "missing":
+            return "missing"
+        case "value_error":
+            return str(problem["ctx"]["error"])
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"must be a mapping of its fields{shown}"
+        case _:
+            words = fault(problem["type"], problem.get("ctx", {}))
+            message = str(problem["msg"])
+            return (words or message[0].lower() + message[1:]) + shown

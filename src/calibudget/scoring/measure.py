@@ -1,0 +1,139 @@
+"""Scoring everything, batch by batch, with a journal from which an interrupted scoring goes on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+from calibudget.errors import ArtefactError, ScoringError
+from calibudget.scoring.scorer import (
+    CalibrationItem,
+    Measurement,
+    ParallelScorer,
+    Scorer,
+    item_to_json,
+    measurement_from_json,
+    measurement_to_json,
+)
+from calibudget.store import Journal, canonical_json, sha256_hex
+
+_SCHEMA: Final = "calibudget.scoring-journal/1"
+
+
+class Progress(Protocol):
+    """Called with the items done so far (journalled ones included) and their total."""
+
+    def __call__(self, done: int, total: int) -> None:
+        """Say how far it is."""
+        ...
+
+
+def measure_all(
+    scorer: Scorer,
+    items: Sequence[CalibrationItem],
+    *,
+    journal_path: Path | None = None,
+    progress: Progress | None = None,
+) -> list[Measurement]:
+    """Measure all items; whole batches already in the journal are taken from it, never scored again.
+
+    Args:
+        scorer: what scores a batch, or several at once.
+        items: any order; each record once.
+        journal_path: where finished batches are kept; None keeps them in memory only. The file belongs to one
+            scorer, as it describes itself, and to these items.
+        progress: told how far it is, at the start and after each batch.
+
+    Returns:
+        One measurement an item, in the order of the items.
+
+    Raises:
+        ScoringError: an item given twice or one that can't be scored, or an NLL that isn't finite; it is named.
+        ArtefactError: a journal of other work.
+    """
+    _check_unique(items)
+    batches = scorer.batches(items)
+    found: dict[int, Measurement] = {}
+    with _journal(journal_path, _header(scorer, items, batches)) as journal:
+        finished = _finished(journal, items, batches)
+        for number in finished:
+            found |= zip(batches[number], finished[number], strict=True)
+        _tell(progress, found, items)
+        waiting = {n: [items[i] for i in batch] for n, batch in enumerate(batches) if n not in finished}
+        for number, measurements in _measured(scorer, waiting):
+            found |= zip(batches[number], _checked(measurements, waiting[number]), strict=True)
+            if journal is not None:
+                journal.append({"batch": number, "measurements": [measurement_to_json(one) for one in measurements]})
+            _tell(progress, found, items)
+    return [found[i] for i in range(len(items))]
+
+
+def _measured(scorer: Scorer, batches: Mapping[int, list[CalibrationItem]]) -> Iterator[tuple[int, list[Measurement]]]:
+    """Score batches, several at once where the scorer can."""
+    if isinstance(scorer, ParallelScorer):
+        yield from scorer.measure_batches(batches)
+    else:
+        for number, batch in batches.items():
+            yield number, scorer.measure(batch)
+
+
+def _tell(progress: Progress | None, found: Mapping[int, Measurement], items: Sequence[CalibrationItem]) -> None:
+    if progress is not None:
+        progress(len(found), len(items))
+
+
+def _check_unique(items: Iterable[CalibrationItem]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for item in items:
+        identity = (item.record.source, item.record.record_id)
+        if identity in seen:
+            raise ScoringError(f"{item.name}: given twice")
+        seen.add(identity)
+
+
+def _checked(measurements: list[Measurement], items: Sequence[CalibrationItem]) -> list[Measurement]:
+    for measurement, item in zip(measurements, items, strict=True):
+        if (measurement.source, measurement.record_id) != (item.record.source, item.record.record_id):
+            raise ScoringError(f"{item.name}: the scorer answered with another record")
+        if not math.isfinite(measurement.nll):
+            raise ScoringError(f"{item.name}: the model gives an NLL of {measurement.nll}; such a score can't be used")
+    return measurements
+
+
+def _header(scorer: Scorer, items: Sequence[CalibrationItem], batches: list[tuple[int, ...]]) -> dict[str, object]:
+    content = [[item_to_json(items[i]) for i in batch] for batch in batches]
+    return {
+        "schema": _SCHEMA,
+        "scorer": dict(scorer.describe()),
+        "batches": len(batches),
+        "items_sha256": sha256_hex(canonical_json(content)),
+    }
+
+
+@contextmanager
+def _journal(path: Path | None, header: Mapping[str, object]) -> Iterator[Journal | None]:
+    if path is None:
+        yield None
+        return
+    with Journal.open(path, header) as journal:
+        yield journal
+
+
+def _finished(
+    journal: Journal | None, items: Sequence[CalibrationItem], batches: list[tuple[int, ...]]
+) -> dict[int, list[Measurement]]:
+    """The journalled batches by number."""
+    finished: dict[int, list[Measurement]] = {}
+    for entry in journal.entries if journal is not None else ():
+        try:
+            number, rows = entry["batch"], entry["measurements"]
+            if not isinstance(number, int) or not isinstance(rows, list) or not 0 <= number < len(batches):
+                raise ValueError("not a batch")
+            measurements = [measurement_from_json(row) for row in rows]
+            finished[number] = _checked(measurements, [items[i] for i in batches[number]])
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise ArtefactError(f"scoring journal: an entry isn't a batch of this work: {error}") from error
+    return finished

@@ -1,0 +1,206 @@
+"""What goes into a scorer, what comes out of it, and the scorer's own two duties.
+
+From what the model said to z: parse the answers, judge them, add the errors.
+
+Items and measurements as JSON, for the journal and between processes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from calibudget.errors import ScoringError
+from calibudget.records import ErrorRule, Message, Record, Score
+from calibudget.tasks import AnswerSpec, answers_equal, parse_answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationItem:
+    """One calibration record and how its answer is checked."""
+
+    record: Record
+    answer: AnswerSpec
+
+    @property
+    def name(self) -> str:
+        """The item as messages name it."""
+        return f"source {self.record.source}, record {self.record.record_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What a model says of one calibration record, before its answer is judged.
+
+    Attributes:
+        source: label of the source.
+        record_id: id of the record.
+        response_tokens: response tokens scored, end token included; at least 1.
+        nll: mean negative log-likelihood over them, nats.
+        text: the greedy answer, cut where more text couldn't change the parsed answer; None where the answer
+            kind is "none".
+        batch_splits: how often the record's batch was halved for want of memory; 0 as planned.
+    """
+
+    source: str
+    record_id: str
+    response_tokens: int
+    nll: float
+    text: str | None
+    batch_splits: int = 0
+
+
+class Scorer(Protocol):
+    """A model behind a batch plan; the shipped ones are `FakeScorer` and `LocalScorer`."""
+
+    def describe(self) -> Mapping[str, object]:
+        """Everything that the measurements depend on, as JSON; it holds `model`, an object.
+
+        Two scorers with the same description give the same measurements for the same items.
+        """
+        ...
+
+    def batches(self, items: Sequence[CalibrationItem]) -> list[tuple[int, ...]]:
+        """Part the items, given by index, into batches: a function of the items and the description alone.
+
+        Raises:
+            ScoringError: an item that can't be scored; it is named, and nothing has been scored yet.
+        """
+        ...
+
+    def lengths(self, items: Sequence[CalibrationItem]) -> list[int]:
+        """Tokens of each item, prompt and response together; what the forward costs goes with them."""
+        ...
+
+    def measure(self, items: Sequence[CalibrationItem]) -> list[Measurement]:
+        """Score the items of one batch, in the order given.
+
+        Raises:
+            ScoringError: an item whose score can't be used; it is named.
+        """
+        ...
+
+
+@runtime_checkable
+class ParallelScorer(Scorer, Protocol):
+    """A scorer that can work on several batches at once, such as `LocalPool`."""
+
+    def measure_batches(
+        self, batches: Mapping[int, Sequence[CalibrationItem]]
+    ) -> Iterator[tuple[int, list[Measurement]]]:
+        """Score numbered batches and give each back with its number, in whatever order they are done."""
+        ...
+
+
+def to_scores(
+    items: Sequence[CalibrationItem], measurements: Iterable[Measurement], error: ErrorRule
+) -> tuple[Score, ...]:
+    """Judge every measurement (paper 2.2: z is the NLL plus one if the parsed greedy answer is wrong).
+
+    Args:
+        items: the calibration items.
+        measurements: one for each of them, any order.
+        error: "nll+wrong", or "nll" where some source has no checkable answer; answers are judged either way.
+
+    Returns:
+        The scores in the order of the items.
+
+    Raises:
+        ScoringError: under "nll+wrong" a source without checkable answer; an item without a measurement, or the
+            other way round; an NLL that isn't finite; a checkable answer that wasn't decoded.
+        DependencyError: answers of kind `math` that need math-verify, which isn't installed.
+    """
+    found = {(one.source, one.record_id): one for one in measurements}
+    scores = []
+    for item in items:
+        measurement = found.pop((item.record.source, item.record.record_id), None)
+        if measurement is None:
+            raise ScoringError(f"{item.name}: no measurement, or given twice")
+        scores.append(_score(item, measurement, error))
+    for source, record_id in found:
+        raise ScoringError(f"source {source}, record {record_id}: measured, and no calibration record")
+    return tuple(scores)
+
+
+def _score(item: CalibrationItem, measurement: Measurement, error: ErrorRule) -> Score:
+    if not math.isfinite(measurement.nll):
+        raise ScoringError(f"{item.name}: its NLL is {measurement.nll}; such a score can't be used")
+    correct, prediction = _judge(item, measurement)
+    if error == "nll+wrong" and correct is None:
+        raise ScoringError(
+            f"{item.name}: has no checkable answer, so it would be starved beside sources that have one; "
+            "choose error: nll for all sources, or name the source's answer"
+        )
+    wrong = 1.0 if error == "nll+wrong" and not correct else 0.0
+    return Score(
+        source=measurement.source,
+        record_id=measurement.record_id,
+        response_tokens=measurement.response_tokens,
+        nll=measurement.nll,
+        correct=correct,
+        prediction=prediction,
+        error=measurement.nll + wrong,
+    )
+
+
+def _judge(item: CalibrationItem, measurement: Measurement) -> tuple[bool | None, str | None]:
+    gold = item.record.answer
+    if item.answer.kind == "none":
+        return None, None
+    if gold is None or measurement.text is None:
+        missing = "no gold answer" if gold is None else "no decoded answer"
+        raise ScoringError(f"{item.name}: {missing}, though its source's answers are of kind {item.answer.kind}")
+    prediction = parse_answer(item.answer, measurement.text)
+    return answers_equal(item.answer, gold, prediction), prediction
+
+
+def item_to_json(item: CalibrationItem) -> dict[str, object]:
+    """All of an item that its score depends on (a record's original fields stay behind)."""
+    record, answer = item.record, item.answer
+    return {
+        "source": record.source,
+        "record_id": record.record_id,
+        "prompt": [turn.fields for turn in record.prompt],
+        "tools": list(record.tools),
+        "completion": record.completion,
+        "answer": record.answer,
+        "kind": answer.kind,
+        "labels": list(answer.labels),
+        "pattern": answer.pattern,
+    }
+
+
+def item_from_json(value: Mapping[str, Any]) -> CalibrationItem:
+    """The item that `item_to_json` gave, without the fields that no score depends on.
+
+    Raises:
+        KeyError, TypeError, ValueError: it isn't one.
+    """
+    record = Record(
+        source=value["source"],
+        record_id=value["record_id"],
+        prompt_hash="",
+        prompt=tuple(map(Message.of, value["prompt"])),
+        tools=tuple(value["tools"]),
+        completion=value["completion"],
+        answer=value["answer"],
+        original={},
+    )
+    answer = AnswerSpec(kind=value["kind"], labels=tuple(value["labels"]), pattern=value["pattern"])
+    return CalibrationItem(record=record, answer=answer)
+
+
+def measurement_to_json(measurement: Measurement) -> dict[str, object]:
+    """A measurement as a JSON object; its NLL must be finite."""
+    return asdict(measurement)
+
+
+def measurement_from_json(value: Mapping[str, Any]) -> Measurement:
+    """The measurement that `measurement_to_json` gave.
+
+    Raises:
+        KeyError, TypeError, ValueError: it isn't one.
+    """
+    return Measurement(**{**value, "nll": float(value["nll"])})

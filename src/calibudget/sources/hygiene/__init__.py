@@ -1,0 +1,1 @@
+"""What sources repeat and share, with one another and with evaluation sets."""

@@ -1,0 +1,137 @@
+"""What a check found in the texts of one set, kept so that they needn't be read again (docs/formats.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, TypeAdapter
+
+from calibudget.records import Record
+from calibudget.sources import cache_files
+from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
+from calibudget.sources.duplicates import Resolved
+from calibudget.sources.hygiene.checks import Matches
+from calibudget.sources.index import said_of_rows
+from calibudget.sources.source import SourceRead
+from calibudget.sources.spec import SourceSpec
+from calibudget.store import SourceFile, canonical_json
+
+_SCHEMA: Final = "calibudget.findings/1"
+_Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """A set whose texts a check reads, and what they follow from.
+
+    Attributes:
+        records: its records, read anew at each call.
+        spec: what the recipe says of it.
+        files: what it is read from, bound by its bytes.
+    """
+
+    records: Callable[[], Iterable[Record]]
+    spec: SourceSpec
+    files: Sequence[SourceFile]
+
+    @property
+    def bytes(self) -> int:
+        """Length of what it is read from."""
+        return sum(file.bytes for file in self.files)
+
+    def follows_from(self) -> list[object]:
+        """What decides the texts, whatever the set is called; equal ones may be dropped, kept or renamed."""
+        return [said_of_rows(self.spec), [asdict(file) for file in self.files]]
+
+
+def texts_of(source: Resolved) -> Texts:
+    """The texts of a source after its pass."""
+    return Texts(records=source.again, spec=source.scan.spec, files=source.scan.files)
+
+
+def texts_read(spec: SourceSpec, read: SourceRead) -> Texts:
+    """The texts of a source that is in memory."""
+    return Texts(records=lambda: read.records, spec=spec, files=read.files)
+
+
+def kept_findings(
+    folder: Path | None,
+    check: Sequence[object],
+    sets: Mapping[str, Texts],
+    look: Callable[[], Mapping[str, Matches]],
+) -> Mapping[str, Matches]:
+    """What a check finds in one set: what is kept of an earlier time, or what it finds now, which is then kept.
+
+    Args:
+        folder: the cache, None to neither look nor keep.
+        check: its name and all its settings.
+        sets: every set that the findings follow from, under the names that they use; small ones aren't worth it.
+        look: makes the check.
+    """
+    if folder is None or sum(one.bytes for one in sets.values()) < cache_files.SMALL:
+        return look()
+    contents = [[name, one.follows_from()] for name, one in sets.items()]
+    path = kept_path(folder, "findings", _SCHEMA, check, contents)
+    found = _read(path)
+    if found is None:
+        found = look()
+        with suppress(OSError):  # a cache that can't be written costs time, not the run
+            _write(path, found)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Met:
+    """What is kept of `Matches`."""
+
+    digests: Annotated[list[_Digest], Field(min_length=1)]
+    others: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """A file of findings, and its own name, by which a copy of another is told."""
+
+    schema: Literal["calibudget.findings/1"]
+    name: str
+    found: dict[str, _Met]
+
+
+@cache
+def _files() -> TypeAdapter[_Kept]:
+    return TypeAdapter(_Kept)
+
+
+def _read(path: Path) -> Mapping[str, Matches] | None:
+    whole = open_whole(path)
+    if whole is None:
+        return None
+    handle, size = whole
+    with handle:
+        try:
+            handle.seek(0)
+            kept = _files().validate_json(handle.read(size), strict=True)
+        except (OSError, MemoryError, ValueError):
+            return None
+    if kept.name != path.name:
+        return None
+    return {
+        other: Matches(digests=frozenset(map(bytes.fromhex, one.digests)), others=one.others)
+        for other, one in kept.found.items()
+    }
+
+
+def _write(path: Path, found: Mapping[str, Matches]) -> None:
+    make_ready(path.parent)
+    met = {
+        other: {"digests": sorted(digest.hex() for digest in one.digests), "others": one.others}
+        for other, one in found.items()
+    }
+    with new_file(path) as out:
+        out.write(canonical_json({"schema": _SCHEMA, "name": path.name, "found": met}))
+    out.handle.close()

@@ -1,0 +1,334 @@
+"""What names the rows of one input, in columns: the kernel of the pass, which sees every row and keeps none.
+
+Files of identities: what a pass over one input finds, written once and read by whoever needs it (docs/formats.md).
+
+A file is an Arrow stream of `naming.identity_schema`, then one line of canonical JSON that says what was read, then
+the SHA-256 of all that. A cache keeps such files under a name made of everything that they follow from: the input's
+bytes, what the recipe says of reading them, and the code that does it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from calibudget.errors import DataError
+from calibudget.sources import cache_files
+from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
+from calibudget.sources.files import Input
+from calibudget.sources.records import RecordMaker, answer_labels
+from calibudget.sources.spec import SourceSpec
+from calibudget.sources.table import writing
+from calibudget.store import SourceFile, canonical_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Rows of a batch.
+_BATCH: Final = 16_384
+#: How many of the skipped rows are kept as messages.
+EXAMPLES: Final = 5
+#: How many names of columns that aren't used are kept, the first in code-point order; and how long each may be.
+_COLUMNS: Final = 1000
+_NAME: Final = 100
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What became of rows.
+
+    Attributes:
+        read: rows found.
+        filtered: rows that the `where` filter left out.
+        skipped: rows that `on_error: skip` left out.
+        examples: why, for the first few of them.
+        columns_not_used: fields that rows had and nothing used, sorted; the first thousand.
+    """
+
+    read: int = 0
+    filtered: int = 0
+    skipped: int = 0
+    examples: list[str] = field(default_factory=list)
+    columns_not_used: list[str] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Count what another counted too."""
+        self.read += other.read
+        self.filtered += other.filtered
+        self.skipped += other.skipped
+        self.examples = [*self.examples, *other.examples][:EXAMPLES]
+        self.note_unused(other.columns_not_used)
+
+    def note_unused(self, names: Iterable[str]) -> None:
+        """Add names of columns; what no file can hold of a name is escaped, and a very long one is cut."""
+        told = {name.encode("utf-8", "backslashreplace").decode("utf-8")[:_NAME] for name in names}
+        self.columns_not_used = sorted(told.union(self.columns_not_used))[:_COLUMNS]
+
+
+def identity_schema() -> pa.Schema:
+    """The columns of identities.
+
+    text and prompt: digests of the normal form; at: where the row stands in its input; answer: which label it has, -1
+    for none; own_id: the record's own id, null where the recipe takes none.
+    """
+    import pyarrow as pa
+
+    columns = {"text": pa.binary(32), "prompt": pa.binary(32), "at": pa.int64(), "answer": pa.int8()}
+    return pa.schema([*columns.items(), ("own_id", pa.string())])
+
+
+def name_rows(spec: SourceSpec, given: Input, tally: Tally) -> Iterator[pa.RecordBatch]:
+    """Read an input whole, once.
+
+    Args:
+        spec: what the recipe says of its source.
+        given: the input.
+        tally: counts what becomes of the rows.
+
+    Raises:
+        DataError: the input can't be read, or a row can't be used and isn't to be skipped; its place is named.
+    """
+    schema = identity_schema()
+    maker = RecordMaker(spec)
+    name = maker.name
+    columns: list[list[Any]] = [[], [], [], [], []]
+    texts, prompts, places, answers, own_ids = columns
+    rows = 0
+    for at, fields in given.rows():
+        rows += 1
+        try:
+            if isinstance(fields, DataError):
+                raise fields
+            named = name(fields)
+        except DataError as error:
+            _skip(spec, given, at, error, tally)
+            continue
+        if named is None:
+            tally.filtered += 1
+            continue
+        text, prompt, own_id, answer = named
+        texts.append(text)
+        prompts.append(prompt)
+        places.append(at)
+        answers.append(answer)
+        own_ids.append(own_id)
+        if len(texts) == _BATCH:
+            yield _batch(schema, columns)
+    tally.read += rows
+    tally.note_unused(maker.unused)
+    yield _batch(schema, columns)
+
+
+def column(batch: pa.RecordBatch, name: str, dtype: str) -> NDArray[Any]:
+    """A column of identities that has no nulls and one width, as numpy reads its buffer."""
+    return np.frombuffer(batch[name].buffers()[1], dtype=dtype, count=len(batch))
+
+
+def _batch(schema: pa.Schema, columns: Sequence[list[Any]]) -> pa.RecordBatch:
+    """The columns, which are empty afterwards, as a batch.
+
+    It is made of buffers: `pyarrow.array` and `to_numpy` import pandas where that is installed, some 40 MB for nothing.
+    """
+    import pyarrow as pa
+
+    texts, prompts, places, answers, own_ids = columns
+    buffers = [b"".join(texts), b"".join(prompts), array("q", places), array("b", answers)]
+    arrays = [
+        pa.Array.from_buffers(schema.field(number).type, len(texts), [None, pa.py_buffer(buffer)])
+        for number, buffer in enumerate(buffers)
+    ]
+    arrays.append(pa.nulls(len(own_ids), pa.string()) if None in own_ids else _strings(own_ids))
+    for values in columns:
+        values.clear()
+    return pa.record_batch(arrays, schema=schema)
+
+
+def _strings(texts: Sequence[str]) -> pa.StringArray:
+    import pyarrow as pa
+
+    encoded = [text.encode() for text in texts]
+    ends = array("i", accumulate(map(len, encoded), initial=0))
+    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+
+
+def _skip(spec: SourceSpec, given: Input, at: int, error: DataError, tally: Tally) -> None:
+    if spec.on_error == "refuse":
+        raise DataError(f"source {spec.label!r}: {given.place(at)}: {error}") from error
+    tally.skipped += 1
+    if len(tally.examples) < EXAMPLES:
+        tally.examples.append(f"{given.place(at)}: {error}")
+
+
+_SCHEMA: Final = "calibudget.identities/1"
+#: The longest line that a file's last part may be.
+_SUMMARY_BYTES: Final = 1_048_576
+#: Fields of a source's description that change no identity.
+_ELSEWHERE: Final = ("label", "path", "hub", "subset", "split", "revision", "streaming", "duplicates")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identities:
+    """A file of identities, open, so that it can be read whatever becomes of its name; `close` or `forget` it.
+
+    Attributes:
+        path: where it was put.
+        handle: the open file.
+        tally: what became of the input's rows.
+        input: what was read, bound by its bytes.
+        is_kept: whether it was put into the cache.
+    """
+
+    path: Path
+    handle: BinaryIO = field(repr=False)
+    tally: Tally
+    input: SourceFile
+    is_kept: bool = False
+
+    def close(self) -> None:
+        """Leave the file to whoever reads it next."""
+        self.handle.close()
+
+    def forget(self) -> None:
+        """Close the file, and remove it unless it is kept."""
+        self.close()
+        if not self.is_kept:
+            self.path.unlink(missing_ok=True)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The identities, in the order read."""
+        yield from _stream(self.handle)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Summary:
+    """The line after the stream."""
+
+    schema: str
+    tally: Tally
+    input: SourceFile
+
+
+def find_or_make(spec: SourceSpec, given: Input, folder: Path, kept: Path | None) -> Identities:
+    """The identities of an input: those that are kept, or new ones.
+
+    Args:
+        spec: what the recipe says of its source.
+        given: the input.
+        folder: where a file goes that isn't to be kept.
+        kept: the cache, None to neither look nor keep.
+
+    Raises:
+        DataError: the input can't be read, changed meanwhile, or holds a row that can't be used.
+    """
+    if kept is None or not is_large(given):
+        with writing(folder):
+            return make_identities(spec, given, folder / f"{secrets.token_hex(16)}.identities")
+    bound = given.bound()
+    path = kept_path(kept, "identities", _SCHEMA, asdict(bound), said_of_rows(spec))
+    found = read_identities(path, spec)
+    if found is not None and found.input == bound:
+        return replace(found, is_kept=True)
+    if found is not None:
+        found.close()
+    try:
+        make_ready(kept)
+        return replace(make_identities(spec, given, path, bound), is_kept=True)
+    except OSError:  # a cache that can't be written costs time, not the run
+        with writing(folder):
+            return make_identities(spec, given, folder / path.name, bound)
+
+
+def is_large(given: Input) -> bool:
+    """Whether an input is worth a worker or a place in the cache: its length is known, and isn't small."""
+    return given.bytes is not None and given.bytes >= cache_files.SMALL
+
+
+def make_identities(spec: SourceSpec, given: Input, path: Path, bound: SourceFile | None = None) -> Identities:
+    """Read an input and write its file of identities, which is whole or isn't there.
+
+    Raises:
+        DataError: as `find_or_make`; also where the input isn't what is `bound`.
+    """
+    import pyarrow as pa
+
+    tally = Tally()
+    with new_file(path) as out:
+        with pa.ipc.new_stream(pa.PythonFile(out, mode="w"), identity_schema()) as writer:
+            for batch in name_rows(spec, given, tally):
+                writer.write_batch(batch)
+        read = given.bound()
+        if bound is not None and read != bound:
+            raise DataError(f"source {spec.label!r}: {read.name}: changed while it was read; run again")
+        out.write(b"\n" + canonical_json({"schema": _SCHEMA, "tally": asdict(tally), "input": asdict(read)}))
+    return Identities(path=path, handle=out.handle, tally=tally, input=read)
+
+
+def read_identities(path: Path, spec: SourceSpec) -> Identities | None:
+    """A file of identities that fits a source; None where there is none or it isn't what was written."""
+    whole = open_whole(path)
+    if whole is None:
+        return None
+    handle, size = whole
+    summary = _checked(handle, size, spec)
+    if summary is None:
+        handle.close()
+        return None
+    return Identities(path=path, handle=handle, tally=summary.tally, input=summary.input)
+
+
+def said_of_rows(spec: SourceSpec) -> dict[str, object]:
+    """What the recipe says that decides what a source's rows are; a filter by the texts that it compares."""
+    said: dict[str, object] = {name: value for name, value in asdict(spec).items() if name not in _ELSEWHERE}
+    said["where"] = {name: sorted(map(repr, _listed(values))) for name, values in spec.where.items()}
+    return said
+
+
+def _listed(values: object) -> Sequence[object]:
+    return values if isinstance(values, tuple | list) else (values,)
+
+
+def _checked(handle: BinaryIO, size: int, spec: SourceSpec) -> _Summary | None:
+    """What an open file says was read, None where it isn't what `make_identities` writes."""
+    import pyarrow as pa
+
+    try:
+        if not all(_is_sound(batch, spec) for batch in _stream(handle)):
+            return None
+        handle.seek(max(0, size - _SUMMARY_BYTES))
+        return _summaries().validate_json(handle.read(min(size, _SUMMARY_BYTES)).rpartition(b"\n")[2], strict=True)
+    except (OSError, MemoryError, pa.ArrowException, ValidationError):
+        return None
+
+
+def _stream(handle: BinaryIO) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    handle.seek(0)
+    return iter(pa.ipc.open_stream(pa.PythonFile(handle, mode="r")))
+
+
+def _is_sound(batch: pa.RecordBatch, spec: SourceSpec) -> bool:
+    """Whether a batch holds what a source's rows can be called."""
+    if batch.schema != identity_schema():
+        return False
+    batch.validate(full=True)
+    *always, own_ids = (one.null_count for one in batch.columns)
+    if any(always) or own_ids != (len(batch) if spec.id_field is None else 0):
+        return False
+    places, answers = column(batch, "at", "<i8"), column(batch, "answer", "i1")
+    return bool((places >= 0).all() and (answers >= -1).all() and (answers < len(answer_labels(spec))).all())
+
+
+@cache
+def _summaries() -> TypeAdapter[_Summary]:
+    return TypeAdapter(_Summary)

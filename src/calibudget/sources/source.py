@@ -1,0 +1,117 @@
+"""Reading one source into memory: for what is joined, compared or evaluated whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from calibudget.records import Record
+from calibudget.sources.duplicates import Resolved, resolve_duplicates
+from calibudget.sources.readers import Readers
+from calibudget.sources.records import RecordMaker
+from calibudget.sources.scan import scan_sources
+from calibudget.sources.spec import SourceSpec
+from calibudget.sources.table import ROW
+from calibudget.store import SourceFile
+from calibudget.tasks import AnswerSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRead:
+    """One source as read, whole.
+
+    Attributes:
+        label: the source's label.
+        answer: how its answers are parsed and compared.
+        records: the records that stay, in the order of files and rows.
+        copies: under `keep`, the bare id of every renamed record ("id#2" to "id"); else empty.
+        files: every file read, bound by its bytes; for a hub data set its name and the digest of its rows.
+        read: rows found.
+        filtered: rows that the `where` filter left out.
+        skipped: rows that `on_error: skip` left out.
+        skipped_examples: why, for the first few of them.
+        duplicates: records removed because an equal one stays (or renamed, under `keep`).
+        columns_not_used: fields that rows had and nothing used, sorted.
+    """
+
+    label: str
+    answer: AnswerSpec
+    records: tuple[Record, ...]
+    copies: Mapping[str, str]
+    files: tuple[SourceFile, ...]
+    read: int
+    filtered: int
+    skipped: int
+    skipped_examples: tuple[str, ...]
+    duplicates: int
+    columns_not_used: tuple[str, ...] = ()
+
+
+def read_source(spec: SourceSpec, data_dir: Path, *, readers: Readers | None = None) -> SourceRead:
+    """Read a source whole.
+
+    Args:
+        spec: what the recipe says of it.
+        data_dir: the directory below which relative paths lie.
+        readers: who reads; None for this process alone, which keeps nothing.
+
+    Raises:
+        DataError: as `open_sources`.
+    """
+    source = open_source(spec, data_dir, selection_seed=0, readers=readers)
+    scan = source.scan
+    rows = np.concatenate([np.empty(0, dtype=ROW), *source.parts()])
+    rows = rows[np.lexsort((rows["at"], rows["file"]))]
+    records = tuple(scan.records(rows))
+    renamed = (record.record_id for record, copy in zip(records, rows["copy"].tolist(), strict=True) if copy > 1)
+    return SourceRead(
+        label=spec.label,
+        answer=spec.answers,
+        records=records,
+        copies={name: name.rpartition("#")[0] for name in renamed},
+        files=scan.files,
+        read=scan.read,
+        filtered=scan.filtered,
+        skipped=scan.skipped,
+        skipped_examples=tuple(scan.tally.examples),
+        duplicates=source.duplicates,
+        columns_not_used=tuple(scan.tally.columns_not_used),
+    )
+
+
+def open_source(spec: SourceSpec, data_dir: Path, *, selection_seed: int, readers: Readers | None = None) -> Resolved:
+    """`open_sources` of one; without readers this process reads, and keeps nothing."""
+    with Readers() if readers is None else nullcontext(readers) as own:
+        (source,) = open_sources([spec], data_dir, selection_seed=selection_seed, readers=own)
+    return source
+
+
+def open_sources(
+    specs: Iterable[SourceSpec], data_dir: Path, *, selection_seed: int, readers: Readers
+) -> Iterator[Resolved]:
+    """Sources after their pass, their ids unique; their records stay where they are until they are asked for.
+
+    Args:
+        specs: what the recipe says of them.
+        data_dir: the directory below which relative paths lie.
+        selection_seed: seed of the keys that order them.
+        readers: who reads; the order and the bytes of what is found depend on them in nothing.
+
+    Raises:
+        DataError: a file is missing, torn or of an unknown kind; a row can't be used and isn't to be skipped (its
+            file and line are named); ids clash; or no record is left.
+    """
+    return map(resolve_duplicates, scan_sources(specs, data_dir, selection_seed=selection_seed, readers=readers))
+
+
+def record_maker(spec: SourceSpec) -> Callable[[Mapping[str, object]], Record | None]:
+    """A function from a row's original fields to its record, None where the recipe's filter leaves it out.
+
+    What it makes depends on nothing but the row, so a record can be made again from the `original` that a train
+    set keeps. The function raises DataError for a row that can't be used.
+    """
+    return RecordMaker(spec)

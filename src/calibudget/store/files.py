@@ -1,0 +1,265 @@
+"""Files that are either whole or absent, whatever happens while they are written.
+
+A file is written beside its target under a temporary name, flushed to the disk and renamed over the target; the
+directory is flushed too, so that the rename survives a power cut. A killed process can leave its temporary file
+behind, never a torn target: `clean_stale` removes such leavings.
+
+One writer a directory.
+
+Paths and names that come from outside: they stay where they belong, or are refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import unicodedata
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import BinaryIO, Final
+
+from filelock import FileLock, Timeout
+
+from calibudget.errors import ArtefactError, InputError
+
+_PREFIX: Final = ".calibudget-"
+_SUFFIX: Final = ".tmp"
+#: Failures of the disk itself, as opposed to an OSError that the writing code met elsewhere.
+_DISK_ERRORS: Final = frozenset(
+    getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS") if hasattr(errno, name)
+)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace or create one file with the given bytes, wholly or not at all.
+
+    Raises:
+        ArtefactError: the disk is full or can't be written; the old file, if any, is as it was.
+    """
+    with atomic_file(path) as handle:
+        handle.write(data)
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A binary handle whose bytes become the file when the block ends, and vanish when it raises.
+
+    Raises:
+        ArtefactError: the disk is full or can't be written; the old file, if any, is as it was.
+    """
+    temporary = path.with_name(f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}")
+    try:
+        handle = temporary.open("xb")
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        try:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        finally:
+            handle.close()
+        _replace(temporary, path)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+            raise _unwritable(path, error) from error
+        raise
+    sync_directory(path.parent)
+
+
+def clean_stale(directory: Path) -> list[str]:
+    """Remove temporary files that a killed writer left in a directory, and name them.
+
+    Call it only while holding the directory's lock: a live writer's temporary files look the same.
+    """
+    stale = sorted(path for path in directory.glob(f"{_PREFIX}*{_SUFFIX}") if path.is_file() or path.is_symlink())
+    for path in stale:
+        path.unlink(missing_ok=True)
+    return [path.name for path in stale]
+
+
+def sync_directory(directory: Path) -> None:
+    """Flush a directory's entries to the disk, where the system can do that (Windows can't)."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    try:
+        temporary.replace(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> ArtefactError:
+    reason = error.strerror or str(error)
+    return ArtefactError(f"{path}: can't be written: {reason}; nothing was changed, make room or choose another place")
+
+
+#: The file that carries the lock; it stays behind and means nothing by existing.
+LOCK_NAME: Final = ".calibudget.lock"
+
+
+@contextmanager
+def directory_lock(directory: Path) -> Iterator[None]:
+    """Hold an existing directory for writing; the operating system frees it when the process dies.
+
+    Raises:
+        ArtefactError: another process, or another block of this one, holds it; or it can't be locked at all.
+    """
+    lock = FileLock(directory / LOCK_NAME, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise ArtefactError(f"{directory}: in use by another run; wait for it or choose another directory") from error
+    except (OSError, NotImplementedError) as error:
+        raise ArtefactError(f"{directory}: can't be locked for writing: {error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def output_directory(directory: Path) -> Iterator[None]:
+    """Hold a directory for writing, made where it isn't there; if no file is made in it, all is as it was before.
+
+    Entered before work begins, it tells a wrong directory before time is spent on it.
+
+    Raises:
+        ArtefactError: it can't be made or written, or another process is writing to it.
+    """
+    try:
+        made = [path for path in (directory, *directory.parents) if not path.exists()]
+        directory.mkdir(parents=True, exist_ok=True)
+        before = _names(directory)
+    except OSError as error:
+        raise ArtefactError(f"{directory}: can't be made: {error.strerror or error}; name another directory") from error
+    with directory_lock(directory):
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # a system that removes no open file keeps the lock
+                if _names(directory) - before == {LOCK_NAME}:
+                    (directory / LOCK_NAME).unlink()
+                    for path in made:
+                        path.rmdir()
+
+
+def check_writable(directory: Path) -> None:
+    """Refuse a directory that couldn't be written now; nothing is left there.
+
+    Raises:
+        ArtefactError: see `output_directory`.
+    """
+    with output_directory(directory):
+        pass
+
+
+@contextmanager
+def work_directory(directory: Path) -> Iterator[None]:
+    """An output directory of work that is begun: kept if the block fails, gone with all that it holds if it doesn't."""
+    with output_directory(directory):
+        yield
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def confined(root: Path, relative: str, *, follow_symlinks: bool = False) -> Path:
+    """The path of `relative` below `root`, refused if it could name anything outside.
+
+    Args:
+        root: the directory that bounds it.
+        relative: a relative path as a recipe, a manifest or an archive names it.
+        follow_symlinks: whether a link below `root` may lead out of it (as in a hub cache, whose files are links
+            to another folder); the name itself is confined either way.
+
+    Raises:
+        InputError: an empty or absolute path (of POSIX or Windows), a ".." part, a NUL, or a link that leads out or
+            nowhere.
+    """
+    windows = PureWindowsPath(relative)
+    if not relative or "\0" in relative or PurePosixPath(relative).is_absolute() or windows.anchor:
+        raise InputError(f"the path {relative!r} must be relative and stay below {root}")
+    if ".." in windows.parts:
+        raise InputError(f"the path {relative!r} must not climb with '..'; it has to stay below {root}")
+    path = root / relative
+    if not follow_symlinks and not resolved(path).is_relative_to(resolved(root)):
+        raise InputError(f"the path {relative!r} leads out of {root} through a symbolic link")
+    return path
+
+
+def resolved(path: Path) -> Path:
+    """The path without links and dots.
+
+    Raises:
+        InputError: its links can't be followed.
+    """
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # Python before 3.13 raises the latter for links in a circle
+        raise InputError(f"{path}: its symbolic links lead round in a circle, or can't be followed") from error
+
+
+def expanded(path: str) -> str:
+    """The path with the home folder that a leading `~` or `~user` stands for; any other as it is.
+
+    Raises:
+        InputError: there is no such home.
+    """
+    if not path.startswith("~"):
+        return path
+    try:
+        return str(Path(path).expanduser())
+    except RuntimeError as error:
+        raise InputError(
+            f"{path!r} begins with a home folder that isn't known; write it out, or begin with './' for a name with '~'"
+        ) from error
+
+
+def check_labels(labels: Iterable[str]) -> None:
+    """Check that labels can name sources in files, tables and paths on every platform.
+
+    Raises:
+        InputError: a label that is empty, begins with a dot, holds a slash or backslash, "..", white space at an
+            end, an invisible or control character or a lone surrogate; or two labels that only case or Unicode
+            form part.
+    """
+    seen: dict[str, str] = {}
+    for label in labels:
+        fault = _label_fault(label)
+        if fault:
+            raise InputError(f"the source label {label!r} {fault}")
+        form = _folded(label)
+        if form in seen:
+            raise InputError(
+                f"the source labels {seen[form]!r} and {label!r} differ only by case or Unicode form; rename one"
+            )
+        seen[form] = label
+
+
+def _label_fault(label: str) -> str | None:
+    if not label or label != label.strip():
+        return "must not be empty or begin or end with white space"
+    if label.startswith(".") or ".." in label or "/" in label or "\\" in label:
+        return "must not begin with a dot or hold '..', '/' or '\\'"
+    if any(unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"} for character in label):
+        return "holds a control or invisible character"
+    return None
+
+
+def _folded(label: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", label).casefold())

@@ -1,0 +1,200 @@
+"""`scores.parquet`: what the model said of each calibration record (paper 2.2), and scores made elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, cast
+
+import pyarrow as pa
+
+from calibudget.errors import ArtefactError, InputError
+from calibudget.records import ErrorRule, Score
+from calibudget.store.artefacts import NLL_ROUNDING
+from calibudget.store.canonical import canonical_json, loads_object, read_bytes, sha256_hex
+from calibudget.store.codec import Fields, open_artefact
+from calibudget.store.files import check_labels
+from calibudget.store.parquet import load_table, read_table, table_metadata, write_table
+
+SCORES_NAME: Final = "scores.parquet"
+_SCHEMA: Final = "calibudget.scores/1"
+_COLUMNS: Final = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("record_id", pa.string(), nullable=False),
+        pa.field("response_tokens", pa.int64(), nullable=False),
+        pa.field("nll", pa.float64(), nullable=False),
+        pa.field("correct", pa.bool_()),
+        pa.field("prediction", pa.string()),
+        pa.field("error", pa.float64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreFile:
+    """Scores as a file holds them.
+
+    Attributes:
+        scores: one a calibration record, ordered by source, then record id.
+        error: the rule that made each `error` of its NLL and correctness.
+        provenance: what scored them ("model" at least), None for a file made elsewhere that doesn't say.
+    """
+
+    scores: tuple[Score, ...]
+    error: ErrorRule
+    provenance: Mapping[str, object] | None
+
+
+def write_scores(path: Path, scores: Iterable[Score], *, error: ErrorRule, provenance: Mapping[str, object]) -> None:
+    """Write `scores.parquet`, atomically.
+
+    Args:
+        path: the file.
+        scores: one a calibration record, in any order.
+        error: the error rule of all of them.
+        provenance: what scored them; holds at least an object "model".
+
+    Raises:
+        ArtefactError: a score isn't finite, its error isn't the rule's, or the file can't be written.
+    """
+    rows = [_row_json(score) for score in _ordered(scores)]
+    checked = _parse_rows(((f"score {n}", row) for n, row in enumerate(rows, start=1)), path.name, error)
+    columns = {name: [getattr(score, name) for score in checked] for name in _COLUMNS.names}
+    metadata = {"schema": _SCHEMA, "error": error, "provenance": dict(provenance)}
+    write_table(path, pa.table(columns, schema=_COLUMNS), metadata, dictionary=["source"])
+
+
+def read_scores(path: Path) -> ScoreFile:
+    """Read the `scores.parquet` of a run directory.
+
+    Raises:
+        ArtefactError: the file is missing or damaged, or a column or row isn't what it should be; it is named.
+    """
+    table, metadata = read_table(path, _COLUMNS)
+    error, provenance = _parse_metadata(metadata, path.name)
+    scores = _parse_rows(_table_rows(table), path.name, error)
+    if scores != _ordered(scores):
+        raise ArtefactError(f"{path.name}: rows must ascend by source and record id")
+    return ScoreFile(scores=scores, error=error, provenance=provenance)
+
+
+def read_scores_file(path: Path, *, error: ErrorRule | None = None) -> ScoreFile:
+    """Read scores from any place: Parquet or JSONL with `source`, `nll`, `correct`, and more if known.
+
+    Args:
+        path: a Parquet file, or JSONL under any other suffix than `.parquet`.
+        error: the error rule; None takes the file's own, else `nll+wrong` when every row says whether it is
+            correct and `nll` when none does.
+
+    Raises:
+        ArtefactError: the file can't be read, or a row isn't what it should be; file and line or row are named.
+    """
+    metadata = None
+    if path.suffix == ".parquet":
+        table = load_table(path)
+        metadata = table_metadata(table, path.name)
+        rows = list(_table_rows(table))
+    else:
+        rows = list(_json_lines(path))
+    own, provenance = (None, None) if metadata is None else _parse_metadata(metadata, path.name)
+    rule = own or error or _guess_rule(rows, path.name)
+    scores = _ordered(_parse_rows(rows, path.name, rule))
+    if error is not None and error != rule:
+        rule, scores = error, tuple(_under_rule(score, error, path.name) for score in scores)
+    return ScoreFile(scores=scores, error=rule, provenance=provenance)
+
+
+def scores_sha256(scores: Iterable[Score]) -> str:
+    """Digest of one source's scores: SHA-256 of the RFC 8785 array of its rows in record-id order."""
+    rows = [list(_row_json(score).values())[1:] for score in _ordered(scores)]
+    return sha256_hex(canonical_json(rows))
+
+
+def _ordered(scores: Iterable[Score]) -> tuple[Score, ...]:
+    return tuple(sorted(scores, key=lambda score: (score.source, score.record_id)))
+
+
+def _row_json(score: Score) -> dict[str, object]:
+    return {name: getattr(score, name) for name in _COLUMNS.names}
+
+
+def _parse_metadata(metadata: Mapping[str, object], name: str) -> tuple[ErrorRule, dict[str, object]]:
+    root = open_artefact(metadata, f"{name}: schema metadata", _SCHEMA)
+    error = cast(ErrorRule, root.one_of("error", "nll+wrong", "nll"))
+    provenance = root.mapping("provenance")
+    root.finish()
+    Fields(provenance, f"{name}: schema metadata", "provenance").mapping("model")
+    return error, provenance
+
+
+def _table_rows(table: pa.Table) -> Iterator[tuple[str, dict[str, object]]]:
+    yield from ((f"row {number}", row) for number, row in enumerate(table.to_pylist(), start=1))
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    for number, line in enumerate(read_bytes(path).split(b"\n"), start=1):
+        if line.strip():
+            yield f"line {number}", loads_object(line, f"{path.name}: line {number}")
+
+
+def _guess_rule(rows: Sequence[tuple[str, Mapping[str, object]]], name: str) -> ErrorRule:
+    known = [row.get("correct") is not None for _, row in rows]
+    if any(known) and not all(known):
+        place = rows[known.index(False)][0]
+        raise ArtefactError(
+            f"{name}: {place}: `correct` is missing while other rows have it; give it everywhere, "
+            "or ask for the error rule `nll`"
+        )
+    return "nll+wrong" if all(known) else "nll"
+
+
+def _parse_rows(rows: Iterable[tuple[str, Mapping[str, object]]], name: str, error: ErrorRule) -> tuple[Score, ...]:
+    scores: list[Score] = []
+    seen: dict[tuple[str, str], str] = {}
+    for place, row in rows:
+        score = _parse_row(Fields(row, f"{name}: {place}"), f"row-{len(scores) + 1}", error)
+        twin = seen.setdefault((score.source, score.record_id), place)
+        if twin != place:
+            raise ArtefactError(f"{name}: {place}: record_id: {score.record_id!r} was scored at {twin} already")
+        scores.append(score)
+    if not scores:
+        raise ArtefactError(f"{name}: holds no scores")
+    try:
+        check_labels(sorted({score.source for score in scores}))
+    except InputError as fault:
+        raise ArtefactError(f"{name}: source: {fault}") from fault
+    return tuple(scores)
+
+
+def _error(nll: float, correct: bool | None, rule: ErrorRule) -> float:
+    return nll + float(rule == "nll+wrong" and correct is False)
+
+
+def _under_rule(score: Score, rule: ErrorRule, name: str) -> Score:
+    if rule == "nll+wrong" and score.correct is None:
+        raise ArtefactError(f"{name}: {score.record_id!r} of {score.source!r} has no `correct`, which nll+wrong needs")
+    return replace(score, error=_error(score.nll, score.correct, rule))
+
+
+def _parse_row(row: Fields, default_id: str, error: ErrorRule) -> Score:
+    nll = row.number("nll", minimum=-NLL_ROUNDING) + 0.0  # -0.0 becomes 0.0, as in canonical JSON
+    correct = row.nullable("correct", row.boolean, may_be_absent=True)
+    if error == "nll+wrong" and correct is None:
+        row.refuse("correct", "true or false under the error rule nll+wrong", None)
+    expected = _error(nll, correct, error)
+    found = row.nullable("error", row.number, may_be_absent=True)
+    if found is not None and found != expected:
+        row.refuse("error", f"{expected!r} by the rule {error}", found)
+    score = Score(
+        source=row.text("source"),
+        record_id=row.nullable("record_id", row.text, may_be_absent=True) or default_id,
+        response_tokens=row.nullable("response_tokens", row.integer, may_be_absent=True) or 0,
+        nll=nll,
+        correct=correct,
+        prediction=row.nullable("prediction", row.text, may_be_absent=True),
+        error=expected,
+    )
+    row.finish()
+    return score

@@ -1,0 +1,152 @@
+"""`selector.parquet`: the scores that a selector ordered candidates by, and score files made elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from calibudget.errors import ArtefactError
+from calibudget.store.canonical import loads_object, read_bytes
+from calibudget.store.codec import Fields, open_artefact
+from calibudget.store.parquet import load_table, read_table, write_table
+
+SELECTOR_NAME: Final = "selector.parquet"
+_SCHEMA: Final = "calibudget.selector/1"
+_COLUMNS: Final = pa.schema(
+    [
+        pa.field("selector", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("record_id", pa.string(), nullable=False),
+        pa.field("score", pa.float64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectorScores:
+    """What one selector knows of the candidates.
+
+    Attributes:
+        parameters: what the scores were made from, a JSON object.
+        scores: by source and record id, both in code-point order; finite, higher is better. A candidate that isn't
+            there is never taken.
+    """
+
+    parameters: Mapping[str, object]
+    scores: Mapping[str, Mapping[str, float]]
+
+
+class _Row(NamedTuple):
+    selector: str
+    source: str
+    record_id: str
+    score: float
+
+
+class Value(NamedTuple):
+    """One row of a file made elsewhere: where it stands, whose it is, its number and what the number is called."""
+
+    place: str
+    source: str
+    record_id: str
+    number: float
+    column: str
+
+
+def write_selector(path: Path, parts: Mapping[str, SelectorScores]) -> None:
+    """Write `selector.parquet`, atomically.
+
+    Args:
+        path: the file.
+        parts: what each selector knows, by its name.
+
+    Raises:
+        ArtefactError: the file can't be written.
+    """
+    rows = sorted(
+        _Row(name, source, record_id, float(score))
+        for name, part in parts.items()
+        for source, scores in part.scores.items()
+        for record_id, score in scores.items()
+    )
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(_Row._fields)}
+    metadata = {"schema": _SCHEMA, "selectors": {name: dict(part.parameters) for name, part in parts.items()}}
+    write_table(path, pa.table(columns, schema=_COLUMNS), metadata, dictionary=["selector", "source"])
+
+
+def read_selector(path: Path) -> dict[str, SelectorScores]:
+    """Read `selector.parquet`.
+
+    Returns:
+        What each selector knows, by its name in code-point order.
+
+    Raises:
+        ArtefactError: the file is missing or damaged, or a column or row isn't what it should be; it is named.
+    """
+    table, metadata = read_table(path, _COLUMNS)
+    root = open_artefact(metadata, f"{path.name}: schema metadata", _SCHEMA)
+    named = root.child("selectors")
+    parameters = {name: named.mapping(name) for name in sorted(root.mapping("selectors"))}
+    root.finish()
+    rows = [_Row(*values) for values in zip(*(column.to_pylist() for column in table.columns), strict=True)]
+    _check_rows(path.name, rows, parameters)
+    scores: dict[str, dict[str, dict[str, float]]] = {name: {} for name in parameters}
+    for (name, source), own in groupby(rows, key=lambda row: (row.selector, row.source)):
+        scores[name][source] = {row.record_id: row.score for row in own}
+    return {name: SelectorScores(parameters=parameters[name], scores=scores[name]) for name in parameters}
+
+
+def read_values(path: Path, *columns: str) -> Iterator[Value]:
+    """Read one number a record from a file made elsewhere; other columns are left alone.
+
+    Args:
+        path: Parquet, or JSONL under any other suffix than `.parquet`, with `source` and `record_id`.
+        columns: what the number may be called; the first that a row has is taken.
+
+    Yields:
+        The rows in order.
+
+    Raises:
+        ArtefactError: the file can't be read, is empty, a row lacks a field or its number isn't finite, or a record
+            stands twice; file and line or row are named.
+    """
+    seen: dict[tuple[str, str], str] = {}
+    for place, fields in _file_rows(path):
+        row = Fields(fields, f"{path.name}: {place}")
+        column = next((name for name in columns if name in fields), columns[0])
+        value = Value(place, row.text("source"), row.text("record_id"), row.number(column), column)
+        twin = seen.setdefault((value.source, value.record_id), place)
+        if twin != place:
+            raise ArtefactError(f"{path.name}: {place}: {value.record_id!r} of {value.source} stands at {twin} already")
+        yield value
+    if not seen:
+        raise ArtefactError(f"{path.name}: holds no scores")
+
+
+def _check_rows(name: str, rows: list[_Row], parameters: Mapping[str, object]) -> None:
+    place: tuple[str, str, str] = ("", "", "")
+    for number, row in enumerate(rows, start=1):
+        fault = None
+        if row.selector not in parameters:
+            fault = f"the metadata names no selector {row.selector!r}"
+        elif row[:3] <= place:
+            fault = "rows must ascend by selector, source and record id"
+        elif not abs(row.score) < float("inf"):
+            fault = f"the score of {row.record_id!r} must be finite, not {row.score}"
+        if fault is not None:
+            raise ArtefactError(f"{name}: row {number}: {fault}")
+        place = row[:3]
+
+
+def _file_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    if path.suffix == ".parquet":
+        yield from ((f"row {number}", row) for number, row in enumerate(load_table(path).to_pylist(), start=1))
+        return
+    for number, line in enumerate(read_bytes(path).split(b"\n"), start=1):
+        if line.strip():
+            yield f"line {number}", loads_object(line, f"{path.name}: line {number}")

@@ -1,0 +1,237 @@
+"""`splits.parquet`: which records calibrate and which may be selected, with the keys that decided it (paper 2.1)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain, islice
+from operator import eq
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from calibudget.errors import ArtefactError, InputError
+from calibudget.keys import order_keys
+from calibudget.records import Split
+from calibudget.sequences import MadeOnDemand
+from calibudget.store.codec import open_artefact
+from calibudget.store.files import check_labels
+from calibudget.store.parquet import read_table, write_tables
+
+SPLITS_NAME: Final = "splits.parquet"
+_CHUNK: Final = 65_536
+_NONE: Final = range(0)
+_SCHEMA: Final = "calibudget.splits/1"
+_COLUMNS: Final = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("record_id", pa.string(), nullable=False),
+        pa.field("role", pa.string(), nullable=False),
+        pa.field("key", pa.binary(32), nullable=False),
+        pa.field("prompt_tokens", pa.int64()),
+        pa.field("response_tokens", pa.int64()),
+    ]
+)
+
+
+class TokenCount(NamedTuple):
+    """Tokens of one record as encoded, after truncation: the prompt's, and the response's with its end token."""
+
+    prompt: int
+    response: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceIds:
+    """One source's ids as `splits.parquet` holds them.
+
+    Attributes:
+        calibration: ids of the calibration split, ascending under the "calibration" key.
+        candidates: ids of the candidate pool, ascending under the "selection" key.
+        tokens: token counts by record id; empty unless counted.
+    """
+
+    calibration: tuple[str, ...]
+    candidates: Sequence[str]
+    tokens: Mapping[str, TokenCount]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitIds:
+    """All sources' ids and the seeds of the keys that order them; `splits.parquet`."""
+
+    split_seed: int
+    selection_seed: int
+    sources: Mapping[str, SourceIds]
+
+    @property
+    def pool_sizes(self) -> dict[str, int]:
+        """N_k of each source: its candidates."""
+        return {label: len(ids.candidates) for label, ids in self.sources.items()}
+
+
+#: The role under which each kind of row is keyed, in the order in which the kinds stand.
+_KEYED_AS: Final = {"calibration": "calibration", "candidate": "selection"}
+
+
+class _Row(NamedTuple):
+    source: str
+    record_id: str
+    role: str
+    key: bytes
+    prompt_tokens: int | None
+    response_tokens: int | None
+
+
+def write_splits(
+    path: Path,
+    splits: Iterable[Split],
+    *,
+    split_seed: int,
+    selection_seed: int,
+    tokens: Mapping[str, Mapping[str, TokenCount]] | None = None,
+) -> None:
+    """Write `splits.parquet`, atomically.
+
+    Args:
+        path: the file.
+        splits: one split a source, in any order.
+        split_seed: seed under which the calibration splits were drawn.
+        selection_seed: seed under which candidates will be drawn.
+        tokens: token counts by source and record id, where they were counted.
+
+    Raises:
+        ArtefactError: the file can't be written.
+    """
+    seeds = {"calibration": split_seed, "candidate": selection_seed}
+    rows = chain.from_iterable(
+        _rows(split, role, seeds[role], (tokens or {}).get(split.source, {}))
+        for split in sorted(splits, key=lambda split: split.source)
+        for role in _KEYED_AS
+    )
+    metadata = {"schema": _SCHEMA, "split_seed": split_seed, "selection_seed": selection_seed}
+    write_tables(path, _COLUMNS, _tables(rows), metadata, dictionary=["source", "role"])
+
+
+def read_splits(path: Path) -> SplitIds:
+    """Read `splits.parquet`, recomputing every key.
+
+    Raises:
+        ArtefactError: the file is missing or damaged, or a column or row isn't what it should be; it is named.
+    """
+    table, metadata = read_table(path, _COLUMNS)
+    fields = open_artefact(metadata, f"{path.name}: schema metadata", _SCHEMA)
+    seeds = {
+        "calibration": fields.integer("split_seed", minimum=None),
+        "candidate": fields.integer("selection_seed", minimum=None),
+    }
+    fields.finish()
+    spans, tokens = _checked(path.name, table, seeds)
+    ids = table["record_id"]
+    sources = {
+        label: SourceIds(
+            calibration=tuple(_Ids(ids, spans.get((label, "calibration"), _NONE))),
+            candidates=_Ids(ids, spans.get((label, "candidate"), _NONE)),
+            tokens=tokens.get(label, {}),
+        )
+        for label in sorted({label for label, _ in spans})
+    }
+    return SplitIds(split_seed=seeds["calibration"], selection_seed=seeds["candidate"], sources=sources)
+
+
+class _Ids(MadeOnDemand[str]):
+    """Ids that stay in their column, some 70 bytes each, and are made as they are asked for."""
+
+    def __init__(self, column: pa.ChunkedArray, span: range) -> None:
+        self._column = column.slice(span.start, len(span))
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def between(self, start: int, stop: int) -> Sequence[str]:
+        """See `MadeOnDemand`."""
+        return self._column.slice(start, stop - start).to_pylist()  # type: ignore[no-any-return]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _rows(split: Split, role: str, seed: int, counts: Mapping[str, TokenCount]) -> Iterator[_Row]:
+    """The rows of one role in key order, in which the ids stand already."""
+    source, key = split.source, order_keys(_KEYED_AS[role], seed, split.source)
+    ids = split.candidate_ids if role == "candidate" else [record.record_id for record in split.calibration]
+    last = b""
+    for record_id in ids:
+        place = key(record_id)
+        if place <= last:
+            raise InputError(f"the {role} records of {source!r} aren't in the order of their keys")
+        last = place
+        yield _Row(source, record_id, role, place, *counts.get(record_id, (None, None)))
+
+
+def _tables(rows: Iterator[_Row]) -> Iterator[pa.Table]:
+    empty = True
+    while chunk := list(islice(rows, _CHUNK)):
+        empty = False
+        yield pa.table({name: [row[i] for row in chunk] for i, name in enumerate(_Row._fields)}, schema=_COLUMNS)
+    if empty:
+        yield _COLUMNS.empty_table()
+
+
+def _checked(
+    name: str, table: pa.Table, seeds: Mapping[str, int]
+) -> tuple[dict[tuple[str, str], range], dict[str, dict[str, TokenCount]]]:
+    """Where each source's and role's rows stand, and the token counts; every row is looked at, none is kept."""
+    key_of = cache(lambda source, role: order_keys(_KEYED_AS[role], seeds[role], source))
+    spans: dict[tuple[str, str], range] = {}
+    tokens: dict[str, dict[str, TokenCount]] = defaultdict(dict)
+    calibration: set[str] = set()
+    place: tuple[str, str, bytes] = ("", "", b"")
+    for number, row in enumerate(_rows_of(table), start=1):
+        fault = _row_fault(row)
+        if row.source != place[0]:
+            calibration = set()
+        if fault is None and (row.record_id in calibration or (row.source, row.role, row.key) == place):
+            fault = ("record_id", f"{row.record_id!r} stands twice in the source {row.source!r}")
+        if fault is None and row.key != key_of(row.source, row.role)(row.record_id):
+            fault = ("key", f"isn't the key of {row.record_id!r} in its role")
+        if fault is None and (row.source, row.role, row.key) <= place:
+            fault = ("key", "rows must ascend by source, role and key")
+        if fault is not None:
+            raise ArtefactError(f"{name}: row {number}, column {fault[0]!r}: {fault[1]}")
+        if row.role == "calibration":
+            calibration.add(row.record_id)
+        place = (row.source, row.role, row.key)
+        spans[place[:2]] = range(spans.get(place[:2], range(number - 1, 0)).start, number)
+        if row.prompt_tokens is not None and row.response_tokens is not None:
+            tokens[row.source][row.record_id] = TokenCount(row.prompt_tokens, row.response_tokens)
+    try:
+        check_labels(sorted({label for label, _ in spans}))
+    except InputError as error:
+        raise ArtefactError(f"{name}: column 'source': {error}") from error
+    return spans, tokens
+
+
+def _rows_of(table: pa.Table) -> Iterator[_Row]:
+    for start in range(0, table.num_rows, _CHUNK):
+        columns = table.slice(start, _CHUNK).columns
+        yield from map(_Row, *(column.to_pylist() for column in columns))
+
+
+def _row_fault(row: _Row) -> tuple[str, str] | None:
+    if row.role not in _KEYED_AS:
+        return "role", f"must be 'calibration' or 'candidate', not {row.role!r}"
+    if not row.record_id:
+        return "record_id", "is empty"
+    if (row.prompt_tokens is None) != (row.response_tokens is None):
+        return "prompt_tokens", "prompt and response tokens are counted together or not at all"
+    if row.prompt_tokens is not None and row.prompt_tokens < 0:
+        return "prompt_tokens", "is negative"
+    if row.response_tokens is not None and row.response_tokens < 1:
+        return "response_tokens", "must be at least 1"
+    return None

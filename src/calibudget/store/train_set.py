@@ -1,0 +1,373 @@
+"""Values of source rows as JSON says them, and JSON lines that keep them as they are.
+
+A train set in columns: schemas that no row decides, and rows to batches and back.
+
+What may hold any fields (`original`, the arguments of tool calls, a tool's description) is text of JSON, so that a
+first row of nulls or a field that changes its type can't make the schema another one.
+
+The train set: the selected examples, trainable as they are, their originals beside them.
+
+`train.jsonl` and `train.parquet` are files, `train.dataset` is a directory as `datasets` saves one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from calibudget.errors import ArtefactError, InputError
+from calibudget.store.canonical import canonical_json, loads_object, open_regular, strict_json
+from calibudget.store.codec import Fields
+from calibudget.store.files import atomic_file, clean_stale, write_atomic
+from calibudget.store.parquet import load_table
+from calibudget.store.sums import file_digest
+
+
+def plain_json(value: object) -> object:
+    """A value of an original record as JSON says it (docs/formats.md): nothing lost but NaN, which becomes null.
+
+    Raises:
+        InputError: an infinity, a key that is no string, or a type without a form.
+    """
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return _plain_float(value)
+        case Mapping():
+            return {_plain_key(key): plain_json(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain_json(item) for item in value]
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case bytes():
+            return base64.b64encode(value).decode("ascii")
+        case np.generic() | np.ndarray():
+            return plain_json(value.tolist())
+        case _:
+            raise InputError(f"a value of type {type(value).__name__} has no JSON form")
+
+
+def compact_json(value: object) -> str:
+    """JSON without white space, keys in their order and integers of any size, unlike the canonical form."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _plain_float(value: float) -> float | None:
+    if math.isinf(value):
+        raise InputError("an infinity has no JSON form")
+    return None if math.isnan(value) else value
+
+
+def _plain_key(key: object) -> str:
+    if not isinstance(key, str):
+        raise InputError(f"the key {key!r} is no string")
+    return key
+
+
+#: How the rows of one train set hold their text: as two texts, as two lists of turns, or as one list.
+TrainLayout = Literal["completion", "turns", "messages"]
+#: Row of a train set.
+Row = Mapping[str, object]
+_ROWS: Final = 16_384
+#: Characters of originals in a batch, so that long rows don't pile up.
+_CHARACTERS: Final = 2**25
+_TEXT: Final = pa.string()
+_IDENTITY: Final = [pa.field(name, _TEXT, nullable=False) for name in ("source", "record_id", "role")]
+_ORIGINAL: Final = pa.field("original", _TEXT, nullable=False)
+_TURN: Final = [pa.field(name, _TEXT) for name in ("role", "content")]
+_TOOL_TURN: Final = [*_TURN, *(pa.field(name, _TEXT) for name in ("name", "tool_call_id", "tool_calls"))]
+#: Columns that hold a row's text, by layout.
+COLUMNS: Final[Mapping[TrainLayout, tuple[str, ...]]] = {
+    "completion": ("prompt", "completion"),
+    "turns": ("prompt", "completion"),
+    "messages": ("messages",),
+}
+_TURNS: Final = ("prompt", "completion", "messages")
+
+
+def train_schema(layout: TrainLayout, *, tools: bool) -> pa.Schema:
+    """The columns of a train set.
+
+    Args:
+        layout: how its rows hold their text.
+        tools: whether some record of it has tools or calls one.
+    """
+    kind = _TEXT if layout == "completion" else pa.list_(pa.struct(_TOOL_TURN if tools else _TURN))
+    texts = [pa.field(name, kind, nullable=False) for name in COLUMNS[layout]]
+    return pa.schema([*_IDENTITY, *texts, *([pa.field("tools", _TEXT)] if tools else []), _ORIGINAL])
+
+
+#: Every schema that a train set can have.
+SCHEMAS: Final = tuple(train_schema(layout, tools=tools) for layout in COLUMNS for tools in (False, True))
+
+
+def batches(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows, `original` as JSON text already, in batches that neither many rows nor long ones make large."""
+    chunk: list[Row] = []
+    size = 0
+    for row in rows:
+        chunk.append(_flat(row))
+        size += len(str(row["original"]))
+        if len(chunk) == _ROWS or size >= _CHARACTERS:
+            yield _batch(chunk, schema)
+            chunk, size = [], 0
+    if chunk:
+        yield _batch(chunk, schema)
+
+
+def rows_of(batch: pa.RecordBatch, first: int, file: str) -> Iterator[tuple[str, dict[str, object]]]:
+    """The rows of a batch, each with its place in words.
+
+    Args:
+        batch: the batch.
+        first: the number of its first row.
+        file: what to call the file.
+
+    Raises:
+        ArtefactError: a text that should be JSON isn't; file and row are named.
+    """
+    for number, row in enumerate(batch.to_pylist(), start=first):
+        place = f"row {number}"
+        try:
+            yield place, _deep(row)
+        except (InputError, UnicodeEncodeError) as error:
+            raise ArtefactError(f"{file}: {place}: {error}") from error
+
+
+def _batch(chunk: list[Row], schema: pa.Schema) -> pa.RecordBatch:
+    return pa.record_batch({name: [row.get(name) for row in chunk] for name in schema.names}, schema=schema)
+
+
+def _flat(row: Row) -> Row:
+    """The row with its tools and tool calls as JSON text."""
+    flat = dict(row)
+    for name in _TURNS:
+        turns = row.get(name)
+        if isinstance(turns, list):
+            flat[name] = [_flat_turn(turn) for turn in turns]
+    return {**flat, "tools": compact_json(row["tools"])} if "tools" in row else flat
+
+
+def _flat_turn(turn: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**turn, "tool_calls": compact_json(turn["tool_calls"])} if "tool_calls" in turn else turn
+
+
+def _deep(row: dict[str, Any]) -> dict[str, Any]:
+    """The row that `_flat` and the conversion of its original made this of."""
+    for name in _TURNS:
+        if isinstance(row.get(name), list):
+            row[name] = [_deep_turn(turn) for turn in row[name]]
+    for name in ("tools", "original"):
+        text = row.pop(name, None)
+        if text is not None:
+            row[name] = strict_json(text.encode("utf-8"))
+    return row
+
+
+def _deep_turn(turn: dict[str, Any]) -> dict[str, Any]:
+    given = {name: value for name, value in turn.items() if value is not None}
+    return {**given, "tool_calls": strict_json(given["tool_calls"].encode("utf-8"))} if "tool_calls" in given else given
+
+
+#: The names that a train set can have in a run directory.
+TRAIN_NAMES: Final = ("train.jsonl", "train.parquet", "train.dataset")
+_PARQUET: Final = {
+    "version": "2.6",
+    "compression": "zstd",
+    "write_page_checksum": True,
+    "use_dictionary": ["source", "role"],
+}
+_CHUNK: Final = 16_384
+_ARROW: Final = "data-00000-of-00001.arrow"
+_INFO: Final = "dataset_info.json"
+_STATE: Final = "state.json"
+
+
+def train_files(name: str) -> tuple[str, ...]:
+    """The files of a train set of that name, relative to the run directory, the one with its rows first."""
+    return tuple(f"{name}/{file}" for file in (_ARROW, _INFO, _STATE)) if name.endswith(".dataset") else (name,)
+
+
+def write_train(path: Path, rows: Iterable[Row], *, layout: TrainLayout, tools: bool = False) -> int:
+    """Write a train set in the given order, atomically.
+
+    Args:
+        path: where it goes; its suffix says the format: `.parquet`, `.dataset` or JSON lines.
+        rows: rows as `selection.train_row` makes them, all of one layout; consumed once, never held together.
+        layout: the layout of all of them.
+        tools: whether some of them have tools or call one; columns are made for them.
+
+    Returns:
+        How many rows were written.
+
+    Raises:
+        InputError: a value of an original has no JSON form; source and record id are named.
+        ArtefactError: the file can't be written.
+    """
+    if path.suffix == ".parquet":
+        with atomic_file(path) as handle, pq.ParquetWriter(handle, train_schema(layout, tools=tools), **_PARQUET) as to:
+            return _write_batches(to, rows, to.schema)
+    if path.suffix == ".dataset":
+        return _write_dataset(path, rows, train_schema(layout, tools=tools))
+    count = 0
+    with atomic_file(path) as handle:
+        for row in rows:
+            with _naming(row):
+                line = compact_json({**row, "original": plain_json(row["original"])}).encode("utf-8")
+            handle.write(line + b"\n")
+            count += 1
+    return count
+
+
+def read_train(path: Path) -> Iterator[dict[str, object]]:
+    """The rows of a train set in its order, one at a time, `original` an object in every format.
+
+    Raises:
+        ArtefactError: the file is missing or damaged, or a row isn't what it should be; line or row is named.
+    """
+    readers = {".parquet": _parquet_rows, ".dataset": _dataset_rows}
+    for place, value in readers.get(path.suffix, _jsonl_rows)(path):
+        row = Fields(value, f"{path.name}: {place}")
+        row.one_of("role", "source", "companion")
+        for name in ("source", "record_id"):
+            row.text(name)
+        row.mapping("original")
+        _check_texts(row, value)
+        row.finish()
+        yield value
+
+
+def _write_batches(to: pq.ParquetWriter | pa.RecordBatchWriter, rows: Iterable[Row], schema: pa.Schema) -> int:
+    count = 0
+    for batch in batches(map(_with_text, rows), schema):
+        to.write_batch(batch)
+        count += batch.num_rows
+    return count
+
+
+def _write_dataset(directory: Path, rows: Iterable[Row], schema: pa.Schema) -> int:
+    """The three files of a saved data set; the one that makes it one comes last."""
+    directory.mkdir(exist_ok=True)
+    clean_stale(directory)
+    (directory / _STATE).unlink(missing_ok=True)
+    try:
+        with atomic_file(directory / _ARROW) as handle, pa.ipc.new_stream(handle, schema) as to:
+            count = _write_batches(to, rows, schema)
+    except BaseException:
+        with suppress(OSError):
+            directory.rmdir()
+        raise
+    write_atomic(directory / _INFO, canonical_json({}))
+    state: dict[str, object] = {
+        "_data_files": [{"filename": _ARROW}],
+        "_fingerprint": file_digest(directory / _ARROW).sha256[:16],
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": "train",
+    }
+    write_atomic(directory / _STATE, canonical_json(state))
+    return count
+
+
+@contextmanager
+def _naming(row: Row) -> Iterator[None]:
+    """Say which record it is that has no JSON form."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        raise InputError(f"{row['source']}: record {row['record_id']}: a text holds a lone surrogate") from error
+    except (InputError, RecursionError) as error:
+        raise InputError(f"{row['source']}: record {row['record_id']}: original: {error}") from error
+
+
+def _with_text(row: Row) -> Row:
+    """The row with its original as JSON text."""
+    with _naming(row):
+        text = compact_json(plain_json(row["original"]))
+        text.encode("utf-8")
+    return {**row, "original": text}
+
+
+def _jsonl_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    try:
+        with open_regular(path) as handle:
+            for number, line in enumerate(handle, start=1):
+                if not line.endswith(b"\n"):
+                    raise ArtefactError(f"{path.name}: line {number}: is cut short")
+                yield f"line {number}", loads_object(line, f"{path.name}: line {number}")
+    except OSError as error:
+        raise ArtefactError(f"{path.name}: can't be read: {error.strerror or error}") from error
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    table = load_table(path)
+    _check_schema(table.schema, path.name)
+    return _batch_rows(table.to_batches(max_chunksize=_CHUNK), path.name)
+
+
+def _dataset_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    file = f"{path.name}/{_ARROW}"
+    try:
+        open_regular(path / _ARROW).close()  # Arrow's own file names its failures, but waits for a FIFO
+        with pa.OSFile(str(path / _ARROW)) as source, pa.ipc.open_stream(source) as stream:
+            _check_schema(stream.schema, file)
+            yield from _batch_rows(map(_sound, stream), file)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ArtefactError(f"{file}: can't be read: {error}") from error
+
+
+def _sound(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch whose offsets and texts are what they should be; Arrow by itself reads it as it lies."""
+    batch.validate(full=True)
+    return batch
+
+
+def _check_schema(schema: pa.Schema, file: str) -> None:
+    if not any(schema.remove_metadata().equals(known) for known in SCHEMAS):
+        raise ArtefactError(f"{file}: the columns aren't those of a train set")
+
+
+def _batch_rows(found: Iterable[pa.RecordBatch], file: str) -> Iterator[tuple[str, dict[str, object]]]:
+    first = 1
+    for batch in found:
+        yield from rows_of(batch, first, file)
+        first += batch.num_rows
+
+
+def _check_texts(row: Fields, value: Row) -> None:
+    if "messages" in value:
+        _check_turns(row, "messages")
+    elif isinstance(value.get("prompt"), list):
+        _check_turns(row, "prompt")
+        _check_turns(row, "completion")
+    else:
+        row.text("prompt")
+        row.text("completion")
+    if "tools" in value:
+        row.children("tools")
+
+
+def _check_turns(row: Fields, name: str) -> None:
+    for turn in row.children(name):
+        turn.text("role")
+        turn.text("content")
+        for more in ("name", "tool_call_id"):
+            turn.nullable(more, turn.text, may_be_absent=True)
+        turn.nullable("tool_calls", turn.children, may_be_absent=True)
+        turn.finish()

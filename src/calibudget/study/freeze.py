@@ -1,0 +1,343 @@
+"""What a study's results depend on beside its protocol: files of data and models, and this package's code.
+
+Freezing a study before it runs: what was said is kept, and what is changed later is known for a change.
+
+`frozen.json` holds the protocol and the digests of all that results depend on, then the amendments in their order.
+An amendment never touches the cells that are there; a part of the study that it changed is exploratory from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import calibudget
+from calibudget.errors import ArtefactError, CheckFailedError, StudyError
+from calibudget.lm.files import resolve_model
+from calibudget.pipeline.evaluate import benchmarks_of
+from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.resources import Shared
+from calibudget.recipe import Recipe, resolved_fields
+from calibudget.recipe.load import recipe_from_fields
+from calibudget.sources import SourceSpec, read_source
+from calibudget.sources.files import find_files
+from calibudget.store import LOCK_NAME, SourceFile, canonical_json, file_digest, read_object, sha256_hex, write_atomic
+from calibudget.store.canonical import is_sealed, sealed
+from calibudget.store.codec import Fields, open_artefact
+from calibudget.study.cell import CellSettings, asking_of, base_recipe, settings_of, settings_sha256
+from calibudget.study.grid import cells_of
+from calibudget.study.protocol import Protocol, protocol_from_json
+from calibudget.study.records import Cell
+
+#: Parts of the package that no cell's outcome depends on: they show and compare what was measured.
+_SHOWS: Final = ("cli/", "report/", "export/", "study/reporting/", "study/statistics/")
+_CODE: Final = (".py", ".json")
+#: Files by the name of what reads them: name to [bytes, SHA-256].
+Data = Mapping[str, Mapping[str, tuple[int, str]]]
+
+
+@cache
+def code_sha256() -> str:
+    """Digest of this package's own code, but for what only shows results."""
+    root = Path(calibudget.__file__).parent
+    paths = sorted(path for path in root.rglob("*") if path.suffix in _CODE)
+    names = {path.relative_to(root).as_posix(): path for path in paths}
+    kept = {name: path for name, path in names.items() if not name.startswith(_SHOWS) and "__pycache__" not in name}
+    return sha256_hex(canonical_json([[name, file_digest(path.resolve()).sha256] for name, path in kept.items()]))
+
+
+def data_of(protocol: Protocol, settings: Mapping[str, CellSettings], shared: Shared, progress: Progress) -> Data:
+    """The files that a study reads, by "source <label>", "task <name>" and "model <name>", each with its digest.
+
+    Models are bound where they are local files; one of the hub is bound by what each cell says of it.
+
+    Raises:
+        DataError, ScoringError: a file or a model can't be found or read.
+    """
+    names = {one.model for one in settings.values()} | {one.recipe.model or "" for one in settings.values()}
+    found = {f"model {_portable(name)}": _by_name(_model_files(name)) if name else {} for name in sorted(names)}
+    recipes = {canonical_json(_sources(one.recipe)): one.recipe for one in settings.values()}
+    specs = [(spec, recipe.data_root) for recipe in recipes.values() for spec in _specs(recipe)]
+    for done, (spec, root) in enumerate(specs):
+        progress("reading what the study depends on", done, len(specs))
+        found.setdefault(f"source {spec.label}", {}).update(_by_name(_files(spec, root)))
+    if any(one.train for one in settings.values()):
+        for asked in protocol.evaluation:
+            for benchmark in benchmarks_of(asking_of(protocol, asked), shared, progress):
+                found.setdefault(f"task {benchmark.name}", {}).update(_by_name(benchmark.files))
+    progress("reading what the study depends on", len(specs), len(specs))
+    return {name: dict(sorted(files.items())) for name, files in sorted(found.items()) if files}
+
+
+def data_sha256(data: Data) -> str:
+    """Digest of the files' names, lengths and digests."""
+    return sha256_hex(canonical_json(data))
+
+
+def _specs(recipe: Recipe) -> Iterator[SourceSpec]:
+    yield from recipe.source_specs()
+    companion = recipe.companion_spec()
+    if companion is not None:
+        yield companion
+
+
+def _sources(recipe: Recipe) -> dict[str, object]:
+    fields = resolved_fields(recipe)
+    return {"root": str(recipe.data_root), "sources": fields["sources"], "companion": fields["companion"]}
+
+
+def _files(spec: SourceSpec, root: Path) -> Iterable[SourceFile]:
+    """The files of a source; a data set of the hub has to be read to be bound."""
+    if spec.hub is not None:
+        return read_source(spec, root).files
+    return [_bound(file.name, file.path) for file in find_files(spec, root)]
+
+
+def _model_files(name: str) -> Iterable[SourceFile]:
+    source = resolve_model(name)
+    if source.path is None:
+        return []
+    paths = [source.path] if source.path.is_file() else [path for path in source.path.iterdir() if path.is_file()]
+    return [_bound(path.name, path) for path in paths]
+
+
+def _portable(model: str) -> str:
+    """A model's name without where it lies on this machine."""
+    return Path(model).name if Path(model).is_absolute() else model
+
+
+def _bound(name: str, path: Path) -> SourceFile:
+    digest = file_digest(path.resolve())
+    return SourceFile(name=name, bytes=digest.bytes, sha256=digest.sha256)
+
+
+def _by_name(files: Iterable[SourceFile]) -> dict[str, tuple[int, str]]:
+    return {file.name: (file.bytes, file.sha256) for file in files}
+
+
+FROZEN_NAME: Final = "frozen.json"
+_SCHEMA: Final = "calibudget.frozen/1"
+_PARTS: Final = ("protocol", "recipe", "data", "code")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """One state of a study's protocol and of what it depends on.
+
+    Attributes:
+        protocol: as JSON values.
+        recipe: the base recipe, resolved.
+        data: files by what reads them, see `identity.data_of`.
+        digests: SHA-256 of "protocol", "recipe", "data" and "code".
+        cells: digest of each cell's settings, by the cell's name.
+        calibudget: version of this package.
+        changed: what differs from the version before, in words; empty for the first.
+    """
+
+    protocol: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+    data: Mapping[str, Any]
+    digests: Mapping[str, str]
+    cells: Mapping[str, str]
+    calibudget: str
+    changed: tuple[str, ...] = ()
+
+    def depends(self, cell: str) -> dict[str, str] | None:
+        """Digests of all that a cell's outcome depends on; None where the version has no such cell."""
+        if cell not in self.cells:
+            return None
+        return {"protocol": self.cells[cell], "data": self.digests["data"], "code": self.digests["code"]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """All versions of a study, the frozen one first."""
+
+    versions: tuple[Version, ...]
+
+    @property
+    def last(self) -> Version:
+        """The version in force."""
+        return self.versions[-1]
+
+    def origin(self, cell: str) -> int:
+        """Number of the first version from which on a cell has depended on the same settings, data and code."""
+        return next(number for number, one in enumerate(self.versions) if one.depends(cell) == self.last.depends(cell))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A protocol as it stands now, with each cell's settings and the version that it would freeze as."""
+
+    protocol: Protocol
+    settings: Mapping[Cell, CellSettings]
+    version: Version
+
+
+def examine(protocol: Protocol, shared: Shared, progress: Progress = silent) -> Subject:
+    """Put all cells' settings together and take the digests of what they depend on.
+
+    Raises:
+        InputError: what the cells need can't be read, or a part of the protocol can't be put together.
+    """
+    document = base_recipe(protocol)
+    settings = {cell: settings_of(protocol, cell, document) for cell in cells_of(protocol)}
+    recipe = resolved_fields(recipe_from_fields(document.value, document, base_dir=protocol.base_dir))
+    data = data_of(protocol, {cell.name: one for cell, one in settings.items()}, shared, progress)
+    stated = protocol.to_json()
+    digests = {
+        "protocol": sha256_hex(canonical_json(stated)),
+        "recipe": sha256_hex(canonical_json(recipe)),
+        "data": data_sha256(data),
+        "code": code_sha256(),
+    }
+    made = Version(
+        protocol=stated,
+        recipe=recipe,
+        data=data,
+        digests=digests,
+        cells={cell.name: settings_sha256(one) for cell, one in settings.items()},
+        calibudget=version("calibudget"),
+    )
+    return Subject(protocol=protocol, settings=settings, version=made)
+
+
+def check_freezable(directory: Path, *, amend: bool) -> None:
+    """Refuse a directory that a protocol can't be frozen in, before anything is read.
+
+    Raises:
+        ArtefactError: it holds a frozen study and `amend` is off, none that `amend` could be of, or other files.
+    """
+    if amend:
+        read_frozen(directory)
+    elif (directory / FROZEN_NAME).exists():
+        raise ArtefactError(f"{directory}: holds a frozen study; `--amend` keeps a change of it, as exploratory")
+    elif directory.exists() and any(path.name != LOCK_NAME for path in directory.iterdir()):
+        raise ArtefactError(f"{directory}: holds other files; name a new or an empty directory")
+
+
+def freeze(subject: Subject, directory: Path, *, amend: bool = False) -> Frozen:
+    """Write `frozen.json`: the first version, or with `amend` one more.
+
+    Raises:
+        ArtefactError: the directory holds a frozen study and `amend` is off, other files, or can't be written.
+        StudyError: there is nothing to amend, or nothing has changed.
+    """
+    check_freezable(directory, amend=amend)
+    if amend:
+        frozen = read_frozen(directory)
+        changed = tuple(differences(frozen.last, subject.version))
+        if not changed:
+            raise StudyError(f"{directory}: nothing differs from what is frozen, so there is nothing to amend")
+        frozen = Frozen(versions=(*frozen.versions, replace(subject.version, changed=changed)))
+    else:
+        frozen = Frozen(versions=(subject.version,))
+    write_atomic(directory / FROZEN_NAME, canonical_json(_to_json(frozen)))
+    return frozen
+
+
+def check(subject: Subject, frozen: Frozen, directory: Path) -> None:
+    """Refuse to go on with anything but what is frozen.
+
+    Raises:
+        CheckFailedError: protocol, recipe, data or code differ; what differs is named.
+    """
+    changed = list(differences(frozen.last, subject.version))
+    if changed:
+        listed = "\n".join(f"  {one}" for one in changed)
+        raise CheckFailedError(
+            f"{directory}: isn't what was frozen:\n{listed}\nput it back, or keep the change as an exploratory one: "
+            "calibudget study freeze --amend"
+        )
+
+
+def differences(before: Version, after: Version) -> Iterator[str]:
+    """What differs between two versions, in words."""
+    for part in _PARTS:
+        if before.digests[part] == after.digests[part]:
+            continue
+        if part == "code":
+            yield f"code: calibudget {before.calibudget} then, {after.calibudget} now, with other source files"
+            continue
+        yield from (f"{part}: {one}" for one in _changes(getattr(before, part), getattr(after, part), ""))
+
+
+def protocol_of(frozen_version: Version, base_dir: Path) -> Protocol:
+    """A version's protocol; relative paths start at `base_dir`."""
+    return protocol_from_json(frozen_version.protocol, base_dir)
+
+
+def read_frozen(directory: Path) -> Frozen:
+    """Read `frozen.json`.
+
+    Raises:
+        ArtefactError: nothing is frozen there, or the file isn't what was written.
+    """
+    path = directory / FROZEN_NAME
+    if not path.exists():
+        raise ArtefactError(f"{directory}: no study is frozen there; `calibudget study freeze` begins one")
+    document = read_object(path)
+    if not is_sealed(document, "frozen_sha256"):
+        raise ArtefactError(f"{path}: was changed after it was written (its frozen_sha256 doesn't fit)")
+    root = open_artefact(document, path.name, _SCHEMA)
+    root.digest("frozen_sha256")
+    frozen = Frozen(versions=tuple(_parse(row) for row in root.children("versions")))
+    root.finish()
+    if not frozen.versions:
+        raise ArtefactError(f"{path}: versions: holds none")
+    return frozen
+
+
+def _to_json(frozen: Frozen) -> dict[str, Any]:
+    versions = [
+        {
+            "protocol": dict(one.protocol),
+            "recipe": dict(one.recipe),
+            "data": dict(one.data),
+            "digests": dict(one.digests),
+            "cells": dict(one.cells),
+            "calibudget": one.calibudget,
+            "changed": list(one.changed),
+        }
+        for one in frozen.versions
+    ]
+    return sealed({"schema": _SCHEMA, "versions": versions}, "frozen_sha256")
+
+
+def _parse(row: Fields) -> Version:
+    digests, cells = row.child("digests"), row.child("cells")
+    found = Version(
+        protocol=row.mapping("protocol"),
+        recipe=row.mapping("recipe"),
+        data=row.mapping("data"),
+        digests={part: digests.digest(part) for part in _PARTS},
+        cells={name: cells.digest(name) for name in sorted(row.mapping("cells"))},
+        calibudget=row.text("calibudget"),
+        changed=row.texts("changed"),
+    )
+    digests.finish()
+    row.finish()
+    return found
+
+
+def _changes(before: object, after: object, place: str) -> Iterator[str]:
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for name in sorted(before.keys() | after.keys()):
+            where = f"{place}.{name}" if place else str(name)
+            if name not in after:
+                yield f"{where}: is gone"
+            elif name not in before:
+                yield f"{where}: is new"
+            else:
+                yield from _changes(before[name], after[name], where)
+    elif canonical_json(before) != canonical_json(after):
+        yield f"{place}: {_short(before)} then, {_short(after)} now"
+
+
+def _short(value: object) -> str:
+    text = canonical_json(value).decode("utf-8")
+    return text if len(text) <= 60 else f"{text[:56]} …"

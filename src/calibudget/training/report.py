@@ -1,0 +1,344 @@
+"""What training says while it goes on, and when it is done.
+
+`training.jsonl`: one line an optimizer step, and no clock in it, so that equal runs write equal bytes.
+
+How fast training is, and what share that is of the device's own rate of matrix products.
+
+Reporting to experiment trackers beside `training.jsonl`, through accelerate's.
+
+The model card of an adapter: what it was trained on, how, and the digests that bind it to its train set.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Self
+
+import torch
+from torch import nn
+
+from calibudget.errors import ArtefactError, DependencyError, InterruptedRunError
+from calibudget.messages import counted
+from calibudget.store import canonical_json, loads_object
+from calibudget.training.config import TRACKERS, TrainingConfig
+from calibudget.training.data import TrainingExample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """How training stands after one step, for whoever listens.
+
+    Attributes:
+        step: optimizer steps taken.
+        total: steps in all.
+        epoch: pass over the train set, from 1.
+        loss: mean loss of the step's response tokens, nats.
+        learning_rate: geometric mean of the two factors' rates.
+        tokens_per_second: over all devices, None while warming up.
+        device_share: share of the devices' own rate of matrix products, None on a CPU and while warming up.
+        seconds_left: at the pace so far, None while warming up.
+    """
+
+    step: int
+    total: int
+    epoch: int
+    loss: float
+    learning_rate: float
+    tokens_per_second: float | None
+    device_share: float | None
+    seconds_left: float | None
+
+
+#: Told after each step, in the main process.
+Listener = Callable[[StepReport], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingResult:
+    """A finished training.
+
+    Attributes:
+        adapter: directory of the adapter.
+        log: the file `training.jsonl`.
+        config: what was trained.
+        steps: optimizer steps taken.
+        final_loss: mean loss of the last step's response tokens, nats.
+        tokens_per_second: over all devices, None for a run too short to tell.
+        frozen_experts: names of the modules whose experts are stacked matrices and took no factors.
+        stop_asked: whether a stop was asked for too late to cut the training short, so that it is still to be heeded.
+    """
+
+    adapter: Path
+    log: Path
+    config: TrainingConfig
+    steps: int
+    final_loss: float
+    tokens_per_second: float | None
+    frozen_experts: tuple[str, ...] = ()
+    stop_asked: bool = False
+
+    def heed_stop(self) -> None:
+        """Stop here, for whoever has more to do after the training.
+
+        Raises:
+            InterruptedRunError: a stop was asked for during the last step, or while the adapter was written.
+        """
+        if self.stop_asked:
+            raise InterruptedRunError(f"stopped after step {self.steps} of {self.steps}")
+
+
+LOG_NAME: Final = "training.jsonl"
+
+
+class TrainingLog:
+    """The log of a run, open for appending; lines are seen by readers at once and on the disk after `sync`.
+
+    Attributes:
+        last_loss: loss of the last step that it held at opening, NaN if none.
+    """
+
+    def __init__(self, handle: BinaryIO, last_loss: float) -> None:
+        self._handle = handle
+        self.last_loss = last_loss
+
+    @classmethod
+    def open(cls, path: Path, *, steps: int) -> Self:
+        """Open a log that holds the first `steps` steps; what it holds beyond them is cut off.
+
+        Raises:
+            ArtefactError: it holds fewer, or can't be read or written.
+        """
+        try:
+            handle = path.open("r+b" if path.exists() else "x+b")
+        except OSError as error:
+            raise ArtefactError(f"{path}: can't be opened: {error.strerror or error}") from error
+        last_loss = math.nan
+        try:
+            for step in range(1, steps + 1):
+                last_loss = _loss(handle.readline(), step, path)
+            handle.truncate()
+        except BaseException:
+            handle.close()
+            raise
+        return cls(handle, last_loss)
+
+    def write(self, entry: Mapping[str, object]) -> None:
+        """Add one step's line.
+
+        Raises:
+            ArtefactError: the disk is full or can't be written.
+        """
+        try:
+            self._handle.write(canonical_json(dict(entry)) + b"\n")
+            self._handle.flush()
+        except OSError as error:
+            raise ArtefactError(f"{self._handle.name}: can't be written: {error.strerror or error}") from error
+
+    def sync(self) -> None:
+        """Bring everything written to the disk."""
+        os.fsync(self._handle.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._handle.close()
+
+
+def _loss(line: bytes, step: int, path: Path) -> float:
+    entry = loads_object(line, f"{path.name}: line {step}") if line.endswith(b"\n") else {}
+    loss = entry.get("loss")
+    if entry.get("step") != step or isinstance(loss, bool) or not isinstance(loss, int | float):
+        raise ArtefactError(f"{path}: line {step} isn't that of step {step}; the log was changed")
+    return float(loss)
+
+
+_SIZE: Final = 8192
+_SECONDS: Final = 0.2
+
+
+def flops_per_token(model: Any) -> float:
+    """Floating-point operations of one trained token in the layers' matrix products; the output head left out.
+
+    Frozen weights cost two operations a parameter forward and two backward; factors cost two more for their gradient.
+    """
+    head = model.get_base_model().get_output_embeddings()
+    flops = 0.0
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and module is not head:
+            flops += module.weight.numel() * (6.0 if module.weight.requires_grad else 4.0)
+    return flops
+
+
+def measure_device(device: torch.device, dtype: torch.dtype) -> float | None:
+    """Operations a second of a large matrix product on a GPU, over a fifth of a second; None on a CPU."""
+    if device.type != "cuda":
+        return None
+    left, right = (torch.randn(_SIZE, _SIZE, device=device, dtype=dtype) for _ in range(2))
+    product = left @ right
+    torch.cuda.synchronize(device)
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() - start < _SECONDS:
+        for _ in range(5):
+            torch.mm(left, right, out=product)
+        torch.cuda.synchronize(device)
+        count += 5
+    return count * 2.0 * _SIZE**3 / (time.perf_counter() - start)
+
+
+class Pace:
+    """Counts tokens against the clock; the first steps, which compile and warm up, don't count."""
+
+    def __init__(self, warmup_steps: int = 2) -> None:
+        self._left = warmup_steps
+        self._start = time.perf_counter()
+        self._tokens = 0
+        self._steps = 0
+
+    def add(self, tokens: int) -> None:
+        """Count one finished step."""
+        if self._left:
+            self._left -= 1
+            self._start = time.perf_counter()
+            return
+        self._tokens += tokens
+        self._steps += 1
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Tokens of prompts and responses a second; None while there is too little to tell."""
+        elapsed = time.perf_counter() - self._start
+        return self._tokens / elapsed if self._tokens and elapsed > _SECONDS else None
+
+    def seconds_left(self, steps: int) -> float | None:
+        """How long that many further steps take at the pace so far."""
+        return steps * (time.perf_counter() - self._start) / self._steps if self._steps else None
+
+
+_PROJECT: Final = "calibudget"
+
+
+class Trackers:
+    """The trackers of one run; without any it does nothing."""
+
+    def __init__(self, names: Sequence[str], directory: Path, settings: Mapping[str, object]) -> None:
+        """Start them.
+
+        Args:
+            names: trackers by their import names.
+            directory: where those that write files write.
+            settings: what the run is made of.
+
+        Raises:
+            DependencyError: one isn't installed; the line that installs it is named.
+        """
+        check_trackers(names)
+        self._trackers = [_start(name, directory) for name in names]
+        for tracker in self._trackers:
+            tracker.store_init_configuration({key: value for key, value in settings.items() if value is not None})
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Report the numbers of one step."""
+        for tracker in self._trackers:
+            tracker.log(dict(values), step=step)
+
+    def finish(self) -> None:
+        """Close them."""
+        for tracker in self._trackers:
+            tracker.finish()
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Refuse trackers that can't be started, before anything is loaded.
+
+    Raises:
+        DependencyError: one isn't installed; the line that installs it is named.
+    """
+    for name in names:
+        missing = importlib.util.find_spec(name) is None
+        if name == "tensorboard":
+            missing = missing and importlib.util.find_spec("tensorboardX") is None
+        if missing:
+            raise DependencyError(f"report_to: {name} isn't installed; install it with: {TRACKERS[name]}")
+
+
+def _start(name: str, directory: Path) -> Any:
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS  # type: ignore[import-untyped]
+
+    kind = LOGGER_TYPE_TO_CLASS[name]
+    tracker = kind(_PROJECT, logging_dir=str(directory)) if kind.requires_logging_directory else kind(_PROJECT)
+    if hasattr(tracker, "start"):
+        tracker.start()
+    return tracker
+
+
+CARD_NAME: Final = "README.md"
+
+
+def model_card(
+    *,
+    model: Mapping[str, object],
+    examples: Sequence[TrainingExample],
+    config: TrainingConfig,
+    target_modules: Collection[str],
+    frozen_experts: Collection[str],
+    evidence: Mapping[str, object],
+    final_loss: float,
+    versions: Mapping[str, str],
+) -> str:
+    """The text of `README.md`; it holds no time, path or host name.
+
+    Args:
+        model: identity of the base model.
+        examples: what was trained on.
+        config: how.
+        target_modules: the layers that have factors.
+        frozen_experts: the modules whose experts have none.
+        evidence: digests that say where the train set comes from, by name.
+        final_loss: mean loss of the last optimizer step, nats a token.
+        versions: versions of the libraries, by name.
+    """
+    factor_rates = config.factor_rates(config.learning_rate)
+    settings = asdict(config) | {"target_modules": sorted(target_modules)}
+    settings |= {"rate of A": factor_rates[0], "rate of B": factor_rates[1]}
+    settings |= {"frozen experts": sorted(frozen_experts)} if frozen_experts else {}
+    counts = Counter(example.source for example in examples)
+    on_a_hub = [f"base_model: {model['name']}"] if model.get("kind") == "hub" else []  # where hubs link it
+    front = ["---", *on_a_hub, "library_name: peft", "pipeline_tag: text-generation"]
+    front += ["tags:", "- lora", "- calibudget", "---"]
+    words = [
+        f"# LoRA+ adapter for {model.get('name')}",
+        f"Trained on {counted(len(examples), 'example')} whose quotas were set by calibudget{_elsewhere(evidence)}. "
+        f"The last optimizer step had a mean loss of {final_loss:.4f} nats a response token.",
+    ]
+    parts = [
+        "\n".join(front),
+        *words,
+        _table("Base model", {key: value for key, value in model.items() if value is not None}),
+        _table("Evidence", evidence),
+        _table("Examples by source", dict(sorted(counts.items()))),
+        _table("Configuration", settings),
+        _table("Versions", versions),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _elsewhere(evidence: Mapping[str, object]) -> str:
+    other = evidence.get("calibrated_on")
+    return "" if other is None else f", calibrated on another model ({other})"
+
+
+def _table(title: str, rows: Mapping[str, object]) -> str:
+    lines = [f"## {title}", "", "| | |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {_cell(key)} | {_cell(value)} |" for key, value in rows.items())])
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, tuple | list):
+        return ", ".join(map(str, value))
+    return f"{value:.10g}" if isinstance(value, float) else str(value).replace("|", "\\|")

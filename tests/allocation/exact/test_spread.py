@@ -1,0 +1,72 @@
+"""One budget over sources: by arrays or by plain integers, as suits its size and its numbers."""
+
+import numpy as np
+import pytest
+
+from calibudget.allocation.exact import spread as spreading
+from calibudget.allocation.exact.doubles import LARGEST_BUDGET
+from calibudget.allocation.exact.spread import spread, spread_arrays
+
+
+def test_no_budget_and_full_budget_need_no_level():
+    lower, upper = np.array([1, 2]), np.array([5, 6])
+    utilities = np.array([1.0, 3.0])
+    for budget, expected in ((3, [1, 2]), (11, [5, 6])):
+        made = spread_arrays(utilities, lower, upper, budget)
+        assert made.quotas.tolist() == expected
+        assert made.shares().tolist() == expected
+    assert lower.tolist() == [1, 2]
+
+
+def test_sources_at_bounds_do_not_take_part():
+    utilities = np.array([0.0, 5.0, 1.0, 1.0])
+    made = spread_arrays(utilities, np.array([2, 4, 0, 0]), np.array([9, 4, 9, 9]), 11)
+    assert made.quotas.tolist() == [2, 4, 3, 2]
+    assert made.shares().tolist() == [2.0, 4.0, 2.5, 2.5]
+
+
+def test_what_the_filter_does_not_take_is_none():
+    one = np.ones(1)
+    assert spread_arrays(np.array([]), np.array([], dtype=np.int64), np.array([], dtype=np.int64), 0) is None
+    assert spread_arrays(one, np.zeros(1, dtype=np.int64), np.array([2**50]), LARGEST_BUDGET + 1) is None
+    assert spread_arrays(one, np.zeros(1, dtype=np.int64), np.array([2**50]), LARGEST_BUDGET) is not None
+
+
+def test_a_source_without_room_does_not_set_the_level():
+    """It is full and has hardly any utility: by its bound, the level would be far too high."""
+    lower, upper = np.array([1, 0, 5]), np.array([9, 3, 5])
+    assert spread_arrays(np.array([1.0, 1e10, 1e-300]), lower, upper, 9).quotas.tolist() == [1, 3, 5]
+
+
+def forbidden(*_args):
+    raise AssertionError("this way is not for this problem")
+
+
+def spread_evenly(utilities, budget, upper=2**60):
+    size = len(utilities)
+    return spread(utilities, [f"{k:04}" for k in range(size)], [0] * size, [upper] * size, budget).quotas
+
+
+@pytest.mark.parametrize("size", [192, 193, 1_000])
+@pytest.mark.parametrize("budget", [7, LARGEST_BUDGET])
+@pytest.mark.parametrize("zeros", [0, 5])
+def test_many_doubles_never_become_large_integers(monkeypatch, size, budget, zeros):
+    monkeypatch.setattr(spreading, "exact_shares", forbidden)
+    assert sum(spread_evenly([0.0] * zeros + [0.25] * (size - zeros), budget)) == budget
+
+
+@pytest.mark.parametrize(
+    ("utilities", "budget"), [([0.25] * 191, 7), ([0.25] * 191 + [1], 7), ([0.25] * 192, LARGEST_BUDGET + 1)]
+)
+def test_few_sources_other_numbers_and_huge_budgets_go_by_integers(monkeypatch, utilities, budget):
+    monkeypatch.setattr(spreading, "spread_arrays", forbidden)
+    assert sum(spread_evenly(utilities, budget)) == budget
+
+
+def test_what_the_filter_cannot_decide_goes_by_integers():
+    """Wide utilities between floors and caps, as in test_filtering, and others without room."""
+    utilities = [1.0, 1e308, 1.0, *[1.0] * 200]
+    lower, upper = [1, 0, 0, *[0] * 200], [2, 2, 2, *[0] * 200]
+    made = spread(utilities, [f"{k:04}" for k in range(203)], lower, upper, 3)
+    assert made.quotas[:3] == [1, 2, 0]
+    assert made.shares()[:3] == [1.0, 2.0, 2e-308]

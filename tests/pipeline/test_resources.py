@@ -1,0 +1,55 @@
+"""Runs that share what they read and load leave the bytes that they leave alone."""
+
+import pytest
+
+from calibudget.pipeline import run
+from calibudget.pipeline.resources import Shared
+from calibudget.recipe import load_recipe
+
+
+def artefacts(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file() and path.suffix != ".lock"}
+
+
+@pytest.mark.slow
+def test_sources_are_read_once_for_one_split_and_anew_for_another(make_recipe, tmp_path, monkeypatch):
+    from calibudget.pipeline import prepare
+
+    reads = []
+    whole, opened = prepare.read_source, prepare.open_sources
+
+    def read(spec, *rest, **more):
+        reads.append(spec.label)
+        return whole(spec, *rest, **more)
+
+    def open_all(specs, **more):
+        reads.extend(spec.label for spec in specs)
+        return opened(specs, **more)
+
+    monkeypatch.setattr(prepare, "read_source", read)
+    monkeypatch.setattr(prepare, "open_sources", open_all)
+    shared = Shared()
+    path = make_recipe()
+    for number, changes in enumerate((["policy=calibudget"], ["policy=equal"], ["policy=need", "budget=20"])):
+        run(load_recipe(path, changes), tmp_path / f"shared-{number}", shared=shared)
+        assert len(reads) == 3
+    run(load_recipe(path, ["split_seed=7"]), tmp_path / "other", shared=shared)
+    assert len(reads) == 6
+    for number, changes in enumerate((["policy=calibudget"], ["policy=equal"], ["policy=need", "budget=20"])):
+        run(load_recipe(path, changes), tmp_path / f"alone-{number}")
+        assert artefacts(tmp_path / f"alone-{number}") == artefacts(tmp_path / f"shared-{number}")
+    run(load_recipe(path, ["split_seed=7"]), tmp_path / "other-alone")
+    assert artefacts(tmp_path / "other-alone") == artefacts(tmp_path / "other")
+
+
+@pytest.mark.slow
+def test_a_model_is_loaded_once_whatever_device_and_precision_auto_stands_for(tiny_directory):
+    from calibudget.lm.loading import placement
+
+    shared = Shared()
+    device, dtype = placement("auto", "auto")
+    first = shared.model(str(tiny_directory))
+    assert shared.model(str(tiny_directory), device=device, dtype=dtype) is first
+    other = shared.model(str(tiny_directory), device="cpu", dtype="bfloat16")
+    assert other is not first
+    assert other.identity["dtype"] == "bfloat16"

@@ -1,0 +1,55 @@
+"""`calibudget select` where a draw was interrupted, and where something else is in its directory."""
+
+import shutil
+from importlib import import_module
+
+import pytest
+
+from calibudget.errors import ArtefactError
+from calibudget.pipeline import select
+from calibudget.pipeline.run_directory import JOURNAL_NAME
+from calibudget.recipe import load_recipe
+from calibudget.store import SCORES_NAME, SUMS_NAME
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+@pytest.fixture
+def draw(tmp_path, finished, make_recipe):
+    """Draws into a directory under the allocation of a finished run."""
+    given = shutil.copy(finished / "run" / "allocation.json", tmp_path / "given.json")
+    recipe = load_recipe(make_recipe())
+    return lambda directory: select(recipe, given, directory)
+
+
+@pytest.mark.parametrize("stage", ["write_selected", "write_sums"])
+def test_the_same_command_finishes_an_interrupted_draw(draw, tmp_path, monkeypatch, stage):
+    def stopped(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    draw(tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        patched.setattr(import_module("calibudget.pipeline.select"), stage, stopped)
+        with pytest.raises(KeyboardInterrupt):
+            draw(tmp_path / "drawn")
+    assert not (tmp_path / "drawn" / SUMS_NAME).exists()
+    draw(tmp_path / "drawn")
+    assert contents(tmp_path / "drawn") == contents(tmp_path / "whole")
+
+
+def test_a_finished_draw_and_the_scores_of_an_unfinished_run_are_left_alone(draw, tmp_path):
+    draw(tmp_path / "drawn")
+    before = contents(tmp_path / "drawn")
+    with pytest.raises(ArtefactError, match="is finished already; name another directory"):
+        draw(tmp_path / "drawn")
+    assert contents(tmp_path / "drawn") == before
+    for name in (JOURNAL_NAME, SCORES_NAME):
+        directory = tmp_path / name
+        shutil.copytree(tmp_path / "drawn", directory)
+        (directory / SUMS_NAME).unlink()
+        (directory / name).write_text("paid for")
+        with pytest.raises(ArtefactError, match="`calibudget run --resume` goes on with"):
+            draw(directory)
+        assert (directory / name).read_text() == "paid for"

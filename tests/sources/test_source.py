@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calibudget.errors import DataError
+from calibudget.records import Message
+from calibudget.sources import SourceRead, SourceSpec, read_source, record_maker
+from calibudget.tasks import AnswerSpec
+
+Write = Callable[..., Path]
+Read = Callable[..., SourceRead]
+
+ROWS = [{"prompt": f"Say {number}", "completion": f"It is {number}.", "n": number} for number in range(5)]
+LABELS = AnswerSpec(kind="choice", labels=("a", "b"), field="gold")
+
+
+def test_a_record_holds_text_answer_and_the_row_itself(write: Write, read: Read) -> None:
+    row = {"question": " Is  it? ", "answer": "the correct answer is true\n", "extra": {"x": [1, None]}}
+    write("rows.jsonl", [row])
+    result = read(answer=AnswerSpec(kind="true_false"))
+    (record,) = result.records
+    assert record.source == "s"
+    assert record.prompt == (Message(role="user", content="Is  it?"),)
+    assert record.completion == "the correct answer is true"
+    assert record.answer == "true"
+    assert record.original == row
+    assert record.record_id == hashlib.sha256(b'["Is it?","the correct answer is true"]').hexdigest()
+    assert record.prompt_hash == hashlib.sha256(b"is it?").hexdigest()
+
+
+def test_files_are_bound_as_they_lie(write: Write, read: Read) -> None:
+    for name in ("b.jsonl", "a.jsonl"):
+        path = write(name, ROWS[:2] if name == "a.jsonl" else ROWS[2:])
+    files = read("*.jsonl").files
+    assert [file.name for file in files] == ["a.jsonl", "b.jsonl"]
+    data = (path.parent / "a.jsonl").read_bytes()
+    assert files[0].bytes == len(data)
+    assert files[0].sha256 == hashlib.sha256(data).hexdigest()
+
+
+def test_the_same_rows_in_any_kind_of_file_are_the_same_records(tmp_path: Path, write: Write, read: Read) -> None:
+    rows = [{"prompt": row["prompt"], "completion": row["completion"]} for row in ROWS]
+    write("rows.jsonl", rows)
+    (tmp_path / "rows.json").write_text(json.dumps(rows), encoding="utf-8")
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    with (tmp_path / "rows.csv").open("w", encoding="utf-8", newline="") as handle:
+        writer = csv.DictWriter(handle, ["prompt", "completion"])
+        writer.writeheader()
+        writer.writerows(rows)
+    expected = read("rows.jsonl").records
+    for name in ("rows.json", "rows.parquet", "rows.csv"):
+        assert read(name).records == expected
+
+
+def test_columns_map_names_and_leave_the_original_alone(write: Write, read: Read) -> None:
+    row = {"problem": "p", "solution": "s", "output": "not this"}
+    write("rows.jsonl", [row])
+    (record,) = read(columns={"instruction": "problem", "response": "solution"}).records
+    assert record.prompt[0].content == "p"
+    assert record.completion == "s"
+    assert record.original == row
+
+
+def test_where_filters_and_counts(write: Write, read: Read) -> None:
+    write("rows.jsonl", [{**row, "size": size} for row, size in zip(ROWS, ["xs", "xl", "xl", "l", 7], strict=True)])
+    result = read(where={"size": "xl"})
+    assert [record.original["n"] for record in result.records] == [1, 2]
+    assert (result.read, result.filtered) == (5, 3)
+    assert len(read(where={"size": ("l", "7")}).records) == 2
+    with pytest.raises(DataError, match="the filter field 'sise' is missing"):
+        read(where={"sise": "xl"})
+
+
+def test_own_ids_are_taken_only_if_the_recipe_names_their_field(write: Write, read: Read) -> None:
+    write("rows.jsonl", [{**row, "id": f"r{row['n']}", "qid": row["n"]} for row in ROWS])
+    assert len(read().records[0].record_id) == 64
+    assert [record.record_id for record in read(id_field="id").records] == ["r0", "r1", "r2", "r3", "r4"]
+    assert read(id_field="qid").records[1].record_id == "1"
+    with pytest.raises(DataError, match=r"rows\.jsonl:1: a record's own id \(field 'missing'\) must be"):
+        read(id_field="missing")
+
+
+def test_a_preset_reads_originals_and_converted_records_alike(write: Write, read: Read) -> None:
+    text = (
+        "Please choose the correct solution to the question: g\n\nSolution1: a\n\nSolution2: b\n\n"
+        "Answer format: solution1/solution2"
+    )
+    write("rows.jsonl", [{"goal": "g", "sol1": "a", "sol2": "b", "label": 1}])
+    write(
+        "rows2.jsonl",
+        [{"instruction": text, "input": "", "output": "the correct answer is solution2", "answer": "solution2"}],
+    )
+    one, two = read(preset="piqa"), read("rows2.jsonl", preset="piqa")
+    assert one.answer.labels == ("solution1", "solution2")
+    assert one.records[0].record_id == two.records[0].record_id
+    assert one.records[0].answer == two.records[0].answer == "solution2"
+
+
+def test_an_answer_in_the_recipe_overrides_the_preset_s(write: Write, read: Read) -> None:
+    write("rows.jsonl", [{"goal": "g", "sol1": "a", "sol2": "b", "label": 1}])
+    result = read(preset="piqa", answer=AnswerSpec(kind="none"))
+    assert result.records[0].answer is None
+    assert result.answer.kind == "none"
+
+
+def test_a_record_can_be_made_again_from_its_original(write: Write, tmp_path: Path) -> None:
+    write("rows.jsonl", [{"goal": "g", "sol1": "a", "sol2": "b", "label": 1}])
+    spec = SourceSpec(label="s", path="rows.jsonl", preset="piqa")
+    (record,) = read_source(spec, tmp_path).records
+    assert record_maker(spec)(record.original) == record
+
+
+def test_a_record_without_gold_among_others_is_refused_by_line(write: Write, read: Read) -> None:
+    write("rows.jsonl", [{**ROWS[0], "gold": "a"}, {**ROWS[1], "gold": None}])
+    with pytest.raises(DataError, match=r"source 's': rows\.jsonl:2: the answer field 'gold' is missing or null"):
+        read(answer=LABELS)
+
+
+def test_on_error_skip_counts_and_keeps_examples(tmp_path: Path, write: Write, read: Read) -> None:
+    write("rows.jsonl", ROWS)
+    with (tmp_path / "rows.jsonl").open("a", encoding="utf-8") as handle:
+        handle.write('{"prompt": "cut\n{"prompt": "no response"}\n[1]\n' + '{"prompt": ""}\n' * 9)
+    with pytest.raises(DataError, match=r"rows\.jsonl:6: not valid JSON"):
+        read()
+    result = read(on_error="skip")
+    assert (result.read, result.skipped, len(result.records)) == (17, 12, 5)
+    assert len(result.skipped_examples) == 5
+    assert result.skipped_examples[1].startswith("rows.jsonl:7: no response")
+    assert result.skipped_examples[2] == "rows.jsonl:8: a row must be an object, not list"
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", '{"prompt": ""}\n'])
+def test_an_empty_source_is_refused(tmp_path: Path, read: Read, text: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=r"source 's': no records in rows\.jsonl \(\d rows? read"):
+        read(on_error="skip")
+
+
+def test_a_file_that_changes_while_it_is_read_is_noticed(
+    tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write("rows.jsonl", ROWS)
+    from calibudget.sources import files as module
+
+    def growing(path: Path, name: str, limits: object) -> object:
+        rows = list(module_rows(path, name))
+        with path.open("a", encoding="utf-8") as handle:
+            handle.write(json.dumps(ROWS[0]) + "\n")
+        return rows
+
+    module_rows = module.read_rows
+    monkeypatch.setattr(module, "read_rows", growing)
+    with pytest.raises(DataError, match=r"rows\.jsonl: changed while it was read"):
+        read_source(SourceSpec(label="s", path=path.name), tmp_path)
+
+
+def test_a_directory_is_no_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(DataError, match=r"pipe\.jsonl: is no regular file"):
+        read_source(SourceSpec(label="s", path="pipe.jsonl"), tmp_path)
+
+
+@pytest.mark.parametrize("images", [{"images": [{"path": "a.png"}]}, {"image": {"bytes": "eA==", "path": None}}])
+def test_rows_with_images_are_refused_in_so_many_words(write: Write, read: Read, images: dict[str, object]) -> None:
+    write("rows.jsonl", [{**ROWS[0], "images": [], "image": None}, {**ROWS[1], **images}])
+    with pytest.raises(
+        DataError, match=r"rows\.jsonl:2: the field 'images?' holds images, video or sound; only text can be trained on"
+    ):
+        read()
+    assert read(on_error="skip").skipped == 1

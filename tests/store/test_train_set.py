@@ -1,0 +1,269 @@
+import json
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calibudget.errors import ArtefactError, InputError
+from calibudget.store import plain_json, read_train, train_files, train_set, write_train
+
+ORIGINAL = {"z": 1, "a": None, "n": 2**60 + 1, "f": 0.1, "nested": {"list": [1, "é", {"b": True, "a": []}]}}
+
+
+def make_row(number=1, **more):
+    return {
+        "source": "boolq",
+        "record_id": f"id-{number}",
+        "role": "source",
+        "prompt": "question",
+        "completion": "answer\n",
+        "original": ORIGINAL,
+    } | more
+
+
+def make_turns(number=1, **more):
+    turns = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "é"}]
+    row = make_row(number, **{"messages": turns} | more)
+    return {name: value for name, value in row.items() if name not in ("prompt", "completion")}
+
+
+def make_parts(number=1, **more):
+    prompt = [{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}]
+    return make_row(number, prompt=prompt, completion=[{"role": "assistant", "content": "é"}], **more)
+
+
+CALL = {"id": "x", "function": {"name": "f", "arguments": {"n": 2**60 + 1, "list": [1, "a", None], "z": {}}}}
+
+
+def make_tool_turns(number=1, **more):
+    """Every second row uses tools, the first doesn't."""
+    if number % 2:
+        return make_turns(number, **more)
+    turns = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "content": "3", "tool_call_id": "x", "name": "f"},
+        {"role": "assistant", "content": "é"},
+    ]
+    return make_turns(
+        number, messages=turns, tools=[{"function": {"name": "f", "parameters": {"b": 1, "a": None}}}], **more
+    )
+
+
+SUFFIXES = ["jsonl", "parquet", "dataset"]
+LAYOUTS = [
+    ("completion", make_row, False),
+    ("messages", make_turns, False),
+    ("turns", make_parts, False),
+    ("messages", make_tool_turns, True),
+]
+
+
+def digests(root):
+    return {path.name: path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(("layout", "make", "tools"), LAYOUTS)
+def test_rows_come_back_with_their_originals_untouched(tmp_path, suffix, layout, make, tools):
+    rows = [make(1), make(2, original={}), make(3, role="companion", source="companion")]
+    path = tmp_path / f"train.{suffix}"
+    assert write_train(path, iter(rows), layout=layout, tools=tools) == 3
+    again = list(read_train(path))
+    assert again == rows
+    assert list(again[0]["original"]) == list(ORIGINAL)
+    first = digests(tmp_path)
+    assert [name for name in train_files(f"train.{suffix}") if not (tmp_path / name).is_file()] == []
+    assert len(first) == len(train_files(f"train.{suffix}"))
+    write_train(path, iter(rows), layout=layout, tools=tools)
+    assert digests(tmp_path) == first
+
+
+@pytest.mark.parametrize(("layout", "make", "tools"), LAYOUTS)
+def test_columns_dont_depend_on_which_rows_come_first(tmp_path, layout, make, tools):
+    parquet, arrow = set(), set()
+    for name, rows in (("one", [make(1)]), ("other", [make(2)]), ("none", [])):
+        write_train(tmp_path / f"{name}.parquet", rows, layout=layout, tools=tools)
+        write_train(tmp_path / f"{name}.dataset", rows, layout=layout, tools=tools)
+        parquet.add(pq.read_schema(tmp_path / f"{name}.parquet").to_string())
+        with pa.ipc.open_stream(tmp_path / f"{name}.dataset" / "data-00000-of-00001.arrow") as stream:
+            arrow.add(stream.schema.to_string())
+        assert list(read_train(tmp_path / f"{name}.dataset")) == rows
+    assert len(parquet) == len(arrow) == 1
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "dataset"])
+def test_long_rows_are_written_a_few_at_a_time(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr(train_set, "_CHARACTERS", 1000)
+    sizes = []
+    honest = train_set._batch
+    monkeypatch.setattr(train_set, "_batch", lambda chunk, schema: sizes.append(len(chunk)) or honest(chunk, schema))
+    rows = [make_row(i, original={"x": "y" * (900 if i % 3 else 2000)}) for i in range(10)]
+    write_train(tmp_path / f"train.{suffix}", iter(rows), layout="completion")
+    assert max(sizes) == 2
+    assert list(read_train(tmp_path / f"train.{suffix}")) == rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("layout", "make", "tools"), LAYOUTS)
+def test_datasets_loads_the_directory_as_one_that_it_saved(tmp_path, layout, make, tools):
+    datasets = pytest.importorskip("datasets")
+    rows = [make(number) for number in range(1, 40)]
+    write_train(tmp_path / "train.dataset", iter(rows), layout=layout, tools=tools)
+    write_train(tmp_path / "other.dataset", iter(rows[1:]), layout=layout, tools=tools)
+    loaded, other = (datasets.load_from_disk(str(tmp_path / f"{name}.dataset")) for name in ("train", "other"))
+    assert loaded.split == "train"
+    assert len(loaded) == 39
+    assert loaded["record_id"][:] == [row["record_id"] for row in rows]
+    assert json.loads(loaded[5]["original"]) == ORIGINAL
+    column = loaded.column_names[3]
+    text = loaded[0][column]
+    assert (text if isinstance(text, str) else text[0]["content"]) in ("question", "s", "hi")
+    assert loaded._fingerprint != other._fingerprint
+    if tools:
+        assert json.loads(loaded[1]["messages"][1]["tool_calls"]) == [CALL]
+        assert loaded[0]["tools"] is None
+
+
+def test_a_damaged_arrow_file_is_refused_or_reads_as_what_was_written(tmp_path):
+    rows = [make_row(number) for number in range(3)]
+    write_train(tmp_path / "train.dataset", iter(rows), layout="completion")
+    path = tmp_path / "train.dataset" / "data-00000-of-00001.arrow"
+    whole = path.read_bytes()
+    refused = 0
+    for position in range(0, len(whole), 7):
+        data = bytearray(whole)
+        data[position] ^= 0x20
+        path.write_bytes(data)
+        try:
+            list(read_train(tmp_path / "train.dataset"))
+        except ArtefactError:
+            refused += 1
+    assert refused > 10
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ArtefactError, match=r"train\.dataset/data-00000-of-00001\.arrow: can't be read"):
+        list(read_train(tmp_path / "train.dataset"))
+
+
+def test_json_lines_are_compact_and_keep_characters(tmp_path):
+    write_train(tmp_path / "train.jsonl", [make_row(original={"é": "ü\u2028", "n": None})], layout="completion")
+    assert (tmp_path / "train.jsonl").read_bytes() == (
+        '{"source":"boolq","record_id":"id-1","role":"source","prompt":"question","completion":"answer\\n",'
+        '"original":{"é":"ü\u2028","n":null}}\n'
+    ).encode()
+
+
+def test_the_parquet_schema_doesnt_depend_on_the_data(tmp_path):
+    rows = [make_row(1, original={"input": None}), make_row(2, original={"input": "text"})]
+    schemas = []
+    for name, some in (("null", rows[:1]), ("text", rows[1:]), ("both", rows), ("none", [])):
+        write_train(tmp_path / f"{name}.parquet", some, layout="completion")
+        schemas.append(pq.read_schema(tmp_path / f"{name}.parquet"))
+        assert list(read_train(tmp_path / f"{name}.parquet")) == some
+    assert all(schema.equals(schemas[0]) for schema in schemas)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_null_first_and_mixed_originals_load_back_equal_through_datasets(tmp_path, monkeypatch, suffix):
+    # huggingface/datasets #7222: a column that begins with nulls fixed the wrong type.
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    rows = [make_row(i, source="a", original={"input": None, "label": i}) for i in range(50)]
+    rows += [make_row(i, source="b", original={"input": "text", "label": "yes"}) for i in range(50)]
+    path = tmp_path / f"train.{suffix}"
+    write_train(path, rows, layout="completion")
+    builder = "json" if suffix == "jsonl" else "parquet"
+    loaded = datasets.load_dataset(builder, data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
+    found = [dict(row) for row in loaded]
+    if suffix == "parquet":
+        found = [row | {"original": json.loads(row["original"])} for row in found]
+    assert found == rows
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (float("nan"), None),
+        (np.float32(0.5), 0.5),
+        (np.int64(3), 3),
+        (np.bool_(True), True),
+        (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        (np.array([np.nan]), [None]),
+        ((1, 2), [1, 2]),
+        (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "2026-01-02T03:04:05+00:00"),
+        (date(2026, 1, 2), "2026-01-02"),
+        (time(3, 4), "03:04:00"),
+        (Decimal("1.10"), "1.10"),
+        (b"\x00\xff", "AP8="),
+        ({"a": [float("nan")]}, {"a": [None]}),
+    ],
+)
+def test_what_json_cant_say_is_written_as_the_formats_page_says(tmp_path, value, plain):
+    assert plain_json(value) == plain
+    write_train(tmp_path / "train.jsonl", [make_row(original={"x": value})], layout="completion")
+    assert next(read_train(tmp_path / "train.jsonl"))["original"] == {"x": plain}
+
+
+def endless():
+    value = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (float("inf"), "an infinity has no JSON form"),
+        ({1: "x"}, "the key 1 is no string"),
+        (object(), "type object has no JSON form"),
+        (endless(), "recursion"),
+        ("\ud800", "surrogate"),
+    ],
+)
+def test_originals_without_a_form_are_refused_by_record_and_nothing_is_written(tmp_path, suffix, value, said):
+    with pytest.raises(InputError, match="boolq: record id-2: ") as caught:
+        write_train(
+            tmp_path / f"train.{suffix}", [make_row(1), make_row(2, original={"x": value})], layout="completion"
+        )
+    assert said in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 2: not valid JSON"),
+        (make_row(role="test"), "line 2: role: must be 'source' or 'companion'"),
+        (make_row(original=[]), "line 2: original: must be an object"),
+        (make_row(prompt=None), "line 2: prompt: must be a string"),
+        (make_row(extra=1), "line 2: extra: is not a field"),
+        (make_row(messages=[]), "line 2: "),
+        (make_turns(messages=[{"role": "user"}]), "line 2: messages[0].content: is missing"),
+        (make_turns(messages=["hi"]), "line 2: messages[0]: must be an object"),
+    ],
+)
+def test_faults_of_a_train_set_are_named_by_line(tmp_path, line, said):
+    text = line if isinstance(line, str) else json.dumps(line)
+    (tmp_path / "train.jsonl").write_text(f"{json.dumps(make_row())}\n{text}\n")
+    with pytest.raises(ArtefactError, match=r"^train\.jsonl: ") as caught:
+        list(read_train(tmp_path / "train.jsonl"))
+    assert said in str(caught.value)
+
+
+def test_a_cut_line_is_refused(tmp_path):
+    (tmp_path / "train.jsonl").write_text(json.dumps(make_row()))
+    with pytest.raises(ArtefactError, match="line 1: is cut short"):
+        list(read_train(tmp_path / "train.jsonl"))
+
+
+def test_a_parquet_file_of_other_columns_is_refused(tmp_path):
+    write_train(tmp_path / "train.parquet", [make_row()], layout="completion")
+    table = pq.read_table(tmp_path / "train.parquet")
+    pq.write_table(table.drop_columns("prompt"), tmp_path / "train.parquet")
+    with pytest.raises(ArtefactError, match="columns aren't those of a train set"):
+        list(read_train(tmp_path / "train.parquet"))

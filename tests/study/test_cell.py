@@ -1,0 +1,131 @@
+"""A study on a tiny model through the whole pipeline: select, train and evaluate, from the command line as users do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from calibudget.errors import InterruptedRunError
+from calibudget.pipeline import verify
+from calibudget.study.protocol import load_protocol
+from calibudget.study.run import StudyOutcome, freeze_study, run_study
+
+pytestmark = pytest.mark.slow
+
+#: Two policies with two seeds, and quotas of one seed with the other's training.
+POINTS = """\
+points:
+  main: {status: confirmatory, budget: 24, floor: 4, seeds: [42, 43], policies: [val-error-floor, calibudget]}
+  fixed: {budget: 24, floor: 4, seeds: [43], policies: [calibudget], transfer: {seed: 42, picks: fixed}}
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, tiny_directory: Path, study_writer) -> Path:
+    path = study_writer(tmp_path / "tiny", model=str(tiny_directory), engine="local")
+    text = path.read_text()
+    path.write_text(text[: text.index("\npoints:") + 1] + POINTS)
+    return path
+
+
+def run_command(protocol: Path, directory: Path) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "calibudget",
+        "study",
+        "run",
+        str(protocol),
+        "--output-dir",
+        str(directory),
+        "--json",
+    ]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+
+
+def test_a_killed_study_goes_on_to_the_same_scores_in_real_cells(tiny: Path) -> None:
+    directory, other = tiny.parent / "study", tiny.parent / "other"
+    for each in (directory, other):
+        freeze_study(load_protocol(tiny), each)
+    process = run_command(tiny, directory)
+    deadline = time.monotonic() + 300
+    while not list(directory.glob("cells/**/cell.json")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    finished = {path: path.read_bytes() for path in directory.glob("cells/**/cell.json")}
+    assert 1 <= len(finished) < 5
+    again = run_study(load_protocol(tiny), directory)
+    whole = run_study(load_protocol(tiny), other)
+    assert len(again.grid.results) == len(whole.grid.results) == 5
+    assert {path: path.read_bytes() for path in finished} == finished
+    for cell, result in whole.grid.results.items():
+        mine = again.grid.results[cell]
+        assert mine.outcome.quotas == result.outcome.quotas
+        assert mine.outcome.tasks == result.outcome.tasks
+        assert mine.digests == result.digests
+    check_cells(other, whole, tiny.parent / "data")
+
+
+def test_a_stop_in_the_last_step_of_a_training_stops_the_study(tiny: Path) -> None:
+    directory = tiny.parent / "study"
+    freeze_study(load_protocol(tiny), directory)
+
+    def stop(stage: str, done: int, total: int | None) -> None:
+        if stage == "training" and done == total:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(InterruptedRunError, match="stopped after step"):
+        run_study(load_protocol(tiny), directory, progress=stop)
+    assert not list(directory.glob("cells/**/cell.json"))
+    assert len(list(directory.glob("cells/**/adapter"))) == 1
+    assert len(run_study(load_protocol(tiny), directory).grid.results) == 5
+
+
+def test_prompts_that_a_cell_was_trained_on_are_counted_in_its_record(tiny: Path) -> None:
+    text = tiny.read_text()
+    one = "points:\n  main: {budget: 24, floor: 4, seeds: [42], policies: [val-error-floor]}\n"
+    tiny.write_text(text[: text.index("\npoints:") + 1] + one)
+    data = tiny.parent / "data"
+    (data / "companion.jsonl").write_bytes((data / "boolq.test.jsonl").read_bytes())
+    directory = tiny.parent / "study"
+    freeze_study(load_protocol(tiny), directory)
+    (result,) = run_study(load_protocol(tiny), directory).grid.results.values()
+    assert {task: one.shared for task, one in result.outcome.tasks.items()} == {"boolq": 6, "openbookqa": 0}
+
+
+def check_cells(directory: Path, outcome: StudyOutcome, data: Path) -> None:
+    """Cells are whole runs that verify, paired by seed."""
+    assert not outcome.grid.failed
+    by_name = {cell.name: result for cell, result in outcome.grid.results.items()}
+    for name, result in by_name.items():
+        folder = directory / "cells" / name
+        assert verify(folder / "run", data_dir=data).differences == ()
+        assert sum(result.outcome.quotas.values()) == 24
+        assert set(result.outcome.tasks) == {"boolq", "openbookqa"}
+        assert all(one.items == 6 and one.metrics["nll"] is not None for one in result.outcome.tasks.values())
+        assert not (folder / "training" / "adapter").exists()
+        assert result.outcome.counts["train_tokens"] > 0
+
+    def splits(name: str) -> bytes:
+        return (directory / "cells" / name / "run" / "splits.parquet").read_bytes()
+
+    assert splits("main/tiny/calibudget/42") == splits("main/tiny/val-error-floor/42")
+    assert splits("main/tiny/calibudget/42") != splits("main/tiny/calibudget/43")
+    assert len(list((directory / "calibration").iterdir())) == 2
+    # fixed picks of seed 42 under the training seed 43: the same examples, another order of training
+    selections = [
+        json.loads((directory / "cells" / name / "run" / "selection.json").read_bytes())["selected_sha256"]
+        for name in ("main/tiny/calibudget/42", "fixed/tiny/calibudget/43")
+    ]
+    assert selections[0] == selections[1]
+    assert by_name["main/tiny/calibudget/42"].outcome.tasks != by_name["fixed/tiny/calibudget/43"].outcome.tasks

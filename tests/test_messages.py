@@ -1,0 +1,37 @@
+import re
+from pathlib import Path
+
+import pytest
+
+import calibudget
+from calibudget.messages import counted, fault
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(0, "0 records"), (1, "1 record"), (2, "2 records"), (1_000_000, "1,000,000 records")],
+)
+def test_the_noun_follows_the_number(number: int, told: str) -> None:
+    assert counted(number, "record") == told
+
+
+def test_a_plural_of_its_own() -> None:
+    assert counted(1, "entry", "entries") == "1 entry"
+    assert counted(3, "entry", "entries") == "3 entries"
+
+
+def test_faults_of_fields_are_told_with_their_numbers() -> None:
+    assert fault("too_short", {"field_type": "Tuple", "min_length": 2, "actual_length": 1}) == (
+        "holds 1 and needs 2 or more"
+    )
+    assert fault("less_than", {"lt": 3}) == "must be below 3"
+    assert fault("int_type", {}) == "must be an integer"
+    assert fault("extra_forbidden", {}) is None
+
+
+@pytest.mark.parametrize("module", ["pipeline/notes.py", "pipeline/prepare.py", "cli/tables.py", "cli/grids.py"])
+def test_what_runs_tell_leaves_no_number_to_the_reader(module: str) -> None:
+    """No "record(s)", and no plural after a number that a format string puts in: that is what `counted` is for."""
+    nouns = "record|duplicate|candidate|example|row|source|token|calibration split|difference"
+    text = (Path(calibudget.__file__).parent / module).read_text(encoding="utf-8")
+    assert re.findall(rf"\{{[^{{}}]+\}} (?:[a-z]+ )?(?:{nouns})(?:s|\(s\))\b.*", text) == []

@@ -1,0 +1,146 @@
+"""A model parted among processes trains to the same bits as one that each of them holds whole."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from calibudget.errors import TrainingError
+from calibudget.training import Execution, TrainingConfig, TrainingJob, train
+from calibudget.training.data import padded_batch, without_labels
+from calibudget.training.devices import Devices, plain_execution, shard_model
+from calibudget.training.order import plan_steps, rows, share
+
+SETTINGS = {"rank": 2, "scaling": 4.0, "max_length": 256, "batch_size": 5, "epochs": 3, "learning_rate": 1e-3}
+#: So little that the two processes need different numbers of passes.
+BATCH_TOKENS = 256
+
+SCRIPT = """
+import json, os, signal, sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+torch.set_num_threads(1)
+from calibudget.errors import InterruptedRunError
+from calibudget.lm import load_model
+from calibudget.training import Devices, Execution, TrainingConfig, TrainingExample, TrainingJob, train
+
+root, model_directory = Path(sys.argv[1]), sys.argv[2]
+plan = json.loads((root / "plan.json").read_text())
+examples = [TrainingExample(**e | {"ids": np.array(e["ids"], dtype=np.int32)}) for e in plan["examples"]]
+devices = Devices("cpu")
+
+
+def job_of(name, **options):
+    return TrainingJob(
+        language_model=load_model(model_directory, device="cpu"),
+        examples=examples,
+        config=TrainingConfig(**plan["settings"]),
+        execution=Execution(device="cpu", batch_tokens=plan["batch_tokens"], deterministic=True, **options),
+        output_dir=root / name,
+        evidence={},
+    )
+
+
+train(job_of("whole"), devices=devices)
+job = job_of("parted", shard=True, gradient_checkpointing=True)
+train(job, devices=devices)
+held = {
+    "local": sum(p.to_local().numel() for p in job.language_model.model.parameters() if hasattr(p, "to_local")),
+    "all": sum(p.numel() for p in job.language_model.model.parameters() if hasattr(p, "to_local")),
+    "layers": len(job.language_model.model.get_decoder().layers),
+}
+(root / f"held-{devices.rank}.json").write_text(json.dumps(held))
+
+
+def stop(report):
+    if report.step == 1:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+try:
+    train(job_of("stopped", shard=True), devices=devices, listener=stop)
+except InterruptedRunError:
+    train(job_of("stopped", shard=True), devices=devices, resume=True)
+else:
+    raise SystemExit("wasn't stopped")
+"""
+
+
+def bytes_of(directory):
+    files = sorted(path for path in directory.rglob("*") if path.is_file() and path.suffix != ".lock")
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.mark.slow
+def test_a_parted_model_trains_to_the_same_bits(tiny_directory, examples, tmp_path, language_model):
+    """The same order and losses as one process but for rounding; the same bits as two that hold it whole."""
+    config = TrainingConfig(**SETTINGS)
+    lengths = [example.length for example in examples]
+    shares = [share(step.members, lengths, 2) for step in plan_steps(examples, config)]
+    passes = [{len(rows(members, lengths, BATCH_TOKENS)) for members in parts} for parts in shares]
+    assert any(len(counts) == 2 for counts in passes)
+    fields = ("source", "record_id", "role", "prompt_length")
+    listed = [{name: getattr(e, name) for name in fields} | {"ids": e.ids.tolist()} for e in examples]
+    plan = {"examples": listed, "settings": SETTINGS, "batch_tokens": BATCH_TOKENS}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    (tmp_path / "program.py").write_text(SCRIPT)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    subprocess.run([*torchrun, str(tmp_path / "program.py"), str(tmp_path), str(tiny_directory)], check=True)
+
+    assert bytes_of(tmp_path / "parted") == bytes_of(tmp_path / "whole") == bytes_of(tmp_path / "stopped")
+    held = [json.loads((tmp_path / f"held-{rank}.json").read_text()) for rank in (0, 1)]
+    assert held[0] == held[1]
+    assert held[0]["local"] * 2 == held[0]["all"] > 60_000
+
+    execution = Execution(device="cpu", batch_tokens=4096, deterministic=True)
+    alone = TrainingJob(
+        language_model=language_model,
+        examples=examples,
+        config=config,
+        execution=execution,
+        output_dir=tmp_path / "alone",
+        evidence={},
+    )
+    train(alone)
+    logs = [(tmp_path / name / "training.jsonl").read_text().splitlines() for name in ("alone", "parted")]
+    for one, two in zip(*(map(json.loads, log) for log in logs), strict=True):
+        for name in ("loss", "gradient_norm"):
+            assert two.pop(name) == pytest.approx(one.pop(name), rel=1e-4)
+        assert one == two
+    found = load_file(tmp_path / "parted" / "adapter" / "adapter_model.safetensors")
+    for name, value in load_file(alone.adapter / "adapter_model.safetensors").items():
+        assert torch.linalg.vector_norm(found[name] - value) <= 5e-3 * torch.linalg.vector_norm(value), name
+
+
+def test_what_needs_whole_weights_is_left_out_or_refused():
+    plain = plain_execution(Execution(shard=True, batch_tokens=2048))
+    assert (plain.fuse, plain.compile, plain.graphs, plain.batch_tokens) == (False, False, False, 2048)
+    for name in ("fuse", "compile", "graphs"):
+        with pytest.raises(TrainingError, match=f"{name}: a model parted by `shard`"):
+            plain_execution(Execution(shard=True, **{name: True}))
+
+
+def test_one_process_has_nobody_to_part_a_model_with(language_model):
+    with pytest.raises(TrainingError, match="shard: one process"):
+        shard_model(language_model.model, Devices("cpu"))
+
+
+def test_launching_with_fsdp_asks_for_it(monkeypatch):
+    devices = Devices("cpu")
+    assert not devices.shards(None)
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    assert devices.shards(None)
+    assert not devices.shards(False)
+
+
+def test_a_pass_without_labels_teaches_nothing(learner_of, examples):
+    learner = learner_of()
+    loss = learner.gradients([without_labels(padded_batch(examples[:2]))], 10)
+    assert loss.item() == 0.0
+    assert all(not factor.gradient.any() for factor in learner.factors)

@@ -1,0 +1,65 @@
+import pytest
+import torch
+from torch import nn
+
+from calibudget.errors import TrainingError
+from calibudget.training import TrainingConfig
+from calibudget.training.layers import factor_names, flatten_factors, make_optimizer
+
+
+class Layer(nn.Module):
+    def __init__(self, dtype=torch.float32):
+        super().__init__()
+        self.lora_A = nn.ModuleDict({"default": nn.Linear(5, 3, bias=False, dtype=dtype)})
+        self.lora_B = nn.ModuleDict({"default": nn.Linear(3, 7, bias=False, dtype=dtype)})
+
+
+def test_every_trainable_tensor_is_in_exactly_one_group():
+    model = nn.ModuleList([Layer(), Layer()])
+    parted = factor_names(name for name, _ in model.named_parameters())
+    assert {factor: len(names) for factor, names in parted.items()} == {"A": 2, "B": 2}
+    factors = flatten_factors(model)
+    optimizer = make_optimizer(factors, TrainingConfig(weight_decay=0.1))
+    assert [len(group["params"]) for group in optimizer.param_groups] == [1, 1]
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.1]
+
+
+def test_embeddings_are_told_by_name():
+    parted = factor_names(["e.lora_embedding_A.default", "e.lora_embedding_B.default"])
+    assert parted == {"A": ["e.lora_embedding_A.default"], "B": ["e.lora_embedding_B.default"]}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["x.lora_A.default.weight"], "of the B factors is empty"),
+        ([], "of the A factors is empty"),
+        (["x.lora_A.default.weight", "x.lora_B.default.weight", "lm_head.weight"], r"lm_head\.weight belongs to 0"),
+        (["x.lora_A.y.lora_B.default.weight"], "belongs to 2"),
+    ],
+)
+def test_groups_that_dont_part_are_refused(names, message):
+    with pytest.raises(TrainingError, match=message):
+        factor_names(names)
+
+
+def test_parameters_and_gradients_are_views_of_the_flat_vectors():
+    model = nn.ModuleList([Layer(), Layer()])
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    factors = flatten_factors(model)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, before[name])
+    model[0].lora_B["default"](model[0].lora_A["default"](torch.ones(2, 5))).sum().backward()
+    for factor in factors:
+        name = next(iter(factor.offsets))
+        parameter = dict(model.named_parameters())[name]
+        assert parameter.grad.abs().sum() > 0
+        assert torch.equal(factor.gradient[: parameter.numel()], parameter.grad.flatten())
+        factor.values.data.zero_()
+        assert not parameter.any()
+        assert all(offset % 64 == 0 for offset in factor.offsets.values())
+
+
+def test_factors_of_low_precision_are_refused():
+    with pytest.raises(TrainingError, match="not float32"):
+        flatten_factors(nn.ModuleList([Layer(torch.bfloat16)]))
