@@ -114,3 +114,20 @@ def test_the_embedded_model_is_converted_into_the_cache():
     assert {"complete.json", "config.json", "model.safetensors", "tokenizer.json"} <= {
         f.name for f in directory.iterdir()
     }
+
+
+@pytest.mark.model
+def test_the_neighbours_of_a_gguf_file_are_not_read(tmp_path):
+    """A configuration, a chat template or an adapter beside the file isn't bound by its digest."""
+    path = resolve_model("embedded").path
+    (tmp_path / "m.gguf").symlink_to(path)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": 7}')
+    (tmp_path / "chat_template.jinja").write_text("another template")
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "elsewhere"}')
+    (tmp_path / "converted").mkdir()
+    gguf._convert(tmp_path / "m.gguf", tmp_path / "converted")
+    kept = gguf.converted(path, file_digest(path).sha256)
+    names = {file.name for file in kept.iterdir()} - {"complete.json"}
+    assert {file.name: file_digest(file).sha256 for file in (tmp_path / "converted").iterdir()} == {
+        name: file_digest(kept / name).sha256 for name in names
+    }

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from calibudget.errors import DependencyError, ScoringError
-from calibudget.lm.files import check_heads
+from calibudget.lm.identity import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    bound_files,
+    check_adapter_configuration,
+    folder_of,
+)
 
 _PEFT_IS_MISSING: Final = "an adapter needs peft; install: pip install 'calibudget[train]'"
 
@@ -23,12 +29,7 @@ def check_adapter(adapter: Path) -> None:
     if find_spec("peft") is None:
         raise DependencyError(_PEFT_IS_MISSING)
     check_adapter_files(adapter)
-    from safetensors import SafetensorError
-
-    try:
-        check_heads(adapter)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise ScoringError(f"adapter {adapter}: can't be read: {error}") from error
+    check_adapter_configuration(adapter)
 
 
 def check_adapter_files(adapter: Path) -> None:
@@ -37,8 +38,8 @@ def check_adapter_files(adapter: Path) -> None:
     Raises:
         ScoringError: its configuration or its weights are missing.
     """
-    if not (adapter / "adapter_config.json").is_file() or not any(adapter.glob("*.safetensors")):
-        raise ScoringError(f"adapter {adapter}: needs adapter_config.json and safetensors weights")
+    if missing := [name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if not (adapter / name).is_file()]:
+        raise ScoringError(f"adapter {adapter}: needs {' and '.join(missing)}")
 
 
 def attach(model: Any, adapter: Path) -> Any:
@@ -56,21 +57,20 @@ def attach(model: Any, adapter: Path) -> Any:
     check_adapter(adapter)
     try:
         from peft import PeftConfig, PeftModelForCausalLM
-        from safetensors import SafetensorError
     except ImportError as error:
         raise DependencyError(_PEFT_IS_MISSING) from error
     wrapped = None
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), folder_of(bound_files(adapter)) as folder:
             warnings.simplefilter("ignore", FutureWarning)  # peft's own use of a name that transformers renamed
-            config = PeftConfig.from_pretrained(str(adapter))
+            config = PeftConfig.from_pretrained(str(folder))
             config.inference_mode = True
             wrapped = PeftModelForCausalLM(model, config)
-            loaded = wrapped.load_adapter(str(adapter), "default", use_safetensors=True)
+            loaded = wrapped.load_adapter(str(folder), "default", use_safetensors=True)
         if missing := [name for name in loaded.missing_keys if "lora_" in name]:
             raise ValueError(f"its weights lack {len(missing)} of the model's factors, {missing[0]} among them")
         return wrapped
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
+    except Exception as error:  # its files can make peft raise anything
         if wrapped is not None:
             wrapped.unload()
         raise ScoringError(f"adapter {adapter}: doesn't fit this model: {error}") from error

