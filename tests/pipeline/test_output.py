@@ -123,7 +123,9 @@ def test_images_are_refused_with_the_line_and_a_clear_word(tmp_path, recipe):
         update={"sources": {**given.sources, "talks": given.sources["talks"].model_copy(update={"on_error": None})}}
     )
     strict._base_dir = tmp_path
-    with pytest.raises(DataError, match=r"source 'talks': talks\.jsonl:8: turn 1 holds 'image_url'; only text can be"):
+    with pytest.raises(
+        DataError, match=r"source 'talks': talks\.jsonl:8: messages, turn 1 holds 'image_url'; only text can be"
+    ):
         run(strict, tmp_path / "run")
 
 

@@ -23,11 +23,13 @@ from calibudget.sources import (
     Resolved,
     SourceRead,
     check_distinct_files,
+    files_not_read,
     inspect_sources,
     open_sources,
     part_source,
     read_source,
 )
+from calibudget.sources.data_splits import listed
 from calibudget.store import Hygiene, Ledger, SourceFile, TokenCount
 
 
@@ -77,6 +79,7 @@ class Prepared:
         ledger: the rounds before this one, None in a first round.
         evaluation: the evaluation sets that the recipe's hygiene names.
         findings: what the hygiene's checks found before anything left for it.
+        files_not_read: files that lie beside those of a source where its paths lead, by label.
     """
 
     splits: Mapping[str, Split]
@@ -87,6 +90,7 @@ class Prepared:
     ledger: Ledger | None = None
     evaluation: Mapping[str, Resolved] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
+    files_not_read: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def pool_sizes(self) -> dict[str, int]:
@@ -111,6 +115,7 @@ class Prepared:
         unused = {label: split.columns_not_used for label, split in self.splits.items()}
         if self.companion is not None:
             unused[self.companion.label] = self.companion.columns_not_used
+        told += [f"{label}: files not read: {listed(names)}" for label, names in self.files_not_read.items() if names]
         told += [
             f"{label}: columns not used: {', '.join(map(_told, names))}" for label, names in unused.items() if names
         ]
@@ -157,6 +162,7 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
         evaluation=evaluation,
         findings=findings,
         ledger=ledger,
+        files_not_read={spec.label: files_not_read(spec, recipe.data_root) for spec in specs},
     )
 
 

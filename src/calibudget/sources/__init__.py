@@ -2,7 +2,7 @@
 
 from calibudget.sources.cache_files import cache_folder
 from calibudget.sources.duplicates import Resolved
-from calibudget.sources.files import DataFile, check_distinct_files, find_files
+from calibudget.sources.files import DataFile, check_distinct_files, files_not_read, find_files
 from calibudget.sources.hygiene.checks import (
     Checked,
     Matched,
@@ -77,6 +77,7 @@ __all__ = [
     "checked_source",
     "chosen_records",
     "detect_format",
+    "files_not_read",
     "find_files",
     "found",
     "identify",

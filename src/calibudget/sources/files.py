@@ -9,6 +9,7 @@ What a source is read from: data files and hub data sets behind one face, readab
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import importlib.util
 import json
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from calibudget.errors import ArtefactError, DataError, DependencyError, InputError
+from calibudget.sources.data_splits import check_named, is_hidden, listed, of_split
 from calibudget.sources.filters import are_disjoint
 from calibudget.sources.limits import Limits
 from calibudget.sources.remote import COPIES, SAVED, SAVED_SPLITS, find_remote, is_url, local_path
@@ -49,18 +51,21 @@ def find_files(spec: SourceSpec, data_dir: Path) -> tuple[DataFile, ...]:
 
     A relative path or glob stays below the data directory, links included; an absolute one is taken at its word, and
     so is a URL, whose objects are copied here. A directory stands for the data files in it, at any depth, or for the
-    data set that `datasets` saved there.
+    data set that `datasets` saved there. Hidden files are never found by a directory or a glob, and of files of several
+    splits only those of the source's own are.
 
     Raises:
-        DataError: nothing is found, a path leads out of the data directory, something is no regular file, or a
-            saved data set isn't whole.
+        DataError: nothing is found, a path leads out of the data directory, something is no regular file, it isn't
+            clear which files are of the split, or a saved data set isn't whole.
         InputError: the data directory's links can't be followed.
     """
     data_dir = resolved(data_dir)
     found: dict[Path, DataFile] = {}
     for pattern in spec.paths:
         try:
-            files = _copied(pattern) if is_url(pattern) else _local(local_path(pattern), data_dir, spec.split)
+            files = (
+                _copied(pattern, spec.split) if is_url(pattern) else _local(local_path(pattern), data_dir, spec.split)
+            )
         except (InputError, OSError) as error:
             raise DataError(f"source {spec.label!r}: {error}") from error
         if not files:
@@ -72,13 +77,66 @@ def find_files(spec: SourceSpec, data_dir: Path) -> tuple[DataFile, ...]:
     return tuple(sorted(found.values(), key=lambda file: (file.name, str(file.path))))
 
 
+def files_not_read(spec: SourceSpec, data_dir: Path) -> tuple[str, ...]:
+    """The files beside those of a source, in the folders and globs that it names on this machine, sorted by name.
+
+    They are of another split or of an unknown kind; hidden ones aren't told.
+    """
+    data_dir = resolved(data_dir)
+    read = {file.path for file in find_files(spec, data_dir)} if spec.paths else set()
+    beside: set[Path] = set()
+    for pattern in spec.paths:
+        paths = [] if is_url(pattern) else _matches(local_path(pattern), data_dir)
+        beside |= {
+            file for path in paths for file in (_below(path) if path.is_dir() and not _is_saved(path) else [path])
+        }
+    return tuple(sorted(_name(path, data_dir) for path in beside - read))
+
+
 def _local(pattern: str, data_dir: Path, split: str) -> list[DataFile]:
-    paths = (file for path in _matches(pattern, data_dir) for file in _expand(path, split))
-    return [_data_file(path, data_dir, outside=Path(pattern).is_absolute()) for path in paths]
+    found = _matches(pattern, data_dir)
+    outside = Path(pattern).is_absolute()
+    saved = [file for path in found if _is_saved(path) for file in _saved(path, split)]
+    if len(found) == 1 and found[0].is_file() and found[0] == data_dir / pattern:
+        check_named(_name(found[0], data_dir), split)
+        return [_data_file(found[0], data_dir, outside=outside)]
+    base = _base(pattern, data_dir)
+    expanded = {
+        file.relative_to(base).as_posix(): file
+        for path in found
+        if not _is_saved(path)
+        for file in (_data_files(path) if path.is_dir() else [path])
+    }
+    if found and not expanded and not saved:
+        inside = [file.relative_to(base).as_posix() for path in found if path.is_dir() for file in _below(path)]
+        if inside:
+            raise DataError(
+                f"{pattern!r} holds no data file: there is {listed(inside)}; known endings are {', '.join(SUFFIXES)}"
+            )
+    chosen = of_split(list(expanded), split, pattern) if expanded else []
+    return [_data_file(path, data_dir, outside=outside) for path in (*saved, *(expanded[name] for name in chosen))]
 
 
-def _copied(url: str) -> list[DataFile]:
-    return [_with_version(COPIES.path(remote), remote.url) for remote in find_remote(url)]
+def _base(pattern: str, data_dir: Path) -> Path:
+    """What stands before a glob, or the folder that is named."""
+    path = data_dir / pattern
+    if path.exists():
+        return path
+    parts = path.parts
+    first = next((place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
+    return Path(*parts[:first])
+
+
+def _copied(url: str, split: str) -> list[DataFile]:
+    found = find_remote(url)
+    if len(found) != 1 or found[0].url.rpartition("/")[2] != url.rpartition("/")[2]:
+        parts = url.split("/")
+        depth = next(
+            (place for place, part in enumerate(parts) if glob.has_magic(part)), len([*filter(None, parts)]) + 1
+        )
+        below = {"/".join(remote.url.split("/")[depth:]): remote for remote in found}
+        found = [below[name] for name in of_split(list(below), split, url)] if found else []
+    return [_with_version(COPIES.path(remote), remote.url) for remote in found]
 
 
 def check_distinct_files(
@@ -117,24 +175,33 @@ def _identity(path: Path) -> object:
 
 
 def _matches(pattern: str, data_dir: Path) -> list[Path]:
+    """What a path names: itself, or what a glob finds that isn't hidden."""
     path = Path(pattern)
     if path.is_absolute():
-        return [path] if path.exists() else sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
-    literal = confined(data_dir, pattern)
-    return [literal] if literal.exists() else sorted(data_dir.glob(pattern))
+        if path.exists():
+            return [path]
+        root, rest = Path(path.anchor), str(path.relative_to(path.anchor))
+    else:
+        literal = confined(data_dir, pattern)
+        if literal.exists():
+            return [literal]
+        root, rest = data_dir, pattern
+    base = _base(pattern, data_dir)
+    return sorted(one for one in root.glob(rest) if not is_hidden(one.relative_to(base).as_posix()))
 
 
 def _data_file(path: Path, data_dir: Path, *, outside: bool) -> DataFile:
     """A found path as a file to read, refused if it leads out of the data directory unasked."""
-    if path.is_relative_to(data_dir):
-        name = path.relative_to(data_dir).as_posix()
-        if not outside:
-            confined(data_dir, name)
-    else:
-        name = path.name
+    name = _name(path, data_dir)
+    if path.is_relative_to(data_dir) and not outside:
+        confined(data_dir, name)
     if not path.is_file():
         raise DataError(f"{name}: is no regular file")
     return _with_version(path, name)
+
+
+def _name(path: Path, data_dir: Path) -> str:
+    return path.relative_to(data_dir).as_posix() if path.is_relative_to(data_dir) else path.name
 
 
 def _with_version(path: Path, name: str) -> DataFile:
@@ -142,19 +209,28 @@ def _with_version(path: Path, name: str) -> DataFile:
     return DataFile(path=path, name=name, version=(status.st_size, status.st_mtime_ns))
 
 
-def _expand(path: Path, split: str) -> list[Path]:
-    """A file as itself, a directory as its files."""
-    if not path.is_dir():
-        return [path]
+def _data_files(folder: Path) -> list[Path]:
+    return [file for file in _below(folder) if file.name.lower().endswith(SUFFIXES)]
+
+
+def _below(folder: Path) -> list[Path]:
+    """The files in a folder, at any depth, that aren't hidden."""
+    files = (file for file in folder.rglob("*") if not is_hidden(file.relative_to(folder).as_posix()))
+    return sorted(file for file in files if file.is_file())
+
+
+def _is_saved(path: Path) -> bool:
+    """Whether a folder is a data set that `datasets` saved."""
+    return any((path / name).is_file() for name in (SAVED, SAVED_SPLITS))
+
+
+def _saved(path: Path, split: str) -> list[Path]:
     if (path / SAVED_SPLITS).is_file():
         splits = read_object(path / SAVED_SPLITS).get("splits")
         if not isinstance(splits, list) or split not in splits:
             raise DataError(f"{path.name} has the splits {splits}, not {split!r}; name another under split")
         path = confined(path, split)
-    if (path / SAVED).is_file():
-        return _saved_files(path)
-    files = (file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith(SUFFIXES))
-    return sorted(file for file in files if not file.name.startswith("."))
+    return _saved_files(path)
 
 
 def _saved_files(directory: Path) -> list[Path]:

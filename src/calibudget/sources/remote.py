@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from calibudget.errors import CalibudgetError, DataError, DependencyError, RecipeError
+from calibudget.sources.data_splits import is_hidden
 from calibudget.sources.rows import SUFFIXES
 from calibudget.sources.table import Scratch, writing
 
@@ -89,7 +90,9 @@ def find_remote(url: str) -> list[RemoteFile]:
         try:
             found = [system.info(path)]
         except FileNotFoundError:
-            found = list(system.glob(path, detail=True).values()) if glob.has_magic(path) else []
+            globbed = system.glob(path, detail=True) if glob.has_magic(path) else {}
+            depth = next((at for at, part in enumerate(path.split("/")) if glob.has_magic(part)), 0)
+            found = [one for name, one in globbed.items() if not is_hidden("/".join(name.split("/")[depth:]))]
         bucket = path.partition("/")[0]
         if not found and url.startswith("s3://") and not system.exists(bucket):
             raise DataError(f"there is no bucket {bucket!r}, or it isn't yours to see")
@@ -106,7 +109,11 @@ def _expanded(system: Any, info: dict[str, Any]) -> list[dict[str, Any]]:
     if any(f"{folder}/{name}" in below for name in (SAVED, SAVED_SPLITS)):
         raise DataError("is a data set that `datasets` saved; name its files, as in data/*.arrow")
     lasts = {name: name.rpartition("/")[2] for name in below}
-    files = [below[name] for name, last in lasts.items() if last.lower().endswith(SUFFIXES) and last[0] != "."]
+    files = [
+        below[name]
+        for name, last in lasts.items()
+        if last.lower().endswith(SUFFIXES) and not is_hidden(name[len(folder) + 1 :])
+    ]
     return files if files or info["type"] == "directory" else [info]
 
 

@@ -41,7 +41,7 @@ class SourceSpec:
             string is one of them.
         hub: a data set of the Hugging Face hub instead of files, as owner/name.
         subset: the hub data set's configuration.
-        split: the split of a hub data set, or of a saved data set that has several.
+        split: the split of a hub data set, of a saved data set that has several, or of files in a folder or glob.
         revision: the hub data set's branch, tag or commit.
         streaming: whether the hub data set is read as the hub sends it, and nothing is kept on disk.
         format: how rows hold prompt and response; None to see it from the first row of each file.

@@ -1,0 +1,100 @@
+"""Which of the files that a folder or a glob names are read: those of one split, and none that is hidden."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Final
+
+from calibudget.errors import DataError
+
+#: The split that a source has unless its recipe names another.
+DEFAULT: Final = "train"
+_WORDS: Final = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
+}
+_SHOWN: Final = 5
+
+
+def is_hidden(below: str) -> bool:
+    """Whether a file or a folder above it is hidden: checkpoints of notebooks, and what other systems leave."""
+    return any(part.startswith(".") for part in PurePosixPath(below).parts)
+
+
+def split_shown(below: str) -> str | None:
+    """The split that a file's name shows, or else the nearest folder that shows one; None where nothing does.
+
+    A split is shown by one of its usual words, parted from others by something that is no letter: `x.test.jsonl`,
+    `train-00000-of-00002.parquet`, `dev/0.csv`. A name with the words of training and of another split shows none.
+    """
+    for part in reversed(PurePosixPath(below).parts):
+        words = [word.rstrip("0123456789") for word in re.split(r"[^a-z0-9]+", part.casefold())]
+        found = list(dict.fromkeys(_WORDS[word] for word in words if word in _WORDS))
+        if found:
+            return None if len(found) > 1 and "train" in found else found[0]
+    return None
+
+
+def of_split(names: Sequence[str], split: str, pattern: str) -> list[str]:
+    """Those of the files which belong to a split.
+
+    Args:
+        names: what a folder or a glob names, each relative to the folder or to what stands before the glob.
+        split: the split that is wanted.
+        pattern: the path as the recipe has it; a glob whose own words show a split is taken at its word.
+
+    Raises:
+        DataError: files of other splits are there, and which ones are wanted isn't clear; they are named.
+    """
+    wanted = _WORDS.get(split.casefold(), split)
+    if wanted not in _WORDS.values():
+        return _of_custom_split(names, split, pattern)
+    shown = {name: split_shown(name) for name in names}
+    splits, said = set(shown.values()), split_shown(pattern)
+    is_meant = wanted in (DEFAULT, said)
+    if splits == {wanted} or (is_meant and splits == {None}) or (is_meant and said is not None and splits == {said}):
+        return list(names)
+    own = [name for name, one in shown.items() if one == wanted]
+    if own and (None not in splits or wanted != DEFAULT):
+        return own
+    told = "; ".join(
+        f"{'no split' if one is None else one}: {listed([name for name in names if shown[name] == one])}"
+        for one in sorted(splits, key=str)
+    )
+    others = " or ".join(sorted(one for one in splits if one is not None and one != wanted))
+    way = f"name another under `split` ({others}), or the files under `path`" if others else "name the files"
+    raise DataError(f"{pattern!r} holds files of {told}; which of them are {split!r} isn't clear: {way}")
+
+
+def check_named(below: str, split: str) -> None:
+    """Refuse a file that the recipe names, if it also asks for a split that the name doesn't show.
+
+    Raises:
+        DataError: both are named.
+    """
+    if split == DEFAULT:
+        return
+    wanted = _WORDS.get(split.casefold(), split)
+    shown = split_shown(below)
+    if shown != wanted and not _names(split, below):
+        raise DataError(f"{below} is asked for its split {split!r}, but is a file that shows {shown or 'none'}")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message: the first few, and how many more."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(sorted(names)[:_SHOWN]) + more
+
+
+def _of_custom_split(names: Sequence[str], split: str, pattern: str) -> list[str]:
+    own = [name for name in names if _names(split, name)]
+    if not own:
+        raise DataError(f"{pattern!r} holds no file whose name shows the split {split!r}: {listed(names)}")
+    return own
+
+
+def _names(split: str, below: str) -> bool:
+    return re.search(rf"(?<![a-z0-9]){re.escape(split.casefold())}(?![a-z0-9])", below.casefold()) is not None

@@ -1,0 +1,119 @@
+"""No file is lost in silence, and none is read that isn't meant: splits, hidden files, folders without data files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from calibudget.errors import DataError
+from calibudget.pipeline import run
+from calibudget.recipe import load_recipe
+from calibudget.sources import SourceSpec, files_not_read, find_files
+
+ROW = {"instruction": "q", "output": "a"}
+SHARDS = [f"d/data/{split}-00000-of-00001.jsonl" for split in ("test", "train", "validation")]
+
+
+def make(folder: Path, *names: str) -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(ROW | {"instruction": name}) + "\n", encoding="utf-8")
+
+
+def found(folder: Path, path: str = "d", **spec: object) -> list[str]:
+    return [file.name for file in find_files(SourceSpec(label="s", path=path, **spec), folder)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", ["d", "d/data", "d/data/*.jsonl", "d/**/*.jsonl", "d/*"])
+@pytest.mark.parametrize(("split", "place"), [("test", 0), ("train", 1), ("validation", 2), ("dev", 2)])
+def test_a_folder_with_splits_gives_the_one_that_is_named(tmp_path: Path, path: str, split: str, place: int) -> None:
+    make(tmp_path, *SHARDS)
+    assert found(tmp_path, path, split=split) == [SHARDS[place]]
+
+
+@pytest.mark.parametrize(
+    ("names", "split", "chosen"),
+    [
+        (["train/0.jsonl", "test/0.jsonl", "valid/0.jsonl"], "train", ["train/0.jsonl"]),
+        (["boolq.train.jsonl", "boolq.test.jsonl"], "train", ["boolq.train.jsonl"]),
+        (["train_sft-0.jsonl", "test_sft-0.jsonl", "train_gen-0.jsonl"], "train_sft", ["train_sft-0.jsonl"]),
+        (["TRAIN1.jsonl", "x_Dev.jsonl"], "train", ["TRAIN1.jsonl"]),
+        (["a.jsonl", "b.jsonl"], "train", ["a.jsonl", "b.jsonl"]),
+        (["a.jsonl", "b/latest.jsonl", "contest.jsonl"], "train", ["a.jsonl", "b/latest.jsonl", "contest.jsonl"]),
+        (["test.jsonl", "b.jsonl"], "test", ["test.jsonl"]),
+    ],
+)
+def test_names_of_files_and_folders_show_the_split(
+    tmp_path: Path, names: list[str], split: str, chosen: list[str]
+) -> None:
+    make(tmp_path, *(f"d/{name}" for name in names))
+    assert found(tmp_path, split=split) == [f"d/{name}" for name in chosen]
+
+
+@pytest.mark.parametrize(
+    ("names", "split", "message"),
+    [
+        (["test.jsonl", "validation.jsonl"], "train", r"test: test\.jsonl; validation: validation\.jsonl.*`split`"),
+        (["test.jsonl", "a.jsonl"], "train", r"no split: a\.jsonl; test: test\.jsonl"),
+        (["train.jsonl", "more.jsonl", "test.jsonl"], "train", r"no split: more\.jsonl"),
+        (["test-0.jsonl"], "train", r"test: test-0\.jsonl"),
+        (["a.jsonl"], "test", r"no split: a\.jsonl"),
+        (["a.jsonl"], "train_sft", r"no file whose name shows the split 'train_sft': a\.jsonl"),
+    ],
+)  # fmt: skip
+def test_a_folder_whose_split_is_not_clear_is_refused_with_its_files(
+    tmp_path: Path, names: list[str], split: str, message: str
+) -> None:
+    make(tmp_path, *(f"d/{name}" for name in names))
+    with pytest.raises(DataError, match=message):
+        found(tmp_path, split=split)
+
+
+def test_what_a_path_says_itself_is_taken_at_its_word(tmp_path: Path) -> None:
+    make(tmp_path, *SHARDS, "x.test.jsonl", "test/a.jsonl")
+    assert found(tmp_path, SHARDS[0]) == [SHARDS[0]]
+    assert found(tmp_path, "*.test.jsonl") == ["x.test.jsonl"]
+    assert found(tmp_path, "test") == ["test/a.jsonl"]
+    assert found(tmp_path, SHARDS[0], split="test") == [SHARDS[0]]
+    with pytest.raises(DataError, match=r"train-00000-of-00001\.jsonl is asked for its split 'test'"):
+        found(tmp_path, SHARDS[1], split="test")
+
+
+HIDDEN = ["d/.x.jsonl", "d/._a.jsonl", "d/.ipynb_checkpoints/a-checkpoint.jsonl", "d/sub/.cache/b.jsonl"]
+
+
+@pytest.mark.parametrize("path", ["d", "d/*.jsonl", "d/**/*.jsonl", "d/.*.jsonl", "**/*.jsonl"])
+def test_hidden_files_and_checkpoints_are_never_read(tmp_path: Path, path: str) -> None:
+    make(tmp_path, "d/a.jsonl", *HIDDEN)
+    if path == "d/.*.jsonl":
+        with pytest.raises(DataError, match="no file matches"):
+            found(tmp_path, path)
+    else:
+        assert found(tmp_path, path) == ["d/a.jsonl"]
+        assert found(tmp_path, str(tmp_path / path)) == ["d/a.jsonl"]
+
+
+def test_a_data_directory_may_itself_be_hidden(tmp_path: Path) -> None:
+    make(tmp_path, ".data/d/a.jsonl")
+    assert found(tmp_path / ".data") == ["d/a.jsonl"]
+    assert found(tmp_path, ".data/d/*.jsonl") == [".data/d/a.jsonl"]
+
+
+def test_a_folder_without_data_files_says_what_it_holds(tmp_path: Path) -> None:
+    make(tmp_path, "d/shard-000.tar", "d/sub/notes.txt")
+    with pytest.raises(DataError, match=r"'d' holds no data file: there is shard-000\.tar, sub/notes\.txt; known endi"):
+        found(tmp_path)
+
+
+def test_a_run_tells_the_files_beside_those_that_it_read(tmp_path: Path) -> None:
+    make(tmp_path, *SHARDS, "d/README.md", "b.jsonl")
+    assert files_not_read(SourceSpec(label="s", path="b.jsonl"), tmp_path) == ()
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("{policy: equal, budget: 1, calibration: none, sources: {a: {path: d}}}")
+    result = run(load_recipe(recipe), tmp_path / "out")
+    assert f"a: files not read: d/README.md, {SHARDS[0]}, {SHARDS[2]}" in result.notes
+    row = json.loads(result.train_file.read_text())
+    assert row["prompt"] == SHARDS[1]
