@@ -45,3 +45,30 @@ def test_a_full_stdout_is_told_and_no_bug(form):
 def test_without_stderr_the_exit_code_says_it_and_stdout_stays_clean(sink):
     result = shell(f"cb {ALLOCATE} --budget 2000 2>{sink}")
     assert (result.returncode, result.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("locale", ["LC_ALL=C PYTHONCOERCECLOCALE=0 PYTHONUTF8=0", "LC_ALL=C PYTHONUTF8=1"])
+def test_names_beyond_ascii_are_taken_or_refused_in_a_line(tmp_path, locale):
+    folder = tmp_path / "données"
+    folder.mkdir()
+    rows = [f'{{"instruction": "q {i}?", "output": "answer{i % 2}"}}\n' for i in range(80)]
+    (folder / "pîqa.jsonl").write_text("".join(rows), "utf-8")
+    recipe = "engine: fake\nmodel: embedded\nerror: nll\nbudget: 9\ncalibration: {per_source: 30}\nsources:\n  a: "
+    (folder / "r.yaml").write_text(f"{recipe}{{path: pîqa.jsonl, answer: none}}\n", "utf-8")
+    result = shell(f"{locale} cb run {folder}/r.yaml --output-dir {tmp_path}/ünder")
+    if "PYTHONUTF8=1" in locale:
+        assert result.returncode == 0
+        return
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert "UTF-8" in result.stderr
+    assert not (tmp_path / "ünder").exists()
+
+
+def test_a_pattern_that_is_none_is_refused(tmp_path):
+    (tmp_path / "r.yaml").write_text(
+        "model: embedded\nengine: fake\nerror: nll\nbudget: 9\nsources:\n  a: {path: 'bool**', answer: none}\n"
+    )
+    result = shell(f"cb run {tmp_path}/r.yaml --output-dir {tmp_path}/out")
+    assert result.returncode == 2
+    assert "bool**" in result.stderr

@@ -6,8 +6,10 @@ import warnings
 
 import pytest
 
+from calibudget.cli.interrupts import Stop
 from calibudget.errors import CalibudgetError
-from calibudget.lm import load_model, load_tokenizer
+from calibudget.lm import Encoder, load_model, load_tokenizer
+from calibudget.lm.identity import told
 from calibudget.lm.loading import check_loadable
 
 torch = pytest.importorskip("torch")
@@ -190,3 +192,34 @@ def test_adapters_that_lead_elsewhere_or_are_absurd_are_refused(adapter, tiny_di
     edit(adapter / "adapter_config.json", **fields)
     with pytest.raises(CalibudgetError, match="adapter"):
         load_model(str(tiny_directory), device="cpu", adapter=adapter)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"normalizer": {"type": "Prepend", "prepend": ""}},  # these two panic in Rust when a text is encoded
+        {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},  # and this one when it is read
+        {"normalizer": {"type": "Nonesuch"}},
+        {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "[UNK]"}},
+        {"added_tokens": [{"id": -1}]},
+    ],
+)
+def test_a_tokenizer_that_fails_is_an_error_that_names_it(model, record_of, fields):
+    edit(model / "tokenizer.json", **fields)
+    with pytest.raises(CalibudgetError, match=r"tokenizer\.json|can't be loaded"):
+        Encoder("alpaca", load_tokenizer(str(model))).encode(record_of())
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ 1/0 }}", "{{ messages[0].nonesuch() }}", "{% for", "{{ [].pop() }}", "{{ x.y.z }}"]
+)
+def test_a_chat_template_that_fails_is_an_error_that_names_it(model, template):
+    (model / "chat_template.jinja").write_text(template)
+    with pytest.raises(CalibudgetError, match=r"chat_template\.jinja"):
+        Encoder("chat", load_tokenizer(str(model)))
+
+
+def test_a_stop_while_a_model_loads_stays_a_stop(model):
+    with pytest.raises(Stop), told("a fault"):
+        raise Stop

@@ -51,6 +51,21 @@ def test_labels_that_cant_name_a_file_or_a_row_are_refused(label):
         check_labels(["fine", label])
 
 
+@pytest.mark.parametrize("label", ["CON", "nul.txt", "Com1", "lpt9.x", "a:b", "a.", "AUX", "COM\u00b9"])
+def test_labels_that_windows_cant_hold_are_refused(label):
+    with pytest.raises(InputError, match="Windows"):
+        check_labels([label])
+    check_labels(["xcon", "console", "com", "lpt10", "a.b"])
+
+
+@pytest.mark.parametrize(
+    "character", "\u3164\u115f\u1160\u2800\u034f\ufe0f\ufe00\uffa0\u17b4\u180b\u00ad\u2065\U000e0100"
+)
+def test_labels_with_characters_that_nobody_sees_are_refused(character):
+    with pytest.raises(InputError, match="invisible"):
+        check_labels([f"a{character}b"])
+
+
 @pytest.mark.parametrize(
     ("one", "other"), [("BoolQ", "boolq"), ("é", "e\u0301"), ("straße", "STRASSE"), ("a", "a"), ("É", "e\u0301")]
 )

@@ -1,9 +1,19 @@
 import hashlib
+import os
 
 import pytest
 
 from calibudget.errors import ArtefactError, InputError
-from calibudget.store import SUMS_NAME, check_sums, extend_sums, file_digest, read_sums, write_sums
+from calibudget.store import (
+    LOCK_NAME,
+    SUMS_NAME,
+    check_sums,
+    directory_lock,
+    extend_sums,
+    file_digest,
+    read_sums,
+    write_sums,
+)
 from calibudget.store.sums import Difference
 
 
@@ -133,3 +143,22 @@ def test_further_files_are_bound_and_others_stay_as_they_were_bound(directory):
     extend_sums(directory, ["b.json"])
     assert check_sums(directory) == []
     assert list(read_sums(directory)) == ["Z", "adapter/weights", "b.json", "new.json"]
+
+
+@pytest.mark.parametrize("name", [SUMS_NAME, LOCK_NAME])
+@pytest.mark.parametrize("kind", ["link", "folder", "fifo"])
+def test_sums_and_lock_that_are_no_regular_files_are_differences(directory, tmp_path_factory, name, kind):
+    path = directory / name
+    outside = tmp_path_factory.mktemp("outside") / "file"
+    outside.write_bytes(path.read_bytes() if path.exists() else b"")
+    path.unlink(missing_ok=True)
+    if kind == "link":
+        path.symlink_to(outside)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    assert [difference.file for difference in check_sums(directory)] == [name]
+    if name == LOCK_NAME:
+        with pytest.raises(ArtefactError, match="no regular file"), directory_lock(directory):
+            pass

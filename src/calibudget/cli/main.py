@@ -121,4 +121,8 @@ def _told(error: Exception) -> str | None:
         return str(error.format_message())
     if isinstance(error, OSError) and errno.errorcode.get(error.errno or 0) in _OF_THE_MACHINE:
         return f"{error.filename or 'output'}: {error.strerror}"
+    if isinstance(error, UnicodeEncodeError):
+        return (
+            f"{error.object!r} can't be written in this system's {error.encoding}; set PYTHONUTF8=1 or a UTF-8 locale"
+        )
     return None

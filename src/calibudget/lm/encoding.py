@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from calibudget.errors import InputTypeError, ScoringError
+from calibudget.lm.identity import told
 from calibudget.records import Message, Record
 
 Template = Literal["alpaca", "chat"]
@@ -28,6 +29,8 @@ _ALPACA_RESPONSE: Final = "### Response:\n"
 _TEMPLATE_DAY: Final = datetime(2024, 7, 26, tzinfo=UTC)
 _TODAY: Final = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
 _PROBE: Final = "calibudget-probe"
+_TOKENIZER: Final = "the model's tokenizer (tokenizer.json) can't"
+_TEMPLATE: Final = "the model's chat template (chat_template.jinja or tokenizer_config.json) doesn't"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +118,8 @@ class Encoder:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of generated ids, special tokens left out."""
-        text = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        with told(f"{_TOKENIZER} decode its own ids"):
+            text = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return str(text)
 
     def _ids(self, texts: list[str], *, as_data: bool) -> list[tuple[int, ...]]:
@@ -123,9 +127,14 @@ class Encoder:
         distinct = list(dict.fromkeys(texts))
         if not distinct:
             return []
-        batch = self._tokenizer(
-            distinct, add_special_tokens=False, split_special_tokens=as_data, return_attention_mask=False, verbose=False
-        )
+        with told(f"{_TOKENIZER} encode these texts"):
+            batch = self._tokenizer(
+                distinct,
+                add_special_tokens=False,
+                split_special_tokens=as_data,
+                return_attention_mask=False,
+                verbose=False,
+            )
         ids = {text: tuple(own) for text, own in zip(distinct, batch["input_ids"], strict=True)}
         return [ids[text] for text in texts]
 
@@ -172,9 +181,7 @@ class Encoder:
     def _render(
         self, turns: list[dict[str, Any]], *, add_generation_prompt: bool, tools: Sequence[Mapping[str, object]] = ()
     ) -> str:
-        from jinja2.exceptions import TemplateError
-
-        try:
+        with told(f"{_TEMPLATE} take these turns"):
             text = self._tokenizer.apply_chat_template(
                 turns,
                 tools=list(tools) or None,
@@ -183,8 +190,6 @@ class Encoder:
                 add_generation_prompt=add_generation_prompt,
                 date_string=_TEMPLATE_DAY.strftime("%d %b %Y"),
             )
-        except (TemplateError, ValueError, TypeError, KeyError) as error:
-            raise ScoringError(f"the chat template doesn't take these turns: {error}") from error
         return str(text)
 
     def _eos(self) -> int:
@@ -230,7 +235,8 @@ def _alpaca_text(record: Record) -> str:
 def _own_bos(tokenizer: Any) -> int | None:
     """The BOS id if the tokenizer itself puts one in front of a text."""
     bos = tokenizer.bos_token_id
-    return int(bos) if bos is not None and tokenizer("a").input_ids[:1] == [bos] else None
+    with told(f"{_TOKENIZER} encode a letter"):
+        return int(bos) if bos is not None and tokenizer("a").input_ids[:1] == [bos] else None
 
 
 def _check_length(max_length: int | None, context_length: int | None) -> None:

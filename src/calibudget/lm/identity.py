@@ -16,7 +16,7 @@ from math import prod
 from pathlib import Path
 from typing import Final
 
-from calibudget.errors import ScoringError
+from calibudget.errors import CalibudgetError, ScoringError
 from calibudget.store import canonical_json, file_digest, read_bytes, read_object, sha256_hex
 
 ADAPTER_CONFIG: Final = "adapter_config.json"
@@ -47,6 +47,23 @@ def directory_digest(directory: Path) -> str:
     """SHA-256 over the names and digests of the bound files (links are followed)."""
     files = [[path.name, file_digest(path.resolve()).sha256] for path in bound_files(directory)]
     return sha256_hex(canonical_json(files))
+
+
+@contextmanager
+def told(fault: str) -> Iterator[None]:
+    """Turn whatever a model's files make a library raise into one error, a panic of the Rust tokenizers too.
+
+    Raises:
+        ScoringError: the fault, and what the library said.
+    """
+    try:
+        yield
+    except (CalibudgetError, MemoryError):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ScoringError(f"{fault}: {type(error).__name__}: {error}") from error
 
 
 @contextmanager

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from calibudget.errors import CalibudgetError, DependencyError, ScoringError
+from calibudget.errors import DependencyError, ScoringError
 from calibudget.lm.adapters import attach, check_adapter
 from calibudget.lm.encoding import Encoder, Template
 from calibudget.lm.files import ModelSource, fetch_hub, resolve_model
 from calibudget.lm.gguf import CONVERTER_VERSION, converted, quiet
-from calibudget.lm.identity import bound_files, check_configuration, directory_digest, folder_of
+from calibudget.lm.identity import bound_files, check_configuration, directory_digest, folder_of, told
 from calibudget.store import file_digest, sha256_hex
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 _INSTALL: Final = "pip install 'calibudget[lm]'"
-#: Errors that aren't about the model that is being loaded.
-_OTHERS: Final = (CalibudgetError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +80,7 @@ def load_model(
     source = resolve_model(model) if isinstance(model, str) else model
     where, kind = placement(device, dtype)
     directory, identity = _materialise(source)
-    with quiet(), _named(source), folder_of(bound_files(directory)) as folder:
+    with quiet(), told(_unloadable(source)), folder_of(bound_files(directory)) as folder:
         check_configuration(directory)
         loaded, found = transformers.AutoModelForCausalLM.from_pretrained(
             folder,
@@ -124,7 +121,7 @@ def check_loadable(model: str, *, device: Device = "auto", adapter: Path | None 
     placement(device, "auto")
     source = resolve_model(model)
     directory = _materialise(source)[0]
-    with _named(source):
+    with told(_unloadable(source)):
         check_configuration(directory)
     _configuration(transformers, source, directory)
     _tokenizer(transformers, source, directory)
@@ -199,12 +196,12 @@ def _materialise(source: ModelSource) -> tuple[Path, dict[str, object]]:
 
 
 def _configuration(transformers: Any, source: ModelSource, directory: Path) -> Any:
-    with _named(source), folder_of(bound_files(directory)) as folder:
+    with told(_unloadable(source)), folder_of(bound_files(directory)) as folder:
         return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def _tokenizer(transformers: Any, source: ModelSource, directory: Path) -> Any:
-    with quiet(), _named(source), folder_of(bound_files(directory)) as folder:
+    with quiet(), told(_unloadable(source)), folder_of(bound_files(directory)) as folder:
         return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
@@ -221,12 +218,5 @@ def _parameters(model: Any) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-@contextmanager
-def _named(source: ModelSource) -> Iterator[None]:
-    """Name the model in whatever its files make a library raise, a panic of the Rust tokenizers among it."""
-    try:
-        yield
-    except _OTHERS:
-        raise
-    except BaseException as error:
-        raise ScoringError(f"model {source.name!r} can't be loaded: {type(error).__name__}: {error}") from error
+def _unloadable(source: ModelSource) -> str:
+    return f"model {source.name!r} can't be loaded"

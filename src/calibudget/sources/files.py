@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from calibudget.errors import ArtefactError, DataError, DependencyError, InputError
+from calibudget.errors import ArtefactError, DataError, DependencyError
 from calibudget.sources.data_splits import check_named, is_hidden, listed, of_split
 from calibudget.sources.filters import are_disjoint
 from calibudget.sources.limits import Limits
@@ -66,8 +66,10 @@ def find_files(spec: SourceSpec, data_dir: Path) -> tuple[DataFile, ...]:
             files = (
                 _copied(pattern, spec.split) if is_url(pattern) else _local(local_path(pattern), data_dir, spec.split)
             )
-        except (InputError, OSError) as error:
-            raise DataError(f"source {spec.label!r}: {error}") from error
+        except UnicodeEncodeError:  # the system's encoding has no such name, which the command line explains
+            raise
+        except (OSError, ValueError) as error:  # an InputError, or pathlib's of a pattern or a name that no file has
+            raise DataError(f"source {spec.label!r}: {pattern!r}: {error}") from error
         if not files:
             here = f" below {data_dir}" if data_dir.is_dir() else f": there is no folder {data_dir}"
             below = "" if is_url(pattern) else here

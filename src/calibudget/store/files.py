@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import shutil
 import unicodedata
@@ -110,6 +111,11 @@ def _unwritable(path: Path, error: OSError) -> ArtefactError:
 LOCK_NAME: Final = ".calibudget.lock"
 
 
+def is_no_file(path: Path) -> bool:
+    """Whether there is something of this name that is no regular file; a link is none, wherever it leads."""
+    return path.is_symlink() or (path.exists() and not path.is_file())
+
+
 @contextmanager
 def directory_lock(directory: Path) -> Iterator[None]:
     """Hold an existing directory for writing; the operating system frees it when the process dies.
@@ -117,7 +123,10 @@ def directory_lock(directory: Path) -> Iterator[None]:
     Raises:
         ArtefactError: another process, or another block of this one, holds it; or it can't be locked at all.
     """
-    lock = FileLock(directory / LOCK_NAME, timeout=0)
+    path = directory / LOCK_NAME
+    if is_no_file(path):
+        raise ArtefactError(f"{path}: is no regular file, so it can't carry the lock; remove it")
+    lock = FileLock(path, timeout=0)
     try:
         lock.acquire()
     except Timeout as error:
@@ -230,13 +239,22 @@ def expanded(path: str) -> str:
         ) from error
 
 
+#: Unicode's default-ignorable characters, and the two that are drawn as nothing without being so.
+_UNSEEN: Final = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_UNSEEN_KINDS: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_DEVICE: Final = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(\..*)?", re.I)
+
+
 def check_labels(labels: Iterable[str]) -> None:
     """Check that labels can name sources in files, tables and paths on every platform.
 
     Raises:
         InputError: a label that is empty, begins with a dot, holds a slash or backslash, "..", white space at an
-            end, an invisible or control character or a lone surrogate; or two labels that only case or Unicode
-            form part.
+            end, an invisible or control character or a lone surrogate, or that Windows can't name a file by; or two
+            labels that only case or Unicode form part.
     """
     seen: dict[str, str] = {}
     for label in labels:
@@ -256,8 +274,10 @@ def _label_fault(label: str) -> str | None:
         return "must not be empty or begin or end with white space"
     if label.startswith(".") or ".." in label or "/" in label or "\\" in label:
         return "must not begin with a dot or hold '..', '/' or '\\'"
-    if any(unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"} for character in label):
+    if _UNSEEN.search(label) or any(unicodedata.category(character) in _UNSEEN_KINDS for character in label):
         return "holds a control or invisible character"
+    if ":" in label or label.endswith(".") or _DEVICE.fullmatch(label):
+        return "can't be a file's name on Windows (a colon, a dot at the end, or a device such as CON)"
     return None
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from calibudget.errors import ArtefactError, InputTypeError
 from calibudget.messages import shown
 from calibudget.store.canonical import open_regular, read_bytes
-from calibudget.store.files import LOCK_NAME, confined, write_atomic
+from calibudget.store.files import LOCK_NAME, confined, is_no_file, write_atomic
 
 #: Name of the sums file of a directory.
 SUMS_NAME: Final = "SHA256SUMS.tsv"
@@ -141,15 +141,17 @@ def read_sums(directory: Path) -> dict[str, FileDigest]:
 def check_sums(directory: Path) -> list[Difference]:
     """Everything by which a directory departs from its `SHA256SUMS.tsv`: changed, missing and extra files.
 
-    Symbolic links are differences wherever they lead. The lock file is ignored. `str` of a difference is a line
-    to show.
+    Symbolic links are differences wherever they lead. What the lock file holds is ignored. `str` of a difference is
+    a line to show.
     """
     try:
         sums = read_sums(directory)
     except ArtefactError as error:
         return [Difference(file=SUMS_NAME, field="", expected="a readable list of sums", found=str(error))]
     present = set(_files(directory)) - {SUMS_NAME, LOCK_NAME}
-    differences = [found for name in sums for found in _compare(directory, name, sums)]
+    strange = [name for name in (SUMS_NAME, LOCK_NAME) if is_no_file(directory / name)]
+    differences = [Difference(file=name, field="", expected="a regular file", found="none") for name in strange]
+    differences += [found for name in sums for found in _compare(directory, name, sums)]
     for name in sorted(present - set(sums)):
         differences.append(Difference(file=name, field="", expected=f"no file outside {SUMS_NAME}", found="one"))
     return differences
