@@ -13,7 +13,7 @@ from calibudget.pipeline import run, verify
 from calibudget.pipeline.prepare import prepare
 from calibudget.recipe import load_recipe
 from calibudget.sources import cache_files
-from calibudget.sources.files import FileInput
+from calibudget.sources.inputs import FileInput
 
 
 def manifest(directory):

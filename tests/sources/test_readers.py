@@ -29,7 +29,7 @@ from calibudget.sources import (
     part_source,
     readers,
 )
-from calibudget.sources.files import inputs_of
+from calibudget.sources.inputs import inputs_of
 from calibudget.sources.worker import Request, reply, to_json
 from calibudget.store import ids_sha256
 from calibudget.tasks import AnswerSpec

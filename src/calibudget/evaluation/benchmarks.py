@@ -20,7 +20,8 @@ from calibudget.keys import order_key
 from calibudget.records import Message, Record
 from calibudget.scoring import CalibrationItem
 from calibudget.sources import SourceSpec, identify, read_source
-from calibudget.sources.files import RowDigest, find_files, hub_name, hub_rows
+from calibudget.sources.files import find_files
+from calibudget.sources.inputs import RowDigest, hub_name, hub_rows
 from calibudget.sources.rows import Fields, place, read_rows
 from calibudget.store import SourceFile, canonical_json, file_digest, sha256_hex
 from calibudget.tasks import PRESETS

@@ -3,6 +3,7 @@
 from calibudget.sources.cache_files import cache_folder
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.files import DataFile, check_distinct_files, files_not_read, find_files
+from calibudget.sources.formats import Example, detect_format, read_example
 from calibudget.sources.hygiene.checks import (
     Checked,
     Matched,
@@ -23,7 +24,6 @@ from calibudget.sources.identity import Identity, NormalisedRecord, identify, no
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.pool import CandidatePool, chosen_records
 from calibudget.sources.readers import Readers, Reading
-from calibudget.sources.records import Example, detect_format, read_example
 from calibudget.sources.remote import check_path
 from calibudget.sources.rows import SUFFIXES, read_rows
 from calibudget.sources.source import SourceRead, open_source, open_sources, read_source, record_maker

@@ -80,5 +80,7 @@ def why_broken(error: BaseException) -> str:
         return "the compressed file is cut short"
     if isinstance(error, UnicodeDecodeError):
         return f"invalid UTF-8 ({error.reason})"
+    if isinstance(error, UnicodeEncodeError):  # a byte that was carried through as a surrogate
+        return f"invalid UTF-8 (the byte 0x{ord(error.object[error.start]) - 0xDC00:02x}); save the file as UTF-8"
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
     return f"can't be read: {reason}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -48,7 +47,7 @@ def _value(given: object) -> _Value | None:
     if isinstance(given, bool):
         return "truth", given
     if isinstance(given, int | float):
-        return ("number", given) if math.isfinite(given) else None
+        return None if given != given else ("number", given)  # NaN equals nothing
     if not isinstance(given, str):
         return None
     truth = _TRUTHS.get(given.casefold())

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from calibudget.errors import DataError
 from calibudget.sources import cache_files
 from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
-from calibudget.sources.files import Input
+from calibudget.sources.inputs import Input
 from calibudget.sources.records import RecordMaker, answer_labels
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import writing

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO, Final
 
@@ -183,11 +184,11 @@ def _lines(handle: IO[bytes], longest: int) -> Iterator[tuple[int, bytes]]:
 
 
 def read_json(
-    path: Path, name: str, limits: Limits, wanted: Sequence[int] | None = None
+    path: Path, name: str, limits: Limits, wanted: Sequence[int] | None = None, rows: str | None = None
 ) -> Iterator[tuple[int, dict[str, object] | DataError]]:
-    """A JSON array of objects, held in memory; a file that doesn't begin like one is read as JSON lines."""
+    """JSON lines; or an array of objects, or one object with such an array under `rows`, held in memory."""
     try:
-        items = _array(path, limits) if is_array(path) else None
+        items = _items(path, limits, rows)
     except (*BROKEN, DataError) as error:
         raise DataError(f"{name}: {why_broken(error)}") from error
     if items is None:
@@ -199,52 +200,117 @@ def read_json(
             yield number, as_row(item, limits.nesting)
 
 
-def _array(path: Path, limits: Limits) -> list[object]:
+def is_array(path: Path) -> bool:
+    """Whether a JSON file is one array, so that its rows are items and not lines."""
+    return _opens(path) == b"["
+
+
+def _items(path: Path, limits: Limits, rows: str | None) -> list[object] | None:
+    """The rows of a file that is one JSON value; None where its lines are rows."""
+    opens = _opens(path) if rows is None else b""
+    if opens == b"{":
+        _refuse_wrapped(path, limits)
+    if rows is None and opens != b"[":
+        return None
+    value = _value(path, limits)
+    if rows is None:
+        return value if isinstance(value, list) else []
+    items = value.get(rows) if isinstance(value, dict) else None
+    if not isinstance(items, list):
+        found = f"has the fields {', '.join(value)}" if isinstance(value, dict) else "is an array"
+        raise DataError(f"`rows: {rows}` names no list of it, since it {found}")
+    return items
+
+
+def _opens(path: Path) -> bytes:
+    """How a file begins that is one value and no lines: "[" of an array, "{" of an object over several lines."""
+    status = path.stat()
+    return _looked_up(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache
+def _looked_up(path: Path, size: int, modified: int) -> bytes:  # noqa: ARG001 - a file that changed is looked up again
+    with open_plain(path, LIMITS) as handle:
+        lines = iter(partial(handle.readline, LIMITS.line_bytes), b"")
+        first = next((line for line in lines if line.removeprefix(_BOM).strip()), b"").removeprefix(_BOM).strip()
+        if first.startswith(b"["):
+            is_one = _ends(first) != len(first) or all(line.isspace() for line in lines)
+        else:
+            is_one = first.startswith(b"{") and _ends(first) is None
+    return first[:1] if is_one else b""
+
+
+def _ends(line: bytes) -> int | None:
+    """Where the JSON value ends that a line begins with; None where the line ends first, -1 where it is no JSON."""
+    try:
+        text = line.decode("utf-8")
+        json.JSONDecoder().raw_decode(text)
+    except json.JSONDecodeError as error:
+        return None if error.pos >= len(text) else -1
+    except (UnicodeDecodeError, RecursionError):
+        return -1
+    return len(line)
+
+
+def _refuse_wrapped(path: Path, limits: Limits) -> None:
+    """Refuse a file that is one object, where rows are expected; one that is no JSON at all is left to its lines."""
+    try:
+        value = _value(path, limits)
+    except DataError:
+        return
+    if isinstance(value, dict):
+        lists = [key for key, one in value.items() if isinstance(one, list)] or ["NAME"]
+        raise DataError(
+            f"is one JSON object with the fields {', '.join(value)}, where rows are expected; name the field of "
+            f"the rows in the recipe, as in `rows: {lists[0]}`"
+        )
+
+
+def _value(path: Path, limits: Limits) -> object:
     with open_plain(path, limits) as handle:
         data = handle.read(limits.array_bytes + 1)
     if len(data) > limits.array_bytes:
-        raise DataError(f"a JSON array of more than {limits.array_bytes:,} bytes; give it as JSON lines (.jsonl)")
+        raise DataError(
+            f"a JSON array or object of more than {limits.array_bytes:,} bytes; give its rows as JSON lines (.jsonl)"
+        )
     try:
-        value = strict_json(data.removeprefix(_BOM))
+        return strict_json(data.removeprefix(_BOM))
     except InputError as error:
         raise DataError(str(error)) from error
-    return value if isinstance(value, list) else []
-
-
-def is_array(path: Path) -> bool:
-    """Whether a file's first character that isn't white space opens a JSON array."""
-    with open_plain(path, LIMITS) as handle:
-        return handle.read(1024).removeprefix(_BOM).lstrip().startswith(b"[")
 
 
 def read_csv(
     path: Path, name: str, limits: Limits, wanted: Sequence[int] | None = None
 ) -> Iterator[tuple[int, dict[str, object] | DataError]]:
-    """Every cell is text; a cell may hold line ends."""
+    """Every cell is text; a cell may hold line ends. A row with bytes that are no UTF-8 is a bad one."""
     csv.field_size_limit(limits.line_bytes)  # the module's only setting, and a global one; its default is 128 KiB
     delimiter = "\t" if ".tsv" in path.suffixes else ","
     chosen = None if wanted is None else frozenset(wanted)
     line = 1
     try:
-        with open_plain(path, limits) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", newline="") as text:
+        with (
+            open_plain(path, limits) as binary,
+            io.TextIOWrapper(binary, encoding="utf-8-sig", errors="surrogateescape", newline="") as text,
+        ):
             reader = csv.reader(text, delimiter=delimiter, strict=True)
             header = check_header(next(reader, []))
+            "".join(header).encode()
             line = reader.line_num + 1
             for cells in reader:
                 at, line = line, reader.line_num + 1
                 if cells and (chosen is None or at in chosen):
                     yield at, _cells(header, cells)
-    except (*BROKEN, csv.Error, UnicodeDecodeError, DataError) as error:
+    except (*BROKEN, csv.Error, UnicodeError, DataError) as error:
         raise DataError(f"{name}:{line}: {why_broken(error)}") from error
 
 
 def check_header(names: list[str]) -> list[str]:
-    """The names of a table's columns.
+    """The names of a table's columns; one may be empty, since that of an index often is.
 
     Raises:
-        DataError: there are none, one is empty, or two are equal.
+        DataError: there are none, or two are equal.
     """
-    if not names or "" in names or len(set(names)) != len(names):
+    if not any(names) or len(set(names)) != len(names):
         raise DataError(f"the header must name every column, each once, not {names!r:.200}")
     return names
 
@@ -252,4 +318,8 @@ def check_header(names: list[str]) -> list[str]:
 def _cells(header: list[str], cells: list[str]) -> dict[str, object] | DataError:
     if len(cells) != len(header):
         return DataError(f"{counted(len(cells), 'cell')} under {counted(len(header), 'column')}")
+    try:
+        "".join(cells).encode()
+    except UnicodeEncodeError as error:
+        return DataError(why_broken(error))
     return dict(zip(header, cells, strict=True))

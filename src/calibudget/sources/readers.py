@@ -22,8 +22,8 @@ from typing import Any, Final, Literal, Self
 
 from calibudget.cluster import connect, ray_module
 from calibudget.errors import CalibudgetError, DataError
-from calibudget.sources.files import FileInput, Input
 from calibudget.sources.index import Identities, find_or_make, is_large, read_identities
+from calibudget.sources.inputs import FileInput, Input
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import Scratch, writing
 from calibudget.sources.worker import Request, pieces, to_json

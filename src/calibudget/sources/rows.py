@@ -169,7 +169,14 @@ class _Kind(NamedTuple):
     place: Callable[[Path, int], str]
 
 
-def read_rows(path: Path, name: str, limits: Limits = LIMITS, *, wanted: Sequence[int] | None = None) -> Iterator[Row]:
+def read_rows(
+    path: Path,
+    name: str,
+    limits: Limits = LIMITS,
+    *,
+    wanted: Sequence[int] | None = None,
+    rows: str | None = None,
+) -> Iterator[Row]:
     """The rows of a data file, read as its name's ending says.
 
     Args:
@@ -177,17 +184,23 @@ def read_rows(path: Path, name: str, limits: Limits = LIMITS, *, wanted: Sequenc
         name: what to call it in messages.
         limits: what it may ask of the machine.
         wanted: the `at` of the rows to give, ascending; None for all.
+        rows: the field that holds the rows of a JSON file that is one object.
 
     Raises:
         DataError: an unknown ending, a file that can't be read or decompressed, is no JSON array, no table, or has
             an unusable header; the place is named.
     """
-    return _kind(name).read(path, name, limits, wanted)
+    read = _kind(name).read
+    if rows is None:
+        return read(path, name, limits, wanted)
+    if read is not lines.read_json:
+        raise DataError(f"{name}: is no JSON file, so `rows: {rows}` has no place; drop it")
+    return lines.read_json(path, name, limits, wanted, rows)
 
 
-def place(path: Path, name: str, at: int) -> str:
+def place(path: Path, name: str, at: int, rows: str | None = None) -> str:
     """Where a row stands, in words: "file:line" or "file, row n"."""
-    return name + _kind(name).place(path, at)
+    return name + (_kind(name).place(path, at) if rows is None else f", item {at}")
 
 
 def _kind(name: str) -> _Kind:
@@ -202,10 +215,11 @@ def _line(path: Path, at: int) -> str:
     return f":{lines.line_number(path, at)}"
 
 
+_JSON: Final = _Kind(lines.read_json, lambda path, at: f", item {at}" if lines.is_array(path) else _line(path, at))
 _TEXTS: Final = {
-    ".jsonl": _Kind(lines.read_json_lines, _line),
-    ".ndjson": _Kind(lines.read_json_lines, _line),
-    ".json": _Kind(lines.read_json, lambda path, at: f", item {at}" if lines.is_array(path) else _line(path, at)),
+    ".jsonl": _JSON,
+    ".ndjson": _JSON,
+    ".json": _JSON,
     ".csv": _Kind(lines.read_csv, lambda _, at: f":{at}"),
     ".tsv": _Kind(lines.read_csv, lambda _, at: f":{at}"),
 }

@@ -15,9 +15,9 @@ from calibudget.errors import DataError
 from calibudget.keys import digest_keys, order_keys
 from calibudget.messages import counted
 from calibudget.records import Record
-from calibudget.sources.files import Input, inputs_of
 from calibudget.sources.identity import digests
 from calibudget.sources.index import Identities, Tally, column
+from calibudget.sources.inputs import Input, inputs_of
 from calibudget.sources.readers import Readers
 from calibudget.sources.records import RecordMaker
 from calibudget.sources.rows import Fields

@@ -22,8 +22,9 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from calibudget.errors import DataError
-from calibudget.sources.files import DataFile, FileInput
+from calibudget.sources.files import DataFile
 from calibudget.sources.index import Identities, find_or_make
+from calibudget.sources.inputs import FileInput
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import temporary_folder
 
@@ -59,7 +60,7 @@ def to_json(request: Request) -> bytes:
 
 def make(request: Request) -> Identities:
     """See `find_or_make`."""
-    given = FileInput(request.spec.label, request.file, request.spec.limits)
+    given = FileInput(request.spec, request.file)
     return find_or_make(request.spec, given, request.folder, request.cache)
 
 

@@ -22,7 +22,7 @@ from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.pipeline.training_options import options_from
 from calibudget.recipe import Recipe, resolved_fields
 from calibudget.sources import read_source
-from calibudget.sources.files import from_the_cache
+from calibudget.sources.inputs import from_the_cache
 from calibudget.store import canonical_json
 from calibudget.study.cell import CellSettings, asking_of, base_recipe, scored_by, settings_of, settings_sha256
 from calibudget.study.grid import cells_of

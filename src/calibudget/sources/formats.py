@@ -1,0 +1,218 @@
+"""How a row's fields become an example: the formats that people have, seen from the fields or named.
+
+`Record.original` always holds the row itself, before columns are mapped; in rows of Parquet and Arrow what JSON
+doesn't have takes the form in which docs/formats.md writes it. What each field means stands in
+`calibudget.sources.fields`; the formats are:
+
+- `alpaca`: instruction (or prompt, question) and output (or response, completion, answer);
+- `prompt-completion`: prompt (or instruction, question) and completion (or response, output, answer), either
+  texts or lists of turns;
+- `messages`: a list of turns with role and content (OpenAI), the last one by the assistant;
+- `sharegpt`: `conversations`, a list of turns with from and value, the last one by the model.
+
+In the first two, `input` and `context` are joined to the prompt by line feeds where they hold text, and `history` holds
+the exchanges before it. A system message may stand in a field `system` (or system_prompt, system_message).
+
+The last turn is what training teaches; every turn before it is prompt. Turns may call tools and answer for them, as
+chat templates know them: `tool_calls` of an assistant, then turns of the role `tool`; `tools` of the row describes
+what may be called. Both are lists, or the JSON text of one, and kept as they stand.
+
+From a row's fields to its record, or only to what names it: both depend on nothing but the row and the recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from calibudget.errors import DataError
+from calibudget.records import Message
+from calibudget.sources.fields import (
+    MEANINGS,
+    PROMPT_ALIASES,
+    RESPONSE_ALIASES,
+    SYSTEM,
+    TURNS,
+    aliases,
+    check_row,
+    check_text,
+    is_blank,
+)
+from calibudget.sources.identity import checked_text, pair
+from calibudget.sources.spec import Format
+from calibudget.sources.turns import from_text, objects, read_turns
+
+Fields = Mapping[str, object]
+#: Meanings of fields with which a row isn't a plain exchange of two texts.
+_MORE: Final = ("system", "history", "tools")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """What the model is given and taught: texts as they stand, ends stripped.
+
+    Attributes:
+        prompt: the turns before the response.
+        completion: the response; empty only where prompts suffice.
+        tools: what may be called.
+        unused: fields of turns that weren't read.
+    """
+
+    prompt: tuple[Message, ...]
+    completion: str
+    tools: tuple[Mapping[str, object], ...] = ()
+    unused: frozenset[str] = frozenset()
+
+
+def detect_format(fields: Fields) -> Format:
+    """The format that a row's field names show.
+
+    Raises:
+        DataError: none, or more than one; the way out is named.
+    """
+    found: list[Format] = []
+    if "messages" in fields:
+        found.append("messages")
+    if "conversations" in fields:
+        found.append("sharegpt")
+    has_prompt = any(name in fields for name in PROMPT_ALIASES)
+    has_response = any(name in fields for name in RESPONSE_ALIASES)
+    if (has_prompt and has_response) or ((has_prompt or has_response) and not found):  # half a pair: its reader says so
+        found.append("alpaca" if "instruction" in fields else "prompt-completion")
+    if len(found) == 1:
+        return found[0]
+    seen = f"the fields show {' and '.join(found)}" if found else "the fields show no known format"
+    wrapped = next((name for name, value in fields.items() if _are_rows(value)), None)
+    way = "name format, preset or columns in the recipe" + (f", or `rows: {wrapped}`" if wrapped else "")
+    raise DataError(f"{seen} ({', '.join(fields)}); {way}")
+
+
+def read_example(
+    fields: Fields,
+    format: Format,  # noqa: A002 - the recipe's word
+    *,
+    ignored: Collection[str] = (),
+    prompts_suffice: bool = False,
+) -> Example:
+    """The example that a row holds under a format.
+
+    Args:
+        fields: its fields.
+        format: how they hold it.
+        ignored: fields that the recipe passes over on purpose, of turns too.
+        prompts_suffice: whether a row may lack its response.
+
+    Raises:
+        DataError: a field is missing, empty or of the wrong type, a role is unknown, a turn holds images or sounds, or
+            the conversation doesn't end with a response in words after a user's turn.
+    """
+    prompt, completion = fields.get("prompt"), fields.get("completion")
+    if format in TURNS:
+        field = TURNS[format]
+        return _conversation(fields.get(field), field, fields, ignored, prompts_suffice)
+    if isinstance(prompt, list) and (isinstance(completion, list) or (completion is None and prompts_suffice)):
+        check_row(fields, [name for name in fields if MEANINGS.get(name) in ("joined", "history")])
+        both = [*prompt, *(completion or ())]
+        return _conversation(both, "prompt and completion", fields, ignored, prompts_suffice)
+    return _exchange(fields, format, ignored, prompts_suffice)
+
+
+def is_pair(format: Format, names: Collection[str]) -> bool:  # noqa: A002 - the recipe's word
+    """Whether a row's field names show one exchange and nothing more, so that `read_pair` may read it."""
+    return format not in TURNS and not any(MEANINGS.get(name) in _MORE for name in names)
+
+
+def read_pair(
+    fields: Fields,
+    format: Format,  # noqa: A002 - the recipe's word
+    *,
+    ignored: Collection[str] = (),
+    prompts_suffice: bool = False,
+) -> tuple[str, str] | None:
+    """Prompt and response of a row that holds one exchange (see `is_pair`); None where they are lists of turns.
+
+    Raises:
+        DataError: as `read_example`.
+    """
+    if isinstance(fields.get("prompt"), list):
+        return None
+    return _texts(fields, format, ignored, prompts_suffice)
+
+
+def _texts(fields: Fields, format: Format, ignored: Collection[str], prompts_suffice: bool) -> tuple[str, str]:  # noqa: A002
+    prompts, responses = aliases(format)
+    if prompts_suffice and all(is_blank(fields.get(name)) for name in responses):
+        instruction, response = pair({**fields, responses[0]: "-"}, prompts, responses)[0], ""
+    else:
+        instruction, response = pair(fields, prompts, responses)
+    check_text(instruction, "the prompt", ignored)
+    check_text(response, "the response", ignored)
+    return instruction, response
+
+
+def _exchange(fields: Fields, format: Format, ignored: Collection[str], prompts_suffice: bool) -> Example:  # noqa: A002
+    instruction, response = _texts(fields, format, ignored, prompts_suffice)
+    prompt = (*_system(fields), *_history(fields, ignored), Message(role="user", content=instruction))
+    return Example(prompt=prompt, completion=response, tools=_tools(fields))
+
+
+def _conversation(turns: object, field: str, row: Fields, ignored: Collection[str], prompts_suffice: bool) -> Example:
+    read = read_turns(turns, field, ignored)
+    messages = list(read.messages)
+    last = messages.pop() if messages and messages[-1].role == "assistant" else None
+    if last is None and not prompts_suffice:
+        raise DataError(f"the last turn of {field!r} must be the assistant's: it is what training teaches")
+    if not any(message.role == "user" for message in messages):
+        raise DataError(f"no user turn comes before the last response of {field!r}")
+    if last is not None and last.more:
+        raise DataError(
+            f"the last turn of {field!r} calls tools; what training teaches must be words, so end before it"
+        )
+    system = [one for one in _system(row) if one != messages[0]]
+    return Example(
+        prompt=(*system, *messages),
+        completion="" if last is None else last.content,
+        tools=_tools(row),
+        unused=read.unused,
+    )
+
+
+def _system(fields: Fields) -> tuple[Message, ...]:
+    """The system message of a row.
+
+    Raises:
+        DataError: it isn't text, or there are two that differ.
+    """
+    said = {name: fields[name] for name in SYSTEM if not is_blank(fields.get(name))}
+    texts = {name: checked_text(value, f"the field {name!r}") for name, value in said.items()}
+    if len(set(texts.values())) > 1:
+        raise DataError(f"the fields {' and '.join(map(repr, texts))} hold different system messages; map one away")
+    return tuple(Message(role="system", content=text) for text in list(texts.values())[:1])
+
+
+def _history(fields: Fields, ignored: Collection[str]) -> tuple[Message, ...]:
+    """The turns before a prompt: pairs of a question and its answer, or turns as conversations have them.
+
+    Raises:
+        DataError: the field holds something else.
+    """
+    value = from_text(fields.get("history"), "the field 'history'")
+    if is_blank(value):
+        return ()
+    pairs = value if isinstance(value, list) else []
+    if pairs and all(isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) for one in pairs):
+        value = [
+            {"role": role, "content": text}
+            for one in pairs
+            for role, text in zip(("user", "assistant"), one, strict=True)
+        ]
+    return read_turns(value, "history", ignored).messages
+
+
+def _tools(fields: Fields) -> tuple[Mapping[str, object], ...]:
+    return tuple(objects(fields.get("tools"), "the field 'tools'"))
+
+
+def _are_rows(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)

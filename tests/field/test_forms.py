@@ -1,0 +1,121 @@
+"""Forms that files have, and values that filters compare: bad bytes, unnamed columns, wrapped rows, arrays, nulls."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calibudget.errors import DataError
+from calibudget.sources import SourceRead, SourceSpec, read_source
+
+ROWS: list[dict[str, object]] = [{"instruction": f"q{number}", "output": f"a{number}"} for number in range(3)]
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
+
+
+def read(folder: Path, name: str, data: bytes | str | None = None, **spec: object) -> SourceRead:
+    if data is not None:
+        (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+    return read_source(SourceSpec(label="s", path=name, **spec), folder)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("stated", "wanted", "passes"),
+    [
+        ("true", True, True), ("True", True, True), ("false", True, False), (True, "true", True), (True, True, True),
+        ("1", 1, True), ("1.0", 1, True), (1.0, 1, True), (1, "1.0", True), ("1e0", 1, True), (2, (1, 2), True),
+        (1, True, False), ("1", True, False), (0, False, False), (None, "None", False), (None, "", False),
+        ("xl", "xl", True), ("XL", "xl", False), ("1.10", "1.1", False), ("007", 7, False), (" 1", 1, False),
+        (["x"], "['x']", False), ({}, "{}", False), (10**25, 1, False), ("", "", True),
+    ],
+)  # fmt: skip
+def test_filters_compare_values(tmp_path: Path, stated: object, wanted: object, passes: bool) -> None:
+    rows = [ROWS[0] | {"x": stated}, ROWS[1] | {"x": wanted[0] if isinstance(wanted, tuple) else wanted}]
+    found = read(tmp_path, "r.jsonl", "".join(json.dumps(row) + "\n" for row in rows), where={"x": wanted})
+    assert found.filtered == (0 if passes else 1)
+
+
+def test_a_truth_value_of_a_csv_passes(tmp_path: Path) -> None:
+    found = read(tmp_path, "r.csv", "instruction,output,ok\nq0,a0,true\nq1,a1,false\n", where={"ok": True})
+    assert [record.completion for record in found.records] == ["a0"]
+
+
+def test_a_bad_byte_in_a_csv_names_its_line_and_can_be_skipped(tmp_path: Path) -> None:
+    lines = [b"instruction,output", *(f"question {n},answer {n}".encode() for n in range(200))]
+    lines[151] = b"caf\xe9,answer"
+    with pytest.raises(DataError, match=r"r\.csv:152: invalid UTF-8 \(the byte 0xe9\)"):
+        read(tmp_path, "r.csv", b"\n".join(lines))
+    found = read(tmp_path, "r.csv", on_error="skip")
+    assert (len(found.records), found.skipped) == (199, 1)
+    with pytest.raises(DataError, match=r"h\.csv:1: invalid UTF-8"):
+        read(tmp_path, "h.csv", b"instruction,outp\xfft\nq,a\n", on_error="skip")
+
+
+@pytest.mark.parametrize("head", [",instruction,output", "instruction,output,", "Unnamed: 0,instruction,output"])
+def test_an_unnamed_index_column_is_read_and_not_used(tmp_path: Path, head: str) -> None:
+    cells = "q,a,0" if head.endswith(",") else "0,q,a"
+    found = read(tmp_path, "r.csv", f"{head}\n{cells}\n")
+    assert found.records[0].completion == "a"
+    assert found.columns_not_used == (("Unnamed: 0",) if "Unnamed" in head else ("",))
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.json", "r.ndjson.gz", "r.json.gz"])
+@pytest.mark.parametrize(
+    "text",
+    [json.dumps(ROWS), json.dumps(ROWS, indent=2), "\ufeff\n  " + json.dumps(ROWS) + "\n\n", LINES, "\n\n" + LINES],
+)
+def test_arrays_and_lines_are_told_apart_whatever_the_name(tmp_path: Path, name: str, text: str) -> None:
+    data = text.encode()
+    found = read(tmp_path, name, gzip.compress(data) if name.endswith(".gz") else data)
+    assert [record.original for record in found.records] == ROWS
+
+
+def test_an_array_among_lines_is_a_bad_row(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"r\.jsonl:1: a row must be an object, not list"):
+        read(tmp_path, "r.jsonl", '["p", "c"]\n' + LINES)
+    assert len(read(tmp_path, "r.jsonl", on_error="skip").records) == 3
+
+
+def test_a_bad_item_of_an_array_is_named_under_any_ending(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"r\.jsonl, item 2: no response"):
+        read(tmp_path, "r.jsonl", json.dumps([ROWS[0], {"instruction": "q"}]))
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("name", ["r.json", "r.jsonl"])
+def test_an_object_that_wraps_its_rows_says_so_and_can_be_read(tmp_path: Path, name: str, indent: int | None) -> None:
+    text = json.dumps({"version": "1", "data": ROWS}, indent=indent)
+    with pytest.raises(DataError, match=r"version, data.*`rows: data`"):
+        read(tmp_path, name, text)
+    assert [record.original for record in read(tmp_path, name, rows="data").records] == ROWS
+    with pytest.raises(DataError, match=r"`rows: nothing` names no list of it, since it has the fields version, data"):
+        read(tmp_path, name, rows="nothing")
+    bad = json.dumps({"data": [ROWS[0], {"instruction": "q"}]}, indent=indent)
+    with pytest.raises(DataError, match=r", item 2: no response"):
+        read(tmp_path, name, bad, rows="data")
+
+
+def test_rows_belong_to_json(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"r\.csv: is no JSON file, so `rows: data` has no place"):
+        read(tmp_path, "r.csv", "instruction,output\nq,a\n", rows="data")
+
+
+def test_columns_that_padding_filled_with_null_count_as_absent(tmp_path: Path) -> None:
+    rows = [
+        {"messages": None, "prompt": "p", "completion": "c"},
+        {"messages": [{"role": "user", "content": "q", "tool_calls": None}, {"role": "assistant", "content": "a"}],
+         "prompt": None, "completion": None},
+    ]  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "r.parquet")
+    assert [record.completion for record in read(tmp_path, "r.parquet").records] == ["c", "a"]
+
+
+def test_turns_as_a_struct_of_lists_are_read(tmp_path: Path) -> None:
+    row = {"messages": {"role": ["user", "assistant"], "content": ["q", "a"]}}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "r.parquet")
+    (record,) = read(tmp_path, "r.parquet").records
+    assert (record.prompt[0].content, record.completion) == ("q", "a")
