@@ -116,10 +116,7 @@ def bootstrap_stream(bootstrap_seed: int, label: str) -> np.random.Philox:
 
 
 def named_stream(role: str, seed: int, label: str) -> np.random.Philox:
-    """The random stream of one source under a role, made as that of its bootstrap is.
-
-    Roles beside "bootstrap": "learning-curve" resamples records over all warm-ups, "run" draws how trainings differ.
-    """
+    """The random stream of one source under a role, made as that of its bootstrap is."""
     digest = hashlib.blake2b(canonical_array([role, seed, label]), digest_size=32).digest()
     return np.random.Philox(counter=0, key=int.from_bytes(digest[:16], "little"))
 

@@ -13,7 +13,7 @@ POOLS = {"a": 500, "b": 2_000, "c": 50, "d": 0}
 def statistics():
     def row(mean, sd):
         return SourceStatistics(
-            pool_size=9, calibration_size=9, mean_nll=1.0, error_rate=0.5, mean_error=mean, bootstrap_sd=sd, slope=mean,
+            pool_size=9, calibration_size=9, mean_nll=1.0, error_rate=0.5, mean_error=mean, bootstrap_sd=sd,
             bootstrap_means=(mean, mean / 2, mean * 2),
         )  # fmt: skip
 
@@ -33,29 +33,8 @@ def with_source(result, label, **changes):
 def test_a_good_plan_has_no_findings():
     assert check_plan(made()) == []
     assert check_plan(made(caps={"b": 400}, floors={"a": 7}, budget=800)) == []
-    assert check_plan(made("learning-curve")) == []
     assert check_plan(made(exponents=Exponents(need=0.3, availability=1.7, reliability=-1.0))) == []
     assert check_plan(made("weights", weights={"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0}, floor=10)) == []
-
-
-def test_all_zero_utilities_and_leftovers():
-    assert check_plan(made("learning-curve", statistics=flat(0.0))) == []
-    zero = {"a": 0.0, "b": 1.0, "c": 0.0, "d": 1.0}
-    pools = {"a": 500, "b": 20, "c": 50, "d": 5}
-    rows = {k: replace(row, slope=zero[k]) for k, row in statistics().sources.items()}
-    leftover = made(
-        "learning-curve", pool_sizes=pools, statistics=replace(statistics(), sources=rows), budget=200, floor=1
-    )
-    assert leftover.quotas == {"a": 125, "b": 20, "c": 50, "d": 5}
-    assert check_plan(leftover) == []
-
-
-def test_idle_sources_keep_their_floors_until_the_others_are_full():
-    rows = {k: replace(row, slope=0.5 * (k == "b")) for k, row in statistics().sources.items()}
-    for budget in (1_300, 2_150, 2_250):
-        result = made("learning-curve", statistics=replace(statistics(), sources=rows), budget=budget, floor=100)
-        assert check_plan(result) == []
-        assert result.quotas["a"] == max(100, budget - 2_050)
 
 
 def test_plans_of_next_to_nothing_are_good():
@@ -79,23 +58,6 @@ def test_a_utility_off_by_a_little_is_found():
     result = made()
     utility = result.sources["a"].utility * (1 + 1e-11)
     assert check_plan(with_source(result, "a", utility=utility))[0].startswith("a: utility")
-
-
-def test_a_learning_curve_s_residual_quotas_count_from_the_floor():
-    pools = {"a": 500, "b": 2_000, "c": 500, "d": 0}
-    result = made("learning-curve", pool_sizes=pools, budget=700, floor=50)
-    a, b = result.sources["a"], result.sources["b"]
-    moved = with_source(result, "a", residual_quota=a.residual_quota + 1, quota=a.quota + 1)
-    moved = with_source(moved, "b", residual_quota=b.residual_quota - 1, quota=b.quota - 1)
-    assert check_plan(moved) == [
-        f"a: residual quota {a.residual_quota + 1} isn't {a.residual_quota}",
-        f"b: residual quota {b.residual_quota - 1} isn't {b.residual_quota}",
-    ]
-
-
-def flat(slope):
-    rows = {label: replace(row, slope=slope) for label, row in statistics().sources.items()}
-    return replace(statistics(), sources=rows)
 
 
 @pytest.mark.parametrize(
@@ -217,9 +179,23 @@ def test_groups_are_judged_from_the_top_down():
     assert check_plan(missing) == ["the groups don't hold each source exactly once"]
 
 
-def test_groups_of_a_learning_curve():
-    assert check_plan(made("learning-curve", groups=GROUPS, budget=950, floor=20)) == []
-    tight = {"x": {"sources": ["a"], "floor": 400}, "y": {"sources": ["b", "c", "d"], "cap": 650}}
-    result = made("learning-curve", groups=tight, budget=950, floor=20)
-    assert result.quotas["a"] == 400
-    assert check_plan(result) == []
+def means(**values):
+    rows = {label: replace(row, mean_error=values[label]) for label, row in statistics().sources.items()}
+    return replace(statistics(), sources=rows)
+
+
+def test_all_zero_utilities_and_leftovers():
+    assert check_plan(made("val-error-floor", signal="z", statistics=means(a=0.0, b=0.0, c=0.0, d=0.0))) == []
+    pools = {"a": 500, "b": 20, "c": 50, "d": 5}
+    zero = means(a=0.0, b=1.0, c=0.0, d=1.0)
+    leftover = made("val-error-floor", signal="z", pool_sizes=pools, statistics=zero, budget=200, floor=1)
+    assert (leftover.quotas["b"], leftover.quotas["d"]) == (20, 5)  # full; what is left is spread over the others
+    assert check_plan(leftover) == []
+
+
+def test_idle_sources_keep_their_floors_until_the_others_are_full():
+    idle = means(a=0.0, b=0.5, c=0.0, d=0.0)
+    for budget in (1_300, 2_150, 2_250):
+        result = made("val-error-floor", signal="z", statistics=idle, budget=budget, floor=100)
+        assert check_plan(result) == []
+        assert result.quotas["a"] == max(100, budget - 2_050)

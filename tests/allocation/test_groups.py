@@ -8,7 +8,6 @@ import pytest
 from calibudget.allocation import Group, Portion, apportion, check_plan, parse_groups, plan
 from calibudget.allocation.bounds import spread_groups
 from calibudget.errors import AllocationError, InputTypeError
-from calibudget.records import SourceStatistics, Statistics
 
 POOLS = {"a": 1_000, "b": 2_000, "c": 500, "d": 3_000, "e": 100}
 GROUPS = {
@@ -211,26 +210,6 @@ def test_spreading_over_groups_wants_whole_units_and_good_utilities():
     with pytest.raises(AllocationError, match=r"^the utility of 'a' must not be negative, but is -1$"):
         spread(Group(sources=("a",)), -1)
     assert spread(Group(sources=("a",))).quotas == [5]
-
-
-def test_the_floors_of_a_learning_curve_count_in_its_groups():
-    rows = {
-        label: SourceStatistics(
-            pool_size=size,
-            calibration_size=9,
-            mean_nll=1.0,
-            error_rate=0.5,
-            mean_error=1.0,
-            bootstrap_sd=0.1,
-            slope=0.2,
-        )
-        for label, size in POOLS.items()
-    }
-    statistics = Statistics(model={}, error="nll+wrong", resamples=2, bootstrap_seed=0, sources=rows)
-    groups = {"x": {"sources": ["a", "b"], "cap": 150}, "y": {"sources": ["c", "d", "e"]}}
-    message = "the cap of group 'x' is 150, but its members' floors come to 200"
-    with pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
-        plan("learning-curve", pool_sizes=POOLS, statistics=statistics, budget=2_000, floor=100, groups=groups)
 
 
 def test_a_cap_below_the_members_floors_is_refused():

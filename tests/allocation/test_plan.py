@@ -12,7 +12,6 @@ from calibudget.allocation import (
     allocate,
     apportion,
     check_plan,
-    minimise_nll,
     plan,
     policy_named,
     pooled_quotas,
@@ -20,12 +19,12 @@ from calibudget.allocation import (
     utilities,
 )
 from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
-from calibudget.records import Curve, Exponents, SourceStatistics, Statistics
+from calibudget.records import Exponents, SourceStatistics, Statistics
 
 POOLS = {"b": 2_000, "a": 500, "c": 50}
 
 
-def row(pool_size, mean_error, sd, *, rate=0.5, slope=0.1, means=None):
+def row(pool_size, mean_error, sd, *, rate=0.5, means=None):
     return SourceStatistics(
         pool_size=pool_size,
         calibration_size=100,
@@ -34,7 +33,6 @@ def row(pool_size, mean_error, sd, *, rate=0.5, slope=0.1, means=None):
         mean_error=mean_error,
         bootstrap_sd=sd,
         bootstrap_means=means,
-        slope=slope,
     )
 
 
@@ -44,16 +42,11 @@ STATISTICS = Statistics(
     resamples=3,
     bootstrap_seed=1,
     sources={
-        "a": row(500, 2.0, 0.1, rate=0.6, slope=0.3, means=(1.5, 2.0, 2.5)),
-        "b": row(2_000, 1.0, 0.3, rate=0.2, slope=-0.1, means=(1.0, 1.1, 0.9)),
-        "c": row(50, 3.0, 0.0, rate=0.9, slope=0.2, means=(3.0, 3.0, 2.0)),
+        "a": row(500, 2.0, 0.1, rate=0.6, means=(1.5, 2.0, 2.5)),
+        "b": row(2_000, 1.0, 0.3, rate=0.2, means=(1.0, 1.1, 0.9)),
+        "c": row(50, 3.0, 0.0, rate=0.9, means=(3.0, 3.0, 2.0)),
     },
 )
-CURVES = {
-    "a": Curve(exposure=200, level=1.0, slope=0.3),
-    "b": Curve(exposure=200, level=1.0, slope=0.1, exponent=0.5),
-    "c": Curve(exposure=50, level=1.0, slope=0.0),
-}
 WEIGHTS = {"a": 1, "b": 3, "c": 0}
 
 
@@ -65,7 +58,6 @@ def made(policy, **changes):
         "floor": 100,
         "weights": WEIGHTS,
         "pooled": {"a": 200, "b": 780, "c": 20},
-        "curves": CURVES,
     }
     return plan(policy, **inputs | changes)
 
@@ -115,8 +107,6 @@ def test_factors_that_a_policy_does_not_use_are_none():
     assert factors("pooled", "a") == (None, None, None, 200.0)
     assert factors("weights", "b") == (None, None, None, 3.0)
     assert factors("floor", "a") == (None, None, None, 0.0)
-    assert factors("learning-curve", "a") == (None, None, None, 0.3)
-    assert factors("learning-curve", "b") == (None, None, None, 0.0)
 
 
 def test_exponents_and_transforms_enter_the_utility_and_the_record():
@@ -165,19 +155,6 @@ def test_weights_mean_the_doubles_that_are_recorded():
     assert result.sources["a"].utility == 1 / 3
     assert result.sources["b"].utility == 1e17
     assert check_plan(result) == []
-
-
-def test_a_learning_curve_bounds_whole_quotas_by_the_floor():
-    result = made("learning-curve")
-    # Level 1,350 of slope 0.3 would leave c above its pool of 50: it is full, b sits at its floor, a takes the rest.
-    assert result.quotas == {"a": 500, "b": 450, "c": 50}
-    assert made("learning-curve", budget=600, floor=100).quotas == {"a": 450, "b": 100, "c": 50}
-    # Whole quotas follow the slopes 3 : 2 where no floor holds one up; floors given first would leave (290, 210).
-    roomy = made("learning-curve", pool_sizes={"a": 500, "b": 2_000, "c": 500}, budget=500, floor=50)
-    assert roomy.quotas == {"a": 270, "b": 50, "c": 180}
-    assert check_plan(roomy) == []
-    source = made("learning-curve", budget=600, floor=100).sources["a"]
-    assert (source.floor_quota, source.share, source.residual_quota) == (100, 350.0, 350)
 
 
 def test_the_floors_alone_leave_the_rest_of_the_budget():
@@ -364,7 +341,6 @@ def test_types_are_checked():
     ("policy", "field", "message"),
     [
         ("val-error-floor", "error_rate", "'b' has no error rate, since its answers aren't checked: choose signal: z"),
-        ("learning-curve", "slope", "'b' has no slope: learning-curve needs warm-ups at two or more quotas"),
     ],
 )
 def test_a_signal_that_a_source_lacks_is_named(policy, field, message):
@@ -379,57 +355,14 @@ def test_a_negative_spread_is_refused():
         made("calibudget", statistics=replace(STATISTICS, sources=sources))
 
 
-def test_the_least_nll_is_that_of_the_curves_within_the_same_bounds():
-    result = made("least-nll", caps={"a": 300})
-    lower, upper = {"a": 100, "b": 100, "c": 50}, {"a": 300, "b": 2_000, "c": 50}
-    assert result.quotas == minimise_nll(CURVES, 1_000, lower=lower, upper=upper)
-    assert {label: row.utility for label, row in result.sources.items()} == result.quotas
-    assert result.statistics_sha256 is None
-    free = made("least-nll", budget=500)
-    assert free.quotas["c"] == 50
-    assert made("least-nll", budget=500, importance={"a": 1, "b": 9, "c": 0}).quotas["b"] > free.quotas["b"]
-
-
-def test_importance_scales_the_slopes():
-    even = made("learning-curve", floor=10, budget=100)
-    keen = made("learning-curve", floor=10, budget=100, importance={"a": 1, "b": 7, "c": 0.5})
-    assert (even.sources["a"].utility, even.sources["c"].utility) == (0.3, 0.2)
-    assert (keen.sources["a"].utility, keen.sources["c"].utility) == (0.3, 0.1)
-    assert keen.quotas["c"] < even.quotas["c"]
-    assert made("calibudget", importance={"a": 0}).quotas == made("calibudget").quotas
-
-
-@pytest.mark.parametrize(
-    ("importance", "message"),
-    [
-        ({"a": 1}, "importance and the pool sizes must name the same sources"),
-        ({"a": 0, "b": 0, "c": 0}, "every source has the importance 0: 'a', 'b', 'c'"),
-        ({"a": 1, "b": -1, "c": 0}, "importance of 'b' must not be negative"),
-    ],
-)
-def test_importance_that_cant_be_used_is_refused(importance, message):
-    for policy in ("learning-curve", "least-nll"):
-        with pytest.raises(AllocationError, match=message):
-            made(policy, importance=importance)
-
-
-def test_the_least_nll_wants_curves_and_no_groups():
-    with pytest.raises(UnfedPolicyError, match="needs curves"):
-        made("least-nll", curves=None)
-    with pytest.raises(UnfedPolicyError, match="knows no groups"):
-        made("least-nll", groups={"all": {"sources": ["a", "b", "c"]}})
-    with pytest.raises(AllocationError, match="curves and the pool sizes must name the same sources"):
-        made("least-nll", curves={"a": CURVES["a"]})
-
-
 def test_policies_describe_themselves():
     assert policy_named("equal") is POLICIES["equal"]
     assert all(policy.summary and not policy.summary.endswith(".") for policy in POLICIES.values())
     assert {name for name, policy in POLICIES.items() if policy.wants == "statistics"} == {
-        "calibudget", "need", "need-availability", "need-reliability", "val-error-floor", "learning-curve",
+        "calibudget", "need", "need-availability", "need-reliability", "val-error-floor",
     }  # fmt: skip
     assert {name for name, policy in POLICIES.items() if policy.needs_scores} == {
-        name for name, policy in POLICIES.items() if policy.wants in ("statistics", "curves")
+        name for name, policy in POLICIES.items() if policy.wants == "statistics"
     }
     assert [name for name, policy in POLICIES.items() if policy.floor_use == "only"] == ["floor"]
     assert {name for name, policy in POLICIES.items() if policy.floor_use == "none"} == {
@@ -480,14 +413,14 @@ def test_inputs_of_the_wrong_type_are_refused_by_name(policy, changes, message):
         made(policy, **changes)
 
 
-@pytest.mark.parametrize("name", ["floors", "caps", "weights", "groups", "pooled", "curves", "importance"])
+@pytest.mark.parametrize("name", ["floors", "caps", "weights", "groups", "pooled"])
 def test_inputs_by_label_are_mappings(name):
     with pytest.raises(InputTypeError, match=f"^{name} must be a mapping by label, not 5 "):
         made("need", **{name: 5})
 
 
 def test_what_a_policy_doesnt_read_is_ignored():
-    others = {"weights": {"z": 1}, "curves": {"z": None}, "pooled": {"z": 1}, "importance": {"z": -1}}
+    others = {"weights": {"z": 1}, "pooled": {"z": 1}}
     assert made("equal", **others) == made("equal")
 
 
@@ -518,3 +451,9 @@ def test_bootstrap_means_that_cant_be_used_are_refused_by_name(means, error, mes
     sources["b"] = replace(sources["b"], bootstrap_means=means)
     with pytest.raises(error, match=re.escape(message)):
         made("need", statistics=replace(STATISTICS, sources=sources))
+
+
+@pytest.mark.parametrize("name", ["learning-curve", "least-nll"])
+def test_a_removed_policy_is_refused_by_name(name):
+    with pytest.raises(AllocationError, match=f"^the policy '{name}' was removed: two frozen comparisons refuted"):
+        policy_named(name)

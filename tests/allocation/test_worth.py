@@ -55,4 +55,3 @@ def test_plain_rules_have_no_means():
         utilities=[4.0, 9.0], factors={"availability": [4.0, 9.0]}
     )
     assert utility.calibration_error(EVIDENCE) == utility.Worth(utilities=[0.5, 0.5])
-    assert utility.learning_slope(EVIDENCE) == utility.Worth(utilities=[0.1, 0.1])

@@ -19,13 +19,11 @@ from calibudget.allocation import (
     bootstrap_means,
     bootstrap_sd,
     check_plan,
-    minimise_nll,
     needs,
     order_probabilities,
     plan,
     policy_named,
     pooled_quotas,
-    predict_nll,
     replicate_quotas,
     stability,
     summarise,
@@ -33,7 +31,7 @@ from calibudget.allocation import (
     what_if,
 )
 from calibudget.errors import CalibudgetError
-from calibudget.records import AllocationPlan, Curve, Exponents, Score, SourceStatistics, Statistics
+from calibudget.records import AllocationPlan, Exponents, Score, SourceStatistics, Statistics
 
 ODD: list[Any] = [
     None, True, False, 0, -1, 3, 1.0, -0.0, 0.5, math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324,
@@ -49,10 +47,9 @@ ODD: list[Any] = [
 
 POOLS = {"a": 10, "b": 20, "c": 30}
 WORTH = {"a": 1.0, "b": 2.5, "c": 3.0}
-CURVES = {k: Curve(exposure=10, level=1.0, slope=0.1 + i / 10, exponent=float(i)) for i, k in enumerate(POOLS)}
 ROW = SourceStatistics(
     pool_size=50, calibration_size=10, mean_nll=1.0, error_rate=0.5, mean_error=1.0, bootstrap_sd=0.1,
-    bootstrap_means=(1.0, 1.1), slope=0.1,
+    bootstrap_means=(1.0, 1.1),
 )  # fmt: skip
 STATISTICS = Statistics(
     model={},
@@ -134,8 +131,6 @@ PLAN = {
     "need_transform": (None, ODD),
     "groups": (None, list(odd_groups())),
     "pooled": ({"a": 3, "b": 4, "c": 5}, inside(POOLS)),
-    "curves": (CURVES, [*inside(CURVES), *({**CURVES, "b": curve} for curve in changed(CURVES["b"]))]),
-    "importance": (WORTH, inside(WORTH)),
     "signal": ("z", ODD),
 }
 #: What the other policies read that `calibudget` doesn't.
@@ -146,8 +141,6 @@ OWN = {
     "pooled": ("pooled",),
     "weights": ("weights",),
     "floor": ("floor",),
-    "learning-curve": ("statistics", "importance"),
-    "least-nll": ("curves", "importance", "budget"),
 }
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]] = {
     "apportion": (
@@ -204,17 +197,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]] = {
     "needs": (needs, {"mean_errors": ([1.0, 2.0, 3.0], inside([1.0, 2.0, 3.0])), "transform": ("rank", ODD)}),
     "policy_named": (policy_named, {"name": ("need", ODD)}),
     "pooled_quotas": (pooled_quotas, {"keys": ({"a": [b"1"], "b": [b"2"]}, inside({"a": [b"1"]})), "budget": (1, ODD)}),
-    "minimise_nll": (
-        minimise_nll,
-        {"curves": (CURVES, [*inside(CURVES), *({**CURVES, "b": curve} for curve in changed(CURVES["b"]))]),
-         "budget": (12, ODD), "lower": (None, inside(dict.fromkeys("abc", 1))), "upper": (None, inside(POOLS)),
-         "weights": (None, inside(WORTH))},
-    ),
-    "predict_nll": (
-        predict_nll,
-        {"curves": (CURVES, [*inside(CURVES), *({**CURVES, "b": curve} for curve in changed(CURVES["b"]))]),
-         "quotas": (POOLS, inside(POOLS)), "weights": (None, inside(WORTH))},
-    ),
+
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import ArtefactError, InputError, ScoringError
-from calibudget.pipeline import dry_run, run, score, select, warm_up
+from calibudget.pipeline import dry_run, run, score, select
 from calibudget.pipeline.evaluate import Asking, evaluate
 from calibudget.pipeline.influence import influence, influence_config
 from calibudget.pipeline.train import train
@@ -27,7 +27,6 @@ sources:
   apples: {{path: apples.jsonl, answer: none}}
   pears: {{path: pears.jsonl, answer: none}}
 """
-CURVES = ["policy=learning-curve", "warm_up={exposures: [2, 4], training: {rank: 2, batch_size: 4}}"]
 
 
 @pytest.fixture
@@ -64,10 +63,6 @@ def scores(recipe: Recipe, output: Path) -> None:
     score(recipe, output=output / "scores.parquet")
 
 
-def warms_up(recipe: Recipe, output: Path) -> None:
-    warm_up(recipe, output / "warm-ups.parquet")
-
-
 def influences(recipe: Recipe, output: Path) -> None:
     influence(recipe, output, influence_config(recipe))
 
@@ -76,10 +71,10 @@ def evaluates(recipe: Recipe, output: Path) -> None:
     evaluate(recipe.model or "", Asking(tasks=("piqa",), data_dir=output), output_dir=output)
 
 
-@pytest.mark.parametrize("work", [runs, scores, influences, evaluates, warms_up])
+@pytest.mark.parametrize("work", [runs, scores, influences, evaluates])
 def test_an_output_that_cant_be_made_is_told_at_once(recipe_of, tiny_directory, tmp_path, no_reading, work):
     (tmp_path / "file").write_bytes(b"")
-    recipe = recipe_of(tiny_directory, *(CURVES if work is warms_up else ()))
+    recipe = recipe_of(tiny_directory)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ArtefactError, match="can't be made: Not a directory"):
         work(recipe, tmp_path / "file" / "out")
@@ -93,12 +88,12 @@ def test_an_output_in_use_is_told_at_once(recipe_of, tiny_directory, tmp_path, n
         work(recipe_of(tiny_directory), tmp_path / "out")
 
 
-@pytest.mark.parametrize(("work", "folder"), [(scores, "scores.parquet.work"), (warms_up, "warm-ups.work")])
-def test_work_in_use_is_told_at_once(recipe_of, tiny_directory, tmp_path, no_reading, work, folder):
+def test_work_in_use_is_told_at_once(recipe_of, tiny_directory, tmp_path, no_reading):
+    folder = "scores.parquet.work"
     (tmp_path / folder).mkdir()
-    recipe = recipe_of(tiny_directory, *(CURVES if work is warms_up else ()))
+    recipe = recipe_of(tiny_directory)
     with directory_lock(tmp_path / folder), pytest.raises(ArtefactError, match="in use"):
-        work(recipe, tmp_path)
+        scores(recipe, tmp_path)
 
 
 def gone(directory: Path) -> None:
@@ -139,13 +134,13 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-@pytest.mark.parametrize("work", [runs, scores, influences, evaluates, warms_up])
+@pytest.mark.parametrize("work", [runs, scores, influences, evaluates])
 def test_a_model_that_cant_be_loaded_is_told_before_anything_is_read(
     recipe_of, tiny_directory, tmp_path, no_reading, work, fault
 ):
     model = shutil.copytree(tiny_directory, tmp_path / "model")
     fault(model)
-    recipe = recipe_of(model, *(CURVES if work is warms_up else ()))
+    recipe = recipe_of(model)
     with pytest.raises(ScoringError, match=FAULTS[fault]):
         work(recipe, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -1,15 +1,14 @@
-"""Training options within a model's context, and what a warm-up was trained with against a recipe."""
+"""Training options within a model's context, told or not."""
 
 import pytest
 
-from calibudget.errors import RecipeError, TrainingError
-from calibudget.pipeline.training_options import training_options, warm_up_options, warm_up_training, within_context
+from calibudget.errors import TrainingError
+from calibudget.pipeline.training_options import training_options, within_context
 from calibudget.recipe import load_recipe
 
 RECIPE = """\
 engine: fake
 budget: 40
-policy: learning-curve
 error: nll
 sources:
   a: {path: a.jsonl, answer: none}
@@ -44,26 +43,9 @@ def test_a_length_that_isnt_told_is_the_context_where_that_is_shorter(recipe_of,
 @pytest.mark.parametrize("told", ["max_length=1024", "max_length=257"])
 def test_a_length_that_is_told_must_fit(recipe_of, told):
     options = training_options(recipe_of(), [told])
-    name, value = "warm_up.training.max_length", told.partition("=")[2]
+    name, value = "option max_length", told.partition("=")[2]
     with pytest.raises(TrainingError) as refused:
         within_context(options, 256, name=name)
     assert str(refused.value) == (
         f"{name}: {value} is more than the model's context of 256; say 256 or less, or leave it out"
     )
-
-
-def test_warm_ups_record_template_and_companion_beside_the_configuration(recipe_of):
-    plain = warm_up_training(recipe_of("warm_up.training.rank=4", "warm_up.companion=true"))
-    assert (plain["rank"], plain["max_length"], plain["template"]) == (4, 1024, "alpaca")
-    assert plain["companion"] is False  # there is no companion set
-    both = recipe_of("template=chat", "warm_up.companion=true", "companion={path: c.jsonl, answer: none}")
-    assert warm_up_training(both, max_length=256) | {"max_length": 0} == warm_up_training(both) | {"max_length": 0}
-    assert warm_up_training(both, max_length=256)["max_length"] == 256
-    assert warm_up_training(both)["companion"] is True
-
-
-def test_checkpoints_take_one_epoch_at_a_constant_rate(recipe_of):
-    config = warm_up_options(recipe_of("warm_up.read=checkpoints")).config
-    assert (config.epochs, config.schedule) == (1, "constant")
-    with pytest.raises(RecipeError, match="only within one epoch"):
-        warm_up_options(recipe_of("warm_up.read=checkpoints", "warm_up.training.epochs=2"))

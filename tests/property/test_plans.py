@@ -14,7 +14,7 @@ from scipy.optimize import LinearConstraint, milp
 
 from calibudget.allocation import POLICIES, check_plan, plan
 from calibudget.errors import AllocationError
-from calibudget.records import Curve, SourceStatistics, Statistics
+from calibudget.records import SourceStatistics, Statistics
 
 SPENDING = [name for name, policy in POLICIES.items() if policy.floor_use != "only" and name != "pooled"]
 
@@ -42,7 +42,6 @@ def random_inputs(rng):
         "pool_sizes": sizes,
         "statistics": Statistics(model={}, error="nll+wrong", resamples=2, bootstrap_seed=0, sources=rows),
         "weights": {label: rng.choice((0, 1, 0.1, rng.random())) for label in labels},
-        "curves": {label: random_curve(rng) for label in labels},
         "budget": rng.randint(0, sum(sizes.values()) + 1),
         "floor": rng.choice((0, 1, 3, "5% of budget", "25% of pool")),
     }
@@ -59,15 +58,6 @@ def random_inputs(rng):
     return inputs
 
 
-def random_curve(rng):
-    return Curve(
-        exposure=rng.randint(1, 20),
-        level=1.0,
-        slope=rng.choice((0.0, 0.1, rng.random())),
-        exponent=rng.choice((0, 0.5)),
-    )
-
-
 def random_row(rng, size):
     return SourceStatistics(
         pool_size=size,
@@ -77,7 +67,6 @@ def random_row(rng, size):
         mean_error=rng.choice((0.0, 1.0, 3 * rng.random())),
         bootstrap_sd=rng.choice((0.0, rng.random())),
         bootstrap_means=(rng.random(), 1.0),
-        slope=rng.choice((-0.1, 0.0, 0.2)),
     )
 
 
@@ -153,8 +142,6 @@ def test_plans_are_right_or_impossible(count, seed):
     made = refused = 0
     for _ in range(count):
         inputs, policy = random_inputs(rng), rng.choice(SPENDING)
-        if POLICIES[policy].wants == "curves":
-            inputs.pop("groups", None)
         if policy == "weights" and not any(inputs["weights"].values()):
             continue
         bounds = bounds_of(policy, inputs)

@@ -54,20 +54,6 @@ def test_every_default_is_written_out_and_reads_back_equal(tmp_path: Path) -> No
     assert resolved_yaml(again) == resolved_yaml(recipe)
 
 
-def test_policies_of_learning_curves_warm_up_by_default(tmp_path: Path) -> None:
-    recipe = load_recipe(write(tmp_path, PLAIN + "policy: learning-curve\n"))
-    assert recipe.warm_up is not None
-    assert (recipe.warm_up.exposures, recipe.warm_up.read, recipe.warm_up.form) == (None, "runs", "log-linear")
-    assert recipe.warm_up.training == {}
-    text = PLAIN + "policy: least-nll\nwarm_up: {exposures: [3, 9], training: {rank: 4, target_modules: [q_proj]}}\n"
-    own = load_recipe(write(tmp_path, text)).warm_up
-    assert own is not None
-    assert (own.exposures, own.training) == ((3, 9), {"rank": 4, "target_modules": ("q_proj",)})
-    again = load_recipe(write(tmp_path, resolved_yaml(load_recipe(write(tmp_path, text))).decode()))
-    assert again.warm_up == own
-    assert load_recipe(write(tmp_path, PLAIN)).warm_up is None
-
-
 def test_groups_nest_and_amounts_may_be_shares(tmp_path: Path) -> None:
     text = PLAIN.replace("default: 10", "default: 10% of budget") + "caps: {b: 50% of pool}\n"
     text += "groups:\n  all:\n    floor: 20% of budget\n    sources: [a]\n    groups: {inner: {sources: [b], cap: 7}}\n"
@@ -185,23 +171,10 @@ def test_a_nul_is_refused_wherever_it_stands(tmp_path: Path, field: str) -> None
         (PLAIN + "policy: weights\n", "`weights` and `policy: weights` go together"),
         (PLAIN + "policy: weights\nweights: {a: 1O, b: 1}\n", "recipe.yaml:9: weights.a"),
         (PLAIN + "policy: weights\nweights: {a: 1}\n", "`weights` lacks the source 'b'"),
-        (PLAIN + "warm_up: {}\n", "`warm_up` is for the policies that read learning curves: learning-curve, least-nll"),
-        (PLAIN + "policy: learning-curve\nwarm_up: {exposures: [9]}\n", "recipe.yaml:9: warm_up.exposures"),
-        (PLAIN + "policy: learning-curve\nwarm_up: {exposures: [9, 3]}\n", "`exposures` must ascend, but are [9, 3]"),
-        (PLAIN + "policy: learning-curve\nwarm_up: {exposures: [0, 3]}\n", "recipe.yaml:9: warm_up.exposures"),
-        (PLAIN + "policy: learning-curve\nwarm_up: {run_sd: -1.0}\n", "recipe.yaml:9: warm_up.run_sd"),
-        (PLAIN + "policy: learning-curve\nwarm_up: {form: cubic}\n", "recipe.yaml:9: warm_up.form"),
-        (PLAIN + "policy: learning-curve\nwarm_up: {read: transfer}\n", "recipe.yaml:9: warm_up.read"),
-        (
-            PLAIN[: PLAIN.index("  b:")] + "policy: learning-curve\nwarm_up: {read: mixtures}\n",
-            "`warm_up.read: mixtures` sees what sources give each other; with one source say `runs`",
-        ),
-        (PLAIN + "policy: learning-curve\nrounds: {previous: x}\n", "`rounds` can't go with it"),
-        (PLAIN + "policy: learning-curve\ncalibration: none\n", "needs scores"),
-        (PLAIN + "policy: least-nll\ngroups: {g: {sources: [a, b]}}\n", "knows no `groups`"),
-        (PLAIN + "importance: {a: 1.0, b: 1.0}\n", "policy 'calibudget' doesn't weigh sources by `importance`"),
-        (PLAIN + "policy: least-nll\nimportance: {a: 1.0}\n", "`importance` lacks the source 'b'"),
-        (PLAIN + "policy: least-nll\nimportance: {a: 1.0, c: 1.0}\n", "`importance` names 'c'"),
+        (PLAIN + "policy: learning-curve\n", "recipe.yaml:8: policy: the policy 'learning-curve' was removed: "),
+        (PLAIN + "policy: least-nll\n", "docs/testbed.md"),
+        (PLAIN + "warm_up: {}\n", "`warm_up` was removed with the policies that read learning curves"),
+        (PLAIN + "importance: {a: 1.0, b: 1.0}\n", "`importance` was removed with the policies"),
         (PLAIN + "calibration: none\n", "needs scores"),
         (PLAIN.replace("model: embedded\n", ""), "`model` is missing"),
         (PLAIN + "seed: 9007199254740992\n", "recipe.yaml:8: seed"),
@@ -243,8 +216,6 @@ def test_values_that_the_evidence_can_not_hold_are_refused_where_they_stand(
     assert words in refusal(tmp_path, where)
     listed = PLAIN.replace("path: a.jsonl,", f"path: a.jsonl, where: {{n: [1, {value}]}},")
     assert "/recipe.yaml:6: sources.a.where.n.1: " in refusal(tmp_path, listed)
-    deep = PLAIN + f"policy: least-nll\nwarm_up:\n  training: {{learning_rate: {value}}}\n"
-    assert "/recipe.yaml:10: warm_up.training.learning_rate: " in refusal(tmp_path, deep)
     assert "sources.a.where.n: " in refusal(tmp_path, PLAIN, f"sources.a.where.n={value}")
 
 
@@ -324,15 +295,11 @@ def test_a_fault_is_told_once(tmp_path):
 @pytest.mark.parametrize(
     ("override", "told"),
     [
-        ("warm_up.exposures=[5]", "warm_up.exposures: holds 1 and needs 2 or more"),
-        ("warm_up.exposures=[1,2,3,4,5,6,7,8,9]", "warm_up.exposures: holds 9 and takes 8 at most"),
-        ("warm_up.exposures=3", "warm_up.exposures: must be a list, not 3"),
-        ("warm_up.exposures=[a, 2]", "warm_up.exposures: must be an integer, not 'a'"),
-        ("warm_up.exposures=[0, 2]", "warm_up.exposures: must be at least 1, not 0"),
-        ("warm_up.read=mixes", "warm_up.read: must be 'runs', 'checkpoints' or 'mixtures', not 'mixes'"),
-        ("warm_up.run_sd=-1.0", "warm_up.run_sd: must be at least 0.0, not -1.0"),
-        ("warm_up.run_sd=wide", "warm_up.run_sd: must be a number, not 'wide'"),
-        ("warm_up.shrink=1", "warm_up.shrink: must be true or false, not 1"),
+        ("selector={influence: x, mix: 3}", "selector.mix: "),
+        ("caps.a=[a, 2]", "caps.a: "),
+        ("template=plain", "template: must be 'alpaca' or 'chat', not 'plain'"),
+        ("exponents.need=wide", "exponents.need: must be a number, not 'wide'"),
+        ("sources.a.streaming=1", "sources.a.streaming: must be true or false, not 1"),
         ("sources={}", "sources: holds 0 and needs 1 or more"),
         ("sources.a.path=[]", "sources.a.path: holds 0 and needs 1 or more"),
         ("model=3", "model: must be text, not 3"),
@@ -341,7 +308,7 @@ def test_a_fault_is_told_once(tmp_path):
     ],
 )
 def test_constraints_are_told_in_plain_words(tmp_path: Path, override: str, told: str) -> None:
-    words = refusal(tmp_path, PLAIN + "policy: least-nll\n", override)
+    words = refusal(tmp_path, PLAIN, override)
     assert told in words
     for jargon in ("validation", "should", "valid ", "tuple", "Input"):
         assert jargon not in words

@@ -126,25 +126,23 @@ def _power(base: float, exponent: float) -> float:
 def _level(plan: AllocationPlan) -> Iterator[str]:
     """Compare shares and quotas with the water level, found anew, between groups and within them."""
     rows = plan.sources
-    bounded = plan.policy in ("learning-curve", "least-nll")
-    low = {label: row.floor_quota if bounded else 0 for label, row in rows.items()}
     case = _Case(
         utilities={label: Fraction(row.utility) for label, row in rows.items()},
-        low=low,
-        high={label: low[label] + row.residual_capacity for label, row in rows.items()},
-        given=dict.fromkeys(rows, 0) if bounded else {label: row.floor_quota for label, row in rows.items()},
+        low=dict.fromkeys(rows, 0),
+        high={label: row.residual_capacity for label, row in rows.items()},
+        given={label: row.floor_quota for label, row in rows.items()},
     )
     members = _grouped(plan.groups) if plan.groups is not None else {label: label for label in rows}
     if sorted(_labels_in(members)) != sorted(rows):
         yield "the groups don't hold each source exactly once"
         return
-    shares, rounded = _among(case, members, plan.budget if bounded else plan.residual_budget)
+    shares, rounded = _among(case, members, plan.residual_budget)
     for label, row in rows.items():
-        share = float(shares[label]) - low[label]
+        share = float(shares[label])
         if row.share != share:
             yield f"{label}: share {row.share} isn't {share}"
-        if row.residual_quota != rounded[label] - low[label]:
-            yield f"{label}: residual quota {row.residual_quota} isn't {rounded[label] - low[label]}"
+        if row.residual_quota != rounded[label]:
+            yield f"{label}: residual quota {row.residual_quota} isn't {rounded[label]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

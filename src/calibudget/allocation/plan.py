@@ -25,7 +25,6 @@ from calibudget.allocation.exact.numbers import (
     as_count,
     as_double,
     as_doubles,
-    as_ratio,
     as_weight,
     count_within_doubles,
 )
@@ -35,7 +34,7 @@ from calibudget.allocation.policies import Policy, policy_named
 from calibudget.allocation.quotas import Problem, pose
 from calibudget.allocation.utility import EPSILON, Evidence, Signal, Worth
 from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
-from calibudget.records import AllocationPlan, Curve, Exponents, SourceAllocation, SourceStatistics, Statistics, Unit
+from calibudget.records import AllocationPlan, Exponents, SourceAllocation, SourceStatistics, Statistics, Unit
 
 DEFAULT_EXPONENTS: Final = Exponents()
 
@@ -59,7 +58,7 @@ class Case:
 
     def solve(self, worth: Worth) -> Spread:
         """Quotas and shares above the floor quotas."""
-        return self.problem.solve(worth.utilities, floor_is_lower=self.rule.floor_use == "bound")
+        return self.problem.solve(worth.utilities)
 
     def replicates(self) -> list[list[int]]:
         """Whole quotas under each replicate's means, shape (R, K)."""
@@ -84,8 +83,6 @@ def pose_case(
     need_transform: str | None = None,
     groups: Mapping[str, Any] | None = None,
     pooled: Mapping[str, int] | None = None,
-    curves: Mapping[str, Curve] | None = None,
-    importance: Mapping[str, float] | None = None,
     signal: Signal = "error_rate",
 ) -> Case:
     """The case of a policy and its inputs, which are those of `plan`.
@@ -97,21 +94,17 @@ def pose_case(
     rule = policy_named(policy)
     labels = sorted_labels(pool_sizes)
     optional: dict[str, object] = {"floors": floors, "caps": caps, "weights": weights, "groups": groups}
-    optional |= {"pooled": pooled, "curves": curves, "importance": importance}
+    optional |= {"pooled": pooled}
     for name, by_label in optional.items():
         if by_label is not None:
             require_mapping(by_label, name)
     if not isinstance(exponents, Exponents):
         raise InputTypeError(f"exponents must be Exponents, not {type(exponents).__name__}")
     rows = None if statistics is None else _rows_of(statistics)
-    given = {"statistics": rows, "weights": weights, "pooled": pooled, "curves": curves}
+    given = {"statistics": rows, "weights": weights, "pooled": pooled}
     _require_input(policy, rule, labels, given)
-    if rule.weighs and importance is not None:
-        _require_importance(labels, importance)
     if rule.wants == "pooled" and (caps or groups):
         raise UnfedPolicyError("pooled draws from all pools together and knows neither caps nor groups")
-    if rule.wants == "curves" and groups:
-        raise UnfedPolicyError(f"{policy} weighs every source against every other and knows no groups")
     pools = {label: count_within_doubles(pool_sizes[label], "the pool size", label) for label in labels}
     budget = as_count(budget, "the budget")
     if rule.floor_use == "none":
@@ -127,7 +120,7 @@ def pose_case(
     if rule.floor_use == "only":
         # The bounds of groups are for whoever spends the rest.
         problem = replace(problem, budget=sum(problem.floor_quotas), groups={})
-    evidence = _evidence(rule, problem, statistics, own_weights, pooled, curves, importance)
+    evidence = _evidence(rule, problem, statistics, own_weights, pooled)
     return Case(
         rule=rule,
         problem=problem,
@@ -206,13 +199,6 @@ def _replicate_means(labels: Sequence[str], rows: Sequence[SourceStatistics]) ->
     return columns
 
 
-def _require_importance(labels: list[str], importance: Mapping[str, float]) -> None:
-    require_same_labels(labels, importance, "importance", "the pool sizes")
-    numerators = [as_ratio(importance[label], "the importance", label)[0] for label in labels]
-    if labels and not any(numerators):
-        raise AllocationError(f"every source has the importance 0: {listed(labels)}")
-
-
 def _weights(weights: Mapping[str, float]) -> dict[str, float]:
     doubles = {label: as_weight(weights[label], "the weight", label) for label in sorted(weights)}
     if doubles and not any(doubles.values()):
@@ -226,8 +212,6 @@ def _evidence(
     statistics: Statistics | None,
     weights: Mapping[str, float],
     pooled: Mapping[str, int] | None,
-    curves: Mapping[str, Curve] | None,
-    importance: Mapping[str, float] | None,
 ) -> Evidence:
     read = statistics.sources if statistics is not None and rule.wants == "statistics" else {}
     rows = {label: read[label] for label in problem.labels if read}
@@ -237,12 +221,7 @@ def _evidence(
         capacities=[size - least for size, least in zip(problem.pool_sizes, problem.floor_quotas, strict=True)],
         statistics=list(rows.values()),
         mean_errors=[as_double(row.mean_error, "mean_error", label) for label, row in rows.items()],
-        lower=problem.floor_quotas,
-        upper=[low + room for low, room in zip(problem.floor_quotas, problem.residual_capacities, strict=True)],
-        budget=problem.budget,
         weights=list(weights.values()),
-        importance=[importance[label] for label in problem.labels] if importance and rule.weighs else [],
-        curves=[curves[label] for label in problem.labels] if curves and rule.wants == "curves" else [],
         pooled=[count_within_doubles(pooled[label], "pooled", label) for label in problem.labels]
         if pooled and rule.wants == "pooled"
         else [],
@@ -263,8 +242,6 @@ def plan(
     need_transform: str | None = None,
     groups: Mapping[str, Any] | None = None,
     pooled: Mapping[str, int] | None = None,
-    curves: Mapping[str, Curve] | None = None,
-    importance: Mapping[str, float] | None = None,
     signal: Signal = "error_rate",
     unit: Unit = "examples",
     statistics_sha256: str | None = None,
@@ -282,12 +259,10 @@ def plan(
         floors: own floors of some sources, ignored with `floor`.
         caps: most units of some sources.
         weights: for `weights`: one nonnegative number a source; 0 gives a source no more than its floor.
-        importance: for `learning-curve` and `least-nll`: what a nat of each source is worth, >= 0; 1 by default.
         exponents: exponents of the utility's factors.
         need_transform: form of the need; None is the paper's.
         groups: nested groups with own floors and caps, see `parse_groups`.
         pooled: for `pooled`: the quotas of the draw from all pools together; see `pooled_quotas`.
-        curves: for `least-nll`: the learning curve of each source; see `fit_curves`.
         signal: for `val-error-floor`: the error rate, or the mean error z.
         unit: what budget, floors, caps and pool sizes count.
         statistics_sha256: digest of the statistics' file, kept as evidence.
@@ -301,7 +276,7 @@ def plan(
         UnfedPolicyError: the policy lacks its input, or doesn't know a constraint.
         InputTypeError, AllocationError: numbers that no allocation satisfies.
 
-    Source: paper 2.2 and 2.3, table 1 and the reliability ablation; ours: weights and learning curves.
+    Source: paper 2.2 and 2.3, table 1 and the reliability ablation; ours: weights.
     """
     require_text(unit, "the unit")
     if unit not in ("examples", "tokens"):
@@ -319,8 +294,6 @@ def plan(
         need_transform=need_transform,
         groups=groups,
         pooled=pooled,
-        curves=curves,
-        importance=importance,
         signal=signal,
     )
     worth = case.rule.rule(case.evidence)

@@ -14,11 +14,10 @@ from calibudget.allocation.exact.numbers import as_count
 from calibudget.allocation.labels import require_text, sorted_labels
 from calibudget.errors import AllocationError, InputTypeError
 
-#: What a policy does with the floor: give it before a share of the residual, bound whole quotas by it, spend nothing
-#: else, or nothing.
-FloorUse = Literal["first", "bound", "only", "none"]
+#: What a policy does with the floor: give it before a share of the residual, spend nothing else, or nothing.
+FloorUse = Literal["first", "only", "none"]
 #: What a policy must be given beside pool sizes.
-Wants = Literal["statistics", "weights", "pooled", "curves"]
+Wants = Literal["statistics", "weights", "pooled"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +29,6 @@ class Policy:
         rule: from evidence to utilities.
         floor_use: what the floor means to it.
         wants: the input that it reads beside pool sizes, if any.
-        weighs: whether it also takes what a nat of each source is worth to the user.
         factors: the factors whose product the utilities are, each to its exponent; empty where they are something else.
     """
 
@@ -38,13 +36,12 @@ class Policy:
     rule: utility.Rule
     floor_use: FloorUse = "first"
     wants: Wants | None = None
-    weighs: bool = False
     factors: tuple[str, ...] = ()
 
     @property
     def needs_scores(self) -> bool:
         """Whether its quotas depend on what a model scored."""
-        return self.wants in ("statistics", "curves")
+        return self.wants == "statistics"
 
 
 def _factor_policy(summary: str, *factors: str) -> Policy:
@@ -65,22 +62,13 @@ POLICIES: Final[Mapping[str, Policy]] = {
         summary="one draw from all pools together", rule=utility.pooled_draw, floor_use="none", wants="pooled"
     ),
     "weights": Policy(summary="floor + weights of your own", rule=utility.own_weights, wants="weights"),
-    "floor": Policy(summary="the floors alone, for a warm-up round", rule=utility.nothing, floor_use="only"),
-    "learning-curve": Policy(
-        summary="fall of the calibration NLL per doubling of exposure, above the floor",
-        rule=utility.learning_slope,
-        floor_use="bound",
-        wants="statistics",
-        weighs=True,
-    ),
-    "least-nll": Policy(
-        summary="the least macro NLL that learning curves predict, exactly",
-        rule=utility.least_nll,
-        floor_use="bound",
-        wants="curves",
-        weighs=True,
-    ),
+    "floor": Policy(summary="the floors alone, for a first round", rule=utility.nothing, floor_use="only"),
 }
+
+
+#: Policies of earlier versions, and why they are gone.
+REMOVED_POLICIES: Final = ("learning-curve", "least-nll")
+REFUTED: Final = "two frozen comparisons refuted learning curves as a default (docs/testbed.md)"
 
 
 def policy_named(name: str) -> Policy:
@@ -91,6 +79,8 @@ def policy_named(name: str) -> Policy:
         AllocationError: an unknown name; the message lists the known ones.
     """
     require_text(name, "the policy")
+    if name in REMOVED_POLICIES:
+        raise AllocationError(f"the policy {name!r} was removed: {REFUTED}")
     if name not in POLICIES:
         raise AllocationError(f"there is no policy {name!r}; the policies are {', '.join(POLICIES)}")
     return POLICIES[name]

@@ -134,31 +134,17 @@ class Problem:
         """R, what the floors leave of the budget."""
         return self.budget - sum(self.floor_quotas)
 
-    def solve(self, utilities: Sequence[object], *, floor_is_lower: bool = False) -> Spread:
-        """Quotas and exact shares above the floor quotas.
+    def solve(self, utilities: Sequence[object]) -> Spread:
+        """Quotas and exact shares above the floor quotas: the paper's rule.
 
         Args:
             utilities: one a source, shape (K,).
-            floor_is_lower: False gives the paper's rule, floor plus a share of the residual budget; True levels
-                whole quotas between floor and capacity, so a floor adds nothing to a source that is above it.
         """
-        rooms = self.residual_capacities
-        nothing = [0] * len(rooms)
-        if not floor_is_lower:
-            return self._spread(utilities, nothing, rooms, self.residual_budget, self.floor_quotas)
-        most = [floor + room for floor, room in zip(self.floor_quotas, rooms, strict=True)]
-        whole = self._spread(utilities, self.floor_quotas, most, self.budget, nothing)
-        return Spread(
-            quotas=[quota - floor for quota, floor in zip(whole.quotas, self.floor_quotas, strict=True)],
-            shares=lambda: [share - floor for share, floor in zip(whole.shares(), self.floor_quotas, strict=True)],
-        )
-
-    def _spread(
-        self, utilities: Sequence[object], lower: list[int], upper: list[int], budget: int, given: list[int]
-    ) -> Spread:
+        lower, upper = [0] * len(self.labels), self.residual_capacities
         if self.groups:
-            return spread_groups(self.groups, utilities, self.labels, lower, upper, budget, given)
-        return spread(utilities, self.labels, lower, upper, budget)
+            given = self.floor_quotas
+            return spread_groups(self.groups, utilities, self.labels, lower, upper, self.residual_budget, given)
+        return spread(utilities, self.labels, lower, upper, self.residual_budget)
 
 
 def pose(

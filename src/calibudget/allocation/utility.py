@@ -14,11 +14,10 @@ from decimal import Context, Decimal, Overflow
 from fractions import Fraction
 from typing import Final, Literal, TypeVar
 
-from calibudget.allocation.exact.numbers import as_count, as_double, as_doubles, as_weight, count_within_doubles
+from calibudget.allocation.exact.numbers import as_count, as_double, as_doubles, count_within_doubles
 from calibudget.allocation.labels import require_mapping, require_text, sorted_labels
-from calibudget.allocation.least_nll import minimise_nll
 from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
-from calibudget.records import Curve, Exponents, SourceStatistics
+from calibudget.records import Exponents, SourceStatistics
 
 #: The paper's small constant: least mean error and least residual capacity that enter a utility.
 EPSILON: Final = 1e-12
@@ -223,14 +222,9 @@ class Evidence:
         pool_sizes: N_k.
         capacities: what the floor leaves of each pool, N_k - floor quota, whatever the cap: a cap that doesn't
             bind changes no quota.
-        lower: floor quotas.
-        upper: the most that pool and cap allow.
-        budget: B.
         statistics: the calibration statistics, None for policies that read none.
         mean_errors: m_k, or one bootstrap replicate's means in its place.
         weights: the user's own weights.
-        importance: what a nat of each source is worth to the user; empty if all are worth the same.
-        curves: learning curves.
         pooled: quotas of the draw from all pools together.
         exponents: exponents of the factors.
         need_transform: form of the need, None for the paper's.
@@ -240,14 +234,9 @@ class Evidence:
     labels: Sequence[str]
     pool_sizes: Sequence[int]
     capacities: Sequence[int]
-    lower: Sequence[int] = ()
-    upper: Sequence[int] = ()
-    budget: int = 0
     statistics: Sequence[SourceStatistics] = ()
     mean_errors: Sequence[float] = ()
     weights: Sequence[float] = ()
-    importance: Sequence[float] = ()
-    curves: Sequence[Curve] = ()
     pooled: Sequence[int] = ()
     exponents: Exponents = field(default_factory=Exponents)
     need_transform: str | None = None
@@ -334,43 +323,6 @@ def calibration_error(evidence: Evidence) -> Worth:
 def own_weights(evidence: Evidence) -> Worth:
     """The user's weights."""
     return Worth(utilities=list(evidence.weights))
-
-
-def learning_slope(evidence: Evidence) -> Worth:
-    """max(0, fall of the calibration NLL per doubling of exposure), times its importance; beyond the paper.
-
-    Raises:
-        UnfedPolicyError: a source whose slope no warm-ups measured.
-    """
-    slopes = [
-        _required(row, "slope", label, "no slope: learning-curve needs warm-ups at two or more quotas")
-        for label, row in zip(evidence.labels, evidence.statistics, strict=True)
-    ]
-    falls = [max(0.0, slope) for slope in slopes]
-    if not evidence.importance:
-        return Worth(utilities=falls)
-    worth = zip(evidence.labels, evidence.importance, strict=True)
-    weights = [as_weight(each, "the importance", label) for label, each in worth]
-    return Worth(utilities=[fall * weight for fall, weight in zip(falls, weights, strict=True)])
-
-
-def least_nll(evidence: Evidence) -> Worth:
-    """The quotas that minimise the (weighted) macro NLL of the curves; at that worth they are their own apportionment.
-
-    Beyond the paper.
-    """
-
-    def by_label(values: Sequence[_Value]) -> dict[str, _Value]:
-        return dict(zip(evidence.labels, values, strict=True))
-
-    quotas = minimise_nll(
-        by_label(evidence.curves),
-        evidence.budget,
-        lower=by_label(evidence.lower),
-        upper=by_label(evidence.upper),
-        weights=by_label(evidence.importance) if evidence.importance else None,
-    )
-    return Worth(utilities=[float(quota) for quota in quotas.values()])
 
 
 def pooled_draw(evidence: Evidence) -> Worth:

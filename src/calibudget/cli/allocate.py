@@ -48,10 +48,6 @@ def statistics(
     error: Annotated[ErrorRule | None, typer.Option(help="nll+wrong or nll; default as scored.")] = None,
     resamples: Annotated[int, typer.Option(min=2, help="Bootstrap means per source.")] = 200,
     bootstrap_seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap streams.")] = 42,
-    warm_ups: Annotated[
-        Path | None,
-        typer.Option(help="Warm-ups, Parquet or JSONL (source, exposure, record_id, nll); their slopes are added."),
-    ] = None,
     output: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
 ) -> None:
     """Turn a scores file into the statistics that the allocator takes."""
@@ -64,7 +60,6 @@ def statistics(
         error=error,
         resamples=resamples,
         bootstrap_seed=bootstrap_seed,
-        warm_ups=warm_ups,
     )
     data = statistics_bytes(statistics)
     if output is None:
@@ -83,10 +78,6 @@ def allocate(
     caps: Caps = None,
     groups: Groups = None,
     weights: Weights = None,
-    importance: Annotated[
-        list[str] | None, typer.Option(help="label=x worth of a nat, for learning-curve and least-nll; may repeat.")
-    ] = None,
-    curves: Annotated[Path | None, typer.Option(help="A curves.json, for the policy least-nll.")] = None,
     signal: Signal = "error_rate",
     need_exponent: Annotated[float, typer.Option()] = 1.0,
     availability_exponent: Annotated[float, typer.Option()] = 0.5,
@@ -102,7 +93,6 @@ def allocate(
     from calibudget.cli.tables import print_comparison, print_plan
     from calibudget.pipeline import compare_policies, inputs_from_files, plan_allocation
     from calibudget.records import Exponents
-    from calibudget.store import read_curves
 
     inputs = inputs_from_files(
         statistics=statistics,
@@ -116,8 +106,6 @@ def allocate(
         caps=named_amounts(caps, "--caps"),
         groups=mapping(groups, "--groups"),
         weights=named_numbers(weights, "--weights"),
-        importance=named_numbers(importance, "--importance"),
-        curves=None if curves is None else read_curves(curves).curves,
         signal=signal,
         exponents=Exponents(need=need_exponent, availability=availability_exponent, reliability=reliability_exponent),
         need_transform=need_transform,

@@ -14,7 +14,7 @@ from typing import Final
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 #: The commands that go on with `--resume`, and those that go on when they are given again.
 RESUMED: Final = {"run", "train", "evaluate"}
-REPEATED: Final = {"score", "influence", "warm-up", "study run"}
+REPEATED: Final = {"score", "influence", "study run"}
 #: Signals that come so soon after one, in seconds, say the same as it did: they don't disturb what it set going.
 _ONE_WISH: Final = 1.0
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import typer
 
-from calibudget.cli import allocate, curves, evaluate, influence, run, study, train, warm_up
+from calibudget.cli import allocate, evaluate, influence, run, study, train
 from calibudget.cli.interrupts import Stop, how_to_go_on, say
 from calibudget.errors import CalibudgetError, InterruptedRunError
 
@@ -41,8 +41,6 @@ for _command in (
     run.demo,
 ):
     app.command()(_command)
-app.command("warm-up")(warm_up.command)
-app.command("curves")(curves.command)
 app.add_typer(influence.app, name="proxy")
 app.add_typer(study.app, name="study")
 

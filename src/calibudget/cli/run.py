@@ -56,9 +56,6 @@ def run(
     scores: Annotated[
         Path | None, typer.Option(help="Scores made elsewhere (`calibudget score`); no model is loaded.")
     ] = None,
-    warm_ups: Annotated[
-        Path | None, typer.Option(help="Warm-ups made elsewhere (`calibudget warm-up`); none are trained.")
-    ] = None,
     engine: Engine = None,
     workers: Workers = None,
     address: Address = None,
@@ -67,23 +64,20 @@ def run(
     """Split, score, allocate, select and verify, into one run directory."""
     from calibudget.cli.progress import progress_bar
     from calibudget.cli.tables import print_dry_run, print_hygiene, print_run
-    from calibudget.cli.train import training_bar
     from calibudget.pipeline import dry_run, run
     from calibudget.recipe import load_recipe
 
     loaded = load_recipe(recipe, with_engine(overrides, engine, workers, address))
-    with progress_bar() as progress, training_bar() as listener:
+    with progress_bar() as progress:
         if preview:
-            print_dry_run(dry_run(loaded, scores=scores, warm_ups=warm_ups, progress=progress), as_json=as_json)
+            print_dry_run(dry_run(loaded, scores=scores, progress=progress), as_json=as_json)
             return
         result = run(
             loaded,
             output_dir or Path("runs") / recipe.stem,
             resume=resume,
             scores=scores,
-            warm_ups=warm_ups,
             progress=progress,
-            listener=listener,
         )
     if result.hygiene is not None and not as_json:
         print_hygiene(result.hygiene)

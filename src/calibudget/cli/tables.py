@@ -166,11 +166,6 @@ def print_dry_run(dry: DryRun, *, as_json: bool) -> None:
     print_table(table)
     if dry.seconds_expected is not None:
         print_line(f"scoring is expected to take {dry.seconds_expected:,.0f} s, by one batch of it")
-    if dry.warm_ups:
-        several = f"{counted(len(dry.warm_ups), 'warm-up')}: {min(dry.warm_ups):,} to {max(dry.warm_ups):,}"
-        trained = " and ".join(f"{units:,}" for units in dry.warm_ups) if len(dry.warm_ups) <= 3 else several
-        total = sum(dry.warm_ups)
-        print_line(f"warm-ups train on {trained} {dry.unit} ({total:,} in all) before anything is allocated")
     if dry.companion_count:
         print_line(f"joined unchanged: {counted(dry.companion_count, 'companion record')}")
 

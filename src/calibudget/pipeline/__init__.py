@@ -1,7 +1,6 @@
 """The only place that joins the stages: run, score, select, verify, and what the commands show of them."""
 
 from calibudget.pipeline.allocate import AllocationInputs, compare_policies, inputs_from_files, plan_allocation
-from calibudget.pipeline.curves import CurveView, show_curves
 from calibudget.pipeline.demo import demo
 from calibudget.pipeline.dry_run import DryRun, dry_run
 from calibudget.pipeline.explore import PairOrder, StabilityAudit, audit, explore, exponent_grid, read_measured
@@ -12,11 +11,9 @@ from calibudget.pipeline.score import score
 from calibudget.pipeline.select import select
 from calibudget.pipeline.statistics import read_pool_sizes, statistics_of_file
 from calibudget.pipeline.verify import Verification, verify
-from calibudget.pipeline.warm_ups import warm_up
 
 __all__ = [
     "AllocationInputs",
-    "CurveView",
     "DryRun",
     "PairOrder",
     "RunResult",
@@ -37,8 +34,6 @@ __all__ = [
     "run",
     "score",
     "select",
-    "show_curves",
     "statistics_of_file",
     "verify",
-    "warm_up",
 ]

@@ -32,10 +32,8 @@ from calibudget.errors import AllocationError, InputError, UnfedPolicyError
 from calibudget.messages import counted
 from calibudget.pipeline.pools import Pools, listed_pools
 from calibudget.recipe import Recipe
-from calibudget.records import AllocationPlan, Curve, Exponents, Statistics, Unit
+from calibudget.records import AllocationPlan, Exponents, Statistics, Unit
 from calibudget.store import read_splits, read_statistics, statistics_sha256
-
-_PART = "what warm-ups train on is part of the selection"
 
 
 def bounds_of(recipe: Recipe, pools: Pools) -> dict[str, Any]:
@@ -48,7 +46,7 @@ def bounds_of(recipe: Recipe, pools: Pools) -> dict[str, Any]:
     if not pools.spent:
         return {
             "floor": recipe.default_floor,
-            "floors": _with_exposures(recipe, pools),
+            "floors": recipe.own_floors,
             "caps": recipe.caps,
             "groups": groups,
         }
@@ -73,52 +71,6 @@ def bounds_of(recipe: Recipe, pools: Pools) -> dict[str, Any]:
             for name, group in resolve_groups(parse_groups(groups, sorted(whole)), budget=budget, pools=whole).items()
         },
     }
-
-
-def check_exposures(recipe: Recipe, pools: Pools) -> None:
-    """Refuse warm-ups whose given exposures pools, caps or budget have no room for.
-
-    Raises:
-        AllocationError: the field, what it comes to, and what it is too much for.
-    """
-    if recipe.warm_up is None or recipe.warm_up.exposures is None:
-        return
-    largest, budget = recipe.warm_up.exposures[-1], recipe.budget_total
-    for label, size in pools.sizes.items():
-        if size < largest:
-            raise AllocationError(
-                f"the pool of {label!r} holds {size:,} {recipe.unit}, fewer than the largest warm-up's {largest:,}: "
-                "take smaller `warm_up.exposures`"
-            )
-        cap = (recipe.caps or {}).get(label)
-        most = size if cap is None else most_units(_read(cap), budget=budget, pool=size)
-        if most < largest:
-            raise AllocationError(
-                f"the cap of {label!r} is {most:,} {recipe.unit}, fewer than the largest warm-up's {largest:,}, and "
-                f"{_PART}: take smaller `warm_up.exposures`, or raise the cap"
-            )
-    without = sum(min(size, _own_floor(recipe, label, size)) for label, size in pools.sizes.items())
-    total = sum(min(size, max(largest, _own_floor(recipe, label, size))) for label, size in pools.sizes.items())
-    if without <= budget < total:
-        raise AllocationError(
-            f"`warm_up.exposures` end at {largest:,} {recipe.unit} of each of {counted(len(pools.sizes), 'source')}, "
-            f"and {_PART}; with the floors that comes to {total:,}, {total - budget:,} above the budget {budget:,}: "
-            "take smaller exposures, or raise the budget"
-        )
-
-
-def _own_floor(recipe: Recipe, label: str, size: int) -> int:
-    floor = (recipe.own_floors or {}).get(label, recipe.default_floor)
-    return least_units(_read(floor), budget=recipe.budget_total, pool=size)
-
-
-def _with_exposures(recipe: Recipe, pools: Pools) -> dict[str, int | str] | None:
-    """The sources' own floors; what warm-ups train on is part of the selection, so their exposures are floors too."""
-    own = recipe.own_floors
-    if recipe.warm_up is None or recipe.warm_up.exposures is None:
-        return own
-    largest = recipe.warm_up.exposures[-1]
-    return {label: max(largest, _own_floor(recipe, label, size)) for label, size in pools.sizes.items()}
 
 
 def _read(value: int | str) -> Amount:
@@ -155,8 +107,6 @@ class AllocationInputs:
     statistics_sha256: str | None = None
     weights: Mapping[str, float] | None = None
     pooled: Mapping[str, int] | None = None
-    curves: Mapping[str, Curve] | None = None
-    importance: Mapping[str, float] | None = None
     signal: Signal = "error_rate"
     exponents: Exponents = field(default_factory=Exponents)
     need_transform: str | None = None
@@ -164,9 +114,7 @@ class AllocationInputs:
     pools: Pools | None = None
 
 
-def inputs_of_recipe(
-    recipe: Recipe, pools: Pools, statistics: Statistics | None, curves: Mapping[str, Curve] | None = None
-) -> AllocationInputs:
+def inputs_of_recipe(recipe: Recipe, pools: Pools, statistics: Statistics | None) -> AllocationInputs:
     """What a recipe's own policy is given.
 
     Floors and caps count what earlier rounds spent: a source that has its floor already needs no more of it.
@@ -175,13 +123,10 @@ def inputs_of_recipe(
         recipe: budget, floors, caps, weights and whatever else it says of the allocation.
         pools: the candidates.
         statistics: the calibration statistics, None where nothing is scored.
-        curves: learning curves, None where no warm-ups measured any.
     """
     return AllocationInputs(
         pool_sizes=pools.sizes,
         budget=recipe.budget_total,
-        curves=curves,
-        importance=recipe.curve_weights,
         statistics=statistics,
         statistics_sha256=None if statistics is None else statistics_sha256(statistics),
         weights=recipe.weights,
@@ -284,7 +229,6 @@ def plan_recipe(
     recipe: Recipe,
     pools: Pools,
     statistics: Statistics | None,
-    curves: Mapping[str, Curve] | None = None,
     *,
     intervals: bool = True,
 ) -> AllocationPlan:
@@ -294,7 +238,7 @@ def plan_recipe(
         AllocationError: the budget can't be met; under a token budget what left for its length is told.
     """
     return _plan_from(
-        recipe.policy, pools, lambda fitting: inputs_of_recipe(recipe, fitting, statistics, curves), intervals=intervals
+        recipe.policy, pools, lambda fitting: inputs_of_recipe(recipe, fitting, statistics), intervals=intervals
     )
 
 
@@ -352,7 +296,6 @@ def feasible_floors(recipe: Recipe, pools: Pools) -> dict[str, int]:
     that spends the floors alone, since the rest of its budget must find room in the next round.
     """
     pools.require_room(recipe.budget_total)
-    check_exposures(recipe, pools)
     rule = policy_named(recipe.policy)
     policy = "floor-sqrt" if rule.needs_scores or rule.floor_use == "only" else recipe.policy
     made = plan(policy, **fields_of(inputs_of_recipe(recipe, pools, None)), intervals=False)

@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from calibudget.pipeline.allocate import feasible_floors
-from calibudget.pipeline.exposures import exposures_of, warm_up_quotas
-from calibudget.pipeline.measurements import checked, read_given
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.prepare import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rounds import earlier_rounds
-from calibudget.pipeline.score import calibration_items, check_scorer, scorer_for
+from calibudget.pipeline.score import calibration_items, check_scorer, read_given, scorer_for
 from calibudget.pipeline.selectors import joined, selector_parts
 from calibudget.pipeline.tokens import with_tokens
-from calibudget.pipeline.warm_ups import check_length
 from calibudget.recipe import Recipe
 from calibudget.records import Unit
 from calibudget.scoring import Scorer, measure_all
@@ -53,7 +50,6 @@ class DryRun:
         sources: by label.
         companion_count: companion records that would be joined.
         seconds_expected: time that scoring would take, measured on one batch of it; None where nothing is scored.
-        warm_ups: source units that each warm-up would train on; empty where there are none.
     """
 
     unit: Unit
@@ -63,18 +59,16 @@ class DryRun:
     sources: Mapping[str, DryRunSource]
     companion_count: int
     seconds_expected: float | None
-    warm_ups: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The `--json` output of `calibudget run --dry-run`."""
-        return {"schema": "calibudget.dry-run/1", **asdict(self), "warm_ups": list(self.warm_ups)}
+        return {"schema": "calibudget.dry-run/1", **asdict(self)}
 
 
 def dry_run(
     recipe: Recipe,
     *,
     scores: str | Path | None = None,
-    warm_ups: str | Path | None = None,
     progress: Progress = silent,
 ) -> DryRun:
     """Read the sources, check that the budget can be met, and time one batch of scoring.
@@ -82,26 +76,22 @@ def dry_run(
     Args:
         recipe: what would be run.
         scores: scores made elsewhere, instead of a model.
-        warm_ups: warm-ups made elsewhere; without them those are told that would be trained.
         progress: told how far reading is.
 
     Raises:
         InputError: whatever `run` would refuse before its first artefact.
     """
-    given = read_given(recipe, scores, warm_ups)
-    needs_scores = given.scores is None and recipe.calibration != "none"
+    given = read_given(recipe, scores)
+    needs_scores = given is None and recipe.calibration != "none"
     if needs_scores:
         check_scorer(recipe)
-    if given.warm_ups is None:
-        check_length(recipe)
     prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
     pools = pools_of_run(recipe, prepared)
     floors, sizes = feasible_floors(recipe, pools), pools.sizes
     selector = joined(recipe, selector_parts(recipe, prepared))
     pools.require_eligible(selector, floors)
-    checked(recipe, given, prepared.splits, pools, selector)
-    trains = recipe.warm_up is not None and given.warm_ups is None
-    quotas = warm_up_quotas(recipe, exposures_of(recipe, pools)) if trains else []
+    if given is not None:
+        given.check(prepared.splits)
     tokens: dict[str, int] = {}
     seconds = None
     if needs_scores:
@@ -128,7 +118,6 @@ def dry_run(
         },
         companion_count=0 if prepared.companion is None else len(prepared.companion.records),
         seconds_expected=seconds,
-        warm_ups=tuple(sum(units.values()) for units in quotas),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +16,6 @@ from calibudget.recipe import Recipe, resolved_fields
 from calibudget.records import AllocationPlan, Score, Selection, Split, Statistics
 from calibudget.store import (
     ALLOCATION_NAME,
-    CURVES_NAME,
     HYGIENE_NAME,
     ROUNDS_NAME,
     SCORES_NAME,
@@ -25,7 +23,6 @@ from calibudget.store import (
     SELECTOR_NAME,
     SPLITS_NAME,
     STATISTICS_NAME,
-    WARM_UPS_NAME,
     AllocationEvidence,
     CompanionEvidence,
     Manifest,
@@ -36,8 +33,6 @@ from calibudget.store import (
     SourceDigest,
     SourceEvidence,
     TokenEvidence,
-    WarmUpEvidence,
-    WarmUpFile,
     digest_selection,
     file_digest,
     ids_sha256,
@@ -57,7 +52,6 @@ def make_manifest(
     directory: Path,
     *,
     allocation_given: bool = False,
-    warm_ups: WarmUpFile | None = None,
 ) -> Manifest:
     """Gather the evidence of a run whose other artefacts are written already."""
     provenance = None if made is None else dict(made.provenance or {})
@@ -66,7 +60,6 @@ def make_manifest(
     names += train_files(recipe.output.train_name)
     names += [SCORES_NAME, STATISTICS_NAME] if made is not None else []
     names += [ROUNDS_NAME] if prepared.ledger is not None else []
-    names += [WARM_UPS_NAME, CURVES_NAME] if warm_ups is not None else []
     names += [SELECTOR_NAME] if recipe.selector.given else []
     scores = _by_source(made.scores if made is not None else ())
     sources = {
@@ -101,19 +94,6 @@ def make_manifest(
         ),
         artefacts={name: file_digest(directory / name) for name in sorted(names)},
         token_counter=prepared.token_counter,
-        warm_ups=None if warm_ups is None else warm_up_evidence(recipe, warm_ups),
-    )
-
-
-def warm_up_evidence(recipe: Recipe, warm_ups: WarmUpFile) -> WarmUpEvidence | None:
-    """What warm-ups cost; None where their file doesn't say. Checkpoints cost the one training that they lie on."""
-    if not warm_ups.runs:
-        return None
-    trained = warm_ups.runs[-1:] if recipe.reads_checkpoints else warm_ups.runs
-    return WarmUpEvidence(
-        count=len(warm_ups.runs),
-        examples=sum(run.examples for run in trained),
-        seconds=round(math.fsum(run.seconds for run in warm_ups.runs), 3),
     )
 
 

@@ -15,7 +15,7 @@ from calibudget.pipeline.pools import Pools
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Selection, SourceStatistics, Statistics
 from calibudget.selection import unmarked
-from calibudget.store import CurveReport, Manifest
+from calibudget.store import Manifest
 
 #: How far another split of the batches moved an NLL where it was measured, nats, by precision, and what is taken for
 #: the means of others (docs/decisions: batches).
@@ -73,7 +73,7 @@ def _shifted(row: SourceStatistics, change: float) -> SourceStatistics:
 
 
 def run_notes(recipe: Recipe, plan: AllocationPlan, selection: Selection, manifest: Manifest) -> tuple[str, ...]:
-    """Examples too long for their quota, repeated examples, and what a warm-up leaves of its budget."""
+    """Examples too long for their quota, repeated examples, and what a round of floors leaves of its budget."""
     return (*_too_long(manifest), *_repeats(recipe, selection), *_left(recipe, plan))
 
 
@@ -95,33 +95,3 @@ def _left(recipe: Recipe, plan: AllocationPlan) -> Iterator[str]:
     left = recipe.budget_total - plan.budget
     if left:
         yield f"left for the next round: {left:,} of the budget of {recipe.budget_total:,}"
-
-
-def curve_notes(report: CurveReport, manifest: Manifest) -> tuple[str, ...]:
-    """What learning curves predict, where they can't be right, and what they cost."""
-    return (predicted(report), *_below_zero(report, manifest), *_cost(manifest))
-
-
-def _below_zero(report: CurveReport, manifest: Manifest) -> Iterator[str]:
-    for label, one in report.sources.items():
-        if one.predicted_nll is not None and one.predicted_nll < 0:
-            yield (
-                f"{label}: its curve predicts an NLL of {one.predicted_nll:.4f} at its quota of "
-                f"{manifest.sources[label].quota:,}, and none is below 0: it ends before its curve does; give it a cap"
-            )
-
-
-def _cost(manifest: Manifest) -> Iterator[str]:
-    cost = manifest.warm_ups
-    if cost is not None:
-        warm_ups, examples = counted(cost.count, "warm-up"), counted(cost.examples, "example")
-        yield f"{warm_ups} trained on {examples} and took {cost.seconds:,.0f} s"
-
-
-def predicted(report: CurveReport) -> str:
-    """The predicted macro NLL in words."""
-    if report.predicted_nll is None or report.prediction_interval is None:
-        return "no macro NLL is predicted: a curve has no value at a quota of 0"
-    low, high = report.prediction_interval
-    kind = "macro NLL" if report.importance is None else "macro NLL, weighted by importance,"
-    return f"predicted {kind} of the calibration split: {report.predicted_nll:.4f} (95% {low:.4f} to {high:.4f})"

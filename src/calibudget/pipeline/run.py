@@ -11,49 +11,39 @@ from typing import Any
 from calibudget.allocation import summarise
 from calibudget.errors import CheckFailedError
 from calibudget.pipeline.allocate import feasible_floors, plan_recipe
-from calibudget.pipeline.curves import Curves, check_same_model, curve_report, curves_of
 from calibudget.pipeline.manifest import make_manifest
-from calibudget.pipeline.measurements import Given, checked, read_given
-from calibudget.pipeline.notes import boundary_notes, curve_notes, run_notes
+from calibudget.pipeline.notes import boundary_notes, run_notes
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.pipeline.run_directory import JOURNAL_NAME, check_usable, is_finished, open_run
-from calibudget.pipeline.score import check_scorer, score_splits, scorer_for
+from calibudget.pipeline.score import GivenScores, check_scorer, read_given, score_splits, scorer_for
 from calibudget.pipeline.select import write_inputs, write_selected
 from calibudget.pipeline.selectors import joined, selector_parts
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
-from calibudget.pipeline.warm_ups import check_length, check_trainable, measure_warm_ups
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Statistics
-from calibudget.scoring import Scorer
 from calibudget.store import (
     ALLOCATION_NAME,
-    CURVES_NAME,
     HYGIENE_NAME,
     MANIFEST_NAME,
     SCORES_NAME,
     SELECTION_NAME,
     STATISTICS_NAME,
-    WARM_UPS_NAME,
     Hygiene,
     ScoreFile,
-    WarmUpFile,
     read_allocation,
     read_hygiene,
     read_object,
     read_selection,
     write_allocation,
-    write_curves,
     write_manifest,
     write_scores,
     write_statistics,
     write_sums,
-    write_warm_ups,
 )
-from calibudget.training import Listener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +97,8 @@ def run(
     *,
     resume: bool = False,
     scores: str | Path | None = None,
-    warm_ups: str | Path | None = None,
     shared: Shared | None = None,
     progress: Progress = silent,
-    listener: Listener | None = None,
 ) -> RunResult:
     """Turn a recipe into exactly its budget of training examples, with the evidence.
 
@@ -119,11 +107,8 @@ def run(
         output_dir: the run directory; new, empty, or an unfinished run of this recipe.
         resume: go on with an unfinished run; scores that it finished are not made again.
         scores: scores made elsewhere for the same calibration splits, instead of a model.
-        warm_ups: warm-ups made elsewhere for the same calibration splits, instead of training them here. Those trained
-            here lie in a folder beside the run directory.
         shared: what this run has in common with others in this process; None reads and loads for itself.
         progress: told how far the stages are.
-        listener: told after each step of a warm-up's training.
 
     Raises:
         InputError: recipe, data, model, budget or directory can't be used; nothing half-written stays behind.
@@ -134,35 +119,23 @@ def run(
     check_usable(directory, resolved, resume=resume)
     if resume and is_finished(directory):
         return _verified(directory)
-    given = _given(recipe, scores, warm_ups, is_shared=shared is not None)
+    given = read_given(recipe, scores)
+    if recipe.calibration != "none" and given is None and shared is None:
+        check_scorer(recipe)
     with open_run(directory, resolved, resume=resume):
-        notes = _make(recipe, directory, given, shared, progress, listener)
+        notes = _make(recipe, directory, given, shared, progress)
     progress("verifying", 0, 1)
     result = _verified(directory, notes)
     progress("verifying", 1, 1)
     return result
 
 
-def _given(recipe: Recipe, scores: str | Path | None, warm_ups: str | Path | None, *, is_shared: bool) -> Given:
-    """Read what was made elsewhere, and check that the rest can be made here, before any source is read."""
-    trains = recipe.warm_up is not None and warm_ups is None
-    if trains:
-        check_trainable(recipe)
-    given = read_given(recipe, scores, warm_ups)
-    if recipe.calibration != "none" and (scores is None or trains) and not is_shared:
-        check_scorer(recipe)
-    if trains:
-        check_length(recipe)
-    return given
-
-
 def _make(
     recipe: Recipe,
     directory: Path,
-    given: Given,
+    given: GivenScores | None,
     shared: Shared | None,
     progress: Progress,
-    listener: Listener | None,
 ) -> tuple[str, ...]:
     """Make every artefact of a run in its directory, which is held; returns what a person should know."""
     prepared = with_tokens(recipe, read_sources(recipe, shared, progress=progress), progress=progress)
@@ -171,76 +144,23 @@ def _make(
     parts = selector_parts(recipe, prepared)
     selector = joined(recipe, parts)
     pools.require_eligible(selector, floors)
-    made, warmed = checked(recipe, given, prepared.splits, pools, selector)
-    if recipe.warm_up is not None and shared is None:
-        shared = Shared()  # the model that scores is the one that is warmed up
+    made = None if given is None else given.check(prepared.splits)
     journal = directory / JOURNAL_NAME
     needs_scores = made is None and recipe.calibration != "none"
     with scorer_for(recipe, shared) if needs_scores else nullcontext() as scorer:
-        _check_models(warmed, made, scorer)
         write_inputs(recipe, prepared, directory)
         if scorer is not None:
             made = score_splits(recipe, prepared.splits, scorer, journal_path=journal, progress=progress)
-    measured = _measured(recipe, prepared, made, warmed, directory, shared, progress, listener)
-    statistics, curves = measured.statistics, measured.curves
-    plan = plan_recipe(recipe, pools, statistics, None if curves is None else curves.fits.curves)
+    statistics, warned = _statistics(recipe, prepared, made, directory)
+    plan = plan_recipe(recipe, pools, statistics)
     write_allocation(directory / ALLOCATION_NAME, plan)
-    report = None if curves is None else curve_report(recipe, curves, plan)
-    if report is not None:
-        write_curves(directory / CURVES_NAME, report)
     selection = write_selected(recipe, prepared, plan, parts, directory)
-    manifest = make_manifest(recipe, prepared, made, plan, selection, statistics, directory, warm_ups=measured.warm_ups)
+    manifest = make_manifest(recipe, prepared, made, plan, selection, statistics, directory)
     write_manifest(directory / MANIFEST_NAME, manifest)
     journal.unlink(missing_ok=True)
     write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
-    if report is not None:
-        told = curve_notes(report, manifest)
-    else:
-        told = tuple(boundary_notes(recipe, pools, statistics, plan, (made and made.provenance) or {}))
-    return (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *measured.warned, *told)
-
-
-def _check_models(warmed: WarmUpFile | None, made: ScoreFile | None, scorer: Scorer | None) -> None:
-    """Refuse warm-ups of another model than the one that scores, before it does."""
-    if warmed is not None:
-        scored = scorer.describe() if scorer is not None else made.provenance if made is not None else None
-        check_same_model(warmed.model, (scored or {}).get("model"), "the warm-ups are")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Measured:
-    """What the calibration splits showed: of the bare model, and after warm-ups; None where that wasn't asked."""
-
-    statistics: Statistics | None
-    warm_ups: WarmUpFile | None = None
-    curves: Curves | None = None
-    warned: tuple[str, ...] = ()
-
-
-def _measured(
-    recipe: Recipe,
-    prepared: Prepared,
-    made: ScoreFile | None,
-    warmed: WarmUpFile | None,
-    directory: Path,
-    shared: Shared | None,
-    progress: Progress,
-    listener: Listener | None,
-) -> _Measured:
-    """Write the scores' statistics; under learning curves warm up first, if that wasn't done elsewhere."""
-    statistics, warned = _statistics(recipe, prepared, made, directory)
-    if statistics is None:
-        return _Measured(statistics=None)
-    curves = None
-    if recipe.warm_up is not None:
-        if warmed is None:
-            work = directory.with_name(f"{directory.name}.warm-ups")
-            warmed = measure_warm_ups(recipe, prepared, work, shared=shared, progress=progress, listener=listener)
-        curves, more = curves_of(recipe, warmed, statistics)
-        write_warm_ups(directory / WARM_UPS_NAME, warmed)
-        statistics, warned = curves.statistics, (*warned, *more)
-    write_statistics(directory / STATISTICS_NAME, statistics)
-    return _Measured(statistics=statistics, warm_ups=warmed, curves=curves, warned=warned)
+    told = boundary_notes(recipe, pools, statistics, plan, (made and made.provenance) or {})
+    return (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *warned, *told)
 
 
 def _statistics(
@@ -261,6 +181,7 @@ def _statistics(
             resamples=recipe.calibration.resamples,
             bootstrap_seed=recipe.bootstrap_seed,
         )
+    write_statistics(directory / STATISTICS_NAME, statistics)
     return statistics, tuple(str(warning.message) for warning in caught)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from calibudget.errors import ArtefactError, RecipeError
@@ -23,7 +24,7 @@ from calibudget.scoring import (
     open_scorer,
     to_scores,
 )
-from calibudget.store import ScoreFile, work_directory, write_scores
+from calibudget.store import ScoreFile, read_scores_file, work_directory, write_scores
 
 
 def score(
@@ -161,22 +162,41 @@ def _settings(recipe: Recipe) -> ScorerSettings:
     )
 
 
-def scores_made_elsewhere(found: ScoreFile, file: Path, splits: Mapping[str, Split]) -> ScoreFile:
-    """Scores that were read from a file, if they are those of exactly these calibration splits.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenScores:
+    """Scores that were made elsewhere, as they were read."""
+
+    file: Path
+    found: ScoreFile
+
+    def check(self, splits: Mapping[str, Split]) -> ScoreFile:
+        """The scores, if they are those of exactly these calibration splits.
+
+        Raises:
+            ArtefactError: the file lacks a calibration record, or scores a record that isn't one.
+        """
+        wanted = {(split.source, record.record_id) for split in splits.values() for record in split.calibration}
+        given = {(score.source, score.record_id) for score in self.found.scores}
+        for missing in sorted(wanted - given)[:1]:
+            raise ArtefactError(
+                f"{self.file}: lacks {len(wanted - given):,} of {counted(len(wanted), 'calibration record')} (the "
+                f"first: source {missing[0]}, record {missing[1]}); was it made with this recipe, its seeds and its "
+                "data?"
+            )
+        for stray in sorted(given - wanted)[:1]:
+            raise ArtefactError(
+                f"{self.file}: scores {counted(len(given - wanted), 'record')} outside this recipe's calibration "
+                f"splits (the first: source {stray[0]}, record {stray[1]})"
+            )
+        return replace(self.found, provenance=self.found.provenance or {"model": {}})
+
+
+def read_given(recipe: Recipe, scores: str | Path | None) -> GivenScores | None:
+    """Read scores that were made elsewhere, before any source is read.
 
     Raises:
-        ArtefactError: the file lacks a calibration record, or scores a record that isn't one.
+        ArtefactError: a file that can't be read, or isn't what it should be.
     """
-    wanted = {(split.source, record.record_id) for split in splits.values() for record in split.calibration}
-    given = {(score.source, score.record_id) for score in found.scores}
-    for missing in sorted(wanted - given)[:1]:
-        raise ArtefactError(
-            f"{file}: lacks {len(wanted - given):,} of {counted(len(wanted), 'calibration record')} (the first: source "
-            f"{missing[0]}, record {missing[1]}); was it made with this recipe, its seeds and its data?"
-        )
-    for stray in sorted(given - wanted)[:1]:
-        raise ArtefactError(
-            f"{file}: scores {counted(len(given - wanted), 'record')} outside this recipe's calibration splits "
-            f"(the first: source {stray[0]}, record {stray[1]})"
-        )
-    return ScoreFile(scores=found.scores, error=found.error, provenance=found.provenance or {"model": {}})
+    if scores is None:
+        return None
+    return GivenScores(file=Path(scores), found=read_scores_file(Path(scores), error=recipe.error))

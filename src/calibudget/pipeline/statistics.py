@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from calibudget.allocation import fit_curves, summarise
-from calibudget.errors import ArtefactError, InputError
-from calibudget.pipeline.curves import check_same_model, measured, with_slopes
+from calibudget.allocation import summarise
+from calibudget.errors import InputError
 from calibudget.records import ErrorRule, Statistics
-from calibudget.store import ScoreFile, WarmUpFile, read_object, read_scores_file, read_splits, read_warm_ups_file
+from calibudget.store import ScoreFile, read_object, read_scores_file, read_splits
 
 
 def statistics_of_file(
@@ -19,22 +18,18 @@ def statistics_of_file(
     error: ErrorRule | None = None,
     resamples: int = 200,
     bootstrap_seed: int = 42,
-    warm_ups: Path | None = None,
 ) -> Statistics:
-    """The statistics of a scores file (paper 2.2), and the slopes of a warm-ups file.
+    """The statistics of a scores file (paper 2.2).
 
     Raises:
-        ArtefactError: the file or a row of it can't be used, or warm-ups of another model or of other records.
+        ArtefactError: the file or a row of it can't be used.
         InputError: sources differ from the pool sizes'; both are named.
         ScoringError, AllocationError: sources have too few scores, or scores out of range.
-
-    Warns:
-        CurveWarning: curves that rise or are flat.
     """
     found = read_scores_file(scores, error=error)
     _check_same_sources(found, pool_sizes, scores)
     model = (found.provenance or {}).get("model", {})
-    statistics = summarise(
+    return summarise(
         found.scores,
         pool_sizes,
         model=model if isinstance(model, dict) else {},
@@ -42,15 +37,6 @@ def statistics_of_file(
         resamples=resamples,
         bootstrap_seed=bootstrap_seed,
     )
-    if warm_ups is None:
-        return statistics
-    warmed = read_warm_ups_file(warm_ups)
-    check_same_model(warmed.model, statistics.model, f"{warm_ups}: the warm-ups are")
-    fits = fit_curves(measured(warmed), resamples=resamples, seed=bootstrap_seed)
-    sloped = with_slopes(statistics, fits.slopes)
-    if found.provenance is not None:  # a file made elsewhere needn't name its records
-        _check_same_records(found, warmed, warm_ups)
-    return sloped
 
 
 def _check_same_sources(scores: ScoreFile, pool_sizes: Mapping[str, int], file: Path) -> None:
@@ -61,13 +47,6 @@ def _check_same_sources(scores: ScoreFile, pool_sizes: Mapping[str, int], file: 
         raise InputError(
             f"{file.name}: has no scores of {label!r}, which --pool-sizes names; score it, or leave it out"
         )
-
-
-def _check_same_records(scores: ScoreFile, warmed: WarmUpFile, file: Path) -> None:
-    for label in warmed.labels:
-        scored = {score.record_id for score in scores.scores if score.source == label}
-        if any(nlls.keys() != scored for nlls in warmed.of(label).values()):
-            raise ArtefactError(f"{file}: the warm-ups measure other records of {label!r} than the scores")
 
 
 def read_pool_sizes(texts: Sequence[str]) -> dict[str, int]:

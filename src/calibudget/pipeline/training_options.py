@@ -1,15 +1,14 @@
-"""How a run is trained, and how its warm-ups are: options as they are given, within a model's context, and compared."""
+"""How a run is trained: options as they are told, within a model's context."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, cast
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
-from calibudget.errors import RecipeError, TrainingError
+from calibudget.errors import TrainingError
 from calibudget.recipe import Recipe
 from calibudget.recipe.yaml import parse_assignment
-from calibudget.store import WarmUpRun
 from calibudget.training import Execution, TrainingConfig, parse_options
 
 
@@ -77,80 +76,3 @@ def within_context(options: TrainingOptions, context: int | None, *, name: str =
             "leave it out"
         )
     return replace(config, max_length=context)
-
-
-def warm_up_options(recipe: Recipe) -> TrainingOptions:
-    """How warm-ups are trained; for its checkpoints a training passes once over its examples, at a constant rate.
-
-    Raises:
-        TrainingError: options that can't be used.
-        RecipeError: checkpoints of several epochs.
-    """
-    given: dict[str, object] = {} if recipe.warm_up is None else dict(recipe.warm_up.training)
-    if recipe.reads_checkpoints:
-        given = {"epochs": 1, "schedule": "constant"} | given
-        if given["epochs"] != 1:
-            raise RecipeError(
-                f"warm_up.training: epochs: {given['epochs']!r}; checkpoints tell exposures apart only within one epoch"
-            )
-    return options_from(recipe, given)
-
-
-def warm_up_training(recipe: Recipe, max_length: int | None = None) -> dict[str, object]:
-    """How a recipe's warm-ups are trained, as `warm-ups.parquet` records it.
-
-    Args:
-        recipe: its `warm_up`, seed and template are used.
-        max_length: what was used of it, where the model's context is shorter than the default; None leaves it.
-
-    Raises:
-        TrainingError, RecipeError: see `warm_up_options`.
-    """
-    config = warm_up_options(recipe).config
-    with_companion = recipe.warm_up is not None and recipe.warm_up.companion and recipe.companion is not None
-    return {
-        **_plain(asdict(config)),
-        "max_length": config.max_length if max_length is None else max_length,
-        "template": recipe.template,
-        "companion": with_companion,
-    }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingDifference:
-    """A field in which a warm-up was trained otherwise.
-
-    Attributes:
-        field: its name in the recipe.
-        expected: what the recipe says.
-        found: what the warm-up was trained with.
-    """
-
-    field: str
-    expected: object
-    found: object
-
-
-def training_difference(recipe: Recipe, run: WarmUpRun) -> TrainingDifference | None:
-    """The first field in which a warm-up was trained otherwise than the recipe says; None where none differs.
-
-    Only what the warm-up tells is compared. A `max_length` below the default that the recipe doesn't give is the
-    context of the model.
-
-    Raises:
-        TrainingError, RecipeError: see `warm_up_options`.
-    """
-    given = {} if recipe.warm_up is None else recipe.warm_up.training
-    for name, expected in warm_up_training(recipe).items():
-        found = run.training.get(name, expected)
-        is_context = (
-            name == "max_length" and name not in given and isinstance(found, int) and found <= cast(int, expected)
-        )
-        if found != expected and not is_context:
-            field = {"template": "template", "companion": "warm_up.companion"}.get(name, f"warm_up.training.{name}")
-            return TrainingDifference(field=field, expected=expected, found=found)
-    return None
-
-
-def _plain(fields: Mapping[str, object]) -> dict[str, object]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}

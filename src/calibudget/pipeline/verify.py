@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from calibudget.allocation import summarise
 from calibudget.errors import ArtefactError
-from calibudget.pipeline.checks.curves import check_report, derive_curves, read_warmed
 from calibudget.pipeline.checks.data import check_sources
 from calibudget.pipeline.checks.evaluation import check_evaluation
 from calibudget.pipeline.checks.evidence import (
@@ -40,7 +39,6 @@ from calibudget.recipe.yaml import parse_document
 from calibudget.records import AllocationPlan, Selection, Statistics
 from calibudget.store import (
     ALLOCATION_NAME,
-    CURVES_NAME,
     HYGIENE_NAME,
     MANIFEST_NAME,
     ROUNDS_NAME,
@@ -50,7 +48,6 @@ from calibudget.store import (
     SPLITS_NAME,
     STATISTICS_NAME,
     SUMS_NAME,
-    WARM_UPS_NAME,
     Difference,
     Ledger,
     Manifest,
@@ -161,22 +158,15 @@ def _check_chain(
     is_known = splits is not None and (ledger is None) == (recipe.rounds is None)
     pools = pools_of_splits(recipe, splits, ledger) if splits is not None and is_known else None
     selector = None if splits is None else derive_selector(findings, recipe, splits)
-    statistics = plan = selection = warmed = curves = None
+    statistics = plan = selection = None
     if splits is not None and scored is not None:
         check_scored_records(findings, recipe, splits, scored)
         statistics = _derive_statistics(findings, recipe, splits, scored)
-        if recipe.warm_up is not None and statistics is not None:
-            if pools is not None and selector is not None:
-                warmed = read_warmed(findings, recipe, splits, pools, selector)
-                curves = None if warmed is None else derive_curves(findings, recipe, warmed, statistics)
-            statistics = None if curves is None else curves.statistics
         _compare_statistics(findings, statistics)
     if pools is not None and is_given:
         plan = given_plan(findings, pools)
     elif pools is not None and (statistics is not None or not is_scored):
-        plan = derive_plan(findings, recipe, pools, statistics, None if curves is None else curves.fits.curves)
-    if curves is not None and plan is not None:
-        check_report(findings, recipe, curves, plan)
+        plan = derive_plan(findings, recipe, pools, statistics)
     if pools is not None and plan is not None and selector is not None:
         companion_count = manifest.companion.count if manifest is not None and manifest.companion is not None else 0
         selection = _derive_selection(findings, selector, pools, plan, companion_count)
@@ -192,11 +182,10 @@ def _check_chain(
             plan=plan,
             selection=selection,
             train=train,
-            warm_ups=warmed,
         )
         check_manifest(findings, manifest, derived)
     if tells_hygiene:
-        check_hygiene(findings, recipe, manifest, splits, train)
+        check_hygiene(findings, recipe, manifest, splits)
     check_evaluation(findings, directory)
     if beside.data_dir is not None:
         check_sources(findings, directory, beside.data_dir, manifest, splits, ledger, train_name)
@@ -238,13 +227,12 @@ def _artefact_names(recipe: Recipe, *, is_scored: bool) -> list[str]:
     scored = [SCORES_NAME, STATISTICS_NAME] if is_scored else []
     rounds = [ROUNDS_NAME] if recipe.rounds is not None else []
     train = train_files(recipe.output.train_name)
-    curves = [WARM_UPS_NAME, CURVES_NAME] if is_scored and recipe.warm_up is not None else []
     selector = [SELECTOR_NAME] if recipe.selector.given else []
-    return [RECIPE_NAME, SPLITS_NAME, *rounds, *scored, *curves, ALLOCATION_NAME, *selector, SELECTION_NAME, *train]
+    return [RECIPE_NAME, SPLITS_NAME, *rounds, *scored, ALLOCATION_NAME, *selector, SELECTION_NAME, *train]
 
 
 def _derive_statistics(findings: Findings, recipe: Recipe, splits: SplitIds, scored: ScoreFile) -> Statistics | None:
-    """The statistics as they follow from the scores, without slopes."""
+    """The statistics as they follow from the scores."""
     model = (scored.provenance or {}).get("model")
     resamples = 0 if recipe.calibration == "none" else recipe.calibration.resamples
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
-from calibudget.allocation import POLICIES, parse_amount, parse_groups
+from calibudget.allocation import POLICIES, REFUTED, REMOVED_POLICIES, parse_amount, parse_groups
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.recipe.parts import (
@@ -19,7 +19,6 @@ from calibudget.recipe.parts import (
     Selector,
     SelectorPart,
 )
-from calibudget.recipe.warm_up import WarmUpPart
 from calibudget.records import ErrorRule, Exponents, Unit
 from calibudget.sources import LIMITS, HygieneRules, Limits, Reading, SourceSpec, cache_folder, check_path
 from calibudget.store import check_labels, expanded
@@ -27,6 +26,8 @@ from calibudget.tasks import PRESETS, AnswerSpec
 
 #: Policies whose quotas depend on no score; a recipe with one of them may say `calibration: none`.
 _UNSCORED: Final = tuple(sorted(name for name, policy in POLICIES.items() if not policy.needs_scores))
+#: Fields of earlier versions; an older resolved recipe holds them as null.
+_REMOVED: Final = ("importance", "warm_up")
 #: Label of the companion set in files and messages; no source may bear it.
 COMPANION = "companion"
 
@@ -49,6 +50,8 @@ def _answer_shorthand(value: object) -> object:
 
 
 def _known_policy(value: str) -> str:
+    if value in REMOVED_POLICIES:
+        raise ValueError(f"the policy {value!r} was removed: {REFUTED}")
     if value not in POLICIES:
         raise ValueError(f"unknown policy {value!r}; known are {', '.join(POLICIES)}")
     return value
@@ -241,8 +244,6 @@ class Recipe(_Part):
     rounds: Rounds | None = None
     policy: Annotated[str, AfterValidator(_known_policy)] = "calibudget"
     weights: dict[str, float] | None = None
-    importance: dict[str, float] | None = None
-    warm_up: WarmUpPart | None = None
     signal: Literal["error_rate", "z"] = "error_rate"
     exponents: ExponentsPart = ExponentsPart()
     need_transform: Literal["rank", "log1p"] | None = None
@@ -276,12 +277,13 @@ class Recipe(_Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _curves_need_warm_ups(cls, fields: object) -> object:
-        if not isinstance(fields, dict) or fields.get("warm_up") is not None:
+    def _names_what_was_removed(cls, fields: object) -> object:
+        if not isinstance(fields, dict):
             return fields
-        policy = fields.get("policy")
-        reads_curves = isinstance(policy, str) and policy in POLICIES and POLICIES[policy].weighs
-        return fields | {"warm_up": {}} if reads_curves else fields
+        asked = next((name for name in _REMOVED if fields.get(name) is not None), None)
+        if asked is not None:
+            raise ValueError(f"`{asked}` was removed with the policies that read learning curves: {REFUTED}")
+        return {name: value for name, value in fields.items() if name not in _REMOVED}
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
@@ -289,7 +291,6 @@ class Recipe(_Part):
         if self.address is not None and self.engine != "ray":
             raise ValueError("`address` is that of a Ray cluster: say `engine: ray` with it")
         self._check_policy()
-        self._check_warm_up()
         self._check_answers()
         self._check_selector()
         return self
@@ -305,7 +306,7 @@ class Recipe(_Part):
             raise ValueError(f"the source label {taken!r} is kept for the companion set; rename the source")
         if "default" in self.sources:
             raise ValueError("the source label 'default' stands for all other sources under `floor`; rename the source")
-        named = {"floor": self.floor, "caps": self.caps, "weights": self.weights, "importance": self.importance}
+        named = {"floor": self.floor, "caps": self.caps, "weights": self.weights}
         for field, mapping in named.items():
             if isinstance(mapping, dict):
                 allowed = {*self.sources, "default"} if field == "floor" else set(self.sources)
@@ -333,26 +334,6 @@ class Recipe(_Part):
             )
         if self.unit == "tokens" and self.model is None and self.engine != "fake":
             raise ValueError("a budget of tokens needs a `model`, whose tokenizer counts them")
-
-    def _check_warm_up(self) -> None:
-        rule = POLICIES[self.policy]
-        if self.warm_up is not None and not rule.weighs:
-            named = ", ".join(name for name, policy in POLICIES.items() if policy.weighs)
-            raise ValueError(f"`warm_up` is for the policies that read learning curves: {named}")
-        if self.importance is not None and not rule.weighs:
-            raise ValueError(f"policy {self.policy!r} doesn't weigh sources by `importance`")
-        if self.importance is not None and set(self.importance) != set(self.sources):
-            missing = sorted(set(self.sources) - set(self.importance))
-            raise ValueError(f"`importance` lacks the source {missing[0]!r}; 0 says that it doesn't matter")
-        if self.warm_up is None:
-            return
-        for field, value in {"rounds": self.rounds, "calibration.adapter": self.adapter}.items():
-            if value is not None:
-                raise ValueError(f"`warm_up` starts from the bare model, so `{field}` can't go with it")
-        if self.reads_mixtures and len(self.sources) < 2:
-            raise ValueError("`warm_up.read: mixtures` sees what sources give each other; with one source say `runs`")
-        if rule.wants == "curves" and self.groups is not None:
-            raise ValueError(f"policy {self.policy!r} weighs every source against every other and knows no `groups`")
 
     def _check_answers(self) -> None:
         if self.error == "nll" or self.calibration == "none":
@@ -404,21 +385,6 @@ class Recipe(_Part):
     def scorer(self) -> Literal["local", "fake"]:
         """What scores, wherever it runs; evidence has this, since the engine changes no byte."""
         return "fake" if self.engine == "fake" else "local"
-
-    @property
-    def reads_checkpoints(self) -> bool:
-        """Whether learning curves are read off one training's checkpoints."""
-        return self.warm_up is not None and self.warm_up.read == "checkpoints"
-
-    @property
-    def reads_mixtures(self) -> bool:
-        """Whether learning curves are those of the macro NLL, read off mixtures in which one source is changed."""
-        return self.warm_up is not None and self.warm_up.read == "mixtures"
-
-    @property
-    def curve_weights(self) -> dict[str, float] | None:
-        """What weighs learning curves: `importance`, which curves of the macro NLL hold already."""
-        return None if self.reads_mixtures else self.importance
 
     @property
     def unit(self) -> Unit:

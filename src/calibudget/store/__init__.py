@@ -38,7 +38,6 @@ from calibudget.store.canonical import (
     sha256_hex,
     strict_json,
 )
-from calibudget.store.curves import CURVES_NAME, CurveReport, SourceCurve, curves_to_json, read_curves, write_curves
 from calibudget.store.files import (
     LOCK_NAME,
     atomic_file,
@@ -78,7 +77,6 @@ from calibudget.store.manifest import (
     SourceEvidence,
     SourceFile,
     TokenEvidence,
-    WarmUpEvidence,
     manifest_is_sealed,
     manifest_to_json,
     parse_manifest,
@@ -99,19 +97,9 @@ from calibudget.store.sums import (
     write_sums,
 )
 from calibudget.store.train_set import TRAIN_NAMES, TrainLayout, plain_json, read_train, train_files, write_train
-from calibudget.store.warm_ups import (
-    WARM_UPS_NAME,
-    WarmUpFile,
-    WarmUpNll,
-    WarmUpRun,
-    read_warm_ups,
-    read_warm_ups_file,
-    write_warm_ups,
-)
 
 __all__ = [
     "ALLOCATION_NAME",
-    "CURVES_NAME",
     "HYGIENE_NAME",
     "LOCK_NAME",
     "MANIFEST_NAME",
@@ -124,12 +112,10 @@ __all__ = [
     "STATISTICS_NAME",
     "SUMS_NAME",
     "TRAIN_NAMES",
-    "WARM_UPS_NAME",
     "AllocationEvidence",
     "Checks",
     "CompanionEvidence",
     "CompanionHygiene",
-    "CurveReport",
     "Difference",
     "EvaluationHygiene",
     "FileDigest",
@@ -146,7 +132,6 @@ __all__ = [
     "SelectionDigest",
     "SelectionEvidence",
     "SelectorScores",
-    "SourceCurve",
     "SourceDigest",
     "SourceEvidence",
     "SourceFile",
@@ -156,10 +141,6 @@ __all__ = [
     "TokenCount",
     "TokenEvidence",
     "TrainLayout",
-    "WarmUpEvidence",
-    "WarmUpFile",
-    "WarmUpNll",
-    "WarmUpRun",
     "allocation_to_json",
     "atomic_file",
     "canonical_json",
@@ -168,7 +149,6 @@ __all__ = [
     "check_writable",
     "clean_stale",
     "confined",
-    "curves_to_json",
     "digest_selection",
     "directory_lock",
     "expanded",
@@ -188,7 +168,6 @@ __all__ = [
     "plain_json",
     "read_allocation",
     "read_bytes",
-    "read_curves",
     "read_hygiene",
     "read_manifest",
     "read_object",
@@ -202,8 +181,6 @@ __all__ = [
     "read_sums",
     "read_train",
     "read_values",
-    "read_warm_ups",
-    "read_warm_ups_file",
     "resolved",
     "scores_sha256",
     "selection_to_json",
@@ -216,7 +193,6 @@ __all__ = [
     "work_directory",
     "write_allocation",
     "write_atomic",
-    "write_curves",
     "write_hygiene",
     "write_manifest",
     "write_rounds",
@@ -227,5 +203,4 @@ __all__ = [
     "write_statistics",
     "write_sums",
     "write_train",
-    "write_warm_ups",
 ]

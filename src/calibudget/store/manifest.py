@@ -125,21 +125,6 @@ class AllocationEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WarmUpEvidence:
-    """What learning curves cost.
-
-    Attributes:
-        count: warm-ups that were measured.
-        examples: source examples that their trainings took in together, an example once for each training.
-        seconds: of training and scoring; as in `warm-ups.parquet`.
-    """
-
-    count: int
-    examples: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionEvidence:
     """The selection's own part of the checklist; `details` is None for the uniform draw."""
 
@@ -164,7 +149,6 @@ class Manifest:
         companion: None without a companion set.
         artefacts: digests of every other file of the directory but the sums, by name.
         token_counter: how tokens were counted, None where the budget counts examples.
-        warm_ups: what learning curves cost, None without them, or where they were made elsewhere and it isn't known.
     """
 
     versions: Mapping[str, str]
@@ -178,7 +162,6 @@ class Manifest:
     selection: SelectionEvidence
     artefacts: Mapping[str, FileDigest]
     token_counter: Mapping[str, object] | None = None
-    warm_ups: WarmUpEvidence | None = None
 
 
 def manifest_to_json(manifest: Manifest) -> dict[str, object]:
@@ -204,8 +187,6 @@ def manifest_to_json(manifest: Manifest) -> dict[str, object]:
     }
     if manifest.token_counter is not None:
         body["token_counter"] = dict(manifest.token_counter)
-    if manifest.warm_ups is not None:
-        body["warm_ups"] = asdict(manifest.warm_ups)
     return sealed(body, _SEAL)
 
 
@@ -263,7 +244,6 @@ def parse_manifest(value: object, name: str) -> Manifest:
         selection=_parse_selection(root.child("selection")),
         artefacts=_parse_artefacts(root),
         token_counter=root.nullable("token_counter", root.mapping, may_be_absent=True),
-        warm_ups=root.nullable("warm_ups", lambda name: _parse_warm_ups(root.child(name)), may_be_absent=True),
     )
     root.finish()
     return manifest
@@ -333,14 +313,6 @@ def _parse_tokens(row: Fields) -> TokenEvidence:
     )
     row.finish()
     return tokens
-
-
-def _parse_warm_ups(row: Fields) -> WarmUpEvidence:
-    warm_ups = WarmUpEvidence(
-        count=row.integer("count"), examples=row.integer("examples"), seconds=row.number("seconds", minimum=0.0)
-    )
-    row.finish()
-    return warm_ups
 
 
 def _parse_companion(row: Fields) -> CompanionEvidence:

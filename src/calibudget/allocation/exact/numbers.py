@@ -16,8 +16,6 @@ from calibudget.messages import shown
 
 #: A number whose exact value counts: a float means the rational that it holds.
 Real: TypeAlias = int | float | Fraction | Decimal | np.integer | np.floating
-#: The largest NLL, in nats, that curves are fitted to: no model gives it, and the squares of larger ones overflow.
-MOST_NLL: Final = 1e100
 _PLAIN: Final = frozenset({int, float})
 # Sums of as large counts as these can still be told: Python writes integers of up to 4,300 digits.
 _MOST_DIGITS: Final = 4000

@@ -18,12 +18,12 @@ from calibudget.errors import InputError
 from calibudget.pipeline.allocate import plan_recipe
 from calibudget.pipeline.checks.findings import Findings, equal
 from calibudget.pipeline.checks.train import TrainIds
-from calibudget.pipeline.manifest import token_evidence, warm_up_evidence
+from calibudget.pipeline.manifest import token_evidence
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import reused_calibration
 from calibudget.pipeline.tokens import counted_by
 from calibudget.recipe import Recipe
-from calibudget.records import AllocationPlan, Curve, Exponents, Selection, Statistics
+from calibudget.records import AllocationPlan, Exponents, Selection, Statistics
 from calibudget.selection import marked
 from calibudget.sources import SourceSpec
 from calibudget.store import (
@@ -39,7 +39,6 @@ from calibudget.store import (
     SourceIds,
     SplitIds,
     TokenEvidence,
-    WarmUpFile,
     allocation_to_json,
     confined,
     digest_selection,
@@ -66,7 +65,6 @@ class Derived:
     plan: AllocationPlan | None
     selection: Selection | None
     train: TrainIds | None
-    warm_ups: WarmUpFile | None = None
 
 
 def check_bindings(findings: Findings, directory: Path, manifest: Manifest, names: Sequence[str]) -> None:
@@ -90,9 +88,6 @@ def check_manifest(findings: Findings, manifest: Manifest, derived: Derived) -> 
         findings.compare(MANIFEST_NAME, expected, found[section], field=section)
     counter = {name: value for name, value in (manifest.token_counter or {}).items() if name != "tokenizer_sha256"}
     findings.compare(MANIFEST_NAME, counted_by(derived.recipe) or {}, counter, field="token_counter")
-    cost = None if derived.warm_ups is None else warm_up_evidence(derived.recipe, derived.warm_ups)
-    if derived.recipe.warm_up is None or derived.warm_ups is not None:
-        findings.compare(MANIFEST_NAME, cost and asdict(cost), found.get("warm_ups"), field="warm_ups")
     if derived.splits is not None:
         findings.compare(MANIFEST_NAME, sorted(derived.splits.sources), sorted(manifest.sources), field="sources")
     tokens = _tokens(findings, derived)
@@ -222,7 +217,6 @@ def derive_plan(
     recipe: Recipe,
     pools: Pools,
     statistics: Statistics | None,
-    curves: Mapping[str, Curve] | None = None,
 ) -> AllocationPlan | None:
     """The plan as it follows from its inputs, compared with `allocation.json`; None where it can't be made.
 
@@ -232,7 +226,7 @@ def derive_plan(
     plan = findings.derive(
         ALLOCATION_NAME,
         "an allocation that recipe, pools and statistics allow",
-        lambda: plan_recipe(recipe, pools, statistics, curves),
+        lambda: plan_recipe(recipe, pools, statistics),
     )
     stored = _consistent_plan(findings)
     if stored is None or plan is None:

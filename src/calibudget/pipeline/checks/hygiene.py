@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 
 from calibudget.pipeline.checks.findings import Findings
-from calibudget.pipeline.checks.hygiene_counts import check_counts
-from calibudget.pipeline.checks.train import TrainIds
 from calibudget.recipe import Recipe
 from calibudget.sources import HygieneRules
 from calibudget.store import (
@@ -31,9 +29,7 @@ def has_hygiene(recipe_fields: Mapping[str, object]) -> bool:
     return isinstance(part, Mapping) and "contamination" in part
 
 
-def check_hygiene(
-    findings: Findings, recipe: Recipe, manifest: Manifest | None, splits: SplitIds | None, train: TrainIds | None
-) -> None:
+def check_hygiene(findings: Findings, recipe: Recipe, manifest: Manifest | None, splits: SplitIds | None) -> None:
     """Compare what follows from the other files, and what the report says of itself."""
     hygiene = findings.read(HYGIENE_NAME, read_hygiene)
     if hygiene is None:
@@ -64,8 +60,6 @@ def check_hygiene(
                 findings.compare(HYGIENE_NAME, [], sorted(left), field=f"{field}.record_ids")
     for field, check, one in () if hygiene.companion is None else _checks(hygiene.companion.checks, "companion"):
         _check_found(findings, field, rules, check, one)
-    if manifest is not None:
-        check_counts(findings, recipe, manifest, hygiene, train)
     findings.checked.append("hygiene: rules, counts, and that what was to leave isn't in the splits")
 
 
