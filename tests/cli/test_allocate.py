@@ -111,7 +111,7 @@ def test_floors_and_caps_may_be_portions(calibudget):
         (["--caps", "a=1.5"], "the cap of 'a' is '1.5', which can't be read: write a whole number, or a text like"),
         (["--caps", "a=101% of pool"], "the cap of 'a' is 1.01 of the pool, but a share lies between 0 and 1"),
         (["--floors", "a=5% of pool a=1"], "--floors names 'a' twice"),
-        (["--floors", "a=1 b"], "which can't be read"),
+        (["--floors", "a=1 b"], "--floors 'a=1 b': write label=number; repeat the option"),
         (["--caps", ""], "--caps '': write label=number"),
     ],
 )
@@ -182,3 +182,11 @@ def test_a_token_budget_below_the_shortest_example_is_refused(calibudget, token_
     grid = json.loads(calibudget("whatif", *files, "--budget", "3,400", "--json").out)
     assert "below the shortest example" in grid["points"][0]["refusal"]
     assert sum(grid["points"][1]["quotas"].values()) == 400
+
+
+@pytest.mark.parametrize("loose", [["b=2"], ["b=2", "c=3"]])
+def test_labels_beside_their_option_are_told_how_it_repeats(calibudget, loose):
+    outcome = calibudget("allocate", "--sizes", "a=1", *loose, "--policy", "equal", "--budget", 2)
+    assert outcome.code == 2
+    assert "repeat the option, or put several into one text" in outcome.err
+    assert loose[-1] in outcome.err

@@ -33,6 +33,7 @@ from calibudget.cli.options import (
     named_amounts,
     named_integers,
     named_numbers,
+    no_label,
     numbers,
     whole_number,
 )
@@ -95,7 +96,7 @@ def allocate(
     from calibudget.records import Exponents
 
     inputs = inputs_from_files(
-        statistics=statistics,
+        statistics=no_label(statistics),
         sizes=named_integers(sizes, "--sizes"),
         splits=splits,
         unit=unit,
@@ -142,7 +143,7 @@ def whatif(
 
     budgets = [whole_number(text, "--budget") for text in listed(budget)]
     inputs = inputs_from_files(
-        statistics=statistics,
+        statistics=no_label(statistics),
         sizes=named_integers(sizes, "--sizes"),
         splits=splits,
         unit=unit,

@@ -15,6 +15,7 @@ import typer
 
 from calibudget.cli import allocate, evaluate, influence, run, study, train
 from calibudget.cli.interrupts import Stop, how_to_go_on, say
+from calibudget.cli.options import REPEATS
 from calibudget.errors import CalibudgetError, InterruptedRunError
 
 app = typer.Typer(
@@ -116,7 +117,8 @@ def exit_code() -> int:
 def _told(error: Exception) -> str | None:
     """What an error that isn't of our tree says to a person; None where it is a bug."""
     if hasattr(error, "format_message"):  # a usage error of the option parser
-        return str(error.format_message())
+        told = str(error.format_message())
+        return f"{told}; {REPEATS}" if "extra argument" in told and "=" in told else told
     if isinstance(error, OSError) and errno.errorcode.get(error.errno or 0) in _OF_THE_MACHINE:
         return f"{error.filename or 'output'}: {error.strerror}"
     if isinstance(error, UnicodeEncodeError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
@@ -16,8 +16,10 @@ Named = TypeVar("Named")
 
 #: Up to as many digits as Python reads by default.
 _WHOLE: Final = re.compile(r"-?[0-9]{1,4300}")
-#: What stands between one label=value and the next; values may hold spaces.
-_NEXT: Final = re.compile(r"\s+(?=\S+=)")
+#: One label=value of several in a text. Labels may hold spaces, values only as "5% of budget" does.
+_PAIR: Final = re.compile(r"\s*(?P<label>[^\s].*?)=(?P<value>[^\s=]*(?:\s*%)?(?:\s+of\s+\S+)?)(?:\s+|$)", re.DOTALL)
+#: How an option that may repeat is given more than once.
+REPEATS: Final = "repeat the option, or put several into one text: 'a=1 b=2'"
 
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.")]
 Overrides = Annotated[
@@ -30,18 +32,18 @@ Workers = Annotated[int | None, typer.Option(help="How many batches are scored a
 Address = Annotated[str | None, typer.Option(help="The Ray cluster's address; auto finds the one of this machine.")]
 
 Sizes = Annotated[
-    list[str] | None, typer.Option(help="label=n pool sizes, for policies that need no statistics; may repeat.")
+    list[str] | None, typer.Option(help=f"label=n pool sizes, for policies that need no statistics; {REPEATS}.")
 ]
 PoolSizes = Annotated[
-    list[str] | None, typer.Option(help="label=n, or a JSON object of them, or a splits.parquet; may repeat.")
+    list[str] | None, typer.Option(help=f"label=n, or a JSON object of them, or a splits.parquet; {REPEATS}.")
 ]
 Floors = Annotated[
-    list[str] | None, typer.Option(help="label=n floors of single sources, or label='5% of pool'; may repeat.")
+    list[str] | None, typer.Option(help=f"label=n floors of single sources, or 'label=5% of pool'; {REPEATS}.")
 ]
 Caps = Annotated[
-    list[str] | None, typer.Option(help="label=n caps of single sources, or label='20% of budget'; may repeat.")
+    list[str] | None, typer.Option(help=f"label=n caps of single sources, or 'label=20% of budget'; {REPEATS}.")
 ]
-Weights = Annotated[list[str] | None, typer.Option(help="label=x weights for --policy weights.")]
+Weights = Annotated[list[str] | None, typer.Option(help=f"label=x weights for --policy weights; {REPEATS}.")]
 Signal = Annotated[str, typer.Option(help="What val-error-floor takes: error_rate or z.")]
 NeedTransform = Annotated[str | None, typer.Option(help="rank or log1p.")]
 Groups = Annotated[
@@ -61,6 +63,17 @@ def with_engine(
     """The overrides of a recipe with those that `--engine`, `--workers` and `--address` stand for."""
     given = {"engine": engine, "workers": workers, "address": None if address is None else json.dumps(address)}
     return [*(overrides or ()), *(f"{field}={value}" for field, value in given.items() if value is not None)]
+
+
+def no_label(file: Path | None) -> Path | None:
+    """A file that an argument names; refused where it is a label=value that an option before it doesn't reach.
+
+    Raises:
+        InputError: see above.
+    """
+    if file is not None and "=" in file.name and not file.exists():
+        raise InputError(f"{file}: no such file; {REPEATS}")
+    return file
 
 
 def whole_number(text: str, option: str) -> int:
@@ -139,16 +152,24 @@ def _named(
     if not texts:
         return None
     named: dict[str, Named] = {}
-    for text in (part for given in texts for part in _NEXT.split(given.strip())):
-        label, equals, number = text.rpartition("=")
-        if not equals or not label:
-            raise InputError(f"{option} {text!r}: write label=number")
-        if label in named:
-            raise InputError(f"{option} names {label!r} twice")
-        if "_" in number or number != number.strip():
-            raise InputError(f"{option} {text!r}: {number!r} isn't {kind}")
-        try:
-            named[label] = read(number)
-        except ValueError as error:
-            raise InputError(f"{option} {text!r}: {number!r} isn't {kind}") from error
+    for text in texts:
+        for label, value in _pairs(text, option):
+            if label in named:
+                raise InputError(f"{option} names {label!r} twice")
+            if "_" in value:
+                raise InputError(f"{option} {text!r}: {value!r} isn't {kind}")
+            try:
+                named[label] = read(value)
+            except ValueError as error:
+                raise InputError(f"{option} {text!r}: {value!r} isn't {kind}") from error
     return named
+
+
+def _pairs(text: str, option: str) -> Iterator[tuple[str, str]]:
+    at = 0
+    while at < len(text) or not text:
+        pair = _PAIR.match(text, at)
+        if pair is None:
+            raise InputError(f"{option} {text!r}: write label=number; {REPEATS}")
+        yield pair["label"], pair["value"]
+        at = pair.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -72,9 +73,8 @@ def _pool_sizes(text: str) -> list[tuple[str, object]]:
         return list(read_splits(path).pool_sizes.items())
     if path.is_file():
         return list(read_object(path).items())
-    parts = text.split()
-    # several in one text, unless the spaces belong to a label
-    return [_pool_size(part) for part in (parts if all("=" in part for part in parts) else [text])]
+    # several in one text; a label may hold spaces, a number none
+    return [_pool_size(part) for part in re.findall(r"\S.*?=[^\s=]*(?=\s|$)|\S.*", text, re.DOTALL) or [text]]
 
 
 def _pool_size(text: str) -> tuple[str, int]:

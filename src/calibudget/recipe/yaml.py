@@ -8,7 +8,7 @@ short, and an alias bomb isn't.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import yaml
@@ -136,7 +136,9 @@ def _refuse_aliases(text: str, name: str) -> None:
 
 
 def _note_lines(node: yaml.Node, location: Location, lines: dict[Location, int], name: str) -> None:
+    """Note where everything stands; and put together what JSON writes as two escapes, a character beyond U+FFFF."""
     if isinstance(node, yaml.MappingNode):
+        _join_halves(key for key, _ in node.value)
         for key, value in node.value:
             line = key.start_mark.line + 1
             if key.tag != "tag:yaml.org,2002:str":
@@ -153,3 +155,11 @@ def _note_lines(node: yaml.Node, location: Location, lines: dict[Location, int],
             _note_lines(item, (*location, index), lines, name)
     elif "\0" in node.value:
         raise RecipeError(f"{name}:{node.start_mark.line + 1}: {'.'.join(map(str, location))}: holds a NUL character")
+    else:
+        _join_halves([node])
+
+
+def _join_halves(nodes: Iterable[yaml.Node]) -> None:
+    for node in nodes:
+        if isinstance(node, yaml.ScalarNode) and not node.value.isascii():
+            node.value = node.value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

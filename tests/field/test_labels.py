@@ -1,0 +1,56 @@
+"""Labels as people have them: with spaces, with emoji, in a recipe as on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from calibudget.cli.options import named_amounts, named_integers, named_numbers
+from calibudget.errors import InputError, RecipeError
+from calibudget.pipeline import read_pool_sizes, run
+from calibudget.recipe import load_recipe
+
+
+@pytest.mark.parametrize("escaped", [True, False])
+@pytest.mark.parametrize("name", ["recipe.json", "recipe.yaml"])
+def test_a_character_beyond_the_plane_is_one_however_it_is_written(tmp_path: Path, name: str, escaped: bool) -> None:
+    fields = {"policy": "equal", "budget": 1, "calibration": "none", "sources": {"fun \U0001f600": {"path": "a.jsonl"}}}
+    (tmp_path / name).write_text(json.dumps(fields, ensure_ascii=escaped), encoding="utf-8")
+    (tmp_path / "a.jsonl").write_text('{"instruction":"q","output":"a"}\n')
+    assert run(load_recipe(tmp_path / name), tmp_path / "out").plan.quotas == {"fun \U0001f600": 1}
+
+
+def test_half_a_character_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "recipe.json").write_text('{"budget": 1, "sources": {"fun \\ud83d": {"path": "a.jsonl"}}}')
+    with pytest.raises(RecipeError, match="fun"):
+        load_recipe(tmp_path / "recipe.json")
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["Open Orca=100"], {"Open Orca": 100}),
+        (["Open Orca=100 b=2  c d e=3"], {"Open Orca": 100, "b": 2, "c d e": 3}),
+        (["Open Orca=100", "b=2"], {"Open Orca": 100, "b": 2}),
+        (["a=b=3"], {"a=b": 3}),
+        (["\U0001f600 x=3"], {"\U0001f600 x": 3}),
+    ],
+)
+def test_labels_with_spaces_work_on_the_command_line(texts: list[str], expected: dict[str, int]) -> None:
+    assert named_integers(texts, "--sizes") == expected
+    assert named_numbers(texts, "--weights") == expected
+    assert named_amounts(texts, "--floors") == expected
+    assert read_pool_sizes(texts) == expected
+
+
+def test_amounts_may_be_shares_beside_labels_with_spaces() -> None:
+    found = named_amounts(["Open Orca=5% of budget b c=10 % of pool d=3"], "--caps")
+    assert found == {"Open Orca": "5% of budget", "b c": "10 % of pool", "d": 3}
+
+
+@pytest.mark.parametrize("text", ["Open Orca", "a=1 b", "=3", "a=1 =2", ""])
+def test_a_text_that_is_no_pair_is_refused_and_says_how_an_option_repeats(text: str) -> None:
+    with pytest.raises(InputError, match=r"--sizes .*write label=number; repeat the option, or put several into one"):
+        named_integers([text], "--sizes")
