@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from calibudget.errors import CalibudgetError
+from testbed.answers_report import answers_figures, answers_markdown
 from testbed.data import generate
 from testbed.families import FIRST_HALVES
 from testbed.grid import cells
@@ -52,10 +53,11 @@ def _merge(asked: argparse.Namespace) -> None:
 def _tables(asked: argparse.Namespace) -> None:
     protocol = read_protocol(asked.protocol)
     results = Results.read(asked.results / RESULTS_NAME, protocol.sha256)
-    print(markdown(protocol, results), end="")
+    is_nll = protocol.endpoint == "nll"
+    print((markdown if is_nll else answers_markdown)(protocol, results), end="")
     if asked.figures is not None:
         asked.figures.mkdir(parents=True, exist_ok=True)
-        for name, data in figures(protocol, results).items():
+        for name, data in (figures if is_nll else answers_figures)(protocol, results).items():
             (asked.figures / name).write_bytes(data)
 
 

@@ -29,7 +29,9 @@ from testbed.families import COMPANION
 from testbed.protocol import Point, Protocol
 from testbed.results import Line, Results
 
-Metric = Literal["nll", "accuracy"]
+#: Of a family in a cell: nats a token, right answers, nats a reference answer, and that answer's probability.
+Metric = Literal["nll", "accuracy", "answer_nll", "probability"]
+_OF_ANSWERS: Final = {"answer_nll": "nll", "probability": "probability"}
 
 #: Seed of the bootstrap over seeds and held-out records.
 ANALYSIS_SEED: Final = 42
@@ -113,8 +115,11 @@ class PointResults:
         return sorted(seed for name, seed in self.cells if name == policy)
 
     def task(self, policy: str, seed: int, label: str, metric: str) -> float:
-        """A family's metric in one cell."""
-        return float(self.runs[policy, seed]["tasks"][label][metric])
+        """A family's metric in one cell; those of whole answers aren't in the first two testbeds' lines."""
+        run = self.runs[policy, seed]
+        if metric in _OF_ANSWERS:
+            return float(run["answers"][label][_OF_ANSWERS[metric]])
+        return float(run["tasks"][label][metric])
 
     def macro(self, policy: str, metric: Metric) -> dict[int, float]:
         """The mean over families by seed."""

@@ -6,7 +6,7 @@ import base64
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -19,16 +19,21 @@ from calibudget.allocation import pooled_quotas, summarise
 from calibudget.keys import order_keys
 from calibudget.records import Record, Score, Split, Statistics
 from calibudget.selection import draw_queues
-from calibudget.sources import split_source
-from testbed.data import HalfData
-from testbed.protocol import Protocol
+from calibudget.sources import SourceRead, split_source
+from testbed.candidates import POOLS
+from testbed.data import FamilyData, HalfData
+from testbed.protocol import PolicyRule, Protocol
 from testbed.results import Line, Results, key_of
+from testbed.rivals.merging import best_mixture
 
 if TYPE_CHECKING:
     from testbed.lab import Lab, Plan
 
 COMPANION_LABEL: Final = "companion"
 _KEPT_SPLITS: Final = 4
+#: Epochs of a merged model's experts, and calibration records of each source that judge a mixture of them.
+MERGING_EPOCHS: Final = 3
+MERGING_RECORDS: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +43,33 @@ class Probe:
     Attributes:
         nll: by source, of each calibration record in key order, nats.
         wrong: by source, whether its answer is wrong; None where answers weren't decoded.
+        tokens: by source, of each record's response; empty where the line is older than this field.
         examples: that the warm-up trained on, times its epochs.
         seconds: training and measuring.
     """
 
     nll: Mapping[str, Sequence[float]]
     wrong: Mapping[str, Sequence[bool]] | None
+    tokens: Mapping[str, Sequence[int]]
     examples: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedProxy:
+    """The best of the merged models that were tried.
+
+    Attributes:
+        weights: of each source's expert, >= 0, summing to 1.
+        examples: that the experts trained on, times their epochs.
+        seconds: training, merging and measuring.
+        found: mean answer probability of each mixture that was tried, in order.
+    """
+
+    weights: Mapping[str, float]
+    examples: int
+    seconds: float
+    found: Sequence[float]
 
 
 class Bench:
@@ -69,11 +93,11 @@ class Bench:
         self._lab = lab
         self.splits = lru_cache(maxsize=_KEPT_SPLITS)(self._split)
         self._test_plans: list[Plan] = []
+        self._rotates = any(point.rotate_pools for point in protocol.points if point.half == data.half)
 
-    @property
-    def pool_sizes(self) -> dict[str, int]:
-        """N_k by label; the same at every seed, since no two records of a family share a prompt."""
-        return {label: split.pool_size for label, split in self.splits(0).items()}
+    def pool_sizes(self, seed: int) -> dict[str, int]:
+        """N_k by label; the same at every seed unless the pools rotate, since no two records share a prompt."""
+        return {label: split.pool_size for label, split in self.splits(seed).items()}
 
     def pooled(self, seed: int, budget: int) -> dict[str, int]:
         """Quotas of one draw from all pools together."""
@@ -118,6 +142,7 @@ class Bench:
         return Probe(
             nll=line["nll"],
             wrong=None if marks is None else {label: [mark == "1" for mark in own] for label, own in marks.items()},
+            tokens=line.get("tokens", {}),
             examples=config.epochs * sum(exposures.values()),
             seconds=line["seconds"],
         )
@@ -133,11 +158,28 @@ class Bench:
             Probe(
                 nll=nll,
                 wrong=None,
+                tokens=line.get("tokens", {}),
                 examples=exposures[-1] * len(nll) if number == last else 0,
                 seconds=line["seconds"] if number == last else 0.0,
             )
             for number, nll in enumerate(line["nll"])
         ]
+
+    def merging(self, seed: int, rule: PolicyRule, trained: int) -> MergedProxy:
+        """Train an expert a source and look for the merged model with the likeliest answers.
+
+        Args:
+            seed: of the cell.
+            rule: how many epochs and evaluations.
+            trained: examples of its source that each expert sees.
+        """
+        key = key_of(
+            "merging", half=self.data.half, seed=seed, exposure=trained, evaluations=rule.evaluations,
+            training=self._training_key,
+        )  # fmt: skip
+        line = self._once(key, lambda: self._measure_merging(seed, trained, rule.evaluations))
+        examples = MERGING_EPOCHS * trained * len(self.data.families)
+        return MergedProxy(weights=line["weights"], examples=examples, seconds=line["seconds"], found=line["found"])
 
     def run(self, seed: int, quotas: Mapping[str, int]) -> Line:
         """Train on quotas and measure the held-out records; equal quotas of a seed are trained on once."""
@@ -159,13 +201,21 @@ class Bench:
     def _split(self, seed: int) -> dict[str, Split]:
         return {
             label: split_source(
-                family.train,
+                self._pool(label, family, seed),
                 split_seed=seed,
                 selection_seed=seed,
                 calibration_size=self.protocol.calibration.per_source,
             )
             for label, family in self.data.families.items()
         }
+
+    def _pool(self, label: str, family: FamilyData, seed: int) -> SourceRead:
+        """What a family may train on and calibrate with at a seed: all of it, or the first part of it."""
+        if not self._rotates:
+            return family.train
+        place = list(self.data.families).index(label) + seed
+        size = POOLS[place % len(POOLS)] + self.protocol.calibration.per_source
+        return replace(family.train, records=family.train.records[:size], read=size)
 
     def _picks(self, seed: int, quotas: Mapping[str, int]) -> dict[str, list[Record]]:
         splits = self.splits(seed)
@@ -190,6 +240,7 @@ class Bench:
             "exposures": dict(exposures),
             "nll": {label: [round(score.nll, 6) for score in own] for label, own in scores.items()},
             "wrong": wrong if decode else None,
+            "tokens": {label: [score.response_tokens for score in own] for label, own in scores.items()},
             "seconds": round(time.perf_counter() - start, 3),
         }
 
@@ -205,8 +256,36 @@ class Bench:
         for _ in lab.train_in_stages(stages, seed=seed):
             scores = _by_label(lab.measure(plan))
             found.append({label: [round(score.nll, 6) for score in own] for label, own in scores.items()})
-        seconds = round(time.perf_counter() - start, 3)
-        return {"half": self.data.half, "seed": seed, "exposures": list(exposures), "nll": found, "seconds": seconds}
+        return {
+            "half": self.data.half,
+            "seed": seed,
+            "exposures": list(exposures),
+            "nll": found,
+            "tokens": {label: [score.response_tokens for score in own] for label, own in scores.items()},
+            "seconds": round(time.perf_counter() - start, 3),
+        }
+
+    def _measure_merging(self, seed: int, trained: int, evaluations: int) -> dict[str, object]:
+        start = time.perf_counter()
+        lab = self._lab()
+        picks = self._picks(seed, dict.fromkeys(self.data.families, trained))
+        experts = [lab.expert({label: records}, seed=seed, epochs=MERGING_EPOCHS) for label, records in picks.items()]
+        records = {label: split.calibration[:MERGING_RECORDS] for label, split in self.splits(seed).items()}
+        plan = lab.plan(self.data.families, records, decode=False)
+
+        def likely(weights: Sequence[float]) -> float:
+            scores = _by_label(lab.measure_merged(plan, experts, weights))
+            return math.fsum(_answers(own)["probability"] for own in scores.values()) / len(scores)
+
+        weights, found = best_mixture(likely, len(experts), evaluations=evaluations, seed=seed)
+        return {
+            "half": self.data.half,
+            "seed": seed,
+            "exposure": trained,
+            "weights": dict(zip(picks, [round(weight, 6) for weight in weights], strict=True)),
+            "found": [round(value, 6) for value in found],
+            "seconds": round(time.perf_counter() - start, 3),
+        }
 
     def _measure_run(self, seed: int, quotas: Mapping[str, int]) -> dict[str, object]:
         start = time.perf_counter()
@@ -225,6 +304,7 @@ class Bench:
             "quotas": dict(quotas),
             "tasks": {label: _task(own) for label, own in scores.items()},
             "items": {label: _packed([score.nll for score in own]) for label, own in scores.items()},
+            "answers": {label: _answers(own) for label, own in scores.items()},
             "right": {
                 label: _marks([bool(score.correct) for score in own if score.correct is not None])
                 for label, own in scores.items()
@@ -267,6 +347,15 @@ def _by_label(scores: Sequence[Score]) -> dict[str, list[Score]]:
     for score in scores:
         found.setdefault(score.source, []).append(score)
     return found
+
+
+def _answers(scores: Sequence[Score]) -> dict[str, float]:
+    """What whole reference answers take: their mean NLL in nats, and their mean probability."""
+    nats = [score.response_tokens * score.nll for score in scores]
+    return {
+        "nll": math.fsum(nats) / len(nats),
+        "probability": math.fsum(math.exp(-one) for one in nats) / len(nats),
+    }
 
 
 def _task(scores: Sequence[Score]) -> dict[str, object]:

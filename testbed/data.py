@@ -29,11 +29,11 @@ from testbed.families import (
     COMPANION,
     FIRST_HALVES,
     TEST_SIZE,
-    Family,
     Half,
     families_of,
     first_seed,
 )
+from testbed.family import Family
 
 MANIFEST_NAME: Final = "manifest.json"
 _SCHEMA: Final = "calibudget.testbed-data/1"
@@ -147,7 +147,7 @@ def parted(family: Family, seed: int) -> dict[str, list[dict[str, str]]]:
         DependencyError: reasoning-gym is missing.
         DataError: as `generate`.
     """
-    wanted = family.pool + (CALIBRATION_SIZE if family is not COMPANION else 0) + TEST_SIZE
+    wanted = family.pool + (CALIBRATION_SIZE if family is not COMPANION else 0) + TEST_SIZE + family.spare
     chosen: dict[str, dict[str, str]] = {}
     answers: set[str] = set()
     for row, identity in items(family, seed, wanted * _PATIENCE):
@@ -162,14 +162,15 @@ def parted(family: Family, seed: int) -> dict[str, list[dict[str, str]]]:
         unlike = "prompts with answers of their own" if family.own_answers else "prompts"
         raise DataError(f"{family.name}: only {len(chosen):,} different {unlike} among {wanted * _PATIENCE:,} items")
     keys = {prompt: hashlib.sha256(f"held-out {prompt}".encode()).digest() for prompt in chosen}
-    held = set(sorted(chosen, key=keys.__getitem__)[:TEST_SIZE])
+    held = set(sorted(chosen, key=keys.__getitem__)[: TEST_SIZE + family.spare])
     rows = {
         "train": [row for prompt, row in chosen.items() if prompt not in held],
         "test": [row for prompt, row in chosen.items() if prompt in held],
     }
     if family.own_answers:
         known = known_answers(*([row["answer"] for row in rows[name]] for name in ("train", "test")))
-        if known:
+        rows["test"] = [row for row in rows["test"] if row["answer"] not in known][:TEST_SIZE]
+        if len(rows["test"]) < TEST_SIZE:
             raise DataError(
                 f"{family.name}: half or more of {counted(len(known), 'held-out answer')} stands in answers that may "
                 f"be trained on ({known[0]!r}); its held-out records would show what was learnt by heart"
@@ -187,7 +188,7 @@ def items(family: Family, seed: int, size: int) -> Iterator[tuple[dict[str, str]
         from reasoning_gym import create_dataset
     except ImportError as error:
         raise DependencyError("the testbed's data needs reasoning-gym; pip install 'calibudget[demo]'") from error
-    made: Any = create_dataset(family.name, seed=seed, size=size, **family.options)
+    made: Any = create_dataset(family.game or family.name, seed=seed, size=size, **family.options)
     for index in range(size):
         item = made[index]
         prompt, answer = str(item["question"]).strip(), str(item["answer"]).strip()

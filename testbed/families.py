@@ -11,13 +11,16 @@ families of "confirm-2" hold out answers too. `testbed/family_choice.py` chose t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, Literal
 
 from calibudget.errors import InputError
 from calibudget.tasks import AnswerSpec
+from testbed.candidates import CANDIDATES
+from testbed.family import Family
 
-Half = Literal["choose", "confirm", "confirm-2"]
+#: A group of families that are trained on together.
+Half = Literal["choose", "confirm", "confirm-2", "pilot-1", "pilot-2", "pilot-3", "pilot-4", "pilot-5"]
 
 #: Examples of each family that are held out to measure on, never trained on and never calibrated with.
 TEST_SIZE: Final = 300
@@ -28,34 +31,16 @@ COMPANION_SIZE: Final = 400
 #: Seeds between two families: reasoning-gym makes item i from seed + i, so ranges must not touch.
 SEED_STEP: Final = 1_000_000
 
-_EXACT: Final = AnswerSpec(kind="exact")
 _NUMBER: Final = AnswerSpec(kind="number")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """One family of puzzles, as reasoning-gym makes them.
-
-    Attributes:
-        name: reasoning-gym's name, and the source's label.
-        pool: candidates that remain once the calibration split is taken.
-        answer: how answers are read and compared.
-        options: reasoning-gym's options that aren't its defaults.
-        own_answers: whether each record has an answer of its own, so that no held-out answer can be learnt by heart;
-            a family that has too few, or whose answers are parts of each other, is refused.
-    """
-
-    name: str
-    pool: int
-    answer: AnswerSpec = _EXACT
-    options: Mapping[str, int] = field(default_factory=dict)
-    own_answers: bool = True
 
 
 def _prompts_only(*families: Family) -> tuple[Family, ...]:
     """The families of the first testbed, whose data was frozen before answers were held out."""
     return tuple(replace(family, own_answers=False) for family in families)
 
+
+#: The groups in which the pilot of the third testbed trains its candidates.
+PILOTS: Final[tuple[Half, ...]] = ("pilot-1", "pilot-2", "pilot-3", "pilot-4", "pilot-5")
 
 #: The families of each half.
 HALVES: Final[Mapping[Half, tuple[Family, ...]]] = {
@@ -93,6 +78,8 @@ HALVES: Final[Mapping[Half, tuple[Family, ...]]] = {
             options={"min_real": -30, "max_real": 30, "min_imag": -30, "max_imag": 30},
         ),
     ),
+    # difficulties of one game stand side by side, and so come into different groups
+    **{half: CANDIDATES[number :: len(PILOTS)] for number, half in enumerate(PILOTS)},
 }
 
 #: The halves of the first testbed, which share their data.
@@ -104,7 +91,7 @@ COMPANION: Final = Family(name="gsm_symbolic", pool=COMPANION_SIZE, answer=_NUMB
 
 def first_seed(family: Family) -> int:
     """The seed of a family's first item; no two families' ranges touch."""
-    every = [*HALVES["choose"], *HALVES["confirm"], COMPANION, *HALVES["confirm-2"]]
+    every = [*HALVES["choose"], *HALVES["confirm"], COMPANION, *HALVES["confirm-2"], *CANDIDATES]
     return SEED_STEP * (1 + [one.name for one in every].index(family.name))
 
 

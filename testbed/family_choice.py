@@ -23,7 +23,8 @@ from calibudget.lm import Encoder
 from calibudget.lm.loading import load_tokenizer
 from calibudget.records import Message, Record
 from testbed.data import items, parted
-from testbed.families import COMPANION, FIRST_HALVES, HALVES, Family
+from testbed.families import COMPANION, FIRST_HALVES, HALVES
+from testbed.family import Family
 
 POOLS: Final = (900, 1200, 1500, 2000, 3000, 4000, 5000, 6000)
 #: Most tokens of prompt and answer together, and of the answer: the protocol's `max_length` and `max_new_tokens`.
@@ -85,7 +86,9 @@ def main() -> None:
             verdict = "depends on Python's hash seed"
         else:
             of_kind = sum(kinds[one] == kinds[name] for one in taken)
-            verdict = fault(name, encoder) or ("passes" if of_kind < MOST_OF_A_KIND else "passes; three of its kind")
+            verdict = fault(family_of(name), encoder) or (
+                "passes" if of_kind < MOST_OF_A_KIND else "passes; three of its kind"
+            )
         if verdict == "passes" and len(taken) < len(POOLS):
             verdict = f"taken, pool {POOLS[len(taken)]:,}"
             taken.append(name)
@@ -120,17 +123,16 @@ def family_of(name: str) -> Family:
     return Family(name=name, pool=POOLS[-1], options=OPTIONS.get(name, {}))
 
 
-def fault(name: str, encoder: Encoder) -> str | None:
+def fault(family: Family, encoder: Encoder, longest_whole: int = LONGEST) -> str | None:
     """What keeps a family out, or None."""
-    family = family_of(name)
     rows = [row for row, _ in items(family, 0, LOOKED_AT)]
     answers = len({row["answer"].casefold() for row in rows})
     if 4 * answers < 3 * LOOKED_AT:
         return f"{answers} different answers among {LOOKED_AT:,}"
-    encoded = encoder.encode_all([record_of(name, row) for row in rows])
+    encoded = encoder.encode_all([record_of(family.name, row) for row in rows])
     longest = max(len(one.response_ids) for one in encoded)
     whole = max(len(one.prompt_ids) + len(one.response_ids) for one in encoded)
-    if whole > LONGEST or longest > LONGEST_ANSWER:
+    if whole > longest_whole or longest > LONGEST_ANSWER:
         return f"up to {whole} tokens, {longest} of an answer"
     try:
         parted(family, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,39 +12,45 @@ from calibudget.study.reporting.drawing import COLOURS, encoded, pyplot, style
 from testbed.analysis import Comparison, PointResults
 
 
-def differences(groups: Sequence[tuple[str, Sequence[Comparison]]]) -> bytes:
-    """Paired differences of the macro NLL, a point a seed, with the 95% interval of each mean.
+def differences(
+    groups: Sequence[tuple[str, Sequence[Comparison]]], *, metric: Literal["nll", "accuracy"] = "nll"
+) -> bytes:
+    """Paired differences of the macro NLL or accuracy, a point a seed, with the 95% interval of each mean.
 
     Args:
         groups: a panel each: its title, and the comparisons in it.
+        metric: which differences.
     """
+    is_nll = metric == "nll"
+    scale, label = (1, "NLL difference, nats (left") if is_nll else (100, "accuracy difference, points (right")
     figure, axes = pyplot().subplots(1, len(groups), figsize=(4.6 * len(groups), 3.4), squeeze=False, sharex=True)
     for axis, (title, comparisons) in zip(axes[0], groups, strict=True):
         axis.axvline(0.0, color="#999999", linewidth=1)
         for row, one in enumerate(comparisons):
-            values = list(one.nll.by_seed.values())
+            found, interval = (one.nll, one.interval) if is_nll else (one.accuracy, one.accuracy_interval)
+            values = [scale * value for value in found.by_seed.values()]
             axis.plot(values, [row] * len(values), "o", color=COLOURS[0], alpha=0.35, markersize=4)
-            if one.interval is not None:
-                axis.plot(one.interval, [row + 0.22] * 2, "-", color=COLOURS[1], linewidth=2)
-            axis.plot([one.nll.mean], [row + 0.22], "D", color=COLOURS[1], markersize=5)
+            if interval is not None:
+                axis.plot([scale * end for end in interval], [row + 0.22] * 2, "-", color=COLOURS[1], linewidth=2)
+            axis.plot([scale * found.mean], [row + 0.22], "D", color=COLOURS[1], markersize=5)
         axis.set_yticks(range(len(comparisons)), [f"- {one.comparator}" for one in comparisons])
         axis.invert_yaxis()
         axis.set_title(title, fontsize=10)
-        axis.set_xlabel("macro NLL difference, nats (left is better)", fontsize=9)
+        axis.set_xlabel(f"macro {label} is better)", fontsize=9)
         axis.tick_params(labelsize=9)
     return _svg(figure)
 
 
-def exposures(point: PointResults) -> bytes:
-    """Each family's held-out NLL against its quota: a mark a policy, at the means over seeds."""
+def exposures(point: PointResults, *, metric: Literal["nll", "accuracy"] = "nll") -> bytes:
+    """Each family's held-out NLL, or its right answers, against its quota: a mark a policy, at the means over seeds."""
     count = len(point.labels)
     figure, axes = pyplot().subplots(2, -(-count // 2), figsize=(3.0 * -(-count // 2), 5.6), squeeze=False)
     for axis, label in zip(axes.flat, point.labels, strict=False):
         for number, policy in enumerate(point.policies):
             seeds = point.seeds(policy)
             quota = fmean(point.cells[policy, seed]["quotas"][label] for seed in seeds)
-            nll = fmean(point.task(policy, seed, label, "nll") for seed in seeds)
-            axis.plot([max(quota, 1)], [nll], linestyle="none", markersize=6, label=policy, **style(number))
+            value = fmean(point.task(policy, seed, label, metric) for seed in seeds)
+            axis.plot([max(quota, 1)], [value], linestyle="none", markersize=6, label=policy, **style(number))
         axis.set_xscale("log", base=2)
         axis.set_title(label, fontsize=10)
         axis.tick_params(labelsize=8)
@@ -52,7 +58,7 @@ def exposures(point: PointResults) -> bytes:
     for axis in axes[-1]:
         axis.set_xlabel("quota", fontsize=9)
     for row in axes:
-        row[0].set_ylabel("held-out NLL", fontsize=9)
+        row[0].set_ylabel("held-out NLL" if metric == "nll" else "right answers", fontsize=9)
     handles, names = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="lower center", ncols=6, fontsize=8, frameon=False)
     figure.tight_layout(rect=(0, 0.14, 1, 1))

@@ -21,11 +21,15 @@ from calibudget.scoring import CalibrationItem, LocalScorer, to_scores
 from calibudget.tasks import AnswerSpec
 from calibudget.training import Execution, TrainingConfig, TrainingExample, encode_examples
 from calibudget.training.data import Role
+from calibudget.training.layers import FactorLinear
 from calibudget.training.learner import Learner
 from calibudget.training.order import Step, plan_steps, rate_factor, warmup_steps
 from testbed.data import FamilyData
 
 _UNCHECKED: Final = AnswerSpec(kind="none")
+
+#: The trained factors A and B of all layers, each flat.
+Expert = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +160,41 @@ class Lab:
             for batch in plan.batches:
                 found.extend(self._scorer.measure([plan.items[index] for index in batch]))
         return to_scores(plan.items, found, "nll+wrong" if plan.is_decoded else "nll")
+
+    def expert(self, records: Mapping[str, Sequence[Record]], *, seed: int, epochs: int) -> Expert:
+        """Train new factors on records and keep a copy of them."""
+        self.train(records, (), seed=seed, epochs=epochs)
+        return {factor.factor: factor.values.detach().clone() for factor in self._learner.factors}
+
+    def measure_merged(self, plan: Plan, experts: Sequence[Expert], weights: Sequence[float]) -> tuple[Score, ...]:
+        """`measure` of the model whose update is the weighted sum of the experts' updates, exactly.
+
+        The factors are laid side by side, those of B times their weight: a sum of products of low rank is one product
+        of the ranks together.
+        """
+        layers = [module for module in self._learner.model.modules() if isinstance(module, FactorLinear)]
+        parameters = dict(self._learner.model.named_parameters())
+        before = [(layer, layer.shared) for layer in layers]
+        kept = {}
+        try:
+            for layer in layers:
+                layer.shared = None
+            for factor in self._learner.factors:
+                for name, offset in factor.offsets.items():
+                    own = parameters[name]
+                    kept[name] = own.data
+                    parts = [one[factor.factor][offset : offset + own.numel()].view(own.shape) for one in experts]
+                    if factor.factor == "A":
+                        own.data = torch.cat(parts)
+                    else:
+                        scaled = [weight * part for weight, part in zip(weights, parts, strict=True)]
+                        own.data = torch.cat(scaled, dim=1)
+            return self.measure(plan)
+        finally:
+            for name, data in kept.items():
+                parameters[name].data = data
+            for layer, shared in before:
+                layer.shared = shared
 
     def _encoded(self, records: Sequence[Record], role: Role) -> list[TrainingExample]:
         """The records as examples; each is encoded once, however often it is trained on."""

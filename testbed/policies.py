@@ -8,14 +8,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from calibudget.allocation import POLICIES, SmallCalibrationWarning, plan
 from calibudget.errors import AllocationError, RecipeError
 from calibudget.records import Exponents
 from testbed.bench import Bench, Probe
 from testbed.protocol import Point, PolicyRule
+from testbed.rivals.answer_curves import (
+    answer_probability,
+    answer_quotas,
+    fit_answer_curve,
+    mixed_with_equal,
+)
 from testbed.rivals.comparators import PowerLaw, fit_power_law, slice_tuner_round, unimax_quotas
 from testbed.rivals.curves import CurveSet, CurveWarning, WarmUps, fit_curves
 from testbed.rivals.least_nll import minimise_nll, predict_nll
+from testbed.rivals.merging import merged_quotas
 from testbed.rivals.mixing_laws import (
     MixtureRun,
     fit_mixing_laws,
@@ -74,10 +83,14 @@ def decide(bench: Bench, point: Point, rule: PolicyRule, seed: int, limit: Mappi
                 return _by_rounds(bench, point, rule, seed)
             case "mixing-law":
                 return _by_mixtures(bench, point, rule, seed)
+            case "answers":
+                return _by_answers(bench, point, rule, seed)
+            case "merging":
+                return _by_merging(bench, point, rule, seed)
             case "unimax":
-                return _decision(unimax_quotas(bench.pool_sizes, point.budget), [], notes={})
+                return _decision(unimax_quotas(bench.pool_sizes(seed), point.budget), [], notes={})
             case "limit" if limit is not None:
-                return _least(bench, point, rule, limit, [])
+                return _least(bench, point, rule, seed, limit, [])
         raise RecipeError(f"the testbed knows no rule {rule.rule!r}")
 
 
@@ -95,7 +108,7 @@ def _by_plan(bench: Bench, point: Point, rule: PolicyRule, seed: int) -> Decisio
     statistics = None if probe is None else bench.statistics(seed, probe)
     made = plan(
         rule.rule,
-        pool_sizes=bench.pool_sizes,
+        pool_sizes=bench.pool_sizes(seed),
         statistics=statistics,
         budget=budget,
         floor=point.floor if rule.floor is None else rule.floor,
@@ -123,15 +136,15 @@ def _by_curves(bench: Bench, point: Point, rule: PolicyRule, seed: int) -> Decis
         for label in bench.data.families
     }
     fits = _fit(measured, rule, seed)
-    return _least(bench, point, rule, fits.curves, probes, fits)
+    return _least(bench, point, rule, seed, fits.curves, probes, fits)
 
 
 def _by_rounds(bench: Bench, point: Point, rule: PolicyRule, seed: int) -> Decision:
     """Slice Tuner's way: the floor is held, a part of the rest is bought by curves, the rest by better ones."""
-    sizes = bench.pool_sizes
+    sizes = bench.pool_sizes(seed)
     probes = [bench.probe(seed, even(bench, exposure), decode=False) for exposure in rule.exposures]
     measured = [(even(bench, exposure), probe) for exposure, probe in zip(rule.exposures, probes, strict=True)]
-    held = _lower(point, rule, bench, max(rule.exposures))
+    held = _lower(point, rule, bench, seed, max(rule.exposures))
     first = round((point.budget - sum(held.values())) * rule.round_share)
     more = slice_tuner_round(_laws(measured), held, first, upper=sizes)
     held = {label: held[label] + more[label] for label in held}
@@ -147,6 +160,48 @@ def _by_rounds(bench: Bench, point: Point, rule: PolicyRule, seed: int) -> Decis
     return _decision(quotas, probes, predicted=predicted, notes={"first_round": held})
 
 
+def _by_answers(bench: Bench, point: Point, rule: PolicyRule, seed: int) -> Decision:
+    """Where more examples are predicted to make whole answers likelier, by two warm-ups."""
+    low, high = rule.exposures
+    if rule.checkpoints:
+        probes = bench.checkpoints(seed, rule.exposures)
+    else:
+        # the smaller one decodes too, so that rules that want error rates after the same warm-up share it
+        probes = [bench.probe(seed, even(bench, exposure), decode=exposure == low) for exposure in (low, high)]
+    curves = {
+        label: fit_answer_curve((low, high), [probe.nll[label] for probe in probes], probes[0].tokens[label])
+        for label in bench.data.families
+    }
+    upper = bench.pool_sizes(seed)
+    lower = _lower(point, rule, bench, seed, high)
+    quotas = answer_quotas(curves, _left(point, rule, bench, probes), lower=lower, upper=upper, weight=rule.weight)
+    if rule.with_equal:
+        quotas = mixed_with_equal(quotas, rule.with_equal, lower=lower, upper=upper)
+    at = {label: np.array([float(quota)]) for label, quota in quotas.items()}
+    predicted = {label: float(curves[label].answers(at[label])[0]) for label in quotas}
+    seen = {
+        label: [round(answer_probability(probe.nll[label], probe.tokens[label]), 6) for probe in probes]
+        for label in quotas
+    }
+    notes = {
+        "answer_probability": seen,
+        "predicted_answers": {label: round(value, 6) for label, value in predicted.items()},
+        "fall": {label: round(curve.fall, 6) for label, curve in curves.items()},
+        "rise": {label: round(curve.rise, 6) for label, curve in curves.items()},
+    }
+    nats = math.fsum(float(curves[label].nats(at[label])[0]) for label in quotas) / len(quotas)
+    return _decision(quotas, probes, predicted=nats, notes=notes)
+
+
+def _by_merging(bench: Bench, point: Point, rule: PolicyRule, seed: int) -> Decision:
+    """Shares by the weights of the best merged model."""
+    proxy = bench.merging(seed, rule, rule.exposures[0])
+    lower = _lower(point, rule, bench, seed, rule.exposures[0])
+    quotas = merged_quotas(proxy.weights, point.budget, lower=lower, upper=bench.pool_sizes(seed))
+    notes = {"weights": dict(proxy.weights), "tried": list(proxy.found)}
+    return Decision(quotas=quotas, examples=proxy.examples, seconds=proxy.seconds, notes=notes)
+
+
 def _laws(measured: Sequence[tuple[Mapping[str, int], Probe]]) -> dict[str, PowerLaw]:
     return {
         label: fit_power_law(
@@ -158,7 +213,7 @@ def _laws(measured: Sequence[tuple[Mapping[str, int], Probe]]) -> dict[str, Powe
 
 def _by_mixtures(bench: Bench, point: Point, rule: PolicyRule, seed: int) -> Decision:
     """Li, Liu and Xing's way: a law with transfer, fitted to small perturbed mixtures."""
-    sizes = bench.pool_sizes
+    sizes = bench.pool_sizes(seed)
     middle = rule.exposures[0]
     mixtures = perturbed_mixtures(dict.fromkeys(sizes, (middle // _FACTOR, middle, middle * _FACTOR)))
     probes = [bench.probe(seed, mixture, decode=False) for mixture in mixtures]
@@ -167,7 +222,7 @@ def _by_mixtures(bench: Bench, point: Point, rule: PolicyRule, seed: int) -> Dec
         for mixture, probe in zip(mixtures, probes, strict=True)
     ]
     laws = fit_mixing_laws(runs)
-    lower = _lower(point, rule, bench, max(max(mixture.values()) for mixture in mixtures))
+    lower = _lower(point, rule, bench, seed, max(max(mixture.values()) for mixture in mixtures))
     quotas = mixing_law_quotas(laws, _left(point, rule, bench, probes), lower=lower, upper=sizes)
     notes = {"exponents": {label: law.exponent for label, law in laws.items()}}
     return _decision(quotas, probes, predicted=predict_mixture(laws, quotas), notes=notes)
@@ -185,22 +240,23 @@ def _least(
     bench: Bench,
     point: Point,
     rule: PolicyRule,
+    seed: int,
     curves: Mapping[str, Curve],
     probes: list[Probe],
     fits: CurveSet | None = None,
 ) -> Decision:
-    sizes = bench.pool_sizes
+    sizes = bench.pool_sizes(seed)
     budget = _left(point, rule, bench, probes)
-    lower = _lower(point, rule, bench, max(rule.exposures, default=0))
+    lower = _lower(point, rule, bench, seed, max(rule.exposures, default=0))
     quotas = minimise_nll(curves, budget, lower=lower, upper=sizes)
     notes = _curve_notes(fits) if fits is not None else {"slopes": {k: curve.slope for k, curve in curves.items()}}
     return _decision(quotas, probes, predicted=predict_nll(curves, quotas), notes=notes)
 
 
-def _lower(point: Point, rule: PolicyRule, bench: Bench, exposed: int) -> dict[str, int]:
+def _lower(point: Point, rule: PolicyRule, bench: Bench, seed: int, exposed: int) -> dict[str, int]:
     """What each source gets at least: its floor, and the examples that a warm-up has used already."""
     floor = point.floor if rule.floor is None else rule.floor
-    return {label: min(max(floor, exposed), size) for label, size in bench.pool_sizes.items()}
+    return {label: min(max(floor, exposed), size) for label, size in bench.pool_sizes(seed).items()}
 
 
 def _left(point: Point, rule: PolicyRule, bench: Bench, probes: list[Probe]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -18,6 +18,11 @@ from testbed.families import Half
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 
+#: Fields that came after the first protocol was frozen, with what they are where nothing is said.
+_LATER: Final[Mapping[str, object]] = {
+    "claims": {}, "endpoint": "nll", "rotate_pools": False, "with_equal": 0.0, "weight": 1.0, "evaluations": 24,
+}  # fmt: skip
+
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -28,7 +33,7 @@ class PolicyRule(_Strict):
 
     Attributes:
         rule: a policy of `calibudget allocate`, or one of the testbed's own: `learning-curve`, `slice-tuner`,
-            `mixing-law`, `limit`, `chosen`.
+            `mixing-law`, `limit`, `chosen`, `answers`, `merging`.
         signal: for `val-error-floor`.
         exponents: of the utility's factors, for the ablations.
         warm_up: examples of each source that the model is trained on before calibration; 0 calibrates the base model.
@@ -41,6 +46,9 @@ class PolicyRule(_Strict):
         charged: whether what the warm-ups trained on is taken off the budget.
         among: for `chosen`: the policies that are compared on the other half.
         floor: the policy's own floor in place of the point's, None for that.
+        with_equal: for `answers`: share of the quotas that is equal ones.
+        weight: for `answers`: of right answers against nats, from 0 to 1.
+        evaluations: for `merging`: mixtures of the merged model that are tried.
     """
 
     rule: str
@@ -55,6 +63,9 @@ class PolicyRule(_Strict):
     charged: bool = False
     among: tuple[str, ...] = ()
     floor: Count | None = None
+    with_equal: Annotated[float, Field(ge=0, le=1)] = 0.0
+    weight: Annotated[float, Field(ge=0, le=1)] = 1.0
+    evaluations: Positive = 24
 
 
 class Point(_Strict):
@@ -68,6 +79,8 @@ class Point(_Strict):
         floor: f.
         seeds: of the calibration split, the draw and the training.
         policies: names of `Protocol.policies`.
+        rotate_pools: whether the pool sizes go round the families from seed to seed, a Latin square; otherwise each
+            family has its own at every seed.
     """
 
     name: str
@@ -77,6 +90,7 @@ class Point(_Strict):
     floor: Count
     seeds: tuple[int, ...]
     policies: tuple[str, ...]
+    rotate_pools: bool = False
 
 
 class Calibration(_Strict):
@@ -102,7 +116,10 @@ class Protocol(_Strict):
         choosing: name of the point whose cells `chosen` looks at.
         policies: by name.
         points: in the order in which they run.
-        claims: by name of a comparison's first point, by policy: the policies than which it has a lower macro NLL.
+        claims: by name of a comparison's first point, by policy: the policies than which it has a lower macro NLL, or
+            a higher accuracy.
+        endpoint: of the claims. Of those about accuracy the first is tested alone, and the others, by Holm, only if it
+            holds.
     """
 
     name: str
@@ -117,6 +134,7 @@ class Protocol(_Strict):
     policies: Mapping[str, PolicyRule]
     points: tuple[Point, ...]
     claims: Mapping[str, Mapping[str, tuple[str, ...]]] = Field(default_factory=dict)
+    endpoint: Literal["nll", "accuracy"] = "nll"
 
     @property
     def halves(self) -> tuple[Half, ...]:
@@ -130,8 +148,13 @@ class Protocol(_Strict):
 
     @property
     def sha256(self) -> str:
-        """Digest of all its values; the first protocol was frozen before claims stood in the file."""
-        return sha256_hex(canonical_json(self.model_dump(mode="json", exclude=None if self.claims else {"claims"})))
+        """Digest of all its values; a field that came after the first protocol counts only where it is set."""
+        values = self.model_dump(mode="json")
+        parts = [values, *values["policies"].values(), *values["points"]]
+        for part in parts:
+            for name in [name for name, unset in _LATER.items() if name in part and part[name] == unset]:
+                del part[name]
+        return sha256_hex(canonical_json(values))
 
     def same_setting(self, point: Point) -> list[Point]:
         """The points that are one comparison with a point, itself among them, in the protocol's order."""

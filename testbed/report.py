@@ -54,7 +54,7 @@ def markdown(protocol: Protocol, results: Results) -> str:
         parts += [_quotas(point), _families(point)]
         if "limit" in point.policies:
             parts.append(_limit(point))
-    parts += [*_needs(points), "## What it took", _costs(results)]
+    parts += [*_needs(points), "## What it took", costs(results)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -264,7 +264,8 @@ def _needs(points: dict[str, PointResults]) -> list[str]:
     return ["## Need beside what exposure gains", table(header, rows)]
 
 
-def _costs(results: Results) -> str:
+def costs(results: Results) -> str:
+    """What trainings and measurements took, on what, and by which code."""
     runs = list(results.lines("run"))
     rows = []
     for stage in ("select", "train", "evaluate"):

@@ -6,6 +6,7 @@ import pytest
 
 from calibudget.errors import ArtefactError, DataError
 from testbed.answers import known_answers, normal_answer
+from testbed.candidates import CANDIDATES
 from testbed.data import data_sha256, parted, read_half
 from testbed.families import (
     CALIBRATION_SIZE,
@@ -13,10 +14,10 @@ from testbed.families import (
     FIRST_HALVES,
     HALVES,
     TEST_SIZE,
-    Family,
     families_of,
     first_seed,
 )
+from testbed.family import Family
 from testbed.protocol import read_protocol
 
 pytestmark = pytest.mark.slow
@@ -24,14 +25,14 @@ pytestmark = pytest.mark.slow
 
 def test_disjoint_groups_of_eight_families_with_unequal_pools():
     names = [[family.name for family in half] for half in HALVES.values()]
-    assert [len(set(half)) for half in names] == [8, 8, 8]
-    assert len({name for half in names for name in half} | {COMPANION.name}) == 25
-    for half in HALVES.values():
+    assert {len(set(half)) for half in names} == {8}
+    assert len({name for half in names for name in half} | {COMPANION.name}) == 65
+    for half in (HALVES["choose"], HALVES["confirm"], HALVES["confirm-2"]):
         sizes = [family.pool for family in half]
         assert min(sizes) == 900
         assert max(sizes) == 6000
-    seeds = [first_seed(family) for family in [*HALVES["choose"], *HALVES["confirm"], COMPANION, *HALVES["confirm-2"]]]
-    assert [seed // 1_000_000 for seed in seeds] == list(range(1, 26))
+    every = [*HALVES["choose"], *HALVES["confirm"], COMPANION, *HALVES["confirm-2"], *CANDIDATES]
+    assert [first_seed(family) // 1_000_000 for family in every] == list(range(1, 66))
 
 
 def test_the_generated_data_is_that_of_the_frozen_protocol(testbed_data, protocol_path):

@@ -75,7 +75,7 @@ def test_claims_are_about_cells_that_there_are(tiny_protocol):
             "half: choose, status: confirmatory",
             "half: third, status: confirmatory",
             RecipeError,
-            "'choose', 'confirm' or 'confirm-2'",
+            "must be 'choose', 'confirm', ",
         ),
     ],
 )

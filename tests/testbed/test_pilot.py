@@ -1,0 +1,23 @@
+"""Which candidates the pilot's rule takes."""
+
+from testbed.pilot import Trial, chosen
+
+
+def trial(name, game, low, high, sd=0.0):
+    values = {250: [low, low], 1000: [high - sd, high + sd]}
+    return Trial(name=name, game=game, accuracy=values)
+
+
+def test_movers_and_others_go_in_turn_to_both_sets_a_game_once_and_unsteady_ones_not_at_all():
+    movers = [trial(f"m{n}", f"game-{n}", 0.1, 0.3) for n in range(11)]
+    twin = trial("twin", "game-0", 0.1, 0.4)
+    unsteady = trial("unsteady", "new", 0.1, 0.6, sd=0.08)
+    still = [trial(f"s{n}", f"still-{n}", 0.5, 0.549) for n in range(7)]
+    first, second = chosen([movers[0], twin, unsteady, *movers[1:], *still])
+    assert first == ["m0", "m2", "m4", "m6", "m8", "s0", "s2", "s4"]
+    assert second == ["m1", "m3", "m5", "m7", "m9", "s1", "s3", "s5"]
+
+
+def test_unused_games_come_first():
+    fresh, known = trial("zzz", "lcm", 0.1, 0.3), trial("aaa", "products", 0.1, 0.3)
+    assert sorted([known, fresh], key=lambda one: one.order) == [fresh, known]
