@@ -36,7 +36,7 @@ def test_markdown_lines_up_and_says_what_is_undefined() -> None:
 
 def test_latex_escapes_text_and_sets_numbers_as_mathematics() -> None:
     text = to_latex(TABLE)
-    assert r"a|b\_c & 1,200 & \textbf{$71.87_{\pm 0.22}$} & $+0.00$ \\" in text
+    assert r"a$|$b\_c & 1,200 & {\boldmath$71.87_{\pm 0.22}$} & $+0.00$ \\" in text
     assert r"d & 3 & n/a & $+0.333\,[-0.500,\,+1.250]$ \\" in text
     assert r"\begin{tabular}{lrrr}" in text
     assert r"\caption{A \& B. 50\% of it.}" in text

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from calibudget.allocation import stability
 from calibudget.messages import counted
 from calibudget.study.protocol import Endpoint
-from calibudget.study.reporting.certainty import Judged, judge
+from calibudget.study.reporting.certainty import Judged, judge, task_interval
 from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.geometry import shifts
 from calibudget.study.reporting.results import Block, Results
@@ -23,7 +23,7 @@ from calibudget.study.reporting.shown import (
     standing,
 )
 from calibudget.study.reporting.table import Table, decimal
-from calibudget.study.statistics import seeds_needed
+from calibudget.study.statistics import Interval, seeds_needed
 
 
 class Layer(NamedTuple):
@@ -36,7 +36,14 @@ class Layer(NamedTuple):
 
 def boundary_table(results: Results) -> Table:
     """Every layer of evidence with the strongest words that its numbers carry, and stronger ones that they don't."""
-    layers = [*_claims(results), *_retention(results), *_others(results), *_moved(results), *_stable(results)]
+    layers = [
+        *_claims(results),
+        *_retention(results),
+        *_beside_the_claims(results),
+        *_others(results),
+        *_moved(results),
+        *_stable(results),
+    ]
     notes = [f"Stopped: {cell.name}: {reason}." for cell, reason in results.stopped.items()]
     notes.extend(_shared_prompts(results))
     if results.missing:
@@ -85,6 +92,9 @@ def _final(results: Results, block: Block, judged: list[Judged]) -> Layer:
         and sign_shown(found.mean, endpoint.measure) * _better(endpoint) < 0
     ]
     rest = [f"That {focus} is better throughout: on average it is worse on {_listed(worse)}."] if worse else []
+    transfer = results.protocol.points[block.point].transfer
+    if transfer is not None:
+        rest.append(f"What quotas of its own would do: this point tests how quotas of seed {transfer.seed} transfer.")
     if block.status == "exploratory":
         rest.append("Anything beyond these cells: this point was not declared confirmatory before it ran.")
     return Layer(
@@ -150,9 +160,7 @@ def _retention(results: Results) -> Iterator[Layer]:
     endpoint = results.protocol.endpoints[guard.endpoint]
     unit = UNITS[endpoint.measure]
     for block in results.blocks():
-        if {results.protocol.focus, block.comparator} - set(block.policies):
-            continue
-        if not results.protocol.points[block.point].train:
+        if not _is_compared(results, block):
             continue
         found = paired(results, block, results.protocol.focus, block.comparator, guard.endpoint)
         if found is None:
@@ -180,6 +188,54 @@ def _retention(results: Results) -> Iterator[Layer]:
             if kept
             else "That gains elsewhere count: the guard that was set before is broken.",
         )
+
+
+def _beside_the_claims(results: Results) -> Iterator[Layer]:
+    """Which intervals over tasks hold zero, and what became of endpoints whose tasks no claim is about."""
+    protocol = results.protocol
+    claimed = {task for name in protocol.primary for task in protocol.weights(name)}
+    for block in results.blocks():
+        if not _is_compared(results, block) or not block.final or len(block.seeds) < 2:
+            continue
+        known = {
+            name: (found, interval)
+            for name in protocol.endpoints
+            if (found := paired(results, block, protocol.focus, block.comparator, name)) is not None
+            and (interval := task_interval(results, block, name, seeds=True)) is not None
+        }
+        said = {name: _with_interval(results, name, found.mean, one) for name, (found, one) in known.items()}
+        crossing = [name for name, (_, interval) in known.items() if interval.crosses_zero]
+        if known:
+            clear = [said[name] for name in known if name not in crossing]
+            yield Layer(
+                f"Intervals over tasks and seeds ({place(block)}; descriptive)",
+                f"Without zero: {'; '.join(clear)}." if clear else "Nothing: every interval crosses zero.",
+                f"A difference on {_listed(crossing)}: their intervals cross zero."
+                if crossing
+                else "Differences on other tasks or in other seeds.",
+            )
+        for name in known:
+            if not claimed & protocol.weights(name).keys() and not (
+                protocol.retention and protocol.retention.endpoint == name
+            ):
+                yield Layer(
+                    f"{name}, not primary ({place(block)}; descriptive)",
+                    f"{said[name]}.",
+                    f"A reliable gain on {', '.join(protocol.weights(name))}: no claim is about them.",
+                )
+
+
+def _with_interval(results: Results, name: str, mean: float, interval: Interval) -> str:
+    measure = results.protocol.endpoints[name].measure
+    low, high = (amount(end, measure).partition(" ")[0] for end in (interval.low, interval.high))
+    return f"{name} moves by {amount(mean, measure)} [{low}, {high}]"
+
+
+def _is_compared(results: Results, block: Block) -> bool:
+    """Whether a block trains both the focus and its comparator."""
+    return {results.protocol.focus, block.comparator} <= set(block.policies) and results.protocol.points[
+        block.point
+    ].train
 
 
 def _others(results: Results) -> Iterator[Layer]:

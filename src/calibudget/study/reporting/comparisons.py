@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from statistics import fmean
 
-from calibudget.study.protocol import Endpoint
+from calibudget.allocation import POLICIES
+from calibudget.messages import counted
+from calibudget.study.protocol import Endpoint, Measure
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import (
     difference_shown,
@@ -34,28 +36,50 @@ def paired(results: Results, block: Block, policy: str, comparator: str, endpoin
 
 
 def scores_table(results: Results, block: Block) -> Table:
-    """Mean of every endpoint by policy, the best set off."""
-    best = {name: _best(results, block, name, one) for name, one in results.protocol.endpoints.items()}
+    """Mean of every endpoint by policy, with what its quotas go by (paper, Table 1)."""
+    order = {name: _standings(results, block, name, one) for name, one in results.protocol.endpoints.items()}
 
     def row(policy: str) -> Iterator[Quantity]:
         for name, one in results.protocol.endpoints.items():
-            yield mean_shown(results.series(block, policy, name), one.measure, best=policy in best[name])
+            first, second = order[name]
+            yield mean_shown(
+                results.series(block, policy, name),
+                one.measure,
+                best=policy in first,
+                runner_up=policy in second and policy == block.comparator,
+            )
 
+    spread = f" {_SD}" if len(block.seeds) > 1 else ""
     return Table(
         name=f"scores-{block.point}-{block.backbone}",
         title=f"Scores by policy: {place(block)} ({standing(block)})",
-        columns=("policy", *heads(results)),
-        rows=tuple((policy, *row(policy)) for policy in block.policies),
-        notes=(f"Means over seeds. {seeds_note(block)} {_SD if len(block.seeds) > 1 else ''}".strip(),),
+        columns=("policy", "allocation signal", *heads(results)),
+        rows=tuple((policy, _signal(results, policy), *row(policy)) for policy in block.policies),
+        notes=(
+            f"Means over seeds. {seeds_note(block)}{spread} Set off: the best mean (bold), and the comparator where it "
+            "is the runner-up (underlined).",
+        ),
     )
 
 
-def _best(results: Results, block: Block, name: str, endpoint: Endpoint) -> frozenset[str]:
+def _signal(results: Results, policy: str) -> str:
+    """What a policy's quotas go by, with the fields that change it."""
+    fields = dict(results.protocol.policies[policy].recipe)
+    rule = POLICIES.get(fields.pop("policy", policy))
+    own = ", ".join(
+        f"{name}: {value}" for name, value in {**fields, **results.protocol.policies[policy].training}.items()
+    )
+    return f"{rule.summary if rule else policy}{f' ({own})' if own else ''}"
+
+
+def _standings(results: Results, block: Block, name: str, endpoint: Endpoint) -> tuple[frozenset[str], frozenset[str]]:
+    """The policies with the best mean of an endpoint, and those with the second best."""
     means = {p: fmean(found.values()) for p in block.policies if (found := results.series(block, p, name)) is not None}
+    ordered = sorted(set(means.values()), reverse=endpoint.direction == "higher")
     if len(means) < 2:
-        return frozenset()
-    top = (max if endpoint.direction == "higher" else min)(means.values())
-    return frozenset(policy for policy, mean in means.items() if mean == top)
+        return frozenset(), frozenset()
+    ranks = [frozenset(policy for policy, mean in means.items() if mean == one) for one in ordered[:2]]
+    return ranks[0], ranks[1] if len(ranks) > 1 else frozenset()
 
 
 def paired_table(results: Results, block: Block) -> Table:
@@ -115,19 +139,19 @@ def _better(found: Effects, endpoint: Endpoint) -> str:
 
 
 def tasks_table(results: Results, block: Block) -> Table:
-    """Differences by task, mean over seeds, with how many seeds the focus wins; and the count over all."""
+    """Differences by task, mean over seeds, and how often the focus wins, by task and by endpoint (paper 3.3)."""
     focus, comparator = results.protocol.focus, block.comparator
-    rows: list[tuple[Shown, ...]] = []
+    rows: dict[tuple[str, Measure], tuple[Shown, ...]] = {}
     notes = []
-    for name in _widest(results):
-        endpoint = results.protocol.endpoints[name]
+    for name, endpoint in results.protocol.endpoints.items():
         first, second = (results.task_scores(block, one, name) for one in (focus, comparator))
         if first is None or second is None:
-            notes.append(f"{name} is undefined for a task, so its tasks aren't compared.")
+            notes.append(f"{name} is undefined for a task, so its wins aren't counted.")
             continue
         for task in results.protocol.weights(name):
             own = effects(*({seed: side[task, seed] for seed in block.seeds} for side in (first, second)))
-            rows.append((task, endpoint.measure, effects_shown(own, endpoint.measure), _better(own, endpoint)))
+            shown = (task, endpoint.measure, effects_shown(own, endpoint.measure), _better(own, endpoint))
+            rows.setdefault((task, endpoint.measure), shown)
         count = wins(first, second, endpoint.direction)
         notes.append(
             f"{name}: {focus} is better in {count.won} of {count.total} comparisons over tasks and seeds"
@@ -137,21 +161,9 @@ def tasks_table(results: Results, block: Block) -> Table:
         name=f"tasks-{block.point}-{block.backbone}",
         title=f"Differences by task, {focus} minus {comparator}: {place(block)} ({standing(block)})",
         columns=("task", "measure", "difference", "better in"),
-        rows=tuple(rows),
+        rows=tuple(rows.values()),
         notes=tuple(notes),
     )
-
-
-def _widest(results: Results) -> Sequence[str]:
-    """Of each measure the endpoints whose tasks no other endpoint of the measure contains."""
-    endpoints = results.protocol.endpoints
-    tasks = {name: frozenset(results.protocol.weights(name)) for name in endpoints}
-    kept: list[str] = []
-    for name, own in tasks.items():
-        alike = [other for other in endpoints if endpoints[other].measure == endpoints[name].measure and other != name]
-        if not any(own < tasks[other] or (own == tasks[other] and other in kept) for other in alike):
-            kept.append(name)
-    return kept
 
 
 def points_table(results: Results) -> Table:
@@ -169,7 +181,7 @@ def points_table(results: Results) -> Table:
         for policy in dict.fromkeys((block.comparator, protocol.focus)):
             if policy in block.policies:
                 values = (mean_shown(results.series(block, policy, name), measures[name]) for name in measures)
-                rows.append((*start, f"{policy} ({len(block.seeds)} seeds)", *values))
+                rows.append((*start, f"{policy} ({counted(len(block.seeds), 'seed')})", *values))
     for reason in dict.fromkeys(f"{cell.point}, {cell.backbone}: {why}." for cell, why in results.stopped.items()):
         notes.append(reason)
     return Table(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from calibudget.messages import counted
 from calibudget.records import AllocationPlan, Statistics
 from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.drawing import COLOURS, pyplot, rendered, style
@@ -13,6 +14,7 @@ from calibudget.study.reporting.geometry import shifts
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import UNITS, head, place, standing
 from calibudget.study.reporting.table import decimal
+from calibudget.study.reporting.variants import exploratory
 from calibudget.study.statistics import effects
 
 
@@ -51,24 +53,40 @@ def _seed_effects(axis: Any, results: Results, block: Block) -> None:
         axis.legend(fontsize=8, frameon=False)
 
 
-def _boundary(axis: Any, results: Results, block: Block) -> None:
-    """Every policy's mean on what is to be kept against its mean on the first primary endpoint."""
+def boundary_endpoints(results: Results) -> tuple[str, str]:
+    """What panel (b) draws against what: the paper's MathAvg and FragileAvg, else what is kept and the first claim."""
     protocol = results.protocol
+    by_panel = {one.panel: name for name, one in protocol.endpoints.items() if one.measure == "accuracy"}
+    if {"MathAvg", "FragileAvg"} <= by_panel.keys():
+        return by_panel["MathAvg"], by_panel["FragileAvg"]
     vertical = protocol.primary[0]
     others = [name for name in protocol.endpoints if name != vertical]
-    horizontal = protocol.retention.endpoint if protocol.retention else (others or [vertical])[0]
+    return protocol.retention.endpoint if protocol.retention else (others or [vertical])[0], vertical
+
+
+def _boundary(axis: Any, results: Results, block: Block) -> None:
+    """Every policy's means of two endpoints, exploratory ones hollow, and the guard on what is to be kept."""
+    protocol = results.protocol
+    horizontal, vertical = boundary_endpoints(results)
     units = [UNITS[protocol.endpoints[name].measure] for name in (horizontal, vertical)]
-    for number, policy in enumerate(block.policies):
-        series = [results.series(block, policy, name) for name in (horizontal, vertical)]
+    own = [(block, policy, policy) for policy in block.policies]
+    tried = [
+        (other, policy, f"{policy} (exploratory, {counted(len(other.seeds), 'seed')})")
+        for other, policy in exploratory(results, block)
+    ]
+    for number, (at, policy, label) in enumerate([*own, *tried]):
+        series = [results.series(at, policy, name) for name in (horizontal, vertical)]
         if series[0] is None or series[1] is None:
             continue
         x, y = (unit.scale * fmean(one.values()) for unit, one in zip(units, series, strict=True) if one)
-        axis.plot([x], [y], linestyle="none", markersize=7, label=policy, **style(number))
-    _guard(axis, results, block)
+        filled = {} if at is block else {"markerfacecolor": "none"}
+        axis.plot([x], [y], linestyle="none", markersize=7, label=label, **style(number), **filled)
+    if protocol.retention is not None and protocol.retention.endpoint == horizontal:
+        _guard(axis, results, block)
     axis.set_xlabel(head(horizontal, protocol.endpoints[horizontal].measure))
     axis.set_ylabel(head(vertical, protocol.endpoints[vertical].measure))
     axis.set_title(f"(b) {horizontal} against {vertical}, means")
-    axis.legend(fontsize=8, frameon=False, loc="best")
+    axis.legend(fontsize=7, frameon=False, loc="best")
 
 
 def retention_bound(results: Results, block: Block) -> float | None:

@@ -37,6 +37,7 @@ from calibudget.study.reporting.geometry import moved_table, quotas_table, stabi
 from calibudget.study.reporting.results import Block, Results, load_results
 from calibudget.study.reporting.shown import place, seeds_counted
 from calibudget.study.reporting.table import Quantity, Shown, Table, to_csv, to_latex, to_markdown
+from calibudget.study.reporting.variants import variants_table
 
 REPORT_NAME: Final = "report"
 
@@ -96,6 +97,9 @@ def _tables_of_block(results: Results, block: Block) -> Iterator[Table]:
             yield tasks_table(results, block)
         if results.protocol.focus in block.policies and len(block.policies) > 1:
             yield contrasts_table(results, block)
+        variants = variants_table(results, block) if both and block.status == "confirmatory" else None
+        if variants is not None:
+            yield variants
     if both:
         yield moved_table(results, block)
         yield quotas_table(results, block)

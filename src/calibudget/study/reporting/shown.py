@@ -56,14 +56,16 @@ def sign_shown(difference: float, measure: Measure) -> int:
     return (rounded > 0) - (rounded < 0)
 
 
-def mean_shown(values: Mapping[int, float] | None, measure: Measure, *, best: bool = False) -> Quantity:
+def mean_shown(
+    values: Mapping[int, float] | None, measure: Measure, *, best: bool = False, runner_up: bool = False
+) -> Quantity:
     """The mean over seeds with its standard deviation (ddof 1), where there are two seeds."""
     unit = UNITS[measure]
     if not values:
         return Quantity(value=None, digits=unit.digits)
     scaled = [unit.scale * value for value in values.values()]
     sd = stdev(scaled) if len(scaled) > 1 else None
-    return Quantity(value=fmean(scaled), digits=unit.digits, sd=sd, best=best)
+    return Quantity(value=fmean(scaled), digits=unit.digits, sd=sd, best=best, runner_up=runner_up)
 
 
 def difference_shown(value: float | None, measure: Measure, interval: Interval | None = None) -> Quantity:

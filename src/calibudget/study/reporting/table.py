@@ -22,8 +22,14 @@ _LATEX: Final = str.maketrans(
         "^": r"\textasciicircum{}",
         "±": r"$\pm$",
         "…": r"\ldots{}",
+        "<": "$<$",
+        ">": "$>$",
+        "|": "$|$",
+        "*": r"$\times$",
     }
 )
+#: Texts longer than it are set in a column that breaks lines.
+_LONG: Final = 42
 #: What stands where a value is undefined.
 UNDEFINED: Final = "n/a"
 
@@ -38,7 +44,8 @@ class Quantity:
         signed: whether a plus is written.
         sd: standard deviation to show with it, or None.
         interval: ends of an interval to show with it, or None.
-        best: whether it is set off.
+        best: whether it is set off, in bold.
+        runner_up: whether it is set off as the second, underlined (in italics in Markdown).
         least: what lies below it is shown as less than it, such as a p value of `< 0.001`; None shows all.
     """
 
@@ -48,6 +55,7 @@ class Quantity:
     sd: float | None = None
     interval: tuple[float, float] | None = None
     best: bool = False
+    runner_up: bool = False
     least: float | None = None
 
 
@@ -89,7 +97,7 @@ class Table:
 
 def to_markdown(table: Table) -> str:
     """A heading, a pipe table and the notes."""
-    rows = [list(table.columns), *([_text(entry, bold="**{}**") for entry in row] for row in table.rows)]
+    rows = [list(table.columns), *([_marked(entry) for entry in row] for row in table.rows)]
     cells = [[cell.replace("|", r"\|") for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in cells) for i in range(len(table.columns))]
     left = table.text_columns
@@ -106,27 +114,32 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """A booktabs table with caption and label."""
-    left = table.text_columns
-    spec = "l" * left + "r" * (len(table.columns) - left)
+    """A booktabs table with caption and label: one of long texts over several pages, any other scaled to the text.
+
+    It needs the packages booktabs, array, longtable and graphicx.
+    """
     heads = " & ".join(_latex(head) for head in table.columns)
     rows = [" & ".join(_latex_entry(entry) for entry in row) + r" \\" for row in table.rows]
-    caption = " ".join([table.title + ".", *table.notes])
-    lines = [
-        r"\begin{table}[t]",
-        r"\centering",
-        rf"\begin{{tabular}}{{{spec}}}",
-        r"\toprule",
-        heads + r" \\",
-        r"\midrule",
-        *rows,
-        r"\bottomrule",
-        r"\end{tabular}",
-        rf"\caption{{{_latex(caption)}}}",
-        rf"\label{{tab:{table.name}}}",
-        r"\end{table}",
-    ]
+    caption = rf"\caption{{{_latex(' '.join([table.title + '.', *table.notes]))}}}\label{{tab:{table.name}}}"
+    kinds, head = _column_kinds(table), [r"\toprule", heads + r" \\", r"\midrule"]
+    if "p{" in kinds and table.text_columns == len(table.columns):
+        begin = [r"{\footnotesize", rf"\begin{{longtable}}{{{kinds}}}", caption + r" \\"]
+        lines = [*begin, *head, r"\endhead", *rows, r"\bottomrule", r"\end{longtable}}"]
+    else:
+        scaled = r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%"
+        begin = [r"\begin{table*}[t]", r"\centering\footnotesize", scaled, rf"\begin{{tabular}}{{{kinds}}}"]
+        lines = [*begin, *head, *rows, r"\bottomrule", r"\end{tabular}}", caption, r"\end{table*}"]
     return "\n".join(lines) + "\n"
+
+
+def _column_kinds(table: Table) -> str:
+    """Text left, in columns that break lines where it is long; all else right."""
+    texts = range(table.text_columns)
+    long = [place for place in texts if any(len(str(row[place])) > _LONG for row in table.rows)]
+    width = min(0.35, 0.9 / len(long)) if long else 0.0
+    breaking = rf">{{\raggedright\arraybackslash}}p{{{width:.2f}\textwidth}}"
+    kinds = [breaking if place in long else "l" for place in texts]
+    return "".join(kinds) + "r" * (len(table.columns) - table.text_columns)
 
 
 def to_csv(table: Table) -> str:
@@ -156,7 +169,15 @@ def _csv_value(entry: Shown, part: str) -> str | int | float:
     return "" if value is None else value
 
 
-def _text(entry: Shown, *, bold: str = "{}") -> str:
+def _marked(entry: Shown) -> str:
+    """Markdown of an entry, set off where it is best or second."""
+    text = _text(entry)
+    if not isinstance(entry, Quantity) or entry.value is None or not (entry.best or entry.runner_up):
+        return text
+    return f"**{text}**" if entry.best else f"_{text}_"
+
+
+def _text(entry: Shown) -> str:
     if isinstance(entry, int):
         return f"{entry:,}"
     if isinstance(entry, str):
@@ -168,7 +189,7 @@ def _text(entry: Shown, *, bold: str = "{}") -> str:
         text += f" ± {entry.sd:.{entry.digits}f}"
     if entry.interval is not None:
         text += f" [{', '.join(_number(end, entry) for end in entry.interval)}]"
-    return bold.format(text) if entry.best else text
+    return text
 
 
 def decimal(value: float, digits: int, *, signed: bool = False) -> str:
@@ -192,7 +213,9 @@ def _latex_entry(entry: Shown) -> str:
     if entry.interval is not None:
         low, high = (_number(end, entry) for end in entry.interval)
         text += rf"\,[{low},\,{high}]"
-    return rf"\textbf{{${text}$}}" if entry.best else f"${text}$"
+    if entry.best:
+        return rf"{{\boldmath${text}$}}"  # \textbf leaves mathematics as it is
+    return rf"\underline{{${text}$}}" if entry.runner_up else f"${text}$"
 
 
 def _latex(text: str) -> str:
