@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from calibudget.errors import DependencyError
-from calibudget.tasks import AnswerSpec, answers_equal, mathematics, parse_answer
+from calibudget.tasks import AnswerSpec, answers_equal, mathematics, parse_answer, processes
 from calibudget.tasks.mathematics import light_form
 
 MATH = AnswerSpec(kind="math")
@@ -137,8 +137,8 @@ def test_a_comparison_that_takes_too_long_is_wrong_and_the_next_one_works(monkey
 @needs_math_verify
 def test_a_worker_that_dies_is_replaced() -> None:
     assert answers_equal(MATH, "a+d", "d+a")
-    mathematics._idle[-1]._process.kill()
-    mathematics._idle[-1]._process.wait()
+    processes._idle["math_worker.py"][-1]._process.kill()
+    processes._idle["math_worker.py"][-1]._process.wait()
     assert not answers_equal(MATH, "a+e", "e+a")
     mathematics.judged_equal.cache_clear()
     assert answers_equal(MATH, "a+e", "e+a")
@@ -151,7 +151,7 @@ def test_threads_that_ask_at_once_get_their_own_verdicts() -> None:
     with ThreadPoolExecutor(4) as pool:
         verdicts = list(pool.map(lambda pair: answers_equal(MATH, *pair), pairs))
     assert verdicts == [bool(n % 2) for n in range(2, 30)]
-    assert len(mathematics._idle) <= 5
+    assert len(processes._idle["math_worker.py"]) <= 5
 
 
 def test_without_math_verify_the_install_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from calibudget.errors import InputError
 from calibudget.evaluation.engine import MakeScorer
+from calibudget.keys import nfc
 from calibudget.lm.variants import adapted
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import RECIPE_NAME
@@ -114,7 +114,7 @@ def _check_names(names: Sequence[str], adapters: Sequence[Path]) -> None:
             check_labels([name])
         except InputError as error:
             raise InputError(f"adapter {adapter}: no folder can have its name, {name!r}; rename it") from error
-        other = seen.setdefault(unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()), adapter)
+        other = seen.setdefault(nfc(nfc(name).casefold()), adapter)
         if other is not adapter:
             raise InputError(
                 f"adapters {other} and {adapter}: both would have the folder {name!r} of the output; rename one "

@@ -6,14 +6,13 @@ NFC with white space collapsed to single spaces, a response's is NFC with its en
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from calibudget.errors import DataError, InputError
-from calibudget.keys import canonical_array, canonical_pair
+from calibudget.keys import canonical_array, canonical_pair, nfc
 from calibudget.records import Message
 from calibudget.sources.fields import JOINED, PROMPT_ALIASES, RESPONSE_ALIASES
 from calibudget.store import canonical_json
@@ -44,12 +43,12 @@ def normal_instruction(text: str) -> str:
         if text.isprintable() and "  " not in text:  # its only white space is single spaces
             return text.strip()
         return " ".join(text.split())
-    return " ".join(unicodedata.normalize("NFC", text).split())
+    return " ".join(nfc(text).split())
 
 
 def normal_response(text: str) -> str:
     """Unicode NFC without white space at the ends."""
-    return text.strip() if text.isascii() else unicodedata.normalize("NFC", text).strip()
+    return text.strip() if text.isascii() else nfc(text).strip()
 
 
 class Identity(NamedTuple):

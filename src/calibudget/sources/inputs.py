@@ -57,10 +57,7 @@ def hub_rows(spec: SourceSpec) -> Iterator[Row]:
             where that is why.
     """
     fields = (
-        fields
-        for table in _tables(spec)
-        for batch in table.to_batches()
-        for fields in batch_rows(batch, spec.limits.nesting)
+        fields for table in _tables(spec) for batch in table.to_batches() for fields in batch_rows(batch, spec.limits)
     )
     return enumerate(fields, start=1)
 

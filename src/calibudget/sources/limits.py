@@ -12,7 +12,7 @@ class Limits:
     """Bounds on one data file.
 
     Attributes:
-        line_bytes: longest line of a JSON lines file and longest cell of a CSV file.
+        line_bytes: longest line of a JSON lines file and longest cell of a table (CSV, Parquet, Arrow).
         array_bytes: largest JSON array, which is held in memory whole (JSON lines aren't).
         nesting: deepest nesting of objects and arrays in a row.
         expansion: bytes that a compressed file may give for each of its own, once it has given `free_bytes`.

@@ -100,6 +100,8 @@ def is_deeper(value: object, levels: int) -> bool:
 
 _BOM: Final = b"\xef\xbb\xbf"
 _BLOCK: Final = 2**20
+#: Blank lines that one file may have: a compressed file of nothing else would be read for hours.
+_MOST_BLANK: Final = 1_000_000
 
 
 def read_json_lines(
@@ -108,16 +110,20 @@ def read_json_lines(
     """One object a line; blank lines are no rows, and a line that is too long is a bad one."""
     longest, nesting = limits.line_bytes, limits.nesting
     at = -1
+    blank = 0
     try:
         with open_plain(path, limits) as handle:
             for at, line in _wanted_lines(handle, path, longest, wanted):
                 if len(line) > longest:
                     yield at, DataError(f"the line is longer than {longest:,} bytes")
                     continue
-                fields = parse_row(line, nesting)
+                fields = parse_row(line, nesting) if line else DataError("blank")
                 if isinstance(fields, DataError):
                     bare = line.removeprefix(_BOM) if at == 0 else line
                     if not bare or bare.isspace():
+                        blank += 1
+                        if blank > _MOST_BLANK:
+                            raise DataError(f"more than {_MOST_BLANK:,} blank lines")
                         continue
                     fields = parse_row(bare, nesting)
                 yield at, fields
@@ -296,8 +302,12 @@ def read_csv(
             header = check_header(next(reader, []))
             "".join(header).encode()
             line = reader.line_num + 1
+            blank = 0
             for cells in reader:
                 at, line = line, reader.line_num + 1
+                blank += not cells
+                if blank > _MOST_BLANK:
+                    raise DataError(f"more than {_MOST_BLANK:,} blank lines")
                 if cells and (chosen is None or at in chosen):
                     yield at, _cells(header, cells)
     except (*BROKEN, csv.Error, UnicodeError, DataError) as error:

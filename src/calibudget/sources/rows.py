@@ -29,23 +29,40 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 4096
 
 
-def batch_rows(batch: pa.RecordBatch, nesting: int) -> Iterator[Fields]:
+def batch_rows(batch: pa.RecordBatch, limits: Limits) -> Iterator[Fields]:
     """The rows of a record batch; values that JSON doesn't have become what docs/formats.md says.
 
-    A row with such a value that has no form, or with text that isn't UTF-8, is a bad one.
+    A row with such a value that has no form, with text that isn't UTF-8, or with a cell that is too long, is a bad one.
     """
     names = batch.schema.names
+    if batch.nbytes > limits.line_bytes:
+        if batch.num_rows > 1:
+            half = batch.num_rows // 2
+            yield from batch_rows(batch.slice(0, half), limits)
+            yield from batch_rows(batch.slice(half), limits)
+            return
+        if long := [name for name, column in zip(names, batch.columns, strict=True) if _is_long(column, limits)]:
+            yield DataError(f"column {long[0]!r}: the cell is longer than {limits.line_bytes:,} bytes")
+            return
     try:
-        columns = [_column(column, nesting) for column in batch.columns]
+        columns = [_column(column, limits.nesting) for column in batch.columns]
     except (InputError, UnicodeDecodeError):
         if batch.num_rows == 1:
-            yield _bad_row(batch, nesting)
+            yield _bad_row(batch, limits.nesting)
             return
         for number in range(batch.num_rows):
-            yield from batch_rows(batch.slice(number, 1), nesting)
+            yield from batch_rows(batch.slice(number, 1), limits)
         return
     for values in zip(*columns, strict=True):
         yield dict(zip(names, values, strict=True))
+
+
+def _is_long(column: pa.Array, limits: Limits) -> bool:
+    """Whether a column of one row holds more bytes than a cell may; of a dictionary only what the row refers to."""
+    import pyarrow.types as types
+
+    own = column.dictionary_decode() if types.is_dictionary(column.type) else column
+    return bool(own.nbytes > limits.line_bytes)
 
 
 def _column(column: pa.Array, nesting: int) -> list[object]:
@@ -97,7 +114,7 @@ def read_parquet(path: Path, name: str, limits: Limits, wanted: Sequence[int] | 
                 rows, where = file.metadata.row_group(group).num_rows, f"{name}, row group {group + 1}"
                 if wanted is None or _any_within(wanted, first, first + rows):
                     batches = file.iter_batches(_BATCH_ROWS, row_groups=[group])
-                    yield from _numbered(batches, first, limits.nesting, wanted)
+                    yield from _numbered(batches, first, limits, wanted)
                 first += rows
     except (pa.ArrowException, OSError, UnicodeDecodeError, DataError) as error:
         raise DataError(f"{where}: {why_broken(error)}") from error
@@ -115,7 +132,7 @@ def read_arrow(path: Path, name: str, limits: Limits, wanted: Sequence[int] | No
                 source.seek(0)
                 file = pa.ipc.open_file(source)
                 batches = map(file.get_batch, range(file.num_record_batches))
-            yield from _numbered(_checked(batches), 1, limits.nesting, wanted)
+            yield from _numbered(_checked(batches), 1, limits, wanted)
     except (pa.ArrowException, OSError, UnicodeDecodeError, DataError) as error:
         raise DataError(f"{name}: {why_broken(error)}") from error
 
@@ -129,23 +146,23 @@ def _checked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _numbered(
-    batches: Iterable[pa.RecordBatch], first: int, nesting: int, wanted: Sequence[int] | None
+    batches: Iterable[pa.RecordBatch], first: int, limits: Limits, wanted: Sequence[int] | None
 ) -> Iterator[Row]:
     for batch in batches:
         for start in range(0, batch.num_rows, _BATCH_ROWS):
             part = batch.slice(start, _BATCH_ROWS)
             if wanted is None:
-                yield from enumerate(batch_rows(part, nesting), start=first)
+                yield from enumerate(batch_rows(part, limits), start=first)
             else:
-                yield from _chosen(part, first, nesting, wanted)
+                yield from _chosen(part, first, limits, wanted)
             first += part.num_rows
 
 
-def _chosen(batch: pa.RecordBatch, first: int, nesting: int, wanted: Sequence[int]) -> Iterator[Row]:
+def _chosen(batch: pa.RecordBatch, first: int, limits: Limits, wanted: Sequence[int]) -> Iterator[Row]:
     start = bisect_left(wanted, first)
     while start < len(wanted) and wanted[start] < first + batch.num_rows:
         at = wanted[start]
-        yield from ((at, fields) for fields in batch_rows(batch.slice(at - first, 1), nesting))
+        yield from ((at, fields) for fields in batch_rows(batch.slice(at - first, 1), limits))
         start += 1
 
 

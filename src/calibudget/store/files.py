@@ -25,6 +25,7 @@ from typing import BinaryIO, Final
 from filelock import FileLock, Timeout
 
 from calibudget.errors import ArtefactError, InputError
+from calibudget.keys import nfc
 
 _PREFIX: Final = ".calibudget-"
 _SUFFIX: Final = ".tmp"
@@ -282,4 +283,4 @@ def _label_fault(label: str) -> str | None:
 
 
 def _folded(label: str) -> str:
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", label).casefold())
+    return nfc(nfc(label).casefold())

@@ -6,15 +6,16 @@ The four questions that scoring and evaluation ask about answers, for every kind
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from calibudget.errors import DataError, RecipeError
+from calibudget.keys import nfc
 from calibudget.tasks.choice import choice_is_final, parse_choice
 from calibudget.tasks.mathematics import math_equal, math_equal_at_sight, parse_math
 from calibudget.tasks.number import number_value, parse_number, without_spacing
+from calibudget.tasks.processes import ask
 from calibudget.tasks.statements import is_closed
 from calibudget.tasks.text import plain, run_on
 
@@ -26,6 +27,8 @@ PARSER_VERSION: Final = "2"
 #: Versions whose runs still verify: what they parsed stands in their scores. 1 took some runs of labels for the first.
 EARLIER_PARSERS: Final = frozenset({"1"})
 _KINDS: Final = get_args(AnswerKind)
+#: Seconds that a search for a pattern is waited for; five of computing end it before, where the system can tell.
+_PATIENCE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,7 @@ def _check_labels(spec: AnswerSpec) -> None:
     for label in spec.labels:
         if not isinstance(label, str) or not label.strip() or label != label.strip():
             raise RecipeError(f"answer.labels: {label!r} must be text, not empty, without white space at its ends")
-        folded = unicodedata.normalize("NFC", label).casefold()
+        folded = nfc(label).casefold()
         if folded in seen:
             raise RecipeError(f"answer.labels: {seen[folded]!r} and {label!r} are the same label but for case and form")
         seen[folded] = label
@@ -224,15 +227,18 @@ def _as_label(spec: AnswerSpec, text: str) -> str:
 
 
 def _first_match(pattern: str, text: str) -> str | None:
-    match = re.search(pattern, text)
-    if match is None:
-        return None
-    return _collapsed(match[1] if match.re.groups else match[0]) or None
+    found = ask("regex_worker.py", [pattern, text], _PATIENCE_S)
+    if not isinstance(found, list):
+        raise DataError(
+            f"answer.pattern: {pattern!r} takes too long on a text of {len(text)} characters; write it without repeats "
+            "inside repeats"
+        )
+    return _collapsed(found[0]) or None
 
 
 def _folded(text: str) -> str:
-    return unicodedata.normalize("NFC", text).casefold()
+    return nfc(text).casefold()
 
 
 def _collapsed(text: str | None) -> str:
-    return " ".join(unicodedata.normalize("NFC", text or "").split())
+    return " ".join(nfc(text or "").split())

@@ -1,4 +1,4 @@
-"""The program that `verifier` runs: one JSON array [gold, predicted] a line in, "true" or "false" a line out.
+"""The program that compares mathematical answers: [gold, predicted] a line in, true or false a line out.
 
 It stands alone (nothing of calibudget is imported) and may be killed at any moment.
 """
@@ -35,7 +35,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # whatever a library prints must not be read as a verdict
     judge("1", "1")
-    answers.write(b"ready\n")
+    answers.write(b'"ready"\n')
     for line in sys.stdin.buffer:
         _set_alarm(_LIFE_LIMIT_S)
         try:

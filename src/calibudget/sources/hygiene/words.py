@@ -7,6 +7,8 @@ import unicodedata
 from functools import cache
 from typing import Final
 
+from calibudget.keys import nfc
+
 #: Scripts written without spaces between words: Thai, Lao, Tibetan, Myanmar, Khmer, kana, Han.
 _UNSPACED: Final = (
     "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
@@ -25,7 +27,7 @@ def words(text: str) -> list[str]:
     """
     if text.isascii():
         return _ascii_words(text.lower())
-    folded = unicodedata.normalize("NFC", text).casefold()
+    folded = nfc(text).casefold()
     spaced, unspaced = _patterns()
     runs = spaced.findall(folded)
     if not _has_unspaced(folded):
