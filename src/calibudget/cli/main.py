@@ -13,7 +13,7 @@ from typing import Final
 
 import typer
 
-from calibudget.cli import allocate, evaluate, influence, run, study, train
+from calibudget.cli import allocate, evaluate, export, influence, run, study, train
 from calibudget.cli.interrupts import Stop, how_to_go_on, say
 from calibudget.cli.options import REPEATS
 from calibudget.errors import CalibudgetError, InterruptedRunError
@@ -37,6 +37,7 @@ for _command in (
     run.select,
     run.verify,
     train.train,
+    export.export,
     evaluate.evaluate,
     influence.influence,
     run.demo,

@@ -116,6 +116,21 @@ class Encoder:
             found = self._ids([_alpaca_text(record) for record in records], as_data=True)
         return [ids if self._bos is None or ids[:1] == (self._bos,) else (self._bos, *ids) for ids in found]
 
+    def rendered(self, records: Sequence[Record]) -> list[tuple[str, str]]:
+        """The texts whose tokens `encode_all` gives: the prompt under the template, and the response with its end.
+
+        A BOS that the tokenizer puts in front by itself isn't in the text, so that it comes once.
+        """
+        bos = "" if self._bos is None else str(self._tokenizer.decode([self._bos], skip_special_tokens=False))
+        render = self._chat_text if self.template == "chat" else _alpaca_text
+        end = str(self._tokenizer.decode([self.end_id], skip_special_tokens=False))
+        return [(render(record).removeprefix(bos), self._response(record) + end) for record in records]
+
+    @property
+    def bos_id(self) -> int | None:
+        """The token that the tokenizer itself puts in front of a text, None where it puts none."""
+        return self._bos
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of generated ids, special tokens left out."""
         with told(f"{_TOKENIZER} decode its own ids"):

@@ -154,6 +154,41 @@ def load_tokenizer(model: str | ModelSource) -> Any:
     return _tokenizer(transformers, source, _materialise(source)[0])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOutline:
+    """A model without its weights.
+
+    Attributes:
+        language_model: the model on torch's meta device, with its tokenizer and identity.
+        directory: where its files lie: its own directory, the hub's cache, or a GGUF file's conversion.
+    """
+
+    language_model: LanguageModel
+    directory: Path
+
+
+def outline_model(model: str) -> ModelOutline:
+    """A model's tokenizer, layers and shapes, without reading its weights.
+
+    Raises:
+        DependencyError: torch or transformers is missing.
+        ScoringError: the model can't be found or read.
+    """
+    torch, transformers = _libraries()
+    source = resolve_model(model)
+    directory, identity = _materialise(source)
+    configuration = _configuration(transformers, source, directory)
+    with _named(source), torch.device("meta"):
+        outline = transformers.AutoModelForCausalLM.from_config(configuration, trust_remote_code=False)
+    language_model = LanguageModel(
+        model=outline,
+        tokenizer=_tokenizer(transformers, source, directory),
+        identity=identity,
+        context_length=_context(configuration),
+    )
+    return ModelOutline(language_model=language_model, directory=directory)
+
+
 def tokenizer_digest(tokenizer: Any) -> str | None:
     """SHA-256 of a tokenizer's serial form; None where it has none."""
     backend = getattr(tokenizer, "backend_tokenizer", None)

@@ -87,7 +87,7 @@ def train(
         DependencyError: torch, transformers, peft or accelerate isn't installed.
     """
     directory = Path(run_dir)
-    runs = [_finished(Path(path)) for path in (directory, *also)]
+    runs = [finished_run(Path(path)) for path in (directory, *also)]
     recipe = recipe_of_run(directory)
     options = options or training_options(recipe, overrides)
     loop = _import_loop()
@@ -101,17 +101,9 @@ def train(
     if name is None:
         raise RecipeError("the run's recipe names no model; name one with --model")
     language_model = _load(name, devices, options.execution, shared)
-    calibrated_on = _other_model(runs[0].manifest, language_model.identity)
-    if calibrated_on is not None and not allow_other_model:
-        raise TrainingError(
-            f"the run was calibrated on {calibrated_on} and this is {_named(language_model.identity)}: quotas don't "
-            "carry over to another model; train the calibrated one, or say --allow-other-model"
-        )
-    if _counted_otherwise(runs[0].manifest, language_model.tokenizer) and not allow_other_model:
-        raise TrainingError(
-            f"the run's token budget was counted with another tokenizer than that of {name!r}: a token is another "
-            "amount of text there; train the model that the recipe names, or say --allow-other-model"
-        )
+    calibrated_on = check_model(
+        runs[0].manifest, language_model.identity, language_model.tokenizer, allow_other=allow_other_model
+    )
     config = within_context(options, language_model.context_length)
     job = TrainingJob(
         language_model=language_model,
@@ -134,7 +126,7 @@ def train(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _FinishedRun:
+class FinishedRun:
     """A finished run whose train set is the one that its manifest binds."""
 
     manifest: Manifest
@@ -142,25 +134,30 @@ class _FinishedRun:
     train_file: Path
 
 
-def _finished(directory: Path) -> _FinishedRun:
+def finished_run(directory: Path) -> FinishedRun:
+    """A finished run, its train set held against the manifest.
+
+    Raises:
+        ArtefactError: it isn't finished, or its train set is another one.
+    """
     if not (directory / SUMS_NAME).is_file():
         raise ArtefactError(f"{directory}: holds no finished run ({SUMS_NAME} is missing); run the recipe to its end")
     manifest = read_manifest(directory / MANIFEST_NAME)
-    return _FinishedRun(
+    return FinishedRun(
         manifest=manifest,
         manifest_sha256=str(read_object(directory / MANIFEST_NAME)["manifest_sha256"]),
         train_file=_check_train_file(directory, manifest),
     )
 
 
-def _rows(runs: Sequence[_FinishedRun]) -> Iterator[dict[str, object]]:
+def _rows(runs: Sequence[FinishedRun]) -> Iterator[dict[str, object]]:
     """The rows of the first run, then the other runs' without their companion sets."""
     yield from read_train(runs[0].train_file)
     for run in runs[1:]:
         yield from (row for row in read_train(run.train_file) if row["role"] == "source")
 
 
-def _evidence(runs: Sequence[_FinishedRun], calibrated_on: str | None) -> dict[str, object]:
+def _evidence(runs: Sequence[FinishedRun], calibrated_on: str | None) -> dict[str, object]:
     """What the adapter's card says of where its train set comes from."""
     first = runs[0].manifest
     evidence: dict[str, object] = {
@@ -202,6 +199,26 @@ def _load(name: str, devices: Any, execution: Execution, shared: Shared | None) 
     if shared is None:
         return load_model(name, device=where, dtype=execution.dtype)
     return twin(shared.model(name, device=where, dtype=execution.dtype))
+
+
+def check_model(manifest: Manifest, identity: Mapping[str, object], tokenizer: Any, *, allow_other: bool) -> str | None:
+    """The model that a run was calibrated on, where that is another one than this, which has to be allowed.
+
+    Raises:
+        TrainingError: it is another one, or counts tokens otherwise than the run's budget did, and isn't allowed.
+    """
+    calibrated_on = _other_model(manifest, identity)
+    if calibrated_on is not None and not allow_other:
+        raise TrainingError(
+            f"the run was calibrated on {calibrated_on} and this is {_named(identity)}: quotas don't carry over to "
+            "another model; train the calibrated one, or say --allow-other-model"
+        )
+    if _counted_otherwise(manifest, tokenizer) and not allow_other:
+        raise TrainingError(
+            f"the run's token budget was counted with another tokenizer than that of {identity.get('name')!r}: a token "
+            "is another amount of text there; train the model that the recipe names, or say --allow-other-model"
+        )
+    return calibrated_on
 
 
 def _other_model(manifest: Manifest, loaded: Mapping[str, object]) -> str | None:

@@ -96,7 +96,16 @@ from calibudget.store.sums import (
     read_sums,
     write_sums,
 )
-from calibudget.store.train_set import TRAIN_NAMES, TrainLayout, plain_json, read_train, train_files, write_train
+from calibudget.store.train_set import (
+    TRAIN_NAMES,
+    TrainLayout,
+    copy_train,
+    plain_json,
+    read_train,
+    train_files,
+    write_saved,
+    write_train,
+)
 
 __all__ = [
     "ALLOCATION_NAME",
@@ -149,6 +158,7 @@ __all__ = [
     "check_writable",
     "clean_stale",
     "confined",
+    "copy_train",
     "digest_selection",
     "directory_lock",
     "expanded",
@@ -196,6 +206,7 @@ __all__ = [
     "write_hygiene",
     "write_manifest",
     "write_rounds",
+    "write_saved",
     "write_scores",
     "write_selection",
     "write_selector",

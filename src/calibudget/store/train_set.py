@@ -218,11 +218,12 @@ def write_train(path: Path, rows: Iterable[Row], *, layout: TrainLayout, tools: 
         InputError: a value of an original has no JSON form; source and record id are named.
         ArtefactError: the file can't be written.
     """
+    schema = train_schema(layout, tools=tools)
     if path.suffix == ".parquet":
-        with atomic_file(path) as handle, pq.ParquetWriter(handle, train_schema(layout, tools=tools), **_PARQUET) as to:
-            return _write_batches(to, rows, to.schema)
+        with atomic_file(path) as handle, pq.ParquetWriter(handle, schema, **_PARQUET) as to:
+            return _write_batches(to, batches(map(_with_text, rows), schema))
     if path.suffix == ".dataset":
-        return _write_dataset(path, rows, train_schema(layout, tools=tools))
+        return write_saved(path, batches(map(_with_text, rows), schema), schema)
     count = 0
     with atomic_file(path) as handle:
         for row in rows:
@@ -251,22 +252,29 @@ def read_train(path: Path) -> Iterator[dict[str, object]]:
         yield value
 
 
-def _write_batches(to: pq.ParquetWriter | pa.RecordBatchWriter, rows: Iterable[Row], schema: pa.Schema) -> int:
-    count = 0
-    for batch in batches(map(_with_text, rows), schema):
-        to.write_batch(batch)
-        count += batch.num_rows
-    return count
+def copy_train(path: Path, target: Path) -> int:
+    """Write a train set again as a directory that `datasets.load_from_disk` reads; the number of its rows is returned.
+
+    Raises:
+        ArtefactError: see `read_train`.
+    """
+    layout = _layout_of(next(read_train(path), {}))
+    schema = train_schema(layout, tools=any(map(_uses_tools, read_train(path))))
+    return write_saved(target, batches(map(_with_text, read_train(path)), schema), schema)
 
 
-def _write_dataset(directory: Path, rows: Iterable[Row], schema: pa.Schema) -> int:
-    """The three files of a saved data set; the one that makes it one comes last."""
+def write_saved(directory: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
+    """Write batches as `datasets` saves a data set; of its three files the one that makes it one comes last.
+
+    Raises:
+        ArtefactError: the directory can't be written.
+    """
     directory.mkdir(exist_ok=True)
     clean_stale(directory)
     (directory / _STATE).unlink(missing_ok=True)
     try:
         with atomic_file(directory / _ARROW) as handle, pa.ipc.new_stream(handle, schema) as to:
-            count = _write_batches(to, rows, schema)
+            count = _write_batches(to, batches)
     except BaseException:
         with suppress(OSError):
             directory.rmdir()
@@ -282,6 +290,25 @@ def _write_dataset(directory: Path, rows: Iterable[Row], schema: pa.Schema) -> i
         "_split": "train",
     }
     write_atomic(directory / _STATE, canonical_json(state))
+    return count
+
+
+def _layout_of(row: Row) -> TrainLayout:
+    if "messages" in row:
+        return "messages"
+    return "turns" if isinstance(row.get("prompt"), list) else "completion"
+
+
+def _uses_tools(row: Row) -> bool:
+    turns = row.get("messages", row.get("prompt"))
+    return "tools" in row or (isinstance(turns, list) and any(len(turn) > 2 for turn in turns))
+
+
+def _write_batches(to: pq.ParquetWriter | pa.RecordBatchWriter, batches: Iterable[pa.RecordBatch]) -> int:
+    count = 0
+    for batch in batches:
+        to.write_batch(batch)
+        count += batch.num_rows
     return count
 
 

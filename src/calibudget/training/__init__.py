@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from calibudget.facade import on_first_use
 
 if TYPE_CHECKING:
+    from calibudget.training.adapter import target_modules
     from calibudget.training.config import TRACKERS, Execution, TrainingConfig, parse_options
-    from calibudget.training.data import TrainingExample, encode_examples
+    from calibudget.training.data import TrainingExample, encode_examples, record_of
     from calibudget.training.devices import Devices
     from calibudget.training.job import ADAPTER_NAME, CHECKPOINTS_NAME, TrainingJob, check_usable
     from calibudget.training.loop import train
+    from calibudget.training.order import warmup_steps
     from calibudget.training.report import LOG_NAME, Listener, StepReport, TrainingResult
 
 _HOMES = {
@@ -25,6 +27,9 @@ _HOMES = {
     "Devices": "devices",
     "TrainingExample": "data",
     "encode_examples": "data",
+    "record_of": "data",
+    "target_modules": "adapter",
+    "warmup_steps": "order",
     "ADAPTER_NAME": "job",
     "LOG_NAME": "report",
     "CHECKPOINTS_NAME": "job",
@@ -52,7 +57,10 @@ __all__ = [
     "check_usable",
     "encode_examples",
     "parse_options",
+    "record_of",
+    "target_modules",
     "train",
+    "warmup_steps",
 ]
 
 __getattr__ = on_first_use(__name__, _HOMES)

@@ -82,7 +82,7 @@ def encode_examples(
     examples: list[TrainingExample] = []
     iterator = iter(rows)
     while chunk := list(islice(iterator, _CHUNK)):
-        records = [_record(row) for row in chunk]
+        records = [record_of(row) for row in chunk]
         for row, encoded in zip(chunk, encoder.encode_all(records), strict=True):
             examples.append(_example(row, encoded, max_length, too_long))
     if not examples:
@@ -91,7 +91,7 @@ def encode_examples(
     return tuple(examples)
 
 
-def _record(row: Mapping[str, object]) -> Record:
+def record_of(row: Mapping[str, object]) -> Record:
     """The record of a row; identity fields that encoding doesn't need stay empty."""
     turns = _turns(row)
     if turns is not None:

@@ -1,0 +1,91 @@
+"""`calibudget export`: a finished run's train set for a trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from calibudget.cli.options import Json
+
+if TYPE_CHECKING:
+    from calibudget.export import Comparison, Exported, Trainer
+
+
+def export(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run directory.")],
+    trainer: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            help="trl, llamafactory, axolotl, ms-swift, unsloth, open-instruct, torchtune, megatron, huggingface or "
+            "croissant.",
+        ),
+    ],
+    output_dir: Annotated[Path, typer.Option(help="A new or empty folder for what the trainer takes.")],
+    options: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Training options, e.g. rank=64 epochs=1.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Load it with the trainer's own code and compare every token and label.")
+    ] = False,
+    python: Annotated[
+        str | None, typer.Option(help="With --check: the interpreter that has the trainer; this one.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Where the model lies, if not where the recipe says.")] = None,
+    allow_other_model: Annotated[
+        bool, typer.Option("--allow-other-model", help="Hand over to a model that the run wasn't calibrated on.")
+    ] = False,
+    push: Annotated[
+        str | None, typer.Option(help="With --for huggingface: the hub's repository to upload to, owner/name.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Write a run's train set and the configuration that trains it, for another trainer."""
+    from calibudget import export as room
+    from calibudget.cli.progress import progress_bar
+    from calibudget.cli.tables import print_json
+
+    room.check_push(push, trainer)
+    if check:
+        room.check_installed(trainer, python=python)
+    with progress_bar() as progress:
+        exported = room.export(
+            run_dir,
+            trainer,
+            output_dir,
+            options or (),
+            model=model,
+            allow_other_model=allow_other_model,
+            progress=progress,
+        )
+    comparison = room.check(exported, python=python) if check else None
+    if push is not None:
+        typer.echo(room.push(exported.folder, push), err=True)
+    if as_json:
+        checked = None if comparison is None else {"equal": comparison.equal, "loaded": comparison.loaded}
+        print_json({**exported.fields, "check": checked})
+    else:
+        _print(room.TRAINERS[trainer], exported, comparison)
+    return 0 if comparison is None or comparison.holds else 1
+
+
+def _print(target: Trainer, exported: Exported, comparison: Comparison | None) -> None:
+    fields = exported.fields
+    taught = f", {fields['taught_tokens']:,} of {fields['tokens']:,} tokens taught" if "tokens" in fields else ""
+    typer.echo(f"for         {target.title}: {fields['rows']:,} rows{taught}")
+    typer.echo(f"folder      {exported.folder}")
+    if target.start is not None:
+        typer.echo(f"train       cd {exported.folder} && {target.start}")
+    for field, instead in exported.left_out.items():
+        typer.echo(f"left out    {field}: {instead}")
+    if comparison is None:
+        return
+    typer.echo(
+        f"checked     {comparison.equal} of {comparison.rows} rows have the same ids and labels in {target.title}"
+    )
+    if comparison.loaded != comparison.rows:
+        typer.echo(f"differs     {target.title} loads {comparison.loaded} rows")
+    for difference in comparison.differences:
+        typer.echo(f"differs     {difference}")

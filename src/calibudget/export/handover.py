@@ -1,0 +1,305 @@
+"""`calibudget export`: a finished run's train set in the form and with the configuration that a trainer wants."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from calibudget.errors import ArtefactError, InputError, TrainingError
+from calibudget.export.card import card, summary
+from calibudget.export.configuration import configuration
+from calibudget.export.rows import write_croissant, write_messages, write_texts, write_tokens
+from calibudget.export.trainers import Job, Trainer, trainer_named
+from calibudget.lm import Encoder
+from calibudget.pipeline import verify
+from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.run_directory import recipe_of_run
+from calibudget.pipeline.train import FinishedRun, check_model, finished_run
+from calibudget.pipeline.training_options import training_options, within_context
+from calibudget.recipe import Recipe
+from calibudget.store import canonical_json, copy_train, file_digest, read_train, write_atomic
+from calibudget.training import TrainingConfig, TrainingExample, record_of, warmup_steps
+
+#: What `export` says of itself in the exported folder.
+EXPORT_NAME = "export.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What was handed over.
+
+    Attributes:
+        trainer: name of the trainer.
+        folder: the exported folder.
+        examples: the rows as token ids, in the order of the train set; empty where no tokens were made.
+        left_out: what of the training the trainer can't be told, by field, and what it does instead.
+        fields: the contents of `export.json`.
+    """
+
+    trainer: str
+    folder: Path
+    examples: tuple[TrainingExample, ...]
+    left_out: dict[str, str]
+    fields: dict[str, object]
+
+
+def export(
+    run_dir: str | Path,
+    trainer: str,
+    output_dir: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    model: str | None = None,
+    allow_other_model: bool = False,
+    progress: Progress = silent,
+) -> Exported:
+    """Write a finished run's train set for a trainer.
+
+    Args:
+        run_dir: the run directory; it has to verify.
+        trainer: one of `TRAINERS`.
+        output_dir: a folder that isn't there yet, or is empty.
+        overrides: training options as `train` takes them.
+        model: where the model lies, if not where the recipe says.
+        allow_other_model: hand over to another model than the calibrated one.
+        progress: told of the stages.
+
+    Raises:
+        InputError: no such trainer.
+        ArtefactError: the run isn't finished or doesn't verify, or the folder holds something.
+        TrainingError: options or rows that can't be trained on, another model, or one that the trainer doesn't know.
+        DependencyError: the model's libraries are missing.
+    """
+    target, directory, output = trainer_named(trainer), Path(run_dir), Path(output_dir)
+    run, recipe = finished_run(directory), recipe_of_run(directory)
+    options = training_options(recipe, overrides)
+    _check_verified(directory, progress)
+    with _new_folder(output) as folder:
+        if target.rows in ("hub", "croissant"):
+            made = _RowsOnly(run=run, recipe=recipe, config=options.config)
+        else:
+            made = _with_tokens(run, recipe, options, model, allow_other_model=allow_other_model, progress=progress)
+        exported = _write(trainer, target, made, folder)
+    return replace(exported, folder=output)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowsOnly:
+    """A train set to hand over as it is."""
+
+    run: FinishedRun
+    recipe: Recipe
+    config: TrainingConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WithTokens(_RowsOnly):
+    """A train set as token ids, and the model that they belong to."""
+
+    outline: Any
+    encoder: Any
+    examples: tuple[TrainingExample, ...]
+
+
+def _check_verified(directory: Path, progress: Progress) -> None:
+    progress("verifying", 0, 1)
+    differences = verify(directory).differences
+    progress("verifying", 1, 1)
+    if differences:
+        first = differences[0]
+        raise ArtefactError(
+            f"{directory}: doesn't verify, so nothing is handed over: {first.file}: {first.field}: "
+            f"expected {first.expected}, found {first.found}; `calibudget verify` says more"
+        )
+
+
+def _with_tokens(
+    run: FinishedRun,
+    recipe: Recipe,
+    options: Any,
+    model: str | None,
+    *,
+    allow_other_model: bool,
+    progress: Progress,
+) -> _WithTokens:
+    """Encode the train set as `train` does, without loading the model's weights."""
+    from calibudget.lm.loading import outline_model
+    from calibudget.training import encode_examples
+
+    name = model or recipe.model
+    if name is None:
+        raise TrainingError("the run's recipe names no model, whose tokenizer is needed; name one with --model")
+    outline = outline_model(name)
+    language_model = outline.language_model
+    check_model(run.manifest, language_model.identity, language_model.tokenizer, allow_other=allow_other_model)
+    config = within_context(options, language_model.context_length)
+    encoder = Encoder(recipe.template, language_model.tokenizer, embedding_size=language_model.embedding_size)
+    progress("encoding", 0, None)
+    rows = read_train(run.train_file)
+    examples = encode_examples(rows, encoder, max_length=config.max_length, too_long=config.too_long)
+    progress("encoding", len(examples), len(examples))
+    return _WithTokens(run=run, recipe=recipe, config=config, outline=outline, encoder=encoder, examples=examples)
+
+
+def _write(trainer: str, target: Trainer, made: _RowsOnly, folder: Path) -> Exported:
+    """Write rows, configuration, `README.md` and `export.json`."""
+    left_out = _left_out(target, made.config)
+    fields: dict[str, object] = {
+        "schema": "calibudget.export/1",
+        "trainer": trainer,
+        "manifest_sha256": made.run.manifest_sha256,
+        "selected_sha256": made.run.manifest.selection.selected_sha256,
+        "template": made.recipe.template,
+        "left_out": left_out,
+    }
+    examples: tuple[TrainingExample, ...] = ()
+    if isinstance(made, _WithTokens):
+        from calibudget.lm.loading import tokenizer_digest
+
+        examples = made.examples
+        _write_examples(trainer, target, made, folder)
+        fields |= {
+            "model": made.outline.language_model.identity,
+            "tokenizer_sha256": tokenizer_digest(made.outline.language_model.tokenizer),
+            "rows": len(examples),
+            "tokens": sum(example.length for example in examples),
+            "taught_tokens": sum(example.response_length for example in examples),
+        }
+    elif target.rows == "hub":
+        fields["rows"] = copy_train(made.run.train_file, folder / "train")
+        write_atomic(folder / "dataset_dict.json", canonical_json({"splits": ["train"]}))
+    else:
+        fields["rows"] = write_croissant(
+            folder, read_train(made.run.train_file), _title(made.run), summary(made.run.manifest)
+        )
+    text = card(trainer, target, made.run.manifest, left_out)
+    write_atomic(folder / "README.md", text.encode())
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    digests = {name: file_digest(folder / name) for name in names if not name.startswith("model/")}
+    fields["files"] = {name: {"bytes": found.bytes, "sha256": found.sha256} for name, found in digests.items()}
+    write_atomic(folder / EXPORT_NAME, canonical_json(fields))
+    return Exported(trainer=trainer, folder=folder, examples=examples, left_out=left_out, fields=fields)
+
+
+def _write_examples(trainer: str, target: Trainer, made: _WithTokens, folder: Path) -> None:
+    if target.rows == "text":
+        texts = made.encoder.rendered(list(map(record_of, read_train(made.run.train_file))))
+        sources = (example.source for example in made.examples)
+        write_texts(folder, ((source, *text) for source, text in zip(sources, texts, strict=True)), made.config.epochs)
+        return
+    if target.rows == "messages":
+        write_messages(folder, made.examples, made.encoder.bos_id)
+    else:
+        write_tokens(folder, made.examples, saved=target.rows == "dataset")
+    from calibudget.training import target_modules
+
+    model, files = _model(made.outline, folder)
+    total = -(-len(made.examples) // made.config.batch_size) * made.config.epochs
+    job = Job(
+        model=model,
+        model_files=files,
+        model_directory="model" if model == "model" else str(files),
+        config=made.config,
+        targets=target_modules(made.outline.language_model.model, made.config.target_modules),
+        examples=len(made.examples),
+        warmup_steps=warmup_steps(total, made.config.warmup_fraction),
+    )
+    for name, data in configuration(trainer, job).items():
+        write_atomic(folder / name, data)
+
+
+def _model(outline: Any, folder: Path) -> tuple[str, Path]:
+    """What trainers load: a hub id or a directory; a GGUF file is no model to them, so its conversion goes along."""
+    kind, directory = outline.language_model.identity["kind"], outline.directory
+    if kind == "hub":
+        return str(outline.language_model.identity["name"]), directory
+    if kind == "directory":
+        return str(directory.resolve()), directory.resolve()
+    (folder / "model").mkdir()
+    for path in sorted(directory.iterdir()):
+        try:
+            os.link(path, folder / "model" / path.name)
+        except OSError:
+            shutil.copyfile(path, folder / "model" / path.name)
+    return "model", folder / "model"
+
+
+def _left_out(target: Trainer, config: TrainingConfig) -> dict[str, str]:
+    """What the trainer can't be told and would do otherwise than the configuration says."""
+    left_out = dict(target.without or {}) if target.trains else {}
+    usual = TrainingConfig()
+    for name in ("beta1", "beta2", "epsilon", "target_modules"):
+        if getattr(config, name) == getattr(usual, name):
+            left_out.pop(name, None)
+    if config.learning_rate_ratio == 1.0:
+        left_out.pop("learning_rate_ratio", None)
+    if config.recovery_steps and target.trains:
+        left_out["recovery_steps"] = "no steps on the companion set after the last epoch"
+    return left_out
+
+
+def _title(run: FinishedRun) -> str:
+    return f"calibudget-{run.manifest.selection.selected_sha256[:12]}"
+
+
+@contextmanager
+def _new_folder(output: Path) -> Iterator[Path]:
+    """A folder that becomes `output` when the block ends, and vanishes with all that it holds when it raises.
+
+    Raises:
+        ArtefactError: there is something at `output`, or nothing can be written beside it.
+    """
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ArtefactError(f"{output}: holds something already; name a new or an empty folder")
+    parent = output.resolve().parent
+    folder = parent / f".calibudget-{secrets.token_hex(8)}.tmp"
+    made = [path for path in (parent, *parent.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise ArtefactError(f"{output}: can't be made: {error.strerror or error}; name another folder") from error
+    try:
+        yield folder
+        with suppress(FileNotFoundError):
+            output.rmdir()
+        folder.rename(output)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            for path in made:
+                path.rmdir()
+        raise
+
+
+def check_push(repository: str | None, trainer: str) -> None:
+    """Refuse a `--push` that can't be done, before anything is written.
+
+    Raises:
+        InputError: it belongs to another trainer, or no token is set.
+    """
+    if repository is None:
+        return
+    if trainer != "huggingface":
+        raise InputError("--push belongs to --for huggingface: only a data set goes to the hub")
+    from huggingface_hub import get_token
+
+    if get_token() is None:
+        raise InputError("--push: no token is set; set HF_TOKEN, or log in with `hf auth login`")
+
+
+def push(folder: Path, repository: str) -> str:
+    """Upload an exported `DatasetDict` and its card; the address is returned."""
+    from datasets import DatasetDict
+    from huggingface_hub import HfApi
+
+    DatasetDict.load_from_disk(str(folder)).push_to_hub(repository, private=True)
+    found = HfApi().upload_file(
+        path_or_fileobj=str(folder / "README.md"), path_in_repo="README.md", repo_id=repository, repo_type="dataset"
+    )
+    return str(getattr(found, "repo_url", repository))

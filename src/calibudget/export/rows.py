@@ -1,0 +1,207 @@
+"""A train set's rows in the forms that trainers take, each file whole or absent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from calibudget.errors import InputError
+from calibudget.store import atomic_file, canonical_json, file_digest, write_atomic, write_saved
+from calibudget.training import TrainingExample
+
+#: Label of a token that isn't taught.
+NOT_TAUGHT: Final = -100
+#: What trainers know a set of tokens by.
+TOKENS: Final = pa.schema(
+    [
+        pa.field("input_ids", pa.list_(pa.int32()), nullable=False),
+        pa.field("attention_mask", pa.list_(pa.int8()), nullable=False),
+        pa.field("labels", pa.list_(pa.int32()), nullable=False),
+    ]
+)
+_ROWS: Final = 4096
+
+
+def labels_of(example: TrainingExample) -> list[int]:
+    """An example's labels: its response's ids, and `NOT_TAUGHT` over the prompt."""
+    response: list[int] = example.ids[example.prompt_length :].tolist()
+    return [NOT_TAUGHT] * example.prompt_length + response
+
+
+def write_tokens(folder: Path, examples: Sequence[TrainingExample], *, saved: bool) -> None:
+    """Write ids, masks and labels as `train.parquet`, or as `train.dataset`, which `load_from_disk` reads."""
+    batches = (_tokens(examples[start : start + _ROWS]) for start in range(0, len(examples), _ROWS))
+    if saved:
+        write_saved(folder / "train.dataset", batches, TOKENS)
+        return
+    with atomic_file(folder / "train.parquet") as handle, pq.ParquetWriter(handle, TOKENS, compression="zstd") as to:
+        for batch in batches:
+            to.write_batch(batch)
+
+
+def write_messages(folder: Path, examples: Sequence[TrainingExample], bos: int | None) -> None:
+    """Write ms-swift's rows: one turn of token ids with a weight each; ms-swift puts the `bos` in front itself."""
+
+    def row(example: TrainingExample) -> Mapping[str, object]:
+        ids, taught = example.ids.tolist(), [0.0] * example.prompt_length + [1.0] * example.response_length
+        if bos is not None:
+            ids, taught = ids[1:], taught[1:]
+        turn = {"role": "assistant", "content": {"token_ids": ids, "loss_scale": taught}}
+        return {"messages": json.dumps([{"role": "user", "content": ""}, turn], separators=(",", ":"))}
+
+    _write_lines(folder / "train.jsonl", map(row, examples))
+
+
+def write_texts(folder: Path, rows: Iterable[tuple[str, str, str]], epochs: int) -> None:
+    """Write rendered texts, a file a source, with the blend that gives every source its quota.
+
+    `blend.json` has the counts and weights, `blend.txt` the arguments of Megatron's `--data-path`.
+
+    Args:
+        folder: where they go.
+        rows: source, prompt and completion of every row.
+        epochs: how often each row is to be seen.
+    """
+    by_source: dict[str, list[tuple[str, str]]] = {}
+    for source, prompt, completion in rows:
+        by_source.setdefault(source, []).append((prompt, completion))
+    names = {source: f"{number:03}.jsonl" for number, source in enumerate(sorted(by_source))}
+    for source, name in names.items():
+        _write_lines(folder / name, ({"input": prompt, "output": text} for prompt, text in by_source[source]))
+    total = sum(map(len, by_source.values()))
+    counts = {source: len(by_source[source]) for source in names}
+    blend = {
+        "schema": "calibudget.blend/1",
+        "epochs": epochs,
+        "train_samples": total * epochs,
+        "sources": {
+            source: {"file": name, "count": counts[source], "weight": counts[source] / total}
+            for source, name in names.items()
+        },
+    }
+    write_atomic(folder / "blend.json", canonical_json(blend))
+    path = " ".join(f"{counts[source] / total!r} {name.removesuffix('.jsonl')}" for source, name in names.items())
+    write_atomic(folder / "blend.txt", f"{path}\n".encode())
+
+
+def write_croissant(folder: Path, rows: Iterable[Mapping[str, object]], name: str, description: str) -> int:
+    """Write the rows as JSON lines of texts, and what describes them to whoever reads Croissant 1.0; they are counted.
+
+    Raises:
+        InputError: there are no rows.
+    """
+    file, fields = "train.jsonl", list[str]()
+
+    def flat() -> Iterator[Mapping[str, object]]:
+        for row in rows:
+            texts = {key: value if isinstance(value, str) else _json(value) for key, value in row.items()}
+            fields.extend(key for key in texts if key not in fields)
+            yield texts
+
+    count = _write_lines(folder / file, flat())
+    if not fields:
+        raise InputError("the train set is empty; there is nothing to describe")
+    digest = file_digest(folder / file)
+    metadata: dict[str, object] = {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "name": name,
+        "description": description,
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": file,
+                "name": file,
+                "contentUrl": file,
+                "encodingFormat": "application/jsonlines",
+                "contentSize": f"{digest.bytes} B",
+                "sha256": digest.sha256,
+            }
+        ],
+        "recordSet": [
+            {
+                "@type": "cr:RecordSet",
+                "@id": "train",
+                "name": "train",
+                "field": [
+                    {
+                        "@type": "cr:Field",
+                        "@id": f"train/{field}",
+                        "name": f"train/{field}",
+                        "dataType": "sc:Text",
+                        "source": {"fileObject": {"@id": file}, "extract": {"column": field}},
+                    }
+                    for field in fields
+                ],
+            }
+        ],
+    }
+    write_atomic(folder / "croissant.json", canonical_json(metadata))
+    return count
+
+
+def _tokens(examples: Sequence[TrainingExample]) -> pa.RecordBatch:
+    columns = {
+        "input_ids": [example.ids for example in examples],
+        "attention_mask": [[1] * example.length for example in examples],
+        "labels": [labels_of(example) for example in examples],
+    }
+    return pa.record_batch(columns, schema=TOKENS)
+
+
+def _write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> int:
+    count = 0
+    with atomic_file(path) as handle:
+        for row in rows:
+            handle.write(_json(row).encode() + b"\n")
+            count += 1
+    return count
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+#: The names of Croissant 1.0's own context.
+_CONTEXT: Final[dict[str, Any]] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileObject": "cr:fileObject",
+    "fileProperty": "cr:fileProperty",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}

@@ -1,0 +1,146 @@
+"""The trainers that a run is handed to, and what each of them is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final, Literal
+
+from calibudget.errors import InputError
+from calibudget.training import TrainingConfig
+
+#: How the rows are written: as token ids with labels (Parquet, a saved data set, or ms-swift's messages of token ids),
+#: as rendered text source by source, or as the run has them (a `DatasetDict`, or flat fields for Croissant).
+Rows = Literal["parquet", "dataset", "messages", "text", "hub", "croissant"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trainer:
+    """One target of `calibudget export`.
+
+    Attributes:
+        title: its own name.
+        rows: the form in which it takes rows.
+        start: the command that starts it in the exported folder; None where nothing is trained from there.
+        loader: name of the script in `loaders/` that lists the rows as the trainer loads them, None if there is none.
+        package: the module whose presence says that the trainer is installed.
+        without: what of the configuration it can't be told, field by field, and what it does instead.
+    """
+
+    title: str
+    rows: Rows
+    start: str | None = None
+    loader: str | None = None
+    package: str | None = None
+    without: Mapping[str, str] | None = None
+
+    @property
+    def trains(self) -> bool:
+        """Whether a configuration goes with the rows."""
+        return self.start is not None
+
+
+_ONE_RATE: Final = "one rate for both factors, the geometric mean"
+
+TRAINERS: Final[Mapping[str, Trainer]] = {
+    "trl": Trainer(title="TRL", rows="parquet", start="python train.py", loader="trl_rows", package="trl"),
+    "llamafactory": Trainer(
+        title="LLaMA-Factory",
+        rows="dataset",
+        start="llamafactory-cli train config.yaml",
+        loader="llamafactory_rows",
+        package="llamafactory",
+    ),
+    "axolotl": Trainer(
+        title="Axolotl",
+        rows="parquet",
+        start="axolotl train config.yaml",
+        loader="axolotl_rows",
+        package="axolotl",
+    ),
+    "ms-swift": Trainer(
+        title="ms-swift",
+        rows="messages",
+        start="swift sft config.yaml",
+        loader="ms_swift_rows",
+        package="swift",
+    ),
+    "unsloth": Trainer(title="Unsloth", rows="parquet", start="python train.py"),
+    "open-instruct": Trainer(
+        title="open-instruct",
+        rows="parquet",
+        start="accelerate launch open_instruct/finetune.py config.yaml",
+        loader="open_instruct_rows",
+        package="open_instruct",
+        without={
+            "learning_rate_ratio": _ONE_RATE,
+            "beta1": "AdamW's 0.9",
+            "beta2": "AdamW's 0.999",
+            "epsilon": "AdamW's 1e-8",
+            "target_modules": "q, k, v, o, gate, up and down projections always",
+        },
+    ),
+    "torchtune": Trainer(
+        title="torchtune",
+        rows="parquet",
+        start="tune run lora_finetune_single_device --config config.yaml",
+        loader="torchtune_rows",
+        package="torchtune",
+    ),
+    "megatron": Trainer(title="Megatron", rows="text"),
+    "huggingface": Trainer(title="Hugging Face", rows="hub"),
+    "croissant": Trainer(title="Croissant", rows="croissant"),
+}
+
+
+def trainer_named(name: str) -> Trainer:
+    """The trainer of that name.
+
+    Raises:
+        InputError: there is none; the nearest one or all are named.
+    """
+    if name in TRAINERS:
+        return TRAINERS[name]
+    nearest = get_close_matches(name, TRAINERS, n=1, cutoff=0.6)
+    proposed = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(TRAINERS)}"
+    raise InputError(f"--for {name!r}: no such trainer; {proposed}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a configuration is made from.
+
+    Attributes:
+        model: the model as the trainer is to load it: a hub id or an absolute directory.
+        model_files: its directory on this machine, now.
+        model_directory: how that is named in the exported folder.
+        config: rank, rates, epochs and so on.
+        targets: names of the linear layers that get factors.
+        examples: rows of the train set.
+        warmup_steps: steps of the warm-up.
+    """
+
+    model: str
+    model_files: Path
+    model_directory: str
+    config: TrainingConfig
+    targets: tuple[str, ...]
+    examples: int
+    warmup_steps: int
+
+    @property
+    def micro_batch(self) -> int:
+        """Examples that go through a device at once: at most 8, so that their multiples give the batch size."""
+        return max(size for size in range(1, 9) if self.config.batch_size % size == 0)
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches of one optimizer step on one device."""
+        return self.config.batch_size // self.micro_batch
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Peak rates of A and B."""
+        return self.config.factor_rates(self.config.learning_rate)

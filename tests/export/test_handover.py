@@ -1,0 +1,179 @@
+import json
+import shutil
+from dataclasses import replace
+from hashlib import sha256
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from calibudget.errors import ArtefactError, DependencyError, InputError, TrainingError
+from calibudget.export import TRAINERS, check, check_installed, export
+from calibudget.export.check import compare
+from calibudget.export.rows import labels_of
+from calibudget.lm import Encoder, load_tokenizer
+from calibudget.pipeline.run_directory import recipe_of_run
+from calibudget.store import read_train
+from calibudget.training import encode_examples
+
+TRAINED = [name for name, trainer in TRAINERS.items() if trainer.trains]
+
+
+@pytest.fixture(scope="session")
+def taught(finished):
+    """Ids and labels of the run's rows as its own training takes them."""
+    recipe = recipe_of_run(finished)
+    encoder = Encoder(recipe.template, load_tokenizer(recipe.model))
+    examples = encode_examples(read_train(finished / "train.jsonl"), encoder, max_length=512, too_long="refuse")
+    return [(example.ids.tolist(), labels_of(example)) for example in examples]
+
+
+def _label(token, weight):
+    return token if weight else -100
+
+
+def rows_in(folder, name):
+    """Ids and labels that an exported folder holds."""
+    match TRAINERS[name].rows:
+        case "parquet":
+            columns = pq.read_table(folder / "train.parquet").to_pydict()
+        case "dataset":
+            with pa.ipc.open_stream(folder / "train.dataset" / "data-00000-of-00001.arrow") as stream:
+                columns = stream.read_all().to_pydict()
+        case "messages":
+            rows = [
+                json.loads(json.loads(line)["messages"]) for line in (folder / "train.jsonl").read_text().splitlines()
+            ]
+            turns = [turns[-1]["content"] for turns in rows]
+            return [(turn["token_ids"], list(map(_label, turn["token_ids"], turn["loss_scale"]))) for turn in turns]
+    return list(zip(columns["input_ids"], columns["labels"], strict=True))
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_trainer_is_given_the_ids_and_labels_that_the_run_measured(finished, tmp_path, taught, name):
+    exported = export(finished, name, tmp_path / "out", ["rank=4", "epochs=2", "batch_size=4"])
+    assert rows_in(tmp_path / "out", name) == taught
+    fields = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert fields["rows"] == 15
+    assert fields["taught_tokens"] == sum(label != -100 for _, labels in taught for label in labels)
+    manifest = json.loads((finished / "manifest.json").read_text())
+    assert fields["manifest_sha256"] == manifest["manifest_sha256"]
+    for file, bound in fields["files"].items():
+        assert sha256((tmp_path / "out" / file).read_bytes()).hexdigest() == bound["sha256"]
+    assert compare(exported, [(tuple(ids), tuple(labels)) for ids, labels in taught[::-1]]).holds
+    assert not [path for path in tmp_path.iterdir() if path.name != "out"]
+
+
+def test_the_configuration_says_what_training_here_would_do(finished, tmp_path, tiny_directory):
+    options = ["rank=4", "scaling=8", "learning_rate=1e-4", "learning_rate_ratio=16", "epochs=2", "batch_size=6"]
+    export(finished, "llamafactory", tmp_path / "lf", options)
+    config = yaml.safe_load((tmp_path / "lf" / "config.yaml").read_text())
+    assert config["model_name_or_path"] == str(tiny_directory.resolve())
+    assert (config["lora_rank"], config["lora_alpha"], config["num_train_epochs"]) == (4, 8, 2)
+    assert config["learning_rate"] == pytest.approx(1e-4 / 4)
+    assert config["loraplus_lr_ratio"] == 16
+    assert config["per_device_train_batch_size"] * config["gradient_accumulation_steps"] == 6
+    assert set(config["lora_target"].split(",")) >= {"q_proj", "down_proj"}
+    assert config["warmup_steps"] == 1  # 3% of 2 x 3 steps, rounded up
+    compile((export(finished, "trl", tmp_path / "trl").folder / "train.py").read_text(), "train.py", "exec")
+
+
+def test_what_a_trainer_cannot_be_told_is_listed(finished, tmp_path):
+    exported = export(finished, "open-instruct", tmp_path / "out", ["beta2=0.95", "recovery_steps=2"])
+    assert set(exported.left_out) == {"learning_rate_ratio", "beta2", "recovery_steps"}
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert all(f"`{field}`" in readme for field in exported.left_out)
+
+
+def test_megatron_is_given_texts_and_the_blend_of_the_quotas(finished, tmp_path):
+    export(finished, "megatron", tmp_path / "out", ["epochs=2"])
+    blend = json.loads((tmp_path / "out" / "blend.json").read_text())
+    assert blend["train_samples"] == 30
+    assert sum(source["count"] for source in blend["sources"].values()) == 15
+    assert sum(source["weight"] for source in blend["sources"].values()) == pytest.approx(1)
+    for source in blend["sources"].values():
+        rows = [json.loads(line) for line in (tmp_path / "out" / source["file"]).read_text().splitlines()]
+        assert len(rows) == source["count"]
+        assert all(row["input"].endswith("### Response:\n") and row["output"].endswith("<|im_end|>") for row in rows)
+
+
+def test_a_data_set_for_the_hub_holds_the_rows_as_they_are(finished, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    export(finished, "huggingface", tmp_path / "out")
+    rows = datasets.load_from_disk(str(tmp_path / "out"))["train"].to_list()
+    ours = list(read_train(finished / "train.jsonl"))
+    assert [json.loads(row["original"]) for row in rows] == [row["original"] for row in ours]
+    assert [row["completion"] for row in rows] == [row["completion"] for row in ours]
+    assert (tmp_path / "out" / "README.md").read_text().startswith("---\n")
+
+
+def test_croissant_binds_its_file(finished, tmp_path):
+    export(finished, "croissant", tmp_path / "out")
+    described = json.loads((tmp_path / "out" / "croissant.json").read_text())
+    file = described["distribution"][0]
+    assert sha256((tmp_path / "out" / file["contentUrl"]).read_bytes()).hexdigest() == file["sha256"]
+    first = json.loads((tmp_path / "out" / "train.jsonl").read_text().splitlines()[0])
+    assert {field["source"]["extract"]["column"] for field in described["recordSet"][0]["field"]} == set(first)
+
+
+def test_a_run_that_does_not_verify_is_not_handed_over(finished, tmp_path):
+    run_dir = shutil.copytree(finished, tmp_path / "run")
+    lines = (run_dir / "scores.parquet").read_bytes()
+    (run_dir / "scores.parquet").write_bytes(lines[:-9] + bytes([lines[-9] ^ 1]) + lines[-8:])
+    with pytest.raises(ArtefactError, match="doesn't verify"):
+        export(run_dir, "trl", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob(".calibudget-*"))
+
+
+def test_a_failed_hand_over_leaves_nothing(finished, tmp_path):
+    with pytest.raises(TrainingError, match="schedule"):
+        export(finished, "torchtune", tmp_path / "deep" / "out", ["schedule=linear"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_holds_something_is_refused(finished, tmp_path):
+    (tmp_path / "note.txt").write_text("mine")
+    with pytest.raises(ArtefactError, match="holds something"):
+        export(finished, "trl", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
+
+
+def test_an_unknown_trainer_is_refused_by_name(finished, tmp_path):
+    with pytest.raises(InputError, match="did you mean unsloth"):
+        export(finished, "unslot", tmp_path / "out")
+    with pytest.raises(InputError, match="known are trl"):
+        export(finished, "xyzzy", tmp_path / "out")
+
+
+def test_every_kind_of_difference_is_counted_and_told(finished, tmp_path, taught):
+    exported = export(finished, "trl", tmp_path / "out")
+    rows = [(tuple(ids), tuple(labels)) for ids, labels in taught]
+    retaught = [(rows[0][0], rows[0][0]), *rows[1:]]  # the prompt is taught too
+    found = compare(exported, retaught)
+    assert (found.equal, found.loaded, found.holds) == (14, 15, False)
+    assert "label 0 is" in found.differences[0]
+    longer = compare(exported, [*rows[:-1], ((*rows[-1][0], 2), (*rows[-1][1], 2))])
+    assert longer.equal == 14
+    assert not compare(exported, rows[1:]).holds
+    assert not compare(exported, [*rows, rows[0]]).holds
+    first = exported.examples[0]
+    assert first.name in compare(replace(exported, examples=(first,)), []).differences[0]
+
+
+def test_a_check_without_the_trainer_says_so_before_anything_is_written(tmp_path):
+    with pytest.raises(InputError, match="no loader"):
+        check_installed("megatron")
+    with pytest.raises(DependencyError, match="can't be run"):
+        check_installed("trl", python=str(tmp_path / "python"))
+    with pytest.raises(DependencyError, match="isn't installed"):
+        check_installed("llamafactory")
+
+
+def test_a_loader_that_fails_is_told(finished, tmp_path):
+    pytest.importorskip("trl")
+    exported = export(finished, "trl", tmp_path / "out")
+    (tmp_path / "out" / "train.py").write_text("raise SystemExit('no such thing')")
+    with pytest.raises(TrainingError, match="no such thing"):
+        check(exported)
