@@ -177,8 +177,10 @@ def outline_model(model: str) -> ModelOutline:
     torch, transformers = _libraries()
     source = resolve_model(model)
     directory, identity = _materialise(source)
+    with told(_unloadable(source)):
+        check_configuration(directory)
     configuration = _configuration(transformers, source, directory)
-    with _named(source), torch.device("meta"):
+    with told(_unloadable(source)), torch.device("meta"):
         outline = transformers.AutoModelForCausalLM.from_config(configuration, trust_remote_code=False)
     language_model = LanguageModel(
         model=outline,
