@@ -1,5 +1,6 @@
 """`calibudget select` where a draw was interrupted, and where something else is in its directory."""
 
+import json
 import shutil
 from importlib import import_module
 
@@ -53,3 +54,16 @@ def test_a_finished_draw_and_the_scores_of_an_unfinished_run_are_left_alone(draw
         with pytest.raises(ArtefactError, match="`calibudget run --resume` goes on with"):
             draw(directory)
         assert (directory / name).read_text() == "paid for"
+
+
+def test_quotas_that_were_edited_under_their_digest_are_not_drawn(draw, tmp_path):
+    path = tmp_path / "given.json"
+    edited = json.loads(path.read_bytes())
+    edited["quotas_sha256"] = "0" * 64
+    path.write_text(json.dumps(edited))
+    with pytest.raises(ArtefactError, match=r"given\.json: quotas_sha256: isn't the digest of its quotas"):
+        draw(tmp_path / "drawn")
+    assert not (tmp_path / "drawn").exists()
+    del edited["quotas_sha256"]
+    path.write_text(json.dumps(edited))
+    draw(tmp_path / "drawn")

@@ -232,6 +232,8 @@ FORGED_FIELDS = [
     ("allocation.json", ("policy",), "equal"),
     ("allocation.json", ("floor",), 3),
     ("allocation.json", ("statistics_sha256",), "0" * 64),
+    ("allocation.json", ("quotas_sha256",), "0" * 64),
+    ("manifest.json", ("allocation", "quotas_sha256"), "0" * 64),
     ("selection.json", ("selected_sha256",), "0" * 64),
     ("selection.json", ("sources", "boolq", "record_ids_sha256"), "0" * 64),
     ("selection.json", ("sources", "boolq", "quota"), 1),

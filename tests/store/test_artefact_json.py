@@ -1,5 +1,6 @@
 """statistics.json, allocation.json and selection.json: exact round trips, and every fault named by file and field."""
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from calibudget.store import (
     read_statistics,
     selection_to_json,
     sha256_hex,
+    stated_quotas_sha256,
     statistics_bytes,
     statistics_sha256,
     statistics_to_json,
@@ -107,6 +109,15 @@ def test_allocation_round_trips_bit_for_bit(tmp_path, plan):
     write_allocation(tmp_path / "allocation.json", plan)
     assert read_allocation(tmp_path / "allocation.json") == plan
     assert (tmp_path / "allocation.json").read_bytes() == canonical_json(allocation_to_json(plan))
+
+
+def test_quotas_have_a_digest_of_their_own(tmp_path, plan):
+    path = tmp_path / "allocation.json"
+    write_allocation(path, plan)
+    assert stated_quotas_sha256(path) == hashlib.sha256(b'{"boolq":5,"piqa":7}').hexdigest()
+    path.write_bytes(canonical_json(changed(allocation_to_json(plan), "quotas_sha256", ...)))
+    assert stated_quotas_sha256(path) is None
+    assert read_allocation(path) == plan
 
 
 def test_sources_come_back_in_code_point_order(plan):

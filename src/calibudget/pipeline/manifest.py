@@ -36,6 +36,7 @@ from calibudget.store import (
     digest_selection,
     file_digest,
     ids_sha256,
+    quotas_sha256,
     scores_sha256,
     train_files,
 )
@@ -84,6 +85,7 @@ def make_manifest(
             exponents=plan.exponents,
             residual_budget=plan.residual_budget,
             given=allocation_given,
+            quotas_sha256=quotas_sha256(plan.quotas),
         ),
         selection=SelectionEvidence(
             selector=selection.selector,

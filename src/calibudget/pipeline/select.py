@@ -30,8 +30,10 @@ from calibudget.store import (
     SCORES_NAME,
     SELECTION_NAME,
     SPLITS_NAME,
+    quotas_sha256,
     read_allocation,
     read_rounds,
+    stated_quotas_sha256,
     write_allocation,
     write_atomic,
     write_hygiene,
@@ -105,6 +107,11 @@ def select(
     """
     directory = Path(output_dir)
     plan = read_allocation(Path(allocation_file))
+    if stated_quotas_sha256(Path(allocation_file)) not in (None, quotas_sha256(plan.quotas)):
+        raise ArtefactError(
+            f"{allocation_file}: quotas_sha256: isn't the digest of its quotas, so one was edited; take the field out "
+            "if that was meant"
+        )
     _refuse_finished_work(directory)
     with open_run(directory, resolved_yaml(recipe), resume=True):
         prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)

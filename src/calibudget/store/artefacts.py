@@ -159,8 +159,14 @@ def allocation_to_json(plan: AllocationPlan) -> dict[str, object]:
         "epsilon": plan.epsilon,
         "statistics_sha256": plan.statistics_sha256,
         "residual_budget": plan.residual_budget,
+        "quotas_sha256": quotas_sha256(plan.quotas),
         "sources": {label: asdict(row) for label, row in sorted(plan.sources.items())},
     }
+
+
+def quotas_sha256(quotas: Mapping[str, int]) -> str:
+    """Digest of a quota vector: SHA-256 of the RFC 8785 object of label to quota (paper 3.5, "quota hashes")."""
+    return sha256_hex(canonical_json(dict(quotas)))
 
 
 def write_allocation(path: Path, plan: AllocationPlan) -> None:
@@ -180,6 +186,12 @@ def read_allocation(path: Path) -> AllocationPlan:
         ArtefactError: the file is missing or torn, or a field isn't what it should be; both are named.
     """
     return parse_allocation(read_object(path), path.name)
+
+
+def stated_quotas_sha256(path: Path) -> str | None:
+    """The digest that `allocation.json` gives of its quotas, right or not; None in files from before it was kept."""
+    stated = read_object(path).get("quotas_sha256")
+    return None if stated is None else str(stated)
 
 
 def parse_allocation(value: object, name: str) -> AllocationPlan:
@@ -204,6 +216,7 @@ def parse_allocation(value: object, name: str) -> AllocationPlan:
         residual_budget=root.integer("residual_budget"),
         sources={label: _parse_allocated(row) for label, row in root.by_label("sources").items()},
     )
+    root.nullable("quotas_sha256", root.digest, may_be_absent=True)
     root.finish()
     if not plan.sources:
         raise ArtefactError(f"{name}: sources: is empty")

@@ -112,7 +112,8 @@ class Seeds:
 class AllocationEvidence:
     """The allocation's own part of the checklist; the rest stands with each source.
 
-    `given` says that the allocation was handed in, not made of this directory's recipe and scores.
+    `given` says that the allocation was handed in, not made of this directory's recipe and scores. `quotas_sha256` is
+    None in manifests from before it was kept.
     """
 
     policy: str
@@ -122,6 +123,7 @@ class AllocationEvidence:
     exponents: Exponents
     residual_budget: int
     given: bool = False
+    quotas_sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +183,7 @@ def manifest_to_json(manifest: Manifest) -> dict[str, object]:
         "companion": None
         if manifest.companion is None
         else _known(asdict(manifest.companion), "filtered", "columns_not_used"),
-        "allocation": asdict(manifest.allocation),
+        "allocation": _known(asdict(manifest.allocation), "quotas_sha256"),
         "selection": _known(asdict(manifest.selection), "details"),
         "artefacts": {name: asdict(digest) for name, digest in sorted(manifest.artefacts.items())},
     }
@@ -339,6 +341,7 @@ def _parse_allocation(row: Fields) -> AllocationEvidence:
         exponents=parse_exponents(row.child("exponents")),
         residual_budget=row.integer("residual_budget"),
         given=row.boolean("given"),
+        quotas_sha256=row.nullable("quotas_sha256", row.digest, may_be_absent=True),
     )
     row.finish()
     return allocation

@@ -46,8 +46,10 @@ from calibudget.store import (
     ids_sha256,
     ledger_to_json,
     manifest_to_json,
+    quotas_sha256,
     read_allocation,
     scores_sha256,
+    stated_quotas_sha256,
 )
 from calibudget.tasks import EARLIER_PARSERS, PARSER_VERSION
 
@@ -117,7 +119,10 @@ def _sections(derived: Derived, manifest: Manifest) -> dict[str, object]:
         sections["parser"] = None if derived.scored is None else _parser(manifest)
     if derived.plan is not None:
         own = {name: getattr(derived.plan, name) for name in ("policy", "unit", "budget", "floor", "residual_budget")}
-        sections["allocation"] = own | {"exponents": asdict(derived.plan.exponents), "given": is_given}
+        own |= {"exponents": asdict(derived.plan.exponents), "given": is_given}
+        if manifest.allocation.quotas_sha256 is not None:
+            own["quotas_sha256"] = quotas_sha256(derived.plan.quotas)
+        sections["allocation"] = own
     if derived.selection is not None:
         digest = digest_selection(derived.selection)
         fields = ("selector", "count", "companion_count", "selected_sha256")
@@ -248,8 +253,13 @@ def given_plan(findings: Findings, pools: Pools) -> AllocationPlan | None:
 
 def _consistent_plan(findings: Findings) -> AllocationPlan | None:
     stored = findings.read(ALLOCATION_NAME, read_allocation)
-    for finding in [] if stored is None else check_plan(stored):
+    if stored is None:
+        return None
+    for finding in check_plan(stored):
         findings.add(ALLOCATION_NAME, "", "numbers that follow from one another", finding)
+    stated = findings.read(ALLOCATION_NAME, stated_quotas_sha256)
+    if stated is not None:
+        findings.compare(ALLOCATION_NAME, quotas_sha256(stored.quotas), stated, field="quotas_sha256")
     return stored
 
 
