@@ -6,6 +6,7 @@ differ by a factor of more than six, and the families by kind, difficulty and wh
 
 Held-out prompts of those are new, but not their answers: one family turned out to have 319 sentences in all. The
 families of "confirm-2" hold out answers too. `testbed/family_choice.py` chose them, by their data alone.
+Those of "answers-1" and "answers-2" were taken by the rule of a pilot (`testbed/pilot.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from testbed.candidates import CANDIDATES
 from testbed.family import Family
 
 #: A group of families that are trained on together.
-Half = Literal["choose", "confirm", "confirm-2", "pilot-1", "pilot-2", "pilot-3", "pilot-4", "pilot-5"]
+Half = Literal[
+    "choose", "confirm", "confirm-2", "pilot-1", "pilot-2", "pilot-3", "pilot-4", "pilot-5", "answers-1", "answers-2"
+]
 
 #: Examples of each family that are held out to measure on, never trained on and never calibrated with.
 TEST_SIZE: Final = 300
@@ -37,6 +40,11 @@ _NUMBER: Final = AnswerSpec(kind="number")
 def _prompts_only(*families: Family) -> tuple[Family, ...]:
     """The families of the first testbed, whose data was frozen before answers were held out."""
     return tuple(replace(family, own_answers=False) for family in families)
+
+
+def _candidates(*names: str) -> tuple[Family, ...]:
+    by_name = {family.name: family for family in CANDIDATES}
+    return tuple(by_name[name] for name in names)
 
 
 #: The groups in which the pilot of the third testbed trains its candidates.
@@ -80,6 +88,27 @@ HALVES: Final[Mapping[Half, tuple[Family, ...]]] = {
     ),
     # difficulties of one game stand side by side, and so come into different groups
     **{half: CANDIDATES[number :: len(PILOTS)] for number, half in enumerate(PILOTS)},
+    # as the pilot's rule took them: five that move, three that don't
+    "answers-1": _candidates(
+        "matrix_two_steps",
+        "bitwise_one",
+        "jumble_short",
+        "sorting_six",
+        "reversal_long",
+        "insertion_long",
+        "equations_three",
+        "dice_odds",
+    ),
+    "answers-2": _candidates(
+        "legs_one",
+        "arithmetic_two",
+        "anagrams_two",
+        "filter_integers",
+        "sum_two",
+        "lcm_large",
+        "life_small",
+        "fractions",
+    ),
 }
 
 #: The halves of the first testbed, which share their data.

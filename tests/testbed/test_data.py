@@ -7,7 +7,7 @@ import pytest
 from calibudget.errors import ArtefactError, DataError
 from testbed.answers import known_answers, normal_answer
 from testbed.candidates import CANDIDATES
-from testbed.data import data_sha256, parted, read_half
+from testbed.data import data_sha256, generate, parted, read_half
 from testbed.families import (
     CALIBRATION_SIZE,
     COMPANION,
@@ -26,6 +26,7 @@ pytestmark = pytest.mark.slow
 def test_disjoint_groups_of_eight_families_with_unequal_pools():
     names = [[family.name for family in half] for half in HALVES.values()]
     assert {len(set(half)) for half in names} == {8}
+    assert not {family.game for family in HALVES["answers-1"]} & {family.game for family in HALVES["answers-2"]}
     assert len({name for half in names for name in half} | {COMPANION.name}) == 65
     for half in (HALVES["choose"], HALVES["confirm"], HALVES["confirm-2"]):
         sizes = [family.pool for family in half]
@@ -33,6 +34,13 @@ def test_disjoint_groups_of_eight_families_with_unequal_pools():
         assert max(sizes) == 6000
     every = [*HALVES["choose"], *HALVES["confirm"], COMPANION, *HALVES["confirm-2"], *CANDIDATES]
     assert [first_seed(family) // 1_000_000 for family in every] == list(range(1, 66))
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+def test_the_third_testbed_s_data_is_that_of_its_frozen_protocol(protocol_path, tmp_path):
+    protocol = read_protocol(protocol_path.with_name("testbed-3.yaml"))
+    assert generate(tmp_path, protocol.halves) == protocol.data_sha256
 
 
 def test_the_generated_data_is_that_of_the_frozen_protocol(testbed_data, protocol_path):

@@ -1,6 +1,11 @@
 """Which candidates the pilot's rule takes."""
 
-from testbed.pilot import Trial, chosen
+import gzip
+
+from testbed.families import HALVES
+from testbed.pilot import Trial, chosen, markdown, trials
+from testbed.protocol import read_protocol
+from testbed.results import Results
 
 
 def trial(name, game, low, high, sd=0.0):
@@ -21,3 +26,14 @@ def test_movers_and_others_go_in_turn_to_both_sets_a_game_once_and_unsteady_ones
 def test_unused_games_come_first():
     fresh, known = trial("zzz", "lcm", 0.1, 0.3), trial("aaa", "products", 0.1, 0.3)
     assert sorted([known, fresh], key=lambda one: one.order) == [fresh, known]
+
+
+def test_the_third_testbed_s_families_are_those_that_the_pilot_s_results_give(protocol_path, tmp_path):
+    packed = protocol_path.parents[2] / "benchmarks" / "results" / "testbed-3" / "pilot.jsonl.gz"
+    (tmp_path / "results.jsonl").write_bytes(gzip.decompress(packed.read_bytes()))
+    protocol = read_protocol(protocol_path.with_name("testbed-3-pilot.yaml"))
+    every = trials(protocol, Results.read(tmp_path / "results.jsonl", protocol.sha256))
+    assert len(every) == 40
+    sets = tuple([family.name for family in HALVES[half]] for half in ("answers-1", "answers-2"))
+    assert chosen(every) == sets
+    assert (packed.with_name("pilot.md")).read_text(encoding="utf-8").endswith(f"{markdown(every)}\n")

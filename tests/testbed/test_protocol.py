@@ -46,6 +46,17 @@ def test_the_second_protocol_is_frozen(protocol_path):
     assert [len(others) for others in protocol.claims["confirm"].values()] == [5, 5, 5]
 
 
+def test_the_third_protocol_and_its_pilot_are_frozen(protocol_path):
+    protocol = read_protocol(protocol_path.with_name("testbed-3.yaml"))
+    assert protocol.sha256 == "42810e297013d4971ade4b206135910eca4181554a7eb9f50a6aa451f059b492"
+    assert len(cells(protocol)) == 340
+    pilot = read_protocol(protocol_path.with_name("testbed-3-pilot.yaml"))
+    assert pilot.sha256 == "ab355209acc60d36a5a9b14c787622001656e4bbbc7c3c539353ce380510d4e5"
+    assert not {seed for point in protocol.points for seed in point.seeds} & {
+        seed for point in pilot.points for seed in point.seeds
+    }
+
+
 def test_claims_are_about_cells_that_there_are(tiny_protocol):
     text = tiny_protocol.read_text(encoding="utf-8")
     plain = read_protocol(tiny_protocol).sha256
