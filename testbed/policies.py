@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from calibudget.allocation import POLICIES, SmallCalibrationWarning, plan
+from calibudget.allocation import POLICIES, AllocationRequest, SmallCalibrationWarning, plan
 from calibudget.errors import AllocationError, RecipeError
 from calibudget.records import Exponents
 from testbed.bench import Bench, Probe
@@ -106,8 +106,8 @@ def _by_plan(bench: Bench, point: Point, rule: PolicyRule, seed: int) -> Decisio
     paid = [] if probe is None or not rule.warm_up else [probe]
     budget = _left(point, rule, bench, paid)
     statistics = None if probe is None else bench.statistics(seed, probe)
-    made = plan(
-        rule.rule,
+    request = AllocationRequest(
+        policy=rule.rule,
         pool_sizes=bench.pool_sizes(seed),
         statistics=statistics,
         budget=budget,
@@ -115,8 +115,8 @@ def _by_plan(bench: Bench, point: Point, rule: PolicyRule, seed: int) -> Decisio
         exponents=Exponents(**rule.exponents),
         pooled=bench.pooled(seed, budget) if wants == "pooled" else None,
         signal=rule.signal,
-        intervals=False,
     )
+    made = plan(request, intervals=False)
     notes: dict[str, object] = {}
     if statistics is not None:
         notes["calibration"] = {

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from calibudget.allocation import check_plan, plan
+from calibudget.allocation import AllocationRequest, check_plan, plan
 from calibudget.records import Exponents, SourceStatistics, Statistics
 
 POOLS = {"a": 500, "b": 2_000, "c": 50, "d": 0}
@@ -23,7 +23,7 @@ def statistics():
 
 def made(policy="calibudget", **changes):
     inputs = {"pool_sizes": POOLS, "statistics": statistics(), "budget": 1_001, "floor": 100}
-    return plan(policy, **inputs | changes)
+    return plan(AllocationRequest(policy=policy, **inputs | changes))
 
 
 def with_source(result, label, **changes):
@@ -40,14 +40,14 @@ def test_a_good_plan_has_no_findings():
 def test_plans_of_next_to_nothing_are_good():
     for pools in ({"a": 0}, {"a": 3}, {"a": 0, "b": 0}):
         for budget in {0, sum(pools.values())}:
-            assert check_plan(plan("equal", pool_sizes=pools, budget=budget)) == []
+            assert check_plan(plan(AllocationRequest(policy="equal", pool_sizes=pools, budget=budget))) == []
 
 
 def test_the_floors_alone_are_judged():
-    result = plan("floor", pool_sizes=POOLS, budget=1_001, floor=100)
+    result = plan(AllocationRequest(policy="floor", pool_sizes=POOLS, budget=1_001, floor=100))
     assert check_plan(result) == []
     assert check_plan(with_source(result, "a", utility=1.0)) == ["a: utility 1.0 isn't 0.0"]
-    more = plan("equal", pool_sizes=POOLS, budget=300, floor=0)
+    more = plan(AllocationRequest(policy="equal", pool_sizes=POOLS, budget=300, floor=0))
     zero = {label: replace(row, utility=0.0) for label, row in more.sources.items()}
     assert check_plan(replace(more, policy="floor", sources=zero)) == [
         "the floors alone are spent, but 300 more are planned"
@@ -153,7 +153,7 @@ def test_utilities_of_plain_policies_are_known(policy, utility, finding):
 
 
 def test_a_tie_settled_the_wrong_way_is_found():
-    result = plan("equal", pool_sizes={"a": 9, "b": 9}, budget=3)
+    result = plan(AllocationRequest(policy="equal", pool_sizes={"a": 9, "b": 9}, budget=3))
     a, b = result.sources["a"], result.sources["b"]
     turned = replace(
         result,

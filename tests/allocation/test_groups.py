@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from calibudget.allocation import Group, Portion, apportion, check_plan, parse_groups, plan
+from calibudget.allocation import AllocationRequest, Group, Portion, apportion, check_plan, parse_groups, plan
 from calibudget.allocation.bounds import spread_groups
 from calibudget.errors import AllocationError, InputTypeError
 
@@ -17,7 +17,7 @@ GROUPS = {
 
 
 def quotas(budget, groups, policy="proportional", pools=POOLS, **inputs):
-    made = plan(policy, pool_sizes=pools, budget=budget, groups=groups, **inputs)
+    made = plan(AllocationRequest(policy=policy, pool_sizes=pools, budget=budget, groups=groups, **inputs))
     assert check_plan(made) == []
     assert sum(made.quotas.values()) == budget
     return made.quotas
@@ -70,12 +70,12 @@ def test_one_group_of_all_is_no_group():
     whole = {"all": {"sources": list(POOLS)}}
     assert (
         quotas(1_234, whole, "floor-sqrt", floor=50)
-        == plan("floor-sqrt", pool_sizes=POOLS, budget=1_234, floor=50).quotas
+        == plan(AllocationRequest(policy="floor-sqrt", pool_sizes=POOLS, budget=1_234, floor=50)).quotas
     )
 
 
 def test_plans_record_groups_in_whole_units():
-    groups = plan("equal", pool_sizes=POOLS, budget=2_001, groups=GROUPS).groups
+    groups = plan(AllocationRequest(policy="equal", pool_sizes=POOLS, budget=2_001, groups=GROUPS)).groups
     assert groups == {
         "chat": {
             "floor": 0,
@@ -85,7 +85,7 @@ def test_plans_record_groups_in_whole_units():
         },
         "math": {"floor": 601, "cap": 1_500, "sources": ["a", "b"], "groups": {}},
     }
-    again = plan("equal", pool_sizes=POOLS, budget=2_001, groups=groups)
+    again = plan(AllocationRequest(policy="equal", pool_sizes=POOLS, budget=2_001, groups=groups))
     assert again.groups == groups
 
 
@@ -95,7 +95,7 @@ def test_portions_of_the_pool_are_of_all_members_pools():
         "z": {"sources": ["c"]},
     }
     pools = {"a": 101, "b": 204, "c": 500}
-    made = plan("proportional", pool_sizes=pools, budget=500, groups=groups)
+    made = plan(AllocationRequest(policy="proportional", pool_sizes=pools, budget=500, groups=groups))
     assert made.groups["x"]["cap"] == 30
     assert made.quotas == {"a": 10, "b": 20, "c": 470}
 
@@ -104,10 +104,12 @@ def test_portions_hold_at_any_depth():
     inner = {"sources": ["b"], "floor": "50% of pool", "cap": "90% of pool"}
     deep = {"sources": ["c"], "floor": "20% of budget", "cap": "30% of budget"}
     groups = plan(
-        "equal",
-        pool_sizes={"a": 100, "b": 200, "c": 300},
-        budget=400,
-        groups={"x": {"sources": ["a"], "groups": {"y": inner, "z": deep}}},
+        AllocationRequest(
+            policy="equal",
+            pool_sizes={"a": 100, "b": 200, "c": 300},
+            budget=400,
+            groups={"x": {"sources": ["a"], "groups": {"y": inner, "z": deep}}},
+        )
     ).groups
     bounds = {name: (group["floor"], group["cap"]) for name, group in groups["x"]["groups"].items()}
     assert bounds == {"y": (100, 180), "z": (80, 120)}
@@ -129,7 +131,12 @@ def test_bounds_may_be_just_kept():
 
 def test_shares_are_those_within_the_group():
     made = plan(
-        "equal", pool_sizes=POOLS, budget=101, groups={"x": {"sources": ["a", "b"]}, "y": {"sources": ["c", "d", "e"]}}
+        AllocationRequest(
+            policy="equal",
+            pool_sizes=POOLS,
+            budget=101,
+            groups={"x": {"sources": ["a", "b"]}, "y": {"sources": ["c", "d", "e"]}},
+        )
     )
     assert {k: made.sources[k].share for k in "ab"} == {"a": 20.0, "b": 20.0}
     assert {k: made.sources[k].share for k in "cde"} == dict.fromkeys("cde", 61 / 3)
@@ -192,7 +199,7 @@ def test_records_and_mappings_say_the_same():
 )
 def test_refusals_name_the_group_and_the_numbers(groups, message):
     with pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
-        plan("equal", pool_sizes=POOLS, budget=2_000, groups=groups)
+        plan(AllocationRequest(policy="equal", pool_sizes=POOLS, budget=2_000, groups=groups))
 
 
 def test_spreading_over_groups_wants_whole_units_and_good_utilities():
@@ -216,7 +223,7 @@ def test_a_cap_below_the_members_floors_is_refused():
     groups = {"x": {"sources": ["a", "b"], "cap": 150}, "y": {"sources": ["c", "d", "e"]}}
     message = "the cap of group 'x' is 150, but its members' floors come to 200"
     with pytest.raises(AllocationError, match=re.escape(message)):
-        plan("floor-sqrt", pool_sizes=POOLS, budget=2_000, floor=100, groups=groups)
+        plan(AllocationRequest(policy="floor-sqrt", pool_sizes=POOLS, budget=2_000, floor=100, groups=groups))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +245,7 @@ def test_a_cap_below_the_members_floors_is_refused():
 )
 def test_fields_of_the_wrong_type_are_refused(groups, message):
     with pytest.raises(InputTypeError, match=re.escape(message)):
-        plan("equal", pool_sizes=POOLS, budget=2_000, groups=groups)
+        plan(AllocationRequest(policy="equal", pool_sizes=POOLS, budget=2_000, groups=groups))
 
 
 def test_groups_without_end_are_refused():

@@ -9,6 +9,7 @@ import pytest
 
 from calibudget.allocation import (
     POLICIES,
+    AllocationRequest,
     allocate,
     apportion,
     check_plan,
@@ -50,7 +51,7 @@ STATISTICS = Statistics(
 WEIGHTS = {"a": 1, "b": 3, "c": 0}
 
 
-def made(policy, **changes):
+def made(policy, *, intervals=True, **changes):
     inputs = {
         "pool_sizes": POOLS,
         "statistics": STATISTICS,
@@ -59,7 +60,7 @@ def made(policy, **changes):
         "weights": WEIGHTS,
         "pooled": {"a": 200, "b": 780, "c": 20},
     }
-    return plan(policy, **inputs | changes)
+    return plan(AllocationRequest(policy=policy, **inputs | changes), intervals=intervals)
 
 
 def factors(policy, label, **changes):
@@ -196,7 +197,9 @@ def test_caps_do_not_move_the_availability():
 
 def test_intervals_come_from_the_replicates():
     result = made("need", budget=600)
-    replicates = replicate_quotas("need", pool_sizes=POOLS, statistics=STATISTICS, budget=600, floor=100)
+    replicates = replicate_quotas(
+        AllocationRequest(policy="need", pool_sizes=POOLS, statistics=STATISTICS, budget=600, floor=100)
+    )
     assert len(replicates) == 3
     for number, quotas in enumerate(replicates):
         means = {label: s.bootstrap_means[number] for label, s in STATISTICS.sources.items()}
@@ -225,10 +228,12 @@ def test_only_policies_of_the_mean_error_have_intervals():
 def test_replicates_that_are_not_there_are_refused():
     inputs = {"pool_sizes": POOLS, "statistics": STATISTICS, "budget": 1_000}
     with pytest.raises(AllocationError, match="the policy equal doesn't allocate by mean errors"):
-        replicate_quotas("equal", **inputs)
+        replicate_quotas(AllocationRequest(policy="equal", **inputs))
     without = {label: replace(s, bootstrap_means=None) for label, s in STATISTICS.sources.items()}
     with pytest.raises(AllocationError, match=r"^the statistics keep no bootstrap means$"):
-        replicate_quotas("need", **inputs | {"statistics": replace(STATISTICS, sources=without)})
+        replicate_quotas(
+            AllocationRequest(policy="need", **inputs | {"statistics": replace(STATISTICS, sources=without)})
+        )
 
 
 def test_the_digest_is_kept_where_statistics_are_read():
@@ -298,28 +303,37 @@ def test_a_policy_without_its_input_is_told_from_a_budget_that_cant_be_met(polic
 
 @pytest.mark.parametrize("policy", ["equal", "proportional", "floor-sqrt", "floor"])
 def test_nothing_to_give_and_nobody_to_give_to(policy):
-    assert plan(policy, pool_sizes={}, budget=0).quotas == {}
-    assert plan(policy, pool_sizes={"a": 0, "b": 7}, budget=0).quotas == {"a": 0, "b": 0}
-    for result in (plan(policy, pool_sizes={}, budget=0), plan(policy, pool_sizes={"a": 3}, budget=0)):
+    assert plan(AllocationRequest(policy=policy, pool_sizes={}, budget=0)).quotas == {}
+    assert plan(AllocationRequest(policy=policy, pool_sizes={"a": 0, "b": 7}, budget=0)).quotas == {"a": 0, "b": 0}
+    for result in (
+        plan(AllocationRequest(policy=policy, pool_sizes={}, budget=0)),
+        plan(AllocationRequest(policy=policy, pool_sizes={"a": 3}, budget=0)),
+    ):
         assert check_plan(result) == []
     with pytest.raises(AllocationError, match="there are no sources to spend a budget of 2 on"):
-        plan(policy, pool_sizes={}, budget=2)
+        plan(AllocationRequest(policy=policy, pool_sizes={}, budget=2))
 
 
 @pytest.mark.parametrize("policy", ["calibudget", "equal", "weights"])
 def test_one_source_takes_it_all(policy):
     one = replace(STATISTICS, sources={"a": STATISTICS.sources["a"]})
-    result = plan(policy, pool_sizes={"a": 500}, statistics=one, weights={"a": 0.1}, budget=17, floor=3)
+    result = plan(
+        AllocationRequest(policy=policy, pool_sizes={"a": 500}, statistics=one, weights={"a": 0.1}, budget=17, floor=3)
+    )
     assert result.quotas == {"a": 17}
     assert check_plan(result) == []
 
 
 def test_counts_of_any_size_are_exact():
-    result = plan("proportional", pool_sizes={"a": 10**30, "b": 10**30}, budget=10**30 + 1, caps={"b": "1% of pool"})
+    result = plan(
+        AllocationRequest(
+            policy="proportional", pool_sizes={"a": 10**30, "b": 10**30}, budget=10**30 + 1, caps={"b": "1% of pool"}
+        )
+    )
     assert result.quotas == {"a": 99 * 10**28 + 1, "b": 10**28}
     assert check_plan(result) == []
     with pytest.raises(InputTypeError, match="the budget must be an integer"):
-        plan("proportional", pool_sizes={"a": 10**30}, budget=1e30)
+        plan(AllocationRequest(policy="proportional", pool_sizes={"a": 10**30}, budget=1e30))
 
 
 def test_all_pools_may_be_used_up_under_any_policy():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from calibudget.allocation import order_probabilities, plan, stability, what_if
+from calibudget.allocation import AllocationRequest, order_probabilities, plan, stability, what_if
 from calibudget.allocation.plan import quota_intervals
 from calibudget.allocation.utility import doubled_ranks
 from calibudget.errors import AllocationError, InputTypeError
@@ -112,10 +112,15 @@ def test_intervals_are_inverted_cdf_quantiles(replicates, low, high):
 def test_a_grid_shows_every_combination_and_why_some_fail():
     pools = {"a": 100, "b": 400}
     points = what_if(
-        "floor-sqrt", budgets=[100, 600], common_floors=[0, "50% of budget"], pool_sizes=pools, floors={"b": 1}
+        AllocationRequest(policy="floor-sqrt", pool_sizes=pools, floors={"b": 1}, budget=0),
+        budgets=[100, 600],
+        common_floors=[0, "50% of budget"],
     )
     assert [(p.budget, p.floor) for p in points] == [(100, 0), (100, "50% of budget"), (600, 0), (600, "50% of budget")]
-    assert points[0].quotas == plan("floor-sqrt", pool_sizes=pools, budget=100, floors={"b": 1}).quotas
+    assert (
+        points[0].quotas
+        == plan(AllocationRequest(policy="floor-sqrt", pool_sizes=pools, budget=100, floors={"b": 1})).quotas
+    )
     assert (points[0].residual_budget, points[0].refusal) == (99, None)
     assert points[1].quotas["a"] >= 50
     assert points[1].residual_budget == 49
@@ -132,7 +137,9 @@ def test_a_grid_of_exponents():
     )
     inputs = {"pool_sizes": {"a": 90, "b": 90}, "statistics": measured}
     powers = [Exponents(), Exponents(reliability=0.0)]
-    first, second = what_if("calibudget", budgets=[100], common_floors=[0], exponents=powers, **inputs)
+    first, second = what_if(
+        AllocationRequest(policy="calibudget", **inputs, budget=0), budgets=[100], common_floors=[0], exponents=powers
+    )
     assert (first.exponents, second.exponents) == tuple(powers)
     assert first.quotas == {"a": 40, "b": 60}
     assert second.quotas == {"a": 50, "b": 50}
@@ -140,9 +147,9 @@ def test_a_grid_of_exponents():
 
 def test_mistakes_of_a_grid_are_errors():
     with pytest.raises(AllocationError, match="there is no policy 'best'"):
-        what_if("best", budgets=[1], common_floors=[0], pool_sizes={"a": 1})
+        what_if(AllocationRequest(policy="best", pool_sizes={"a": 1}, budget=0), budgets=[1], common_floors=[0])
     with pytest.raises(InputTypeError, match="the budget must be an integer"):
-        what_if("equal", budgets=[1.5], common_floors=[0], pool_sizes={"a": 1})
+        what_if(AllocationRequest(policy="equal", pool_sizes={"a": 1}, budget=0), budgets=[1.5], common_floors=[0])
 
 
 def test_no_correlation_is_a_plain_zero():
@@ -179,4 +186,4 @@ def test_replicates_are_a_sequence():
 
 def test_a_grid_is_made_of_sequences():
     with pytest.raises(InputTypeError, match=r"^budgets must be a sequence of values to try, not 5$"):
-        what_if("equal", budgets=5, common_floors=[0], pool_sizes={"a": 9})
+        what_if(AllocationRequest(policy="equal", pool_sizes={"a": 9}, budget=0), budgets=5, common_floors=[0])

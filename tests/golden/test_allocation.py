@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from calibudget.allocation import allocate, apportion, plan
+from calibudget.allocation import AllocationRequest, allocate, apportion, plan
 
 COMMONSENSE = {
     "boolq": 9_427,
@@ -56,7 +56,7 @@ def test_quotas(
 def test_the_papers_operating_points(floor: int, floors_sum: int, residual: int) -> None:
     """Paper 2.3 and 3.4: B = 10,000 at f = 1,150, and the prespecified f = 950 audit."""
     pools = {label: size - 100 for label, size in COMMONSENSE.items()}
-    made = plan("floor-sqrt", pool_sizes=pools, budget=10_000, floor=floor)
+    made = plan(AllocationRequest(policy="floor-sqrt", pool_sizes=pools, budget=10_000, floor=floor))
     assert sum(COMMONSENSE.values()) == 170_420
     assert sum(row.floor_quota for row in made.sources.values()) == floors_sum
     assert made.residual_budget == residual

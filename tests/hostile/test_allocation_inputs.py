@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from calibudget.allocation import (
+    AllocationRequest,
     allocate,
     apportion,
     apportion_arrays,
@@ -118,6 +119,19 @@ def odd_groups() -> Iterator[Any]:
     yield {"g": deep}
 
 
+def planned(**fields: Any) -> AllocationPlan:
+    return plan(AllocationRequest(**fields))
+
+
+def replicated(**fields: Any) -> list[dict[str, int]]:
+    return replicate_quotas(AllocationRequest(**fields))
+
+
+def tried(*, budgets: Any, common_floors: Any, exponents: Any, **fields: Any) -> Any:
+    request = AllocationRequest(budget=0, **fields)
+    return what_if(request, budgets=budgets, common_floors=common_floors, exponents=exponents)
+
+
 PLAN = {
     "policy": ("calibudget", ODD),
     "pool_sizes": (POOLS, inside(POOLS)),
@@ -159,16 +173,16 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]] = {
         {"pool_sizes": (POOLS, inside(POOLS)), "utilities": (WORTH, inside(WORTH)), "budget": (12, ODD),
          "floor": (1, ODD), "floors": (None, inside({"b": 1})), "caps": (None, inside({"b": 9}))},
     ),
-    "plan": (plan, {**PLAN, "unit": ("examples", ODD)}),
+    "plan": (planned, {**PLAN, "unit": ("examples", ODD)}),
     **{
-        f"plan {policy}": (plan, {
+        f"plan {policy}": (planned, {
             **{name: (good, odd if name in own else []) for name, (good, odd) in PLAN.items()}, "policy": (policy, []),
         })
         for policy, own in OWN.items()
     },
-    "replicate_quotas": (replicate_quotas, {k: PLAN[k] for k in ("policy", "pool_sizes", "statistics", "budget")}),
+    "replicate_quotas": (replicated, {k: PLAN[k] for k in ("policy", "pool_sizes", "statistics", "budget")}),
     "what_if": (
-        what_if,
+        tried,
         {"policy": ("calibudget", ODD), "budgets": ([12], inside([12, 13])), "common_floors": ([0], inside([0, 1])),
          "exponents": ([Exponents()], [*ODD, *([one] for one in odd_exponents())]), "pool_sizes": (POOLS, ODD),
          "statistics": (STATISTICS, ODD)},

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, milp
 
-from calibudget.allocation import POLICIES, check_plan, plan
+from calibudget.allocation import POLICIES, AllocationRequest, check_plan, plan
 from calibudget.errors import AllocationError
 from calibudget.records import SourceStatistics, Statistics
 
@@ -128,7 +128,7 @@ def bounds_of(policy, inputs):
 
 def plan_or_none(policy, inputs):
     try:
-        return plan(policy, **inputs)
+        return plan(AllocationRequest(policy=policy, **inputs))
     except AllocationError:
         return None
 

@@ -1,9 +1,11 @@
 """Recipes as people write them: defaults, overrides, and refusals that name file, line and field."""
 
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
+from calibudget.allocation import Portion
 from calibudget.errors import RecipeError
 from calibudget.recipe import load_recipe, resolved_fields, resolved_yaml
 
@@ -58,9 +60,9 @@ def test_groups_nest_and_amounts_may_be_shares(tmp_path: Path) -> None:
     text = PLAIN.replace("default: 10", "default: 10% of budget") + "caps: {b: 50% of pool}\n"
     text += "groups:\n  all:\n    floor: 20% of budget\n    sources: [a]\n    groups: {inner: {sources: [b], cap: 7}}\n"
     recipe = load_recipe(write(tmp_path, text))
-    assert recipe.default_floor == "10% of budget"
-    assert recipe.plain_groups is not None
-    assert recipe.plain_groups["all"]["groups"]["inner"]["cap"] == 7
+    assert recipe.default_floor == Portion(share=Fraction(1, 10), of="budget")
+    assert recipe.nested_groups is not None
+    assert recipe.nested_groups["all"].groups["inner"].cap == 7
     again = load_recipe(write(tmp_path, resolved_yaml(recipe).decode()))
     assert resolved_yaml(again) == resolved_yaml(recipe)
 

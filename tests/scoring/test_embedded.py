@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from calibudget.allocation import plan, summarise
+from calibudget.allocation import AllocationRequest, plan, summarise
 from calibudget.lm import load_model
 from calibudget.scoring import CalibrationItem, LocalScorer, measure_all, to_scores
 from calibudget.sources import SourceSpec, read_source, split_source
@@ -94,7 +94,9 @@ def test_quotas_do_not_move_with_the_batch_size_on_the_real_sources(language_mod
             items, measure_all(LocalScorer(language_model, batch_tokens=batch_tokens), items), "nll+wrong"
         )
         statistics = summarise(scores, POOLS, model={}, error="nll+wrong", bootstrap_seed=42)
-        made = plan("calibudget", pool_sizes=POOLS, statistics=statistics, budget=10_000, floor=1150)
+        made = plan(
+            AllocationRequest(policy="calibudget", pool_sizes=POOLS, statistics=statistics, budget=10_000, floor=1150)
+        )
         quotas.append(made.quotas)
         nlls.append([score.nll for score in scores])
     assert nlls[0] == pytest.approx(nlls[1], abs=1e-5)

@@ -13,9 +13,10 @@ from calibudget.allocation.bounds import (
 )
 from calibudget.allocation.check import check_plan
 from calibudget.allocation.exact.numbers import Real, mean_of
-from calibudget.allocation.plan import plan, replicate_quotas
+from calibudget.allocation.plan import plan, pose_case, replicate_quotas
 from calibudget.allocation.policies import POLICIES, REFUTED, REMOVED_POLICIES, Policy, policy_named, pooled_quotas
 from calibudget.allocation.quotas import allocate, apportion
+from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.stability import Stability, WhatIf, order_probabilities, stability, what_if
 from calibudget.allocation.statistics import (
     SmallCalibrationWarning,
@@ -42,6 +43,7 @@ __all__ = [
     "POLICIES",
     "REFUTED",
     "REMOVED_POLICIES",
+    "AllocationRequest",
     "Amount",
     "ArrayAllocation",
     "Group",
@@ -70,6 +72,7 @@ __all__ = [
     "plan",
     "policy_named",
     "pooled_quotas",
+    "pose_case",
     "power",
     "products",
     "reliability",

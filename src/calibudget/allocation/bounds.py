@@ -30,10 +30,12 @@ class Portion:
     Attributes:
         share: from 0 to 1, exact.
         of: what it is a share of.
+        text: how it was written, if it was.
     """
 
     share: Fraction
     of: Literal["budget", "pool"]
+    text: str | None = field(default=None, compare=False)
 
 
 #: What bounds a quota: units, or a portion.
@@ -60,7 +62,7 @@ def parse_amount(value: object, name: str) -> Amount:
         match = _TEXT.fullmatch(value.strip())
         if match is None:
             raise AllocationError(f"{name} is {value!r:.60}, which can't be read: {_WAYS}")
-        portion = Portion(share=Fraction(match[1]) / 100, of="budget" if match[2] == "budget" else "pool")
+        portion = Portion(share=Fraction(match[1]) / 100, of="budget" if match[2] == "budget" else "pool", text=value)
     elif isinstance(value, float | Fraction):
         raise InputTypeError(f"{name} is {shown(value, str)}, but of what? {_WAYS}")
     else:

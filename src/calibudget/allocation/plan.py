@@ -1,15 +1,10 @@
-"""What a policy allocates by and within: its problem in whole units, and the evidence of its utilities.
-
-A policy's allocation with everything that it was made from.
-
-How far the quotas move with the calibration sample: intervals over bootstrap replicates.
-"""
+"""A policy's allocation with everything that it was made from, and its intervals over bootstrap replicates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from calibudget.allocation.bounds import (
     Amount,
@@ -32,11 +27,10 @@ from calibudget.allocation.exact.spread import Spread
 from calibudget.allocation.labels import listed, require_mapping, require_same_labels, require_text, sorted_labels
 from calibudget.allocation.policies import Policy, policy_named
 from calibudget.allocation.quotas import Problem, pose
-from calibudget.allocation.utility import EPSILON, Evidence, Signal, Worth
+from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.utility import EPSILON, Evidence, Worth
 from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
-from calibudget.records import AllocationPlan, Exponents, SourceAllocation, SourceStatistics, Statistics, Unit
-
-DEFAULT_EXPONENTS: Final = Exponents()
+from calibudget.records import AllocationPlan, Exponents, SourceAllocation, SourceStatistics, Statistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,65 +63,46 @@ class Case:
         return [[least + more for least, more in zip(floors, extra, strict=True)] for extra in extras]
 
 
-def pose_case(
-    policy: str,
-    *,
-    pool_sizes: Mapping[str, int],
-    budget: int,
-    statistics: Statistics | None = None,
-    floor: Amount | str = 0,
-    floors: Mapping[str, Amount | str] | None = None,
-    caps: Mapping[str, Amount | str] | None = None,
-    weights: Mapping[str, float] | None = None,
-    exponents: Exponents = DEFAULT_EXPONENTS,
-    need_transform: str | None = None,
-    groups: Mapping[str, Any] | None = None,
-    pooled: Mapping[str, int] | None = None,
-    signal: Signal = "error_rate",
-) -> Case:
-    """The case of a policy and its inputs, which are those of `plan`.
+def pose_case(request: AllocationRequest) -> Case:
+    """The case that a request comes to.
 
     Raises:
         UnfedPolicyError: the policy lacks its input, or doesn't know a constraint.
         InputTypeError, AllocationError: numbers that no allocation satisfies.
     """
-    rule = policy_named(policy)
-    labels = sorted_labels(pool_sizes)
-    optional: dict[str, object] = {"floors": floors, "caps": caps, "weights": weights, "groups": groups}
-    optional |= {"pooled": pooled}
-    for name, by_label in optional.items():
+    rule = policy_named(request.policy)
+    labels = sorted_labels(request.pool_sizes)
+    for name in ("floors", "caps", "weights", "groups", "pooled"):
+        by_label = getattr(request, name)
         if by_label is not None:
             require_mapping(by_label, name)
-    if not isinstance(exponents, Exponents):
-        raise InputTypeError(f"exponents must be Exponents, not {type(exponents).__name__}")
-    rows = None if statistics is None else _rows_of(statistics)
-    given = {"statistics": rows, "weights": weights, "pooled": pooled}
-    _require_input(policy, rule, labels, given)
-    if rule.wants == "pooled" and (caps or groups):
+    if not isinstance(request.exponents, Exponents):
+        raise InputTypeError(f"exponents must be Exponents, not {type(request.exponents).__name__}")
+    _require_input(request, rule, labels)
+    if rule.wants == "pooled" and (request.caps or request.groups):
         raise UnfedPolicyError("pooled draws from all pools together and knows neither caps nor groups")
-    pools = {label: count_within_doubles(pool_sizes[label], "the pool size", label) for label in labels}
-    budget = as_count(budget, "the budget")
+    pools = {label: count_within_doubles(request.pool_sizes[label], "the pool size", label) for label in labels}
+    budget = as_count(request.budget, "the budget")
     if rule.floor_use == "none":
-        floor, floors = 0, None
-    common, own_floors = _resolved_floors(floor, floors, pools, budget)
-    own_caps = _resolved_caps(caps, pools, budget)
-    own_weights = _weights(weights) if weights is not None and rule.wants == "weights" else {}
-    excluded = [label for label, weight in own_weights.items() if not weight]
-    problem = pose(pools, budget, common, floors=own_floors, caps=own_caps, excluded=excluded)
-    if groups is not None:
-        read = parse_groups(groups, labels)
-        problem = replace(problem, groups=resolve_groups(read, budget=budget, pools=pools))
+        request = replace(request, floor=0, floors=None)
+    floor, floors = _resolved_floors(request.floor, request.floors, pools, budget)
+    caps = _resolved_caps(request.caps, pools, budget)
+    weights = _weights(request.weights) if request.weights is not None and rule.wants == "weights" else {}
+    excluded = [label for label, weight in weights.items() if not weight]
+    problem = pose(pools, budget, floor, floors=floors, caps=caps, excluded=excluded)
+    if request.groups is not None:
+        groups = parse_groups(request.groups, labels)
+        problem = replace(problem, groups=resolve_groups(groups, budget=budget, pools=pools))
     if rule.floor_use == "only":
         # The bounds of groups are for whoever spends the rest.
         problem = replace(problem, budget=sum(problem.floor_quotas), groups={})
-    evidence = _evidence(rule, problem, statistics, own_weights, pooled)
     return Case(
         rule=rule,
         problem=problem,
-        evidence=replace(evidence, exponents=exponents, need_transform=need_transform, signal=signal),
-        floor=common,
-        floors=own_floors,
-        caps=own_caps,
+        evidence=_evidence(request, rule, problem, weights),
+        floor=floor,
+        floors=floors,
+        caps=caps,
     )
 
 
@@ -155,17 +130,16 @@ def _resolved_caps(
     return {label: most_units(amount, budget=budget, pool=pools.get(label, 0)) for label, amount in amounts.items()}
 
 
-def _require_input(
-    name: str, rule: Policy, labels: list[str], inputs: Mapping[str, Mapping[str, object] | None]
-) -> None:
+def _require_input(request: AllocationRequest, rule: Policy, labels: list[str]) -> None:
     """Refuse a policy whose own input is missing or speaks of other sources."""
+    rows = None if request.statistics is None else _rows_of(request.statistics)
     if rule.wants is None:
         return
-    given = inputs[rule.wants]
-    if given is None:
+    fed = {"statistics": rows, "weights": request.weights, "pooled": request.pooled}[rule.wants]
+    if fed is None:
         source = ", the counts of one draw from all pools (a run's splits give them)" if rule.wants == "pooled" else ""
-        raise UnfedPolicyError(f"the policy {name} needs {rule.wants}{source}")
-    require_same_labels(labels, given, rule.wants, "the pool sizes")
+        raise UnfedPolicyError(f"the policy {request.policy} needs {rule.wants}{source}")
+    require_same_labels(labels, fed, rule.wants, "the pool sizes")
 
 
 def _rows_of(statistics: Statistics) -> Mapping[str, SourceStatistics]:
@@ -206,15 +180,10 @@ def _weights(weights: Mapping[str, float]) -> dict[str, float]:
     return doubles
 
 
-def _evidence(
-    rule: Policy,
-    problem: Problem,
-    statistics: Statistics | None,
-    weights: Mapping[str, float],
-    pooled: Mapping[str, int] | None,
-) -> Evidence:
-    read = statistics.sources if statistics is not None and rule.wants == "statistics" else {}
+def _evidence(request: AllocationRequest, rule: Policy, problem: Problem, weights: Mapping[str, float]) -> Evidence:
+    read = request.statistics.sources if request.statistics is not None and rule.wants == "statistics" else {}
     rows = {label: read[label] for label in problem.labels if read}
+    pooled = request.pooled if request.pooled and rule.wants == "pooled" else None
     return Evidence(
         labels=problem.labels,
         pool_sizes=problem.pool_sizes,
@@ -222,50 +191,18 @@ def _evidence(
         statistics=list(rows.values()),
         mean_errors=[as_double(row.mean_error, "mean_error", label) for label, row in rows.items()],
         weights=list(weights.values()),
-        pooled=[count_within_doubles(pooled[label], "pooled", label) for label in problem.labels]
-        if pooled and rule.wants == "pooled"
-        else [],
+        pooled=[] if pooled is None else [count_within_doubles(pooled[k], "pooled", k) for k in problem.labels],
+        exponents=request.exponents,
+        need_transform=request.need_transform,
+        signal=request.signal,
     )
 
 
-def plan(
-    policy: str,
-    *,
-    pool_sizes: Mapping[str, int],
-    statistics: Statistics | None = None,
-    budget: int,
-    floor: Amount | str = 0,
-    floors: Mapping[str, Amount | str] | None = None,
-    caps: Mapping[str, Amount | str] | None = None,
-    weights: Mapping[str, float] | None = None,
-    exponents: Exponents = DEFAULT_EXPONENTS,
-    need_transform: str | None = None,
-    groups: Mapping[str, Any] | None = None,
-    pooled: Mapping[str, int] | None = None,
-    signal: Signal = "error_rate",
-    unit: Unit = "examples",
-    statistics_sha256: str | None = None,
-    intervals: bool = True,
-) -> AllocationPlan:
+def plan(request: AllocationRequest, *, intervals: bool = True) -> AllocationPlan:
     """Allocate a budget under a named policy and keep every number on the way.
 
     Args:
-        policy: a name of `POLICIES`.
-        pool_sizes: N_k, in the unit of the budget.
-        statistics: calibration statistics of the same sources; policies that read none ignore them.
-        budget: B; `floor` spends less, and the plan's budget is what its floors come to.
-        floor: f, a count or a portion of the budget or of each pool (see `parse_amount`); policies without a floor
-            ignore it and record 0.
-        floors: own floors of some sources, ignored with `floor`.
-        caps: most units of some sources.
-        weights: for `weights`: one nonnegative number a source; 0 gives a source no more than its floor.
-        exponents: exponents of the utility's factors.
-        need_transform: form of the need; None is the paper's.
-        groups: nested groups with own floors and caps, see `parse_groups`.
-        pooled: for `pooled`: the quotas of the draw from all pools together; see `pooled_quotas`.
-        signal: for `val-error-floor`: the error rate, or the mean error z.
-        unit: what budget, floors, caps and pool sizes count.
-        statistics_sha256: digest of the statistics' file, kept as evidence.
+        request: the policy, its budget and what it is fed and bound by.
         intervals: whether to compute 95% intervals where replicate means are there.
 
     Returns:
@@ -278,57 +215,41 @@ def plan(
 
     Source: paper 2.2 and 2.3, table 1 and the reliability ablation; ours: weights.
     """
-    require_text(unit, "the unit")
-    if unit not in ("examples", "tokens"):
-        raise AllocationError(f"the unit is {unit!r}, but a budget counts examples or tokens")
-    case = pose_case(
-        policy,
-        pool_sizes=pool_sizes,
-        statistics=statistics,
-        budget=budget,
-        floor=floor,
-        floors=floors,
-        caps=caps,
-        weights=weights,
-        exponents=exponents,
-        need_transform=need_transform,
-        groups=groups,
-        pooled=pooled,
-        signal=signal,
-    )
+    require_text(request.unit, "the unit")
+    if request.unit not in ("examples", "tokens"):
+        raise AllocationError(f"the unit is {request.unit!r}, but a budget counts examples or tokens")
+    case = pose_case(request)
     worth = case.rule.rule(case.evidence)
     extra = case.solve(worth)
     bands = quota_intervals(case.replicates()) if intervals and worth.from_means and case.replicable else None
     return AllocationPlan(
-        policy=policy,
-        unit=unit,
+        policy=request.policy,
+        unit=request.unit,
         budget=case.problem.budget,
         floor=case.floor,
         floors=case.floors,
         caps=case.caps,
         groups=plain_groups(case.problem.groups) or None,
-        exponents=exponents,
-        need_transform=need_transform if "need" in worth.factors else None,
+        exponents=request.exponents,
+        need_transform=request.need_transform if "need" in worth.factors else None,
         epsilon=EPSILON,
-        statistics_sha256=statistics_sha256 if case.rule.wants == "statistics" else None,
+        statistics_sha256=request.statistics_sha256 if case.rule.wants == "statistics" else None,
         residual_budget=case.problem.residual_budget,
         sources=_rows(case.problem, worth, extra, bands),
     )
 
 
-def replicate_quotas(policy: str, **inputs: Any) -> list[dict[str, int]]:
+def replicate_quotas(request: AllocationRequest) -> list[dict[str, int]]:
     """Quotas under each bootstrap replicate's means in place of the mean errors, everything else held fixed.
-
-    Args:
-        policy: a policy that allocates by the mean errors.
-        inputs: as `plan` takes them, without unit, statistics_sha256 and intervals.
 
     Raises:
         AllocationError: as `plan`; or the policy doesn't read the mean errors, or the statistics keep no replicates.
     """
-    case = pose_case(policy, **inputs)
+    case = pose_case(request)
     if not case.rule.rule(case.evidence).from_means:
-        raise AllocationError(f"the policy {policy} doesn't allocate by mean errors, so replicates don't move it")
+        raise AllocationError(
+            f"the policy {request.policy} doesn't allocate by mean errors, so replicates don't move it"
+        )
     if not case.replicable:
         raise AllocationError("the statistics keep no bootstrap means")
     return [dict(zip(case.problem.labels, quotas, strict=True)) for quotas in case.replicates()]

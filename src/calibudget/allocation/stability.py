@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import combinations, product
 from statistics import fmean, stdev
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from calibudget.allocation.bounds import Amount
 from calibudget.allocation.exact.numbers import count_within_doubles
 from calibudget.allocation.labels import require_same_labels, sorted_labels
 from calibudget.allocation.plan import plan
 from calibudget.allocation.policies import policy_named
+from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.utility import doubled_ranks
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.messages import shown
@@ -163,25 +164,23 @@ class WhatIf:
 
 
 def what_if(
-    policy: str,
+    request: AllocationRequest,
     *,
     budgets: Sequence[int],
     common_floors: Sequence[Amount | str],
     exponents: Sequence[Exponents] = (Exponents(),),
-    planned: Callable[..., AllocationPlan] = plan,
-    **inputs: Any,
+    planned: Callable[[AllocationRequest], AllocationPlan] = plan,
 ) -> tuple[WhatIf, ...]:
     """The policy's quotas at every combination of budget, common floor and exponents, budgets slowest.
 
     A combination that no quotas satisfy is part of the answer, not an error.
 
     Args:
-        policy: a name of `POLICIES`.
+        request: everything else of the allocation, own floors (`floors`) included.
         budgets: the budgets to try.
         common_floors: the floors to try, for every source that has none of its own.
         exponents: the exponents to try.
         planned: makes the plan of a point, as `plan` does.
-        inputs: the rest as `plan` takes it, own floors (`floors`) included.
 
     Raises:
         InputTypeError: budgets, floors or exponents that aren't a sequence.
@@ -189,7 +188,7 @@ def what_if(
 
     Source: paper 3.4, floor sensitivity: f = 950 beside f = 1,150.
     """
-    policy_named(policy)
+    policy_named(request.policy)
     for name, values in (("budgets", budgets), ("common_floors", common_floors), ("exponents", exponents)):
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise InputTypeError(f"{name} must be a sequence of values to try, not {shown(values)}")
@@ -197,7 +196,7 @@ def what_if(
     def point(budget: int, floor: Amount | str, powers: Exponents) -> WhatIf:
         place = partial(WhatIf, budget=budget, floor=floor, exponents=powers)
         try:
-            made = planned(policy, budget=budget, floor=floor, exponents=powers, intervals=False, **inputs)
+            made = planned(replace(request, budget=budget, floor=floor, exponents=powers))
         except AllocationError as error:
             return place(residual_budget=None, quotas=None, refusal=str(error))
         return place(residual_budget=made.residual_budget, quotas=made.quotas, refusal=None)

@@ -92,10 +92,11 @@ def allocate(
 ) -> None:
     """Show exact integer quotas; with --json the allocation.json object."""
     from calibudget.cli.tables import print_comparison, print_plan
-    from calibudget.pipeline import compare_policies, inputs_from_files, plan_allocation
+    from calibudget.pipeline import compare_policies, plan_allocation, request_from_files
     from calibudget.records import Exponents
 
-    inputs = inputs_from_files(
+    request, pools = request_from_files(
+        policy,
         statistics=no_label(statistics),
         sizes=named_integers(sizes, "--sizes"),
         splits=splits,
@@ -112,9 +113,9 @@ def allocate(
         need_transform=need_transform,
     )
     if compare:
-        print_comparison(compare_policies(inputs), as_json=as_json)
+        print_comparison(compare_policies(request, pools), as_json=as_json)
     else:
-        print_plan(plan_allocation(policy, inputs), as_json=as_json)
+        print_plan(plan_allocation(request, pools), as_json=as_json)
 
 
 def whatif(
@@ -139,10 +140,11 @@ def whatif(
 ) -> None:
     """Show the quotas at every combination of these budgets, floors and exponents."""
     from calibudget.cli.grids import print_grid
-    from calibudget.pipeline import explore, exponent_grid, inputs_from_files
+    from calibudget.pipeline import explore, exponent_grid, request_from_files
 
     budgets = [whole_number(text, "--budget") for text in listed(budget)]
-    inputs = inputs_from_files(
+    request, pools = request_from_files(
+        policy,
         statistics=no_label(statistics),
         sizes=named_integers(sizes, "--sizes"),
         splits=splits,
@@ -157,8 +159,8 @@ def whatif(
         need_transform=need_transform,
     )
     points = explore(
-        policy,
-        inputs,
+        request,
+        pools,
         budgets=budgets,
         floors=[amount(text) for text in listed(floor)],
         exponents=exponent_grid(
@@ -167,7 +169,7 @@ def whatif(
             numbers(reliability_exponent, "--reliability-exponent"),
         ),
     )
-    print_grid(policy, inputs.unit, points, as_json=as_json)
+    print_grid(policy, request.unit, points, as_json=as_json)
 
 
 def stability(
@@ -195,15 +197,17 @@ def stability(
     as_json: Json = False,
 ) -> None:
     """Compare the quotas that independently drawn calibration splits of the same sources lead to."""
+    from calibudget.allocation import AllocationRequest
     from calibudget.cli.grids import print_audit
-    from calibudget.pipeline import AllocationInputs, audit, read_measured, read_pool_sizes
+    from calibudget.pipeline import audit, read_measured, read_pool_sizes
     from calibudget.records import Exponents
 
     sizes = read_pool_sizes(pool_sizes) if pool_sizes else None
     measured = [
         read_measured(path, pool_sizes=sizes, resamples=resamples, bootstrap_seed=bootstrap_seed) for path in files
     ]
-    inputs = AllocationInputs(
+    request = AllocationRequest(
+        policy="calibudget",
         pool_sizes={},
         budget=whole_number(budget, "--budget"),
         floor=amount(floor),
@@ -214,5 +218,5 @@ def stability(
         exponents=Exponents(need=need_exponent, availability=availability_exponent, reliability=reliability_exponent),
         need_transform=need_transform,
     )
-    found = audit(measured, inputs, policies=policy or (), pairs=pairs, max_repeats=max_repeats)
+    found = audit(measured, request, policies=policy or (), pairs=pairs, max_repeats=max_repeats)
     print_audit(found, as_json=as_json)

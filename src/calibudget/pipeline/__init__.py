@@ -1,6 +1,6 @@
 """The only place that joins the stages: run, score, select, verify, and what the commands show of them."""
 
-from calibudget.pipeline.allocate import AllocationInputs, compare_policies, inputs_from_files, plan_allocation
+from calibudget.pipeline.allocate import compare_policies, plan_allocation, request_from_files
 from calibudget.pipeline.demo import demo
 from calibudget.pipeline.dry_run import DryRun, dry_run
 from calibudget.pipeline.explore import PairOrder, StabilityAudit, audit, explore, exponent_grid, read_measured
@@ -13,7 +13,6 @@ from calibudget.pipeline.statistics import read_pool_sizes, statistics_of_file
 from calibudget.pipeline.verify import Verification, verify
 
 __all__ = [
-    "AllocationInputs",
     "DryRun",
     "PairOrder",
     "RunResult",
@@ -26,11 +25,11 @@ __all__ = [
     "dry_run",
     "explore",
     "exponent_grid",
-    "inputs_from_files",
     "ledger_of",
     "plan_allocation",
     "read_measured",
     "read_pool_sizes",
+    "request_from_files",
     "run",
     "score",
     "select",

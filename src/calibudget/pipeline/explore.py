@@ -8,11 +8,21 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from calibudget.allocation import POLICIES, Stability, WhatIf, order_probabilities, replicate_quotas, stability, what_if
+from calibudget.allocation import (
+    POLICIES,
+    AllocationRequest,
+    Stability,
+    WhatIf,
+    order_probabilities,
+    replicate_quotas,
+    stability,
+    what_if,
+)
 from calibudget.errors import AllocationError, InputError
-from calibudget.pipeline.allocate import AllocationInputs, can_feed, fields_of, plan_allocation
+from calibudget.pipeline.allocate import plan_allocation, plan_if_fed
+from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.statistics import statistics_of_file
-from calibudget.records import AllocationPlan, Exponents, Statistics
+from calibudget.records import Exponents, Statistics
 from calibudget.store import read_statistics
 
 
@@ -26,23 +36,25 @@ def exponent_grid(
 
 
 def explore(
-    policy: str,
-    inputs: AllocationInputs,
+    request: AllocationRequest,
+    pools: Pools | None,
     *,
     budgets: Sequence[int],
     floors: Sequence[int | str],
     exponents: Sequence[Exponents],
 ) -> tuple[WhatIf, ...]:
-    """The policy's quotas at every point of a grid; what the inputs say of budget, floor and exponents is replaced.
+    """The policy's quotas at every point of a grid; what the request says of budget, floor and exponents is replaced.
 
     Raises:
         AllocationError: no point of the grid is feasible; the first refusal is told.
     """
-
-    def planned(policy: str, *, intervals: bool, **place: Any) -> AllocationPlan:
-        return plan_allocation(policy, replace(inputs, **place), intervals=intervals)
-
-    points = what_if(policy, budgets=budgets, common_floors=floors, exponents=exponents, planned=planned)
+    points = what_if(
+        request,
+        budgets=budgets,
+        common_floors=floors,
+        exponents=exponents,
+        planned=lambda point: plan_allocation(point, pools, intervals=False),
+    )
     if points and all(point.quotas is None for point in points):
         raise AllocationError(f"no point of the grid can be met; the first: {points[0].refusal}")
     return points
@@ -85,7 +97,7 @@ class StabilityAudit:
 
 def audit(
     measured: Sequence[Statistics],
-    inputs: AllocationInputs,
+    request: AllocationRequest,
     *,
     policies: Sequence[str] = (),
     pairs: bool = False,
@@ -95,7 +107,7 @@ def audit(
 
     Args:
         measured: statistics of calibration splits that were drawn independently from the same sources.
-        inputs: everything else of the allocation; pool sizes and statistics are taken from `measured`.
+        request: everything else of the allocation; policy, pool sizes and statistics are put in its place.
         policies: which to audit; without any, those that need statistics and that these can feed.
         pairs: whether to tell how surely pairs of sources keep their order, by bootstrap.
         max_repeats: how often each candidate may be drawn; it multiplies the pools.
@@ -106,14 +118,18 @@ def audit(
     """
     if len(measured) < 2 and not pairs:
         raise InputError("stability compares at least two calibration splits; of one, --pairs tells the order of pairs")
-    each = [_with_statistics(inputs, statistics, max_repeats) for statistics in measured]
+    each = [_with_statistics(request, statistics, max_repeats) for statistics in measured]
     scored = [name for name, rule in POLICIES.items() if rule.needs_scores]
-    chosen = list(policies) or [name for name in scored if all(can_feed(one, name) for one in each)]
+    chosen = list(policies) or [name for name in scored if all(plan_if_fed(_of(one, name), None) for one in each)]
     compared = chosen if len(measured) > 1 else []
     return StabilityAudit(
         splits=len(measured),
-        policies={name: stability([_quotas(name, one) for one in each]) for name in compared},
-        pairs={name: tuple(_pairs(name, one) for one in each) for name in chosen if pairs and _is_moved(name, each[0])},
+        policies={name: stability([_quotas(_of(one, name)) for one in each]) for name in compared},
+        pairs={
+            name: tuple(_pairs(_of(one, name)) for one in each)
+            for name in chosen
+            if pairs and _is_moved(_of(each[0], name))
+        },
     )
 
 
@@ -133,23 +149,24 @@ def read_measured(
     return statistics_of_file(path, pool_sizes=dict(pool_sizes), resamples=resamples, bootstrap_seed=bootstrap_seed)
 
 
-def _with_statistics(inputs: AllocationInputs, statistics: Statistics, max_repeats: int) -> AllocationInputs:
+def _with_statistics(request: AllocationRequest, statistics: Statistics, max_repeats: int) -> AllocationRequest:
     sizes = {label: row.pool_size * max_repeats for label, row in statistics.sources.items()}
-    return replace(inputs, pool_sizes=sizes, statistics=statistics)
+    return replace(request, pool_sizes=sizes, statistics=statistics)
 
 
-def _quotas(policy: str, inputs: AllocationInputs) -> dict[str, int]:
-    return plan_allocation(policy, inputs, intervals=False).quotas
+def _of(request: AllocationRequest, policy: str) -> AllocationRequest:
+    return replace(request, policy=policy)
 
 
-def _is_moved(policy: str, inputs: AllocationInputs) -> bool:
+def _quotas(request: AllocationRequest) -> dict[str, int]:
+    return plan_allocation(request, None, intervals=False).quotas
+
+
+def _is_moved(request: AllocationRequest) -> bool:
     """Whether bootstrap replicates move the policy's quotas: then they have intervals."""
-    rows = plan_allocation(policy, inputs).sources.values()
-    return any(row.interval is not None for row in rows)
+    return any(row.interval is not None for row in plan_allocation(request, None).sources.values())
 
 
-def _pairs(policy: str, inputs: AllocationInputs) -> tuple[PairOrder, ...]:
-    dropped = ("unit", "statistics_sha256")
-    fields = {name: value for name, value in fields_of(inputs).items() if name not in dropped}
-    found = order_probabilities(_quotas(policy, inputs), replicate_quotas(policy, **fields))
+def _pairs(request: AllocationRequest) -> tuple[PairOrder, ...]:
+    found = order_probabilities(_quotas(request), replicate_quotas(request))
     return tuple(PairOrder(greater=a, lesser=b, probability=share) for (a, b), share in found.items())

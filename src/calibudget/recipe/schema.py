@@ -4,11 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PrivateAttr,
+    model_validator,
+)
 
-from calibudget.allocation import POLICIES, REFUTED, REMOVED_POLICIES, parse_amount, parse_groups
+from calibudget.allocation import (
+    POLICIES,
+    REFUTED,
+    REMOVED_POLICIES,
+    Amount,
+    Group,
+    Portion,
+    parse_amount,
+    parse_groups,
+)
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.recipe.parts import (
@@ -63,12 +81,15 @@ def _says_yes_or_no(value: object) -> object:
     return value
 
 
-def _readable_amount(value: object) -> object:
+def _amount(value: object) -> object:
     try:
-        parse_amount(value, "the amount")
+        return parse_amount(value, "the amount")
     except (InputError, InputTypeError) as error:
         raise ValueError(str(error)) from error
-    return value
+
+
+def _as_written(value: Amount) -> int | str | None:
+    return value.text if isinstance(value, Portion) else value
 
 
 #: Far beyond any use; with more, even factors that are nearly alike have powers that leave the doubles.
@@ -76,7 +97,7 @@ Exponent = Annotated[float, Field(ge=-1000.0, le=1000.0)]
 Count = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
 Positive = Annotated[int, Field(ge=1, le=MAX_SAFE_INTEGER)]
 #: A floor or a cap: a count, or a text such as "10% of budget" or "50% of pool".
-AmountText = Annotated[Count | str, BeforeValidator(_readable_amount)]
+Bound = Annotated[Count | Portion, BeforeValidator(_amount), PlainSerializer(_as_written, when_used="json")]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_to_tuple)]
 Folders = Annotated[tuple[LocalFolder, ...], BeforeValidator(_one_or_more), Field(min_length=1)]
 SourcePaths = Annotated[
@@ -117,8 +138,13 @@ class GroupPart(_Part):
 
     sources: Strings = ()
     groups: dict[str, GroupPart] = {}
-    floor: AmountText = 0
-    cap: AmountText | None = None
+    floor: Bound = 0
+    cap: Bound | None = None
+
+    def group(self) -> Group:
+        """The frozen form that the allocator takes."""
+        inner = {name: part.group() for name, part in self.groups.items()}
+        return Group(sources=self.sources, groups=inner, floor=self.floor, cap=self.cap)
 
 
 class Rounds(_Part):
@@ -237,8 +263,8 @@ class Recipe(_Part):
     address: str | None = None
     cache: Annotated[bool | LocalFolder, BeforeValidator(_says_yes_or_no)] = True
     budget: Count | TokenBudget
-    floor: AmountText | dict[str, AmountText] = 0
-    caps: dict[str, AmountText] | None = None
+    floor: Bound | dict[str, Bound] = 0
+    caps: dict[str, Bound] | None = None
     groups: dict[str, GroupPart] | None = None
     max_repeats: Annotated[int, Field(ge=1, le=1000)] = 1
     rounds: Rounds | None = None
@@ -313,9 +339,9 @@ class Recipe(_Part):
                 unknown = sorted(set(mapping) - allowed)
                 if unknown:
                     raise ValueError(f"`{field}` names {unknown[0]!r}, which is not a source")
-        if self.plain_groups is not None:
+        if self.nested_groups is not None:
             try:
-                parse_groups(self.plain_groups, sorted(self.sources))
+                parse_groups(self.nested_groups, sorted(self.sources))
             except (InputError, InputTypeError) as error:
                 raise ValueError(str(error)) from error
 
@@ -402,21 +428,21 @@ class Recipe(_Part):
         return None if self.calibration == "none" else self.calibration.max_length
 
     @property
-    def default_floor(self) -> int | str:
+    def default_floor(self) -> Amount:
         """The floor of sources that name none of their own."""
         return self.floor.get("default", 0) if isinstance(self.floor, dict) else self.floor
 
     @property
-    def own_floors(self) -> dict[str, int | str] | None:
+    def own_floors(self) -> dict[str, Amount] | None:
         """Floors that sources name for themselves, or None."""
         if not isinstance(self.floor, dict):
             return None
         return {label: floor for label, floor in sorted(self.floor.items()) if label != "default"} or None
 
     @property
-    def plain_groups(self) -> dict[str, Any] | None:
-        """The groups in the plain form that the allocator reads, or None."""
-        return None if self.groups is None else {name: group.model_dump() for name, group in self.groups.items()}
+    def nested_groups(self) -> dict[str, Group] | None:
+        """The groups as the allocator takes them, or None."""
+        return None if self.groups is None else {name: part.group() for name, part in self.groups.items()}
 
     @property
     def utility_exponents(self) -> Exponents:
