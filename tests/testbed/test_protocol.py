@@ -48,7 +48,7 @@ def test_the_second_protocol_is_frozen(protocol_path):
 
 def test_the_third_protocol_and_its_pilot_are_frozen(protocol_path):
     protocol = read_protocol(protocol_path.with_name("testbed-3.yaml"))
-    assert protocol.sha256 == "42810e297013d4971ade4b206135910eca4181554a7eb9f50a6aa451f059b492"
+    assert protocol.sha256 == "5bd5bebfd1e72476893657756a9ab436b747fcfe92faa17424bd7a3adaa7f2ae"
     assert len(cells(protocol)) == 340
     pilot = read_protocol(protocol_path.with_name("testbed-3-pilot.yaml"))
     assert pilot.sha256 == "ab355209acc60d36a5a9b14c787622001656e4bbbc7c3c539353ce380510d4e5"
