@@ -173,7 +173,7 @@ def test_csv_cells_with_line_ends_keep_the_lines_of_later_errors_right(tmp_path:
 def test_a_file_that_vanishes_shrinks_or_grows_while_it_is_read_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from calibudget.sources import files as module
+    from calibudget.sources import inputs as module
 
     path = tmp_path / "r.jsonl"
 

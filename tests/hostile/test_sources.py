@@ -107,7 +107,7 @@ def test_what_is_no_gzip_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"source 's': r\.jsonl\.gz:1: can't be read: Not a gzipped file"):
         read(tmp_path, "r.jsonl.gz")
     (tmp_path / "r.json.gz").write_bytes(GOOD)
-    with pytest.raises(DataError, match=r"source 's': r\.json\.gz: can't be read"):
+    with pytest.raises(DataError, match=r"source 's': r\.json\.gz:1: can't be read"):
         read(tmp_path, "r.json.gz")
 
 
@@ -132,7 +132,7 @@ def test_an_overlong_line_is_refused_before_it_fills_memory_or_skipped(tmp_path:
         ("r.json", b"[\xff]", r"r\.json: not valid JSON"),
         ("r.csv", b"", r"r\.csv:1: the header"),
         ("r.csv", b"prompt,prompt\na,b\n", r"r\.csv:1: the header must name every column, each once"),
-        ("r.csv", b"prompt,\na,b\n", r"r\.csv:1: the header"),
+        ("r.csv", b"prompt,,\na,b,c\n", r"r\.csv:1: the header"),
         ("r.csv", b'prompt,completion\np,"c\n', r"r\.csv:2: .*end of data"),
         ("r.csv", b'prompt,completion\np,"c"d\n', r"r\.csv:2: "),
         ("r.csv", b"prompt,completion\np\xff,c\n", r"r\.csv:\d: invalid UTF-8"),

@@ -456,7 +456,9 @@ class Recipe(_Part):
     def evaluation_specs(self) -> tuple[SourceSpec, ...]:
         """The evaluation sets that the hygiene names as the readers take them, in code-point order."""
         sets = self.hygiene.evaluation
-        return tuple(replace(self._spec(name, sets[name]), duplicates="keep") for name in sorted(sets))
+        return tuple(
+            replace(self._spec(name, sets[name]), duplicates="keep", prompts_suffice=True) for name in sorted(sets)
+        )
 
     @property
     def hygiene_rules(self) -> HygieneRules:

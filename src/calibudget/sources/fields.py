@@ -51,6 +51,9 @@ _NAMES: Final[Mapping[Meaning, tuple[str, ...]]] = {
 #: The table: what a known field means, in a row or in a turn.
 MEANINGS: Final[Mapping[str, Meaning]] = {name: meaning for meaning, names in _NAMES.items() for name in names}
 
+#: Fields that say something of the response alone.
+OF_THE_RESPONSE: Final = frozenset(name for meaning in ("reasoning", "flag", "verdict") for name in _NAMES[meaning])
+
 _EXCHANGE: Final[frozenset[Meaning]] = frozenset({"prompt", "response", "joined", "system", "history", "tools"})
 _CONVERSATION: Final[frozenset[Meaning]] = frozenset({"turns", "system", "tools"})
 _READ: Final[Mapping[Format, frozenset[Meaning]]] = {

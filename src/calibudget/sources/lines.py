@@ -229,9 +229,15 @@ def _items(path: Path, limits: Limits, rows: str | None) -> list[object] | None:
 
 
 def _opens(path: Path) -> bytes:
-    """How a file begins that is one value and no lines: "[" of an array, "{" of an object over several lines."""
-    status = path.stat()
-    return _looked_up(path, status.st_size, status.st_mtime_ns)
+    """How a file begins that is one value and no lines: "[" of an array, "{" of an object over several lines.
+
+    One that can't be read has lines, so that its reader can say where it breaks.
+    """
+    try:
+        status = path.stat()
+        return _looked_up(path, status.st_size, status.st_mtime_ns)
+    except (*BROKEN, DataError):
+        return b""
 
 
 @lru_cache
@@ -276,9 +282,8 @@ def _value(path: Path, limits: Limits) -> object:
     with open_plain(path, limits) as handle:
         data = handle.read(limits.array_bytes + 1)
     if len(data) > limits.array_bytes:
-        raise DataError(
-            f"a JSON array or object of more than {limits.array_bytes:,} bytes; give its rows as JSON lines (.jsonl)"
-        )
+        kind = "array" if data.removeprefix(_BOM).lstrip().startswith(b"[") else "object"
+        raise DataError(f"a JSON {kind} of more than {limits.array_bytes:,} bytes; give it as JSON lines (.jsonl)")
     try:
         return strict_json(data.removeprefix(_BOM))
     except InputError as error:

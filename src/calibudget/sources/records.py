@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from calibudget.errors import DataError
 from calibudget.records import Message, Record
-from calibudget.sources.fields import check_row, checked, is_blank, names_read
+from calibudget.sources.fields import OF_THE_RESPONSE, check_row, checked, is_blank, names_read
 from calibudget.sources.filters import Wanted
 from calibudget.sources.formats import Fields, detect_format, is_pair, read_example, read_pair
 from calibudget.sources.identity import checked_text, digests, own_id
@@ -58,6 +58,7 @@ class RecordMaker:
         self._labels = {label: number for number, label in enumerate(answer_labels(spec))}
         self._is_plain = not (spec.where or spec.columns or spec.preset or spec.id_field or self._labels)
         self._is_plain &= self._answers.kind == "none"
+        self._ignored = spec.ignored | (OF_THE_RESPONSE if spec.prompts_suffice else frozenset())
         self._shapes: dict[tuple[str, ...], _Shape] = {}
         self._named = {*spec.where, *(name for name in (spec.id_field, self._answers.field) if name is not None)}
 
@@ -138,7 +139,7 @@ class RecordMaker:
             raise RuntimeError("a row without a preset has a format")
         if shape.checked:
             self.unused.update(check_row(view, shape.checked))
-        ignored, prompts_suffice = self._spec.ignored, self._spec.prompts_suffice
+        ignored, prompts_suffice = self._ignored, self._spec.prompts_suffice
         if shape.is_pair:
             pair = read_pair(view, shape.format, ignored=ignored, prompts_suffice=prompts_suffice)
             if pair is not None:
@@ -154,7 +155,7 @@ class RecordMaker:
     def _seen(self, key: tuple[str, ...], view: Fields, format: Format | None, read: set[str]) -> _Shape:  # noqa: A002
         """The shape of a row that is the first of its kind; its columns that aren't used are noted."""
         read = read | self._named
-        found = _Shape(format, format is not None and is_pair(format, view), checked(view, read))
+        found = _Shape(format, format is not None and is_pair(format, view), checked(view, read | self._ignored))
         columns = {ours: _names(theirs) for ours, theirs in self._spec.columns.items()}
         used = {name for ours in read & set(columns) for name in columns[ours]} | self._named
         used |= {name for name in (*read, *found.checked) if name not in columns}
