@@ -88,7 +88,8 @@ def _write_lines(path: str, rows: list[dict[str, object]], more: str = "") -> No
         Path(path).write_text(text)
 
 
-def _write_inputs() -> None:
+def write_inputs() -> None:
+    """Data files, recipes and a protocol, in the working directory."""
     Path("data").mkdir()
     boolq, piqa, siqa = (_rows(name, count) for name, count in (("boolq", 40), ("piqa", 50), ("siqa", 35)))
     near = [row | {"instruction": str(row["instruction"]) + " Or not?", "own_id": "near"} for row in piqa[:3]]
@@ -144,7 +145,7 @@ def _write_scores_of_candidates() -> None:
     _write_lines("proxy.jsonl", [header | {"shard": None}, *lines])
 
 
-def _write_model(folder: str) -> None:
+def write_model(folder: str) -> None:
     """A random Llama of 40 thousand parameters with a tokenizer of single bytes."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -227,8 +228,8 @@ def _call_api() -> None:
 
 def _make_all() -> list[str]:
     """Every kind, in the working directory, a kind's files in the folder of its name; the kinds."""
-    _write_inputs()
-    _write_model("tiny")
+    write_inputs()
+    write_model("tiny")
     runs, commands = _table("runs.txt"), _table("commands.txt")
     for kind, changes in runs.items():
         _call(kind, ["run", "recipe.yaml", *changes, "--output-dir", kind, "--json"])
