@@ -87,7 +87,8 @@ def dry_run(
         check_scorer(recipe)
     prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
     pools = pools_of_run(recipe, prepared)
-    floors, sizes = feasible_floors(recipe, pools), pools.sizes
+    with prepared.telling_empty():
+        floors, sizes = feasible_floors(recipe, pools), pools.sizes
     selector = joined(recipe, selector_parts(recipe, prepared))
     pools.require_eligible(selector, floors)
     if given is not None:

@@ -6,10 +6,12 @@ Reading every source of a recipe and parting it into calibration split and candi
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+from calibudget.errors import AllocationError
 from calibudget.messages import counted
 from calibudget.pipeline.hygiene import Findings, look
 from calibudget.pipeline.progress import Progress, silent
@@ -98,6 +100,29 @@ class Prepared:
         return {label: split.pool_size for label, split in self.splits.items()}
 
     @property
+    def empty(self) -> tuple[str, ...]:
+        """The sources that have no candidates left, each with what became of its records, in words."""
+        told = []
+        for label, split in self.splits.items():
+            counts = {
+                "calibrate": len(split.calibration),
+                "have a calibration record's prompt": split.shared_prompts,
+                "left for an evaluation set or another source": split.barred,
+                "were used by earlier rounds": split.spent,
+            }
+            why = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+            told += [f"source {label!r} has no candidates left: of its records {why}"] if not split.pool_size else []
+        return tuple(told)
+
+    @contextmanager
+    def telling_empty(self) -> Iterator[None]:
+        """Say of a budget that the pools don't hold which of them are empty, and why."""
+        try:
+            yield
+        except AllocationError as error:
+            raise type(error)("; ".join([str(error), *self.empty])) from error
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What left each source or stands in it twice, in words; sources with nothing to tell are left out."""
         told = []
@@ -119,7 +144,7 @@ class Prepared:
         told += [
             f"{label}: columns not used: {', '.join(map(_told, names))}" for label, names in unused.items() if names
         ]
-        return tuple(told)
+        return (*told, *self.empty)
 
 
 def _told(column: str) -> str:

@@ -19,7 +19,7 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.pipeline.run_directory import JOURNAL_NAME, check_usable, is_finished, open_run
 from calibudget.pipeline.score import GivenScores, check_scorer, read_given, score_splits, scorer_for
-from calibudget.pipeline.select import write_inputs, write_selected
+from calibudget.pipeline.select import check_unchanged, write_inputs, write_selected
 from calibudget.pipeline.selectors import joined, selector_parts
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
@@ -118,7 +118,7 @@ def run(
     resolved = resolved_yaml(recipe)
     check_usable(directory, resolved, resume=resume)
     if resume and is_finished(directory):
-        return _verified(directory)
+        return _verified(directory, ("this run was finished before: its data wasn't read again, nor its model used",))
     given = read_given(recipe, scores)
     if recipe.calibration != "none" and given is None and shared is None:
         check_scorer(recipe)
@@ -139,8 +139,10 @@ def _make(
 ) -> tuple[str, ...]:
     """Make every artefact of a run in its directory, which is held; returns what a person should know."""
     prepared = with_tokens(recipe, read_sources(recipe, shared, progress=progress), progress=progress)
+    check_unchanged(prepared, directory)
     pools = pools_of_run(recipe, prepared)
-    floors = feasible_floors(recipe, pools)
+    with prepared.telling_empty():
+        floors = feasible_floors(recipe, pools)
     parts = selector_parts(recipe, prepared)
     selector = joined(recipe, parts)
     pools.require_eligible(selector, floors)

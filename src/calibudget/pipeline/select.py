@@ -33,6 +33,7 @@ from calibudget.store import (
     quotas_sha256,
     read_allocation,
     read_rounds,
+    read_splits,
     stated_quotas_sha256,
     write_allocation,
     write_atomic,
@@ -44,6 +45,24 @@ from calibudget.store import (
     write_sums,
     write_train,
 )
+
+
+def check_unchanged(prepared: Prepared, directory: Path) -> None:
+    """Refuse sources whose records aren't those with which an interrupted run was begun.
+
+    Raises:
+        ArtefactError: the source and its files are named.
+    """
+    path = directory / SPLITS_NAME
+    for label, ids in read_splits(path).sources.items() if path.exists() else ():
+        split = prepared.splits[label]
+        now = (tuple(record.record_id for record in split.calibration), tuple(split.candidate_ids))
+        if now != (tuple(ids.calibration), tuple(ids.candidates)):
+            files = ", ".join(file.name for file in prepared.files[label])
+            raise ArtefactError(
+                f"{directory}: source {label!r} has other records than when this run was begun, so {files} must have "
+                "changed; put its files back, or name another directory"
+            )
 
 
 def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:

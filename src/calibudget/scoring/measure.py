@@ -105,11 +105,15 @@ def _checked(measurements: list[Measurement], items: Sequence[CalibrationItem]) 
 
 def _header(scorer: Scorer, items: Sequence[CalibrationItem], batches: list[tuple[int, ...]]) -> dict[str, object]:
     content = [[item_to_json(items[i]) for i in batch] for batch in batches]
+    by_source: dict[str, list[object]] = {}
+    for item in items:
+        by_source.setdefault(item.record.source, []).append(item_to_json(item))
     return {
         "schema": _SCHEMA,
         "scorer": dict(scorer.describe()),
         "batches": len(batches),
         "items_sha256": sha256_hex(canonical_json(content)),
+        "sources": {label: sha256_hex(canonical_json(own)) for label, own in by_source.items()},
     }
 
 

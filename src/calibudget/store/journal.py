@@ -61,7 +61,7 @@ class Journal:
             raise ArtefactError(f"{path}: the journal's header is damaged; delete the file to do its work again")
         if found != expected:
             raise ArtefactError(
-                f"{path}: the journal belongs to another run (its header differs); "
+                f"{path}: the journal belongs to another run (its header differs in {_differing(expected, found)}); "
                 "choose another output directory, or delete the file to do its work again"
             )
         entries: list[dict[str, object]] = []
@@ -108,6 +108,19 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _differing(one: bytes, two: bytes) -> str:
+    """The fields in which two headers differ, those within mappings with a dot."""
+    first, second = (_flat(loads_object(header, "the journal's header")) for header in (one, two))
+    return ", ".join(sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name)))
+
+
+def _flat(header: Mapping[str, object]) -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for name, value in header.items():
+        flat |= {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def _line(previous: str, body: bytes) -> tuple[bytes, str]:
