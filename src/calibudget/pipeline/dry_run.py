@@ -8,13 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from calibudget.pipeline.allocate import feasible_floors
-from calibudget.pipeline.pools import pools_of_run
+from calibudget.pipeline.inputs import run_of
 from calibudget.pipeline.prepare import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.score import calibration_items, check_scorer, read_given, scorer_for
-from calibudget.pipeline.selectors import joined, selector_parts
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe import Recipe
 from calibudget.records import Unit
@@ -86,11 +84,8 @@ def dry_run(
     if needs_scores:
         check_scorer(recipe)
     prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
-    pools = pools_of_run(recipe, prepared)
-    with prepared.telling_empty():
-        floors, sizes = feasible_floors(recipe, pools), pools.sizes
-    selector = joined(recipe, selector_parts(recipe, prepared))
-    pools.require_eligible(selector, floors)
+    run, floors = run_of(recipe, prepared)
+    sizes = run.pools.sizes
     if given is not None:
         given.check(prepared.splits)
     tokens: dict[str, int] = {}

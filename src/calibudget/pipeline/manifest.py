@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from calibudget.pipeline.pools import Pools, pools_of_run
+from calibudget.pipeline.inputs import Run
+from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.recipe import Recipe, resolved_fields
-from calibudget.records import AllocationPlan, Score, Selection, Split, Statistics
+from calibudget.records import AllocationPlan, Score, Selection, SourceAllocation, Split, Statistics
 from calibudget.store import (
     ALLOCATION_NAME,
     HYGIENE_NAME,
@@ -44,8 +45,7 @@ from calibudget.tasks import PARSER_VERSION
 
 
 def make_manifest(
-    recipe: Recipe,
-    prepared: Prepared,
+    run: Run,
     made: ScoreFile | None,
     plan: AllocationPlan,
     selection: Selection,
@@ -55,6 +55,7 @@ def make_manifest(
     allocation_given: bool = False,
 ) -> Manifest:
     """Gather the evidence of a run whose other artefacts are written already."""
+    recipe, prepared = run.recipe, run.prepared
     provenance = None if made is None else dict(made.provenance or {})
     digests = digest_selection(selection)
     names = [RECIPE_NAME, SPLITS_NAME, HYGIENE_NAME, ALLOCATION_NAME, SELECTION_NAME]
@@ -67,36 +68,67 @@ def make_manifest(
         label: _source(label, split, prepared, plan, statistics, scores.get(label), digests.sources[label])
         for label, split in prepared.splits.items()
     }
-    for label, tokens in token_evidence(pools_of_run(recipe, prepared), prepared.pool_sizes, plan, digests).items():
+    for label, tokens in token_evidence(run.pools, prepared.pool_sizes, plan, digests).items():
         sources[label] = replace(sources[label], tokens=tokens)
     return Manifest(
         versions=_versions(recipe, provenance),
         recipe=portable_recipe(recipe),
-        seeds=Seeds(split=recipe.split_seed, bootstrap=recipe.bootstrap_seed, selection=recipe.selection_seed),
+        seeds=seeds_of(recipe),
         parser=PARSER_VERSION if made is not None else None,
         scorer=provenance,
         sources=sources,
         companion=_companion(prepared),
-        allocation=AllocationEvidence(
-            policy=plan.policy,
-            unit=plan.unit,
-            budget=plan.budget,
-            floor=plan.floor,
-            exponents=plan.exponents,
-            residual_budget=plan.residual_budget,
-            given=allocation_given,
-            quotas_sha256=quotas_sha256(plan.quotas),
-        ),
-        selection=SelectionEvidence(
-            selector=selection.selector,
-            count=digests.count,
-            companion_count=digests.companion_count,
-            selected_sha256=digests.selected_sha256,
-            details=digests.details,
-        ),
+        allocation=allocation_evidence(plan, given=allocation_given),
+        selection=selection_evidence(digests),
         artefacts={name: file_digest(directory / name) for name in sorted(names)},
         token_counter=prepared.token_counter,
     )
+
+
+def seeds_of(recipe: Recipe) -> Seeds:
+    """The seeds that splits, statistics and draws follow from."""
+    return Seeds(split=recipe.split_seed, bootstrap=recipe.bootstrap_seed, selection=recipe.selection_seed)
+
+
+def allocation_evidence(plan: AllocationPlan, *, given: bool) -> AllocationEvidence:
+    """What the manifest keeps of an allocation; `given` says that it was handed in."""
+    return AllocationEvidence(
+        policy=plan.policy,
+        unit=plan.unit,
+        budget=plan.budget,
+        floor=plan.floor,
+        exponents=plan.exponents,
+        residual_budget=plan.residual_budget,
+        given=given,
+        quotas_sha256=quotas_sha256(plan.quotas),
+    )
+
+
+def selection_evidence(digest: SelectionDigest) -> SelectionEvidence:
+    """What the manifest keeps of a selection."""
+    return SelectionEvidence(
+        selector=digest.selector,
+        count=digest.count,
+        companion_count=digest.companion_count,
+        selected_sha256=digest.selected_sha256,
+        details=digest.details,
+    )
+
+
+def splits_evidence(calibration: Iterable[str], candidates: Sequence[str]) -> dict[str, Any]:
+    """What the manifest keeps of a source's split, by field."""
+    ids = list(calibration)
+    return {
+        "calibration_size": len(ids),
+        "pool_size": len(candidates),
+        "calibration_sha256": ids_sha256(ids),
+        "candidates_sha256": ids_sha256(candidates),
+    }
+
+
+def quota_evidence(row: SourceAllocation) -> dict[str, Any]:
+    """What the manifest keeps of a source's row of the allocation, by field."""
+    return {"need": row.need, "share": row.share, "quota": row.quota}
 
 
 def portable_recipe(recipe: Recipe) -> dict[str, Any]:
@@ -138,22 +170,16 @@ def _source(
     scores: Sequence[Score] | None,
     digest: SourceDigest,
 ) -> SourceEvidence:
-    row = plan.sources[label]
     return SourceEvidence(
         files=prepared.files[label],
         read=split.read,
         duplicates=split.duplicates,
         skipped=split.skipped,
         shared_prompts=split.shared_prompts,
-        calibration_size=len(split.calibration),
-        pool_size=split.pool_size,
-        calibration_sha256=ids_sha256(record.record_id for record in split.calibration),
-        candidates_sha256=ids_sha256(split.candidate_ids),
+        **splits_evidence((record.record_id for record in split.calibration), split.candidate_ids),
+        **quota_evidence(plan.sources[label]),
         scores_sha256=None if scores is None else scores_sha256(scores),
-        need=row.need,
         bootstrap_sd=None if statistics is None else statistics.sources[label].bootstrap_sd,
-        share=row.share,
-        quota=row.quota,
         record_ids_sha256=digest.record_ids_sha256,
         spent=None if prepared.ledger is None else split.spent,
         filtered=split.filtered,

@@ -10,34 +10,28 @@ from typing import Any
 
 from calibudget.allocation import summarise
 from calibudget.errors import CheckFailedError
-from calibudget.pipeline.allocate import feasible_floors, plan_recipe
+from calibudget.pipeline.allocate import plan_recipe
+from calibudget.pipeline.inputs import run_of
 from calibudget.pipeline.manifest import make_manifest
 from calibudget.pipeline.notes import boundary_notes, run_notes
-from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.pipeline.run_directory import JOURNAL_NAME, check_usable, is_finished, open_run
 from calibudget.pipeline.score import GivenScores, check_scorer, read_given, score_splits, scorer_for
 from calibudget.pipeline.select import check_unchanged, write_inputs, write_selected
-from calibudget.pipeline.selectors import joined, selector_parts
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Statistics
 from calibudget.store import (
     ALLOCATION_NAME,
-    HYGIENE_NAME,
     MANIFEST_NAME,
     SCORES_NAME,
-    SELECTION_NAME,
     STATISTICS_NAME,
     Hygiene,
     ScoreFile,
-    read_allocation,
-    read_hygiene,
     read_object,
-    read_selection,
     write_allocation,
     write_manifest,
     write_scores,
@@ -140,12 +134,7 @@ def _make(
     """Make every artefact of a run in its directory, which is held; returns what a person should know."""
     prepared = with_tokens(recipe, read_sources(recipe, shared, progress=progress), progress=progress)
     check_unchanged(prepared, directory)
-    pools = pools_of_run(recipe, prepared)
-    with prepared.telling_empty():
-        floors = feasible_floors(recipe, pools)
-    parts = selector_parts(recipe, prepared)
-    selector = joined(recipe, parts)
-    pools.require_eligible(selector, floors)
+    run, _ = run_of(recipe, prepared)
     made = None if given is None else given.check(prepared.splits)
     journal = directory / JOURNAL_NAME
     needs_scores = made is None and recipe.calibration != "none"
@@ -154,14 +143,14 @@ def _make(
         if scorer is not None:
             made = score_splits(recipe, prepared.splits, scorer, journal_path=journal, progress=progress)
     statistics, warned = _statistics(recipe, prepared, made, directory)
-    plan = plan_recipe(recipe, pools, statistics)
+    plan = plan_recipe(recipe, run.pools, statistics)
     write_allocation(directory / ALLOCATION_NAME, plan)
-    selection = write_selected(recipe, prepared, plan, parts, directory)
-    manifest = make_manifest(recipe, prepared, made, plan, selection, statistics, directory)
+    selection = write_selected(run, plan, directory)
+    manifest = make_manifest(run, made, plan, selection, statistics, directory)
     write_manifest(directory / MANIFEST_NAME, manifest)
     journal.unlink(missing_ok=True)
     write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
-    told = boundary_notes(recipe, pools, statistics, plan, (made and made.provenance) or {})
+    told = boundary_notes(recipe, run.pools, statistics, plan, (made and made.provenance) or {})
     return (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *warned, *told)
 
 
@@ -192,16 +181,18 @@ def _verified(directory: Path, notes: tuple[str, ...] = ()) -> RunResult:
     if verification.differences:
         listed = "\n".join(f"  {difference}" for difference in verification.differences)
         raise CheckFailedError(f"{directory}: doesn't verify:\n{listed}")
-    selection = read_selection(directory / SELECTION_NAME)
+    found = verification.found
+    assert found is not None  # noqa: S101 - without differences everything was read
+    selection = found.manifest.selection
     return RunResult(
         directory=directory,
         train_file=next(path for path in sorted(directory.glob("train.*"))),
-        plan=read_allocation(directory / ALLOCATION_NAME),
+        plan=found.plan,
         count=selection.count,
-        tokens=selection.tokens,
+        tokens=found.tokens,
         companion_count=selection.companion_count,
         selected_sha256=selection.selected_sha256,
         manifest_sha256=str(read_object(directory / MANIFEST_NAME)["manifest_sha256"]),
         notes=notes,
-        hygiene=read_hygiene(directory / HYGIENE_NAME) if (directory / HYGIENE_NAME).exists() else None,
+        hygiene=found.hygiene,
     )

@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from calibudget.errors import ArtefactError
+from calibudget.pipeline.inputs import Run
 from calibudget.pipeline.manifest import make_manifest
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.run_directory import JOURNAL_NAME, RECIPE_NAME, is_finished, open_run
-from calibudget.pipeline.selectors import Parts, joined, selector_parts, write_parts
+from calibudget.pipeline.selectors import joined, selector_parts, write_parts
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Record, Selection, Split
@@ -89,13 +90,12 @@ def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
     write_hygiene(directory / HYGIENE_NAME, hygiene_of(recipe, prepared))
 
 
-def write_selected(
-    recipe: Recipe, prepared: Prepared, plan: AllocationPlan, parts: Parts, directory: Path
-) -> Selection:
+def write_selected(run: Run, plan: AllocationPlan, directory: Path) -> Selection:
     """Draw a plan's quotas and write `selection.json`, what its selector knows, and the train set."""
+    recipe, prepared = run.recipe, run.prepared
     companion = () if prepared.companion is None else prepared.companion.records
-    drawn = pools_of_run(recipe, prepared).draw(plan, joined(recipe, parts))
-    write_parts(directory, parts)
+    drawn = run.pools.draw(plan, run.selector)
+    write_parts(directory, run.parts)
     selection = replace(drawn, companion_count=len(companion))
     write_selection(directory / SELECTION_NAME, selection)
     candidates = {label: _picked(prepared.splits[label], picks, recipe) for label, picks in selection.picks.items()}
@@ -164,12 +164,14 @@ def _refuse_finished_work(directory: Path) -> None:
 
 
 def _write(recipe: Recipe, prepared: Prepared, plan: AllocationPlan, directory: Path) -> Selection:
-    pools_of_run(recipe, prepared).of_plan(plan)
+    pools = pools_of_run(recipe, prepared)
+    pools.of_plan(plan)
     parts = selector_parts(recipe, prepared)
+    run = Run(recipe=recipe, prepared=prepared, pools=pools, parts=parts, selector=joined(recipe, parts))
     write_inputs(recipe, prepared, directory)
     write_allocation(directory / ALLOCATION_NAME, plan)
-    selection = write_selected(recipe, prepared, plan, parts, directory)
-    manifest = make_manifest(recipe, prepared, None, plan, selection, None, directory, allocation_given=True)
+    selection = write_selected(run, plan, directory)
+    manifest = make_manifest(run, None, plan, selection, None, directory, allocation_given=True)
     write_manifest(directory / MANIFEST_NAME, manifest)
     write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
     return selection

@@ -49,6 +49,7 @@ from calibudget.store import (
     STATISTICS_NAME,
     SUMS_NAME,
     Difference,
+    Hygiene,
     Ledger,
     Manifest,
     ScoreFile,
@@ -70,16 +71,35 @@ from calibudget.store import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a verification read on its way; of a run without differences it is as it should be.
+
+    Attributes:
+        manifest: the manifest.
+        plan: the allocation.
+        tokens: tokens of the selected examples, None where the budget counts examples.
+        hygiene: what the sources repeat and share; None in a run of a version that didn't say.
+    """
+
+    manifest: Manifest
+    plan: AllocationPlan
+    tokens: int | None
+    hygiene: Hygiene | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
     """What a verification found.
 
     Attributes:
         differences: everything that isn't what the evidence or a re-derivation says; empty if the run holds.
         checked: what was re-derived, in words.
+        found: what was read on the way; None where something of it couldn't be.
     """
 
     differences: tuple[Difference, ...]
     checked: tuple[str, ...]
+    found: Found | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The `--json` output of `calibudget verify`."""
@@ -131,17 +151,18 @@ def verify(run_dir: str | Path, *, data_dir: str | Path | None = None, previous:
     findings.checked.append(f"{SUMS_NAME}: the length and digest of every file, and that there are no others")
     manifest = findings.read(MANIFEST_NAME, lambda path: _read_manifest(findings, path))
     resolved = findings.read(RECIPE_NAME, _read_recipe)
+    found = None
     if resolved is not None:
         beside = _Beside(data_dir=None if data_dir is None else Path(data_dir), previous=previous)
-        _check_chain(findings, directory, resolved, manifest, beside)
+        found = _check_chain(findings, directory, resolved, manifest, beside)
     elif manifest is not None:
         check_bindings(findings, directory, manifest, [])
-    return Verification(differences=tuple(findings.differences), checked=tuple(findings.checked))
+    return Verification(differences=tuple(findings.differences), checked=tuple(findings.checked), found=found)
 
 
 def _check_chain(
     findings: Findings, directory: Path, resolved: _Resolved, manifest: Manifest | None, beside: _Beside
-) -> None:
+) -> Found | None:
     recipe = resolved.recipe
     train_name = recipe.output.train_name
     is_given = manifest is not None and manifest.allocation.given
@@ -184,11 +205,13 @@ def _check_chain(
             train=train,
         )
         check_manifest(findings, manifest, derived)
-    if tells_hygiene:
-        check_hygiene(findings, recipe, manifest, splits)
+    hygiene = check_hygiene(findings, recipe, manifest, splits) if tells_hygiene else None
     check_evaluation(findings, directory)
     if beside.data_dir is not None:
         check_sources(findings, directory, beside.data_dir, manifest, splits, ledger, train_name)
+    if manifest is None or plan is None or selection is None:
+        return None
+    return Found(manifest=manifest, plan=plan, tokens=digest_selection(selection).tokens, hygiene=hygiene)
 
 
 def _read_recipe(path: Path) -> _Resolved:

@@ -18,7 +18,14 @@ from calibudget.errors import InputError
 from calibudget.pipeline.allocate import plan_recipe
 from calibudget.pipeline.checks.findings import Findings, equal
 from calibudget.pipeline.checks.train import TrainIds
-from calibudget.pipeline.manifest import token_evidence
+from calibudget.pipeline.manifest import (
+    allocation_evidence,
+    quota_evidence,
+    seeds_of,
+    selection_evidence,
+    splits_evidence,
+    token_evidence,
+)
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import reused_calibration
 from calibudget.pipeline.tokens import counted_by
@@ -108,26 +115,19 @@ def _sections(derived: Derived, manifest: Manifest) -> dict[str, object]:
     recipe, is_given = derived.recipe, manifest.allocation.given
     sections: dict[str, object] = {
         "recipe": {name: value for name, value in derived.recipe_fields.items() if name != "data_dir"},
-        "seeds": {
-            "split": recipe.split_seed,
-            "bootstrap": recipe.bootstrap_seed,
-            "selection": recipe.selection_seed,
-        },
+        "seeds": asdict(seeds_of(recipe)),
     }
     if derived.scored is not None or recipe.calibration == "none" or is_given:
         sections["scorer"] = None if derived.scored is None else derived.scored.provenance
         sections["parser"] = None if derived.scored is None else _parser(manifest)
     if derived.plan is not None:
-        own = {name: getattr(derived.plan, name) for name in ("policy", "unit", "budget", "floor", "residual_budget")}
-        own |= {"exponents": asdict(derived.plan.exponents), "given": is_given}
-        if manifest.allocation.quotas_sha256 is not None:
-            own["quotas_sha256"] = quotas_sha256(derived.plan.quotas)
+        own = asdict(allocation_evidence(derived.plan, given=is_given))
+        if manifest.allocation.quotas_sha256 is None:  # a run of an earlier version
+            del own["quotas_sha256"]
         sections["allocation"] = own
     if derived.selection is not None:
-        digest = digest_selection(derived.selection)
-        fields = ("selector", "count", "companion_count", "selected_sha256")
-        own_details = {} if digest.details is None else {"details": dict(digest.details)}
-        sections["selection"] = {name: getattr(digest, name) for name in fields} | own_details
+        drawn = asdict(selection_evidence(digest_selection(derived.selection)))
+        sections["selection"] = {name: value for name, value in drawn.items() if value is not None}
     return sections
 
 
@@ -141,16 +141,14 @@ def _source(derived: Derived, label: str) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if derived.splits is not None and label in derived.splits.sources:
         ids = derived.splits.sources[label]
-        fields |= {"calibration_size": len(ids.calibration), "pool_size": len(ids.candidates)}
-        fields |= {"calibration_sha256": ids_sha256(ids.calibration), "candidates_sha256": ids_sha256(ids.candidates)}
+        fields |= splits_evidence(ids.calibration, ids.candidates)
     if derived.scored is not None:
         own = [score for score in derived.scored.scores if score.source == label]
         fields["scores_sha256"] = scores_sha256(own)
     if derived.statistics is not None and label in derived.statistics.sources:
         fields["bootstrap_sd"] = derived.statistics.sources[label].bootstrap_sd
     if derived.plan is not None and label in derived.plan.sources:
-        row = derived.plan.sources[label]
-        fields |= {"need": row.need, "share": row.share, "quota": row.quota}
+        fields |= quota_evidence(derived.plan.sources[label])
     if derived.selection is not None and label in derived.selection.picks:
         fields["record_ids_sha256"] = ids_sha256(derived.selection.picks[label])
     return fields

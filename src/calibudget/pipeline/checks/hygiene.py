@@ -29,11 +29,13 @@ def has_hygiene(recipe_fields: Mapping[str, object]) -> bool:
     return isinstance(part, Mapping) and "contamination" in part
 
 
-def check_hygiene(findings: Findings, recipe: Recipe, manifest: Manifest | None, splits: SplitIds | None) -> None:
+def check_hygiene(
+    findings: Findings, recipe: Recipe, manifest: Manifest | None, splits: SplitIds | None
+) -> Hygiene | None:
     """Compare what follows from the other files, and what the report says of itself."""
     hygiene = findings.read(HYGIENE_NAME, read_hygiene)
     if hygiene is None:
-        return
+        return None
     rules = recipe.hygiene_rules
     specs = recipe.source_specs()
     findings.compare(
@@ -61,6 +63,7 @@ def check_hygiene(findings: Findings, recipe: Recipe, manifest: Manifest | None,
     for field, check, one in () if hygiene.companion is None else _checks(hygiene.companion.checks, "companion"):
         _check_found(findings, field, rules, check, one)
     findings.checked.append("hygiene: rules, counts, and that what was to leave isn't in the splits")
+    return hygiene
 
 
 def check_hygiene_sources(findings: Findings, again: Hygiene) -> None:

@@ -1,0 +1,45 @@
+"""What a run works on, made once and passed down: recipe, sources as read and parted, pools, selector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from calibudget.pipeline.allocate import feasible_floors
+from calibudget.pipeline.pools import Pools, pools_of_run
+from calibudget.pipeline.prepare import Prepared
+from calibudget.pipeline.selectors import Parts, RecipeSelector, joined, selector_parts
+from calibudget.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run whose sources are read.
+
+    Attributes:
+        recipe: what is asked.
+        prepared: the sources, read and parted.
+        pools: the candidates that may be drawn.
+        parts: what the selector knows of them.
+        selector: which of a source's candidates its quota takes.
+    """
+
+    recipe: Recipe
+    prepared: Prepared
+    pools: Pools
+    parts: Parts
+    selector: RecipeSelector
+
+
+def run_of(recipe: Recipe, prepared: Prepared) -> tuple[Run, dict[str, int]]:
+    """A run and its floor quotas.
+
+    Raises:
+        AllocationError: a budget, floors or caps that can't be met, or too few candidates that the selector takes.
+    """
+    pools = pools_of_run(recipe, prepared)
+    with prepared.telling_empty():
+        floors = feasible_floors(recipe, pools)
+    parts = selector_parts(recipe, prepared)
+    selector = joined(recipe, parts)
+    pools.require_eligible(selector, floors)
+    return Run(recipe=recipe, prepared=prepared, pools=pools, parts=parts, selector=selector), floors
