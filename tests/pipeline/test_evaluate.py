@@ -282,7 +282,7 @@ def adapter_files(root: Path, *names: str) -> list[Path]:
     for folder in folders:
         folder.mkdir(parents=True)
         (folder / "adapter_config.json").write_text("{}")
-        (folder / "weights.safetensors").write_bytes(b"")
+        (folder / "adapter_model.safetensors").write_bytes(b"")
     return folders
 
 
