@@ -179,7 +179,7 @@ def test_records_normalise_under_common_names_to_one_id(prompt, response):
 )
 def test_roles_are_nonempty_unique_disjoint_and_lower_case(roles):
     """Appendix, "Record and Role Integrity"."""
-    check_roles({"calibration": [1, 2], "candidate": [3], "validation": ["x"]})
+    check_roles({"calibration": [1, 2], "candidate": [3], "validation": {4}})
     with pytest.raises(CalibudgetError):
         check_roles(roles)
 

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from calibudget.errors import DataError
+from calibudget.errors import DataError, InputTypeError
 from calibudget.records import Message
 from calibudget.sources import identify, normalise_record
 
@@ -120,3 +120,9 @@ def test_the_normaliser_honours_an_explicit_id(fields: dict[str, object], record
 def test_a_record_without_a_usable_pair_is_refused(fields: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=message):
         normalise_record(fields)
+
+
+@pytest.mark.parametrize("fields", [None, "text", 3, [("prompt", "a"), ("response", "b")]])
+def test_what_is_no_mapping_is_no_record(fields: object) -> None:
+    with pytest.raises(InputTypeError, match="a record is a mapping"):
+        normalise_record(fields)  # type: ignore[arg-type]

@@ -3,9 +3,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from calibudget.errors import DataError
+from calibudget.errors import DataError, InputTypeError
 from calibudget.keys import order_key
 from calibudget.records import Split
 from calibudget.sources import SourceRead, SourceSpec, check_roles, open_source, part_source, split_source
@@ -126,7 +127,8 @@ def test_all_records_may_calibrate_and_one_more_is_refused_with_the_numbers(
 
 
 def test_roles_are_disjoint_in_the_good_case() -> None:
-    check_roles({"candidate": [1, 2], "calibration": {3}, "validation_2": ["a"]})
+    check_roles({"candidate": [1, 2], "calibration": {3}, "validation_2": np.array([4, 5])})
+    check_roles({"candidate": ("1", "2"), "calibration": frozenset("3")})
 
 
 @pytest.mark.parametrize(
@@ -144,4 +146,26 @@ def test_roles_are_disjoint_in_the_good_case() -> None:
 )
 def test_roles_that_cross_are_refused(roles: dict[str, list[object]], message: str) -> None:
     with pytest.raises(DataError, match=message):
+        check_roles(roles)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "roles",
+    [
+        {"calibration": [1, 2], "candidate": ["1", "2"]},
+        {"calibration": [1, "2"]},
+        {"calibration": [True]},
+        {"calibration": [1.5]},
+        {"calibration": [None]},
+        {"calibration": "abc"},
+        {"calibration": b"abc"},
+        {"calibration": {"a": 1}},
+        {"calibration": 3},
+        {"calibration": np.array([1.0, 2.0])},
+        {"calibration": np.array([[1, 2]])},
+        [("calibration", [1])],
+    ],
+)
+def test_ids_are_strings_or_integers_and_nothing_else(roles: object) -> None:
+    with pytest.raises(InputTypeError):
         check_roles(roles)  # type: ignore[arg-type]

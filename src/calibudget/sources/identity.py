@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from calibudget.errors import DataError, InputError
+from calibudget.errors import DataError, InputError, InputTypeError
 from calibudget.keys import canonical_array, canonical_pair, nfc
 from calibudget.records import Message
 from calibudget.sources.fields import JOINED, PROMPT_ALIASES, RESPONSE_ALIASES
@@ -116,7 +116,10 @@ def normalise_record(fields: Mapping[str, object]) -> NormalisedRecord:
     Raises:
         DataError: no prompt or no response, one that is empty or not text, an id that is neither text nor an
             integer, or a lone surrogate.
+        InputTypeError: `fields` is no mapping.
     """
+    if not isinstance(fields, Mapping):
+        raise InputTypeError(f"a record is a mapping of field names to values, not {type(fields).__name__}")
     instruction, response = pair(fields)
     identity = identify((Message(role="user", content=instruction),), response)
     own = next((fields[name] for name in _ID_FIELDS if fields.get(name) is not None), None)
