@@ -13,11 +13,14 @@ from calibudget.evaluation import GROUPS, TASKS, benchmarks, judge, open_sandbox
 from calibudget.evaluation.aggregates import TaskScore
 from calibudget.evaluation.predictions import read_predictions, write_predictions
 from calibudget.evaluation.results import read_evaluation, task_result
+from calibudget.pipeline import run
 from calibudget.pipeline.evaluate import Asking, evaluate, rejudge
 from calibudget.pipeline.subjects import Engine
 from calibudget.pipeline.verify import verify
+from calibudget.recipe import load_recipe
 from calibudget.scoring import FakeScorer
-from calibudget.store import canonical_json, check_sums, extend_sums, write_sums
+from calibudget.sources import SourceSpec, read_source
+from calibudget.store import canonical_json, check_sums, extend_sums, read_splits, write_sums
 
 RECIPE = """\
 engine: fake
@@ -232,6 +235,53 @@ def test_an_interrupted_evaluation_goes_on(
     done = evaluate(run_dir, wanted, output_dir=tmp_path / "out", resume=True)[""]
     assert measured.count("piqa") == 6  # not generated again
     assert done.to_json() == evaluate(run_dir, wanted, output_dir=tmp_path / "fresh")[""].to_json()
+
+
+@pytest.fixture
+def overlapping(tmp_path: Path) -> tuple[Path, Path, dict[str, list[str]]]:
+    """A run, a task of nine items (three of its calibration split, two of its train set, four new), and these ids."""
+    rows = [piqa(number) for number in range(40)]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/piqa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = "engine: fake\nbudget: 10\nfloor: 2\ndata_dir: data\ncalibration: {per_source: 6, resamples: 4}\n"
+    (tmp_path / "recipe.yaml").write_text(recipe + "sources: {piqa: {path: piqa.jsonl, preset: piqa}}\n")
+    run(load_recipe(tmp_path / "recipe.yaml"), tmp_path / "run")
+    records = {
+        one.record_id: one.original
+        for one in read_source(SourceSpec(label="piqa", path="piqa.jsonl", preset="piqa"), tmp_path / "data").records
+    }
+    calibration = list(read_splits(tmp_path / "run/splits.parquet").sources["piqa"].calibration[:3])
+    lines = (tmp_path / "run/train.jsonl").read_text().splitlines()
+    trained = [json.loads(line)["record_id"] for line in lines[:2]]
+    items = [records[one] for one in (*calibration, *trained)] + [piqa(number) for number in range(100, 104)]
+    (tmp_path / "task.jsonl").write_text("".join(json.dumps(row) + "\n" for row in items))
+    return tmp_path / "run", tmp_path, {"calibration": sorted(calibration), "trained": sorted(trained)}
+
+
+def test_calibration_records_stay_out_of_evaluation(overlapping) -> None:
+    directory, root, ids = overlapping
+    asked = Asking(tasks=("piqa=task.jsonl",), data_dir=root)
+    own = evaluate(directory, asked)[""].tasks["piqa"]
+    assert sum(own.verdicts.values()) == 9
+    assert list(own.shared) == ids["trained"]
+    assert list(own.calibration or ()) == ids["calibration"]
+    assert verify(directory).differences == ()
+    # a count that was made smaller is found from the splits
+    stored = read_evaluation(directory / "evaluation.json")
+    forged = replace(stored, tasks={"piqa": replace(own, calibration=())})
+    (directory / "evaluation.json").write_bytes(canonical_json(forged.to_json()))
+    assert ("evaluation.json", "tasks.piqa.shared_with_calibration") in differing(directory)
+
+
+def test_strict_refuses_calibration_records_too(overlapping, tmp_path: Path) -> None:
+    directory, root, ids = overlapping
+    lines = (root / "task.jsonl").read_text().splitlines(keepends=True)
+    (root / "task.jsonl").write_text("".join(lines[:3] + lines[5:]))
+    asked = Asking(tasks=("piqa=task.jsonl",), data_dir=root, strict=True)
+    with pytest.raises(DataError, match=f"3 of its items are calibration records .*the first: {ids['calibration'][0]}"):
+        evaluate(directory, asked, output_dir=tmp_path / "out")
+    (root / "task.jsonl").write_text("".join(lines[5:]))
+    assert evaluate(directory, asked, output_dir=tmp_path / "out")[""].tasks["piqa"].calibration == ()
 
 
 def test_shared_prompts_are_reported_with_ids_and_strict_refuses(run_dir: Path, data: Path, tmp_path: Path) -> None:

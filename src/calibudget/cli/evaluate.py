@@ -26,7 +26,7 @@ def evaluate(
     adapter: Annotated[list[Path] | None, typer.Option(help="An adapter of the model; may repeat.")] = None,
     panel: Annotated[list[str] | None, typer.Option(help="A mean of your own: name=task,task; may repeat.")] = None,
     train: Annotated[Path | None, typer.Option(help="Training set to look for prompts in; a run's own.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse prompts that the training set holds.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse tasks that were trained or calibrated on.")] = False,
     likelihood: Annotated[bool, typer.Option("--likelihood", help="Choices by likelihood too, named apart.")] = False,
     limit: Annotated[int | None, typer.Option(help="Only so many items a task, in keyed order.")] = None,
     defer_code: Annotated[bool, typer.Option("--defer-code", help="Code texts now, verdicts by --rejudge.")] = False,
@@ -105,6 +105,12 @@ def _notes(evaluation: Evaluation, output: Path) -> Iterator[str]:
         without = [n for n in evaluation.tasks if not n.endswith(SUFFIX) and n + SUFFIX not in evaluation.tasks]
         if without:
             yield f"by likelihood only where there are choices: not {', '.join(without)}"
+    for name, one in evaluation.tasks.items():
+        if one.calibration:
+            yield f"{name}: {len(one.calibration):,} of its items are calibration records of the run"
+    unknown = list(map(str, (evaluation.calibration_set or {}).get("not_compared", ())))  # type: ignore[call-overload]
+    if unknown:
+        yield f"not compared with calibration records, whose ids are the data's own: {', '.join(unknown)}"
     yield f"results are in {output}: evaluation.json, predictions.parquet"
 
 

@@ -5,6 +5,7 @@ Items whose prompt a training set holds: reported with their ids, since their sc
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -306,6 +307,26 @@ def training_prompts(path: Path) -> frozenset[str]:
     """
     spec = SourceSpec(label="train", path=str(path.absolute()), duplicates="keep")
     return frozenset(record.prompt_hash for record in read_source(spec, path.parent).records)
+
+
+def calibration_items(benchmark: Benchmark, record_ids: Iterable[str]) -> tuple[str, ...]:
+    """Ids of the items that are one of these records, prompt and response alike; in code-point order.
+
+    Args:
+        benchmark: the items.
+        record_ids: ids that follow from the records' texts, or are items' own.
+    """
+    known = frozenset(map(bare_id, record_ids))
+
+    def is_known(record: Record) -> bool:
+        return bare_id(record.record_id) in known or identify(record.prompt, record.completion).record_id in known
+
+    return tuple(sorted(item.record.record_id for item in benchmark.items if is_known(item.record)))
+
+
+def bare_id(record_id: str) -> str:
+    """An id without the number that copies of one record bear under `duplicates: keep`."""
+    return re.sub(r"#\d+$", "", record_id)
 
 
 def shared_items(benchmark: Benchmark, prompts: Iterable[str]) -> tuple[str, ...]:

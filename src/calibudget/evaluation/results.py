@@ -30,6 +30,7 @@ class TaskResult:
         verdicts: how many items got each verdict, by verdict in code-point order.
         mean_nll: mean over items of the reference's NLL, nats a token; None where there is no reference.
         shared: ids of items whose prompt the training set holds.
+        calibration: ids of items that are calibration records of the run; None where no run is evaluated.
         evidence: what the score depends on: files, ids, checker, scorer, subset.
     """
 
@@ -38,9 +39,11 @@ class TaskResult:
     mean_nll: float | None
     shared: tuple[str, ...]
     evidence: Mapping[str, object]
+    calibration: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Its part of `evaluation.json`."""
+        calibration = {} if self.calibration is None else {"shared_with_calibration": list(self.calibration)}
         return {
             "items": sum(self.verdicts.values()),
             "right": self.score.right if self.score else None,
@@ -49,6 +52,7 @@ class TaskResult:
             "verdicts": dict(self.verdicts),
             "mean_nll": self.mean_nll,
             "shared_with_training": list(self.shared),
+            **calibration,
             **self.evidence,
         }
 
@@ -63,6 +67,7 @@ class Evaluation:
         panels: what each declared panel is the mean of.
         training_set: file and number of prompts that overlap was looked for in, or None.
         versions: of the libraries that took part.
+        calibration_set: file of the run's splits and sources whose records couldn't be told, or None.
     """
 
     model: Mapping[str, object]
@@ -70,6 +75,7 @@ class Evaluation:
     panels: Panels
     training_set: Mapping[str, object] | None
     versions: Mapping[str, str]
+    calibration_set: Mapping[str, object] | None = None
 
     @property
     def panel_scores(self) -> dict[str, PanelScore | None]:
@@ -87,8 +93,10 @@ class Evaluation:
             }
             for name, parts in self.panels.items()
         }
+        calibration = {} if self.calibration_set is None else {"calibration_set": dict(self.calibration_set)}
         return {
             "schema": SCHEMA,
+            **calibration,
             "model": dict(self.model),
             "tasks": {name: self.tasks[name].to_json() for name in sorted(self.tasks)},
             "panels": panels,
@@ -121,7 +129,11 @@ def task_evidence(
 
 
 def task_result(
-    predictions: Sequence[Prediction], *, evidence: Mapping[str, object], shared: Iterable[str] = ()
+    predictions: Sequence[Prediction],
+    *,
+    evidence: Mapping[str, object],
+    shared: Iterable[str] = (),
+    calibration: Iterable[str] | None = None,
 ) -> TaskResult:
     """Sum up one task.
 
@@ -129,6 +141,7 @@ def task_result(
         predictions: one an item.
         evidence: what `task_evidence` says.
         shared: ids of items whose prompt the training set holds.
+        calibration: ids of items that are calibration records; None where no run is evaluated.
 
     Raises:
         AllocationError: NLLs that sum to more than the largest double.
@@ -141,6 +154,7 @@ def task_result(
         verdicts={verdict: verdicts[verdict] for verdict in sorted(verdicts)},
         mean_nll=mean_of(nlls, "the NLLs of the items") if nlls else None,
         shared=tuple(shared),
+        calibration=None if calibration is None else tuple(calibration),
         evidence=evidence,
     )
 
@@ -173,6 +187,7 @@ def read_evaluation(path: Path) -> Evaluation:
         panels={name: _parse_panel(row) for name, row in root.by_label("panels").items()},
         training_set=root.nullable("training_set", root.mapping),
         versions=root.texts_by_name("versions"),
+        calibration_set=root.nullable("calibration_set", root.mapping, may_be_absent=True),
     )
     root.finish()
     if evaluation.to_json() != document:
@@ -197,6 +212,7 @@ def _parse_task(row: Fields) -> TaskResult:
         verdicts=row.integers_by_label("verdicts"),
         mean_nll=row.nullable("mean_nll", row.number),
         shared=tuple(map(str, row.array("shared_with_training"))),
+        calibration=row.nullable("shared_with_calibration", row.texts, may_be_absent=True),
         evidence={
             "subset": row.nullable("subset", row.text),
             "items_sha256": row.digest("items_sha256"),

@@ -19,6 +19,7 @@ from calibudget.errors import ArtefactError, DataError, InputError
 from calibudget.evaluation import Benchmark, Evaluation, Judge, Prediction
 from calibudget.evaluation.benchmarks import (
     PANEL,
+    calibration_items,
     check_likelihood,
     expand_tasks,
     load_benchmark,
@@ -40,8 +41,11 @@ from calibudget.evaluation.results import (
 )
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
+from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.subjects import Engine, Scored, Subject, check_subject, find_subject, scorers_of
+from calibudget.recipe import load_recipe
 from calibudget.store import (
+    SPLITS_NAME,
     SUMS_NAME,
     canonical_json,
     check_writable,
@@ -49,6 +53,7 @@ from calibudget.store import (
     extend_sums,
     file_digest,
     output_directory,
+    read_splits,
     write_atomic,
 )
 
@@ -70,7 +75,7 @@ class Asking:
         likelihood: multiple-choice tasks by likelihood too, under names of their own; there has to be one.
         panels: own panels beside the paper's, name to the tasks or panels that they are the mean of.
         train: training set to look for the tasks' prompts in; None is a run's own.
-        strict: refuse tasks of which the training set holds a prompt.
+        strict: refuse tasks of which the training set holds a prompt, or of which an item calibrated the run.
         defer_code: evaluate code tasks without a sandbox: texts now, verdicts by `rejudge`.
     """
 
@@ -113,7 +118,7 @@ def evaluate(
 
     Raises:
         InputError: an unknown task or panel, no output directory for a model.
-        DataError: data can't be read, or `strict` and a training set that holds prompts of a task.
+        DataError: data can't be read, or `strict` and prompts of a task in the training set or among what calibrated.
         DependencyError: a package or bubblewrap is missing; nothing has been generated then.
         ArtefactError: the output holds an evaluation, or (with `resume`) one of other work, finished or not.
         ScoringError: the model or an adapter can't be used.
@@ -144,7 +149,8 @@ class _Plan(NamedTuple):
     """What is the same for every adapter; the frame lacks model and tasks."""
 
     ways: tuple[_Way, ...]
-    overlap: Mapping[str, tuple[str, ...]]
+    shared: Mapping[str, tuple[str, ...]]
+    calibration: Mapping[str, tuple[str, ...]] | None
     frame: Evaluation
 
 
@@ -153,7 +159,9 @@ def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Pro
     panels = declared_panels(asking.panels)
     benchmarks = benchmarks_of(asking, shared, progress)
     train = asking.train or subject.train
-    overlap = _overlap(benchmarks, train, strict=asking.strict)
+    splits = None if train is None else _splits_beside(train)
+    trained = _shared_with_training(benchmarks, train, strict=asking.strict)
+    calibration = None if splits is None else _shared_with_calibration(benchmarks, splits, strict=asking.strict)
     judge = open_judge(benchmarks, defer_code=asking.defer_code)
     frame = Evaluation(
         model={},
@@ -161,8 +169,23 @@ def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Pro
         panels=panels,
         training_set=None if train is None else {"file": train.name, "sha256": file_digest(train.resolve()).sha256},
         versions={} if subject.is_fake else versions_of(_LIBRARIES),
+        calibration_set=None if splits is None else _calibration_set(splits),
     )
-    return _Plan(tuple(_ways(benchmarks, judge, likelihood=asking.likelihood)), overlap, frame)
+    ways = tuple(_ways(benchmarks, judge, likelihood=asking.likelihood))
+    return _Plan(ways, trained, calibration, frame)
+
+
+def _splits_beside(train: Path) -> Path | None:
+    """The splits of the run that a training set belongs to; None where it lies by itself."""
+    path = train.absolute().parent / SPLITS_NAME
+    return path if path.is_file() else None
+
+
+def _calibration_set(splits: Path) -> dict[str, object]:
+    """What stood for the calibration records: of a source whose ids are its own, texts can't be told from them."""
+    specs = load_recipe(splits.parent / RECIPE_NAME).source_specs()
+    not_compared = sorted(spec.label for spec in specs if spec.id_field is not None)
+    return {"file": splits.name, "sha256": file_digest(splits).sha256, "not_compared": not_compared}
 
 
 def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress) -> Evaluation:
@@ -175,7 +198,10 @@ def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress)
             asked = {way.name: _ask(way, scored.make_scorer, output / _WORK, progress) for way in plan.ways}
             tasks = {
                 way.name: task_result(
-                    asked[way.name], evidence=evidence[way.name], shared=plan.overlap[way.benchmark.name]
+                    asked[way.name],
+                    evidence=evidence[way.name],
+                    shared=plan.shared[way.benchmark.name],
+                    calibration=None if plan.calibration is None else plan.calibration[way.benchmark.name],
                 )
                 for way in plan.ways
             }
@@ -242,7 +268,9 @@ def _check_unbegun(directory: Path, outputs: Sequence[Path]) -> None:
         )
 
 
-def _overlap(benchmarks: Sequence[Benchmark], train: Path | None, *, strict: bool) -> dict[str, tuple[str, ...]]:
+def _shared_with_training(
+    benchmarks: Sequence[Benchmark], train: Path | None, *, strict: bool
+) -> dict[str, tuple[str, ...]]:
     prompts = frozenset() if train is None else training_prompts(train)
     shared = {benchmark.name: shared_items(benchmark, prompts) for benchmark in benchmarks}
     for name, ids in shared.items():
@@ -250,6 +278,23 @@ def _overlap(benchmarks: Sequence[Benchmark], train: Path | None, *, strict: boo
             raise DataError(
                 f"task {name!r}: {len(ids)} of its prompts are in the training set {train} (the first: {ids[0]}); "
                 "train without them, or leave --strict out to have them reported"
+            )
+    return shared
+
+
+def _shared_with_calibration(
+    benchmarks: Sequence[Benchmark], splits: Path, *, strict: bool
+) -> dict[str, tuple[str, ...]]:
+    """Items that calibrated the run, by task: they are excluded from evaluation (paper 3.1)."""
+    sources = read_splits(splits).sources.values()
+    calibration = frozenset(one for ids in sources for one in ids.calibration)
+    shared = {benchmark.name: calibration_items(benchmark, calibration) for benchmark in benchmarks}
+    for name, ids in shared.items():
+        if ids and strict:
+            raise DataError(
+                f"task {name!r}: {len(ids)} of its items are calibration records of {splits.parent} (the first: "
+                f"{ids[0]}); name the task's file under `hygiene: evaluation` of the recipe, or leave --strict out to "
+                "have them reported"
             )
     return shared
 
@@ -329,7 +374,7 @@ def _benchmarks(asking: Asking, by_task: Mapping[str, Mapping[str, Prediction]])
 def _rejudged(old: TaskResult, benchmark: Benchmark, judged: Sequence[Prediction], judge: Judge) -> TaskResult:
     evidence = task_evidence(benchmark, checked_by=judge.describe(benchmark), scored_by=None)
     kept = {name: old.evidence[name] for name in ("scorer", "subset")}
-    return task_result(judged, evidence={**evidence, **kept}, shared=old.shared)
+    return task_result(judged, evidence={**evidence, **kept}, shared=old.shared, calibration=old.calibration)
 
 
 def _renewed_versions(old: Mapping[str, str]) -> dict[str, str]:

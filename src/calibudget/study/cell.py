@@ -273,7 +273,12 @@ def _tasks(cell: Cell, evaluations: list[Evaluation]) -> dict[str, TaskMetrics]:
             if name in tasks:
                 raise StudyError(f"cell {cell.name}: the task {name!r} is asked by two evaluations")
             metrics = {"accuracy": one.score.score if one.score else None, "nll": one.mean_nll}
-            tasks[name] = TaskMetrics(items=sum(one.verdicts.values()), metrics=metrics, shared=len(one.shared))
+            tasks[name] = TaskMetrics(
+                items=sum(one.verdicts.values()),
+                metrics=metrics,
+                shared=len(one.shared),
+                calibration=len(one.calibration or ()),
+            )
     return tasks
 
 

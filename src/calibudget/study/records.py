@@ -82,11 +82,13 @@ class TaskMetrics:
         metrics: mean over the items by name of the metric ("accuracy" 0 to 1, "nll" nats a token, …); None where it
             is undefined.
         shared: items whose prompt the cell's training set holds.
+        calibration: items that calibrated the cell's run.
     """
 
     items: int
     metrics: Mapping[str, float | None]
     shared: int = 0
+    calibration: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +231,7 @@ def _parse_task(row: Fields) -> TaskMetrics:
         items=row.integer("items"),
         metrics={name: metrics.nullable(name, metrics.number) for name in sorted(row.mapping("metrics"))},
         shared=row.integer("shared"),
+        calibration=row.nullable("calibration", row.integer, may_be_absent=True) or 0,
     )
     row.finish()
     return task

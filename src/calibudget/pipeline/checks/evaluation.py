@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
 from calibudget.evaluation import Evaluation, Prediction
-from calibudget.evaluation.benchmarks import TASKS, ids_sha256
+from calibudget.evaluation.benchmarks import TASKS, bare_id, ids_sha256
 from calibudget.evaluation.judge import judged_again
 from calibudget.evaluation.likelihood import SUFFIX, chosen_again
 from calibudget.evaluation.predictions import PREDICTIONS_NAME, read_predictions
 from calibudget.evaluation.results import EVALUATION_NAME, read_evaluation, task_result
 from calibudget.pipeline.checks.findings import Findings
+from calibudget.store import SPLITS_NAME, read_splits
 from calibudget.tasks import EARLIER_PARSERS, PARSER_VERSION
 
 
@@ -29,7 +30,9 @@ def check_evaluation(findings: Findings, directory: Path) -> None:
     by_task = {task: list(own) for task, own in groupby(ordered, key=lambda one: one.task)}
     if not findings.compare(EVALUATION_NAME, list(by_task), sorted(evaluation.tasks), field="tasks"):
         return
-    _check_results(findings, evaluation, by_task)
+    splits = findings.read(SPLITS_NAME, read_splits) if evaluation.calibration_set is not None else None
+    held_out = {bare_id(one) for own in splits.sources.values() for one in own.calibration} if splits else set()
+    _check_results(findings, evaluation, by_task, held_out)
     for task, own in by_task.items():
         _check_judgements(findings, evaluation, task, own)
     findings.checked.append("evaluation: items, verdicts, scores, panels and mean NLLs, from the predictions")
@@ -39,14 +42,20 @@ def check_evaluation(findings: Findings, directory: Path) -> None:
     )
 
 
-def _check_results(findings: Findings, evaluation: Evaluation, by_task: Mapping[str, Sequence[Prediction]]) -> None:
-    """Sum up every task again, and the panels over these."""
+def _check_results(
+    findings: Findings, evaluation: Evaluation, by_task: Mapping[str, Sequence[Prediction]], held_out: Collection[str]
+) -> None:
+    """Sum up every task again, and the panels over these; items whose ids were held out are calibration records."""
     tasks = {}
     for task, own in by_task.items():
         stored = evaluation.tasks[task]
         ids = [one.item_id for one in own]
         evidence = {**stored.evidence, "items_sha256": ids_sha256(ids)}
-        tasks[task] = task_result(own, evidence=evidence, shared=sorted({*stored.shared} & {*ids}))
+        shared = sorted({*stored.shared} & {*ids})
+        calibration = stored.calibration
+        if calibration is not None:  # of items with ids of their own it is taken as given
+            calibration = tuple(sorted(one for one in ids if bare_id(one) in held_out or one in calibration))
+        tasks[task] = task_result(own, evidence=evidence, shared=shared, calibration=calibration)
     findings.compare(EVALUATION_NAME, replace(evaluation, tasks=tasks).to_json(), evaluation.to_json())
 
 

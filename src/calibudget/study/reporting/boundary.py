@@ -46,6 +46,8 @@ def boundary_table(results: Results) -> Table:
     ]
     notes = [f"Stopped: {cell.name}: {reason}." for cell, reason in results.stopped.items()]
     notes.extend(_shared_prompts(results))
+    calibrated = {t for one in results.results.values() for t, own in one.outcome.tasks.items() if own.calibration}
+    notes.extend(f"Calibrated on: items of {task} are calibration records of a cell." for task in sorted(calibrated))
     if results.missing:
         notes.append(f"{len(results.missing)} cells are missing; what is said here is said without them.")
     return Table(
