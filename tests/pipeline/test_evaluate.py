@@ -246,10 +246,8 @@ def overlapping(tmp_path: Path) -> tuple[Path, Path, dict[str, list[str]]]:
     recipe = "engine: fake\nbudget: 10\nfloor: 2\ndata_dir: data\ncalibration: {per_source: 6, resamples: 4}\n"
     (tmp_path / "recipe.yaml").write_text(recipe + "sources: {piqa: {path: piqa.jsonl, preset: piqa}}\n")
     run(load_recipe(tmp_path / "recipe.yaml"), tmp_path / "run")
-    records = {
-        one.record_id: one.original
-        for one in read_source(SourceSpec(label="piqa", path="piqa.jsonl", preset="piqa"), tmp_path / "data").records
-    }
+    read = read_source(SourceSpec(label="piqa", path="piqa.jsonl", preset="piqa"), tmp_path / "data")
+    records = {one.record_id: one.original for one in read.records}
     calibration = list(read_splits(tmp_path / "run/splits.parquet").sources["piqa"].calibration[:3])
     lines = (tmp_path / "run/train.jsonl").read_text().splitlines()
     trained = [json.loads(line)["record_id"] for line in lines[:2]]
