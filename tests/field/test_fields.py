@@ -104,6 +104,7 @@ LAST = {"role": "assistant", "content": "a"}
         ({"conversations": [{"from": "human", "value": "<image>\nq"}, {"from": "gpt", "value": "a"}]}, "<image>"),
         (ALPACA | {"input": "look at <image> and <image>"}, "the prompt holds <image>"),
         (ALPACA | {"instruction": "<audio>What is said?"}, "the prompt holds <audio>"),
+        (ALPACA | {"instruction": "Watch <video> and answer."}, "the prompt holds <video>"),
         (ALPACA | {"instruction": "Describe <|image_1|> now"}, r"the prompt holds <\|image_1\|>"),
         (ALPACA | {"functions": [{"name": "f"}]}, "the field 'functions' describes functions; write them as `tools`"),
         ({"messages": [{"role": "system", "content": "s", "tools": [{"name": "f"}]}, *CHAT]}, "turn 1: .*'tools'"),
@@ -135,7 +136,7 @@ def test_what_is_not_to_be_taught_or_cannot_be_read_is_refused_by_name(
         {"prompt": "q", "completion": "a", "label": True},
         ALPACA | {"image": None, "images": [], "audio": {"path": None, "bytes": None}, "reasoning": " "},
         ALPACA | {"output": "<video>\n<source>\n</video>"},
-        ALPACA | {"instruction": "How do I use the <audio> tag of HTML?"},
+        ALPACA | {"instruction": "How do I use the <audio> tag of HTML? And the <video> HTML element, or '<image>'?"},
         ALPACA | {"instruction": "The <image> of <image>x</image>"},
     ],
 )

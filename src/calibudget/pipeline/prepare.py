@@ -114,13 +114,17 @@ class Prepared:
             told += [f"source {label!r} has no candidates left: of its records {why}"] if not split.pool_size else []
         return tuple(told)
 
+    @property
+    def _files_left(self) -> list[str]:
+        return [f"{label}: files not read: {listed(names)}" for label, names in self.files_not_read.items() if names]
+
     @contextmanager
     def telling_empty(self) -> Iterator[None]:
-        """Say of a budget that the pools don't hold which of them are empty, and why."""
+        """Say of a budget that the pools don't hold which of them are empty and why, and what files weren't read."""
         try:
             yield
         except AllocationError as error:
-            raise type(error)("; ".join([str(error), *self.empty])) from error
+            raise type(error)("; ".join([str(error), *self.empty, *self._files_left])) from error
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -140,7 +144,7 @@ class Prepared:
         unused = {label: split.columns_not_used for label, split in self.splits.items()}
         if self.companion is not None:
             unused[self.companion.label] = self.companion.columns_not_used
-        told += [f"{label}: files not read: {listed(names)}" for label, names in self.files_not_read.items() if names]
+        told += self._files_left
         told += [
             f"{label}: columns not used: {', '.join(map(_told, names))}" for label, names in unused.items() if names
         ]

@@ -81,6 +81,8 @@ _CARRIED: Final[Mapping[Meaning, str]] = {
 }
 _TAUGHT: Final = frozenset({"1", "1.0", "true"})
 _NOT_TAUGHT: Final = frozenset({"0", "0.0", "false"})
+_QUOTES: Final = ("`", '"', "'")
+_WORD_AFTER: Final = re.compile(r"\s+(?:html\s+)?(?:tag|element|attribute)", re.IGNORECASE)
 _TOKEN: Final = re.compile(r"<(\|?|start_of_)(image|video|audio)(|_pad|[_ ]?\d+)\|?>")
 
 
@@ -161,17 +163,17 @@ def check_turn_field(name: str, value: object, place: str) -> None:
 def check_text(text: str, place: str, ignored: Collection[str]) -> None:
     """Refuse a text with a token that stands for an image, a video or a sound, unless that is left out on purpose.
 
-    `<video>` and `<audio>` are also words of HTML: they count where they begin or end a text or a line, unclosed.
+    What is written like one is also a word of HTML: one that is closed later, stands in quotes, or is called a tag is.
 
     Raises:
         DataError: the token is named.
     """
     for found in _TOKEN.finditer(text) if "<" in text else ():
         kind = found[2]
-        if f"</{kind}>" in text or kind in ignored or f"{kind}s" in ignored:
-            continue
-        before, after = text[: found.start()].rpartition("\n")[2], text[found.end() :].partition("\n")[0]
-        if kind == "image" or found[1] or found[3] or not before.strip() or not after.strip():
+        is_word = (
+            f"</{kind}>" in text or _WORD_AFTER.match(text, found.end()) or text[: found.start()].endswith(_QUOTES)
+        )
+        if not is_word and kind not in ignored and f"{kind}s" not in ignored:
             raise DataError(f"{place} holds {found[0]}, which stands for media; {_way_out(kind)}")
 
 

@@ -97,7 +97,7 @@ def _local(pattern: str, data_dir: Path, split: str) -> list[DataFile]:
         inside = [file.relative_to(base).as_posix() for path in found if path.is_dir() for file in _below(path)]
         if inside:
             raise DataError(
-                f"{pattern!r} holds no data file: there is {listed(inside)}; known endings are {', '.join(SUFFIXES)}"
+                f"it holds no data file: there is {listed(inside)}; known endings are {', '.join(SUFFIXES)}"
             )
     chosen = of_split(list(expanded), split, pattern) if expanded else []
     return [_data_file(path, data_dir, outside=outside) for path in (*saved, *(expanded[name] for name in chosen))]
