@@ -91,7 +91,7 @@ def test_a_place_that_takes_no_file_is_an_artefact_error(tmp_path, target):
 
 
 def test_stale_files_go_and_others_stay(tmp_path):
-    for name in (".calibudget-0123.tmp", ".calibudget.lock", "a.tmp", "b"):
+    for name in (".calibudget-0123456789abcdef.tmp", ".calibudget.lock", "a.tmp", "b"):
         (tmp_path / name).write_bytes(b"")
-    assert clean_stale(tmp_path) == [".calibudget-0123.tmp"]
+    assert clean_stale(tmp_path) == [".calibudget-0123456789abcdef.tmp"]
     assert names(tmp_path) == [".calibudget.lock", "a.tmp", "b"]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -41,7 +40,7 @@ from calibudget.evaluation.results import (
 )
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
-from calibudget.pipeline.run_directory import RECIPE_NAME
+from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME
 from calibudget.pipeline.subjects import Engine, Scored, Subject, check_subject, find_subject, scorers_of
 from calibudget.recipe import load_recipe
 from calibudget.store import (
@@ -54,11 +53,10 @@ from calibudget.store import (
     file_digest,
     output_directory,
     read_splits,
+    remove_directory,
     write_atomic,
 )
 
-#: Folder of an unfinished evaluation's journals, below its output; gone when it is whole.
-_WORK: Final = ".evaluation"
 #: Packages that verdicts depend on, beside this one's own parsers.
 CHECKERS: Final = ("math-verify", "if-verifiable", "langdetect")
 _LIBRARIES: Final = ("torch", "transformers", "peft", *CHECKERS)
@@ -195,7 +193,7 @@ def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress)
         if (output / EVALUATION_NAME).exists():
             found = _finished(output, replace(plan.frame, model=scored.model), evidence)
         else:
-            asked = {way.name: _ask(way, scored.make_scorer, output / _WORK, progress) for way in plan.ways}
+            asked = {way.name: _ask(way, scored.make_scorer, output / EVALUATION_WORK, progress) for way in plan.ways}
             tasks = {
                 way.name: task_result(
                     asked[way.name],
@@ -207,7 +205,8 @@ def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress)
             }
             found = replace(plan.frame, model=scored.model, tasks=tasks)
             write_evaluation(output, found, chain.from_iterable(asked.values()))
-        shutil.rmtree(output / _WORK, ignore_errors=True)
+        if (output / EVALUATION_WORK).exists():
+            remove_directory(output / EVALUATION_WORK)
     return found
 
 
@@ -257,9 +256,9 @@ def _check_unbegun(directory: Path, outputs: Sequence[Path]) -> None:
     if len(finished) == len(outputs):
         raise ArtefactError(f"{directory}: holds an evaluation already; name another --output-dir")
     for output in outputs:
-        if (output / _WORK).exists() and output not in finished:
+        if (output / EVALUATION_WORK).exists() and output not in finished:
             raise ArtefactError(
-                f"{output}: holds an unfinished evaluation; go on with --resume, or delete {_WORK} in it"
+                f"{output}: holds an unfinished evaluation; go on with --resume, or delete {EVALUATION_WORK} in it"
             )
     if finished:
         raise ArtefactError(

@@ -9,11 +9,18 @@ from typing import Final
 
 from calibudget.errors import ArtefactError
 from calibudget.recipe import Recipe, load_recipe
-from calibudget.store import LOCK_NAME, SUMS_NAME, clean_stale, file_digest, output_directory, read_bytes
+from calibudget.store import SUMS_NAME, file_digest, held_names, output_directory, read_bytes
 
 RECIPE_NAME: Final = "recipe.resolved.yaml"
 #: Finished scores of an unfinished run; gone when the run is whole.
 JOURNAL_NAME: Final = ".scores.journal"
+#: The folder of an unfinished evaluation's journals; gone when it is whole.
+EVALUATION_WORK: Final = ".evaluation"
+#: The folders of work that may be begun in a finished run, and how the names of what it makes begin.
+UNFINISHED: Final = {
+    ".training": ("training.jsonl", "adapter"),
+    EVALUATION_WORK: ("evaluation.json", "predictions.parquet"),
+}
 
 
 def is_finished(directory: Path) -> bool:
@@ -29,7 +36,7 @@ def check_usable(directory: Path, resolved: bytes, *, resume: bool) -> None:
     """
     if directory.exists() and not directory.is_dir():
         raise ArtefactError(f"{directory}: is a file; name a directory for the run")
-    held = sorted(path.name for path in directory.iterdir() if path.name != LOCK_NAME) if directory.exists() else []
+    held = held_names(directory)
     if not held:
         return
     recipe = directory / RECIPE_NAME
@@ -69,5 +76,4 @@ def open_run(directory: Path, resolved: bytes, *, resume: bool) -> Iterator[None
     check_usable(directory, resolved, resume=resume)
     with output_directory(directory):
         check_usable(directory, resolved, resume=resume)  # again, for what another run did meanwhile
-        clean_stale(directory)
         yield

@@ -31,7 +31,7 @@ from calibudget.pipeline.checks.hygiene import check_hygiene, has_hygiene
 from calibudget.pipeline.checks.splits import check_scored_records, check_splits, derive_selector
 from calibudget.pipeline.checks.train import check_train
 from calibudget.pipeline.pools import Pools, pools_of_splits
-from calibudget.pipeline.run_directory import RECIPE_NAME
+from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, UNFINISHED
 from calibudget.pipeline.selectors import RecipeSelector
 from calibudget.recipe import Recipe
 from calibudget.recipe.load import recipe_from_fields
@@ -147,8 +147,11 @@ def verify(run_dir: str | Path, *, data_dir: str | Path | None = None, previous:
     if not directory.is_dir():
         raise ArtefactError(f"{directory}: no such run directory")
     findings = Findings(directory)
-    findings.extend(check_sums(directory))
+    unfinished = {name: makes for name, makes in UNFINISHED.items() if (directory / name).is_dir()}
+    findings.extend(check_sums(directory, unfinished))
     findings.checked.append(f"{SUMS_NAME}: the length and digest of every file, and that there are no others")
+    if unfinished:
+        findings.checked.append(f"not judged: what {' and '.join(unfinished)} is unfinished work of")
     manifest = findings.read(MANIFEST_NAME, lambda path: _read_manifest(findings, path))
     resolved = findings.read(RECIPE_NAME, _read_recipe)
     found = None
@@ -206,7 +209,8 @@ def _check_chain(
         )
         check_manifest(findings, manifest, derived)
     hygiene = check_hygiene(findings, recipe, manifest, splits) if tells_hygiene else None
-    check_evaluation(findings, directory)
+    if not (directory / EVALUATION_WORK).is_dir():
+        check_evaluation(findings, directory)
     if beside.data_dir is not None:
         check_sources(findings, directory, beside.data_dir, manifest, splits, ledger, train_name)
     if manifest is None or plan is None or selection is None:

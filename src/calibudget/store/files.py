@@ -27,8 +27,7 @@ from filelock import FileLock, Timeout
 from calibudget.errors import ArtefactError, InputError
 from calibudget.keys import nfc
 
-_PREFIX: Final = ".calibudget-"
-_SUFFIX: Final = ".tmp"
+_STALE: Final = re.compile(r"\.calibudget-[0-9a-f]{16}\.tmp")
 #: Failures of the disk itself, as opposed to an OSError that the writing code met elsewhere.
 _DISK_ERRORS: Final = frozenset(
     getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS") if hasattr(errno, name)
@@ -52,7 +51,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         ArtefactError: the disk is full or can't be written; the old file, if any, is as it was.
     """
-    temporary = path.with_name(f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}")
+    temporary = path.with_name(stale_name())
     try:
         handle = temporary.open("xb")
     except OSError as error:
@@ -74,15 +73,41 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     sync_directory(path.parent)
 
 
-def clean_stale(directory: Path) -> list[str]:
-    """Remove temporary files that a killed writer left in a directory, and name them.
+def is_stale(name: str) -> bool:
+    """Whether a file or folder of this name is what a killed writer left; it means nothing to any reader."""
+    return _STALE.fullmatch(name) is not None
 
-    Call it only while holding the directory's lock: a live writer's temporary files look the same.
+
+def clean_stale(directory: Path) -> list[str]:
+    """Remove what killed writers left in a directory, files and folders, and name it.
+
+    Call it only while holding the directory's lock: what a live writer is making looks the same.
     """
-    stale = sorted(path for path in directory.glob(f"{_PREFIX}*{_SUFFIX}") if path.is_file() or path.is_symlink())
+    stale = sorted(path for path in directory.iterdir() if is_stale(path.name))
     for path in stale:
-        path.unlink(missing_ok=True)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
     return [path.name for path in stale]
+
+
+def remove_directory(directory: Path) -> None:
+    """Remove a directory in one step for every reader: it loses its name first, then what it holds."""
+    leaving = directory.with_name(stale_name())
+    directory.replace(leaving)
+    shutil.rmtree(leaving, ignore_errors=True)
+
+
+def stale_name() -> str:
+    """A name for what isn't whole yet, or no longer."""
+    return f".calibudget-{secrets.token_hex(8)}.tmp"
+
+
+def held_names(directory: Path) -> list[str]:
+    """What a directory holds, by name, but for the lock and what killed writers left; nothing where there is none."""
+    names = (path.name for path in directory.iterdir()) if directory.exists() else ()
+    return sorted(name for name in names if name != LOCK_NAME and not is_stale(name))
 
 
 def sync_directory(directory: Path) -> None:
@@ -144,6 +169,8 @@ def directory_lock(directory: Path) -> Iterator[None]:
 def output_directory(directory: Path) -> Iterator[None]:
     """Hold a directory for writing, made where it isn't there; if no file is made in it, all is as it was before.
 
+    What killed writers left in it is removed.
+
     Entered before work begins, it tells a wrong directory before time is spent on it.
 
     Raises:
@@ -156,6 +183,7 @@ def output_directory(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise ArtefactError(f"{directory}: can't be made: {error.strerror or error}; name another directory") from error
     with directory_lock(directory):
+        clean_stale(directory)
         try:
             yield
         finally:

@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from typing import Final
 from calibudget.errors import ArtefactError, InputTypeError
 from calibudget.messages import shown
 from calibudget.store.canonical import open_regular, read_bytes
-from calibudget.store.files import LOCK_NAME, confined, is_no_file, write_atomic
+from calibudget.store.files import LOCK_NAME, confined, is_no_file, is_stale, write_atomic
 
 #: Name of the sums file of a directory.
 SUMS_NAME: Final = "SHA256SUMS.tsv"
@@ -138,22 +138,28 @@ def read_sums(directory: Path) -> dict[str, FileDigest]:
     return sums
 
 
-def check_sums(directory: Path) -> list[Difference]:
+def check_sums(directory: Path, unfinished: Mapping[str, Sequence[str]] | None = None) -> list[Difference]:
     """Everything by which a directory departs from its `SHA256SUMS.tsv`: changed, missing and extra files.
 
-    Symbolic links are differences wherever they lead. What the lock file holds is ignored. `str` of a difference is
-    a line to show.
+    Symbolic links are differences wherever they lead. What the lock file holds and what killed writers left, which no
+    reader looks at, is ignored.
+
+    Args:
+        directory: the directory.
+        unfinished: folders of work that was begun in it and isn't finished, and how the names of what it makes begin:
+            they aren't bound yet.
     """
     try:
         sums = read_sums(directory)
     except ArtefactError as error:
         return [Difference(file=SUMS_NAME, field="", expected="a readable list of sums", found=str(error))]
-    present = set(_files(directory)) - {SUMS_NAME, LOCK_NAME}
     strange = [name for name in (SUMS_NAME, LOCK_NAME) if is_no_file(directory / name)]
     differences = [Difference(file=name, field="", expected="a regular file", found="none") for name in strange]
     differences += [found for name in sums for found in _compare(directory, name, sums)]
-    for name in sorted(present - set(sums)):
-        differences.append(Difference(file=name, field="", expected=f"no file outside {SUMS_NAME}", found="one"))
+    pending = tuple(start for folder, makes in (unfinished or {}).items() for start in (f"{folder}/", *makes))
+    for name in sorted(set(_files(directory)) - {SUMS_NAME, LOCK_NAME} - set(sums)):
+        if not is_stale(name.partition("/")[0]) and not name.startswith(pending):
+            differences.append(Difference(file=name, field="", expected=f"no file outside {SUMS_NAME}", found="one"))
     return differences
 
 

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from calibudget.errors import ArtefactError, CalibudgetError, InterruptedRunError
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.store import LOCK_NAME, canonical_json, clean_stale, output_directory, sha256_hex, write_atomic
+from calibudget.store import LOCK_NAME, canonical_json, output_directory, sha256_hex, write_atomic
 from calibudget.study.evidence import check_evidence, digests_of_evidence
 from calibudget.study.records import (
     CELL_NAME,
@@ -238,7 +238,6 @@ def make(planned: Planned, runner: CellRunner, progress: Progress) -> CellResult
     """
     directory = planned.directory
     with output_directory(directory):
-        clean_stale(directory)
         outcome = runner.run(planned.cell, directory, progress)
         digests = {**planned.digests, **digests_of_evidence(directory)}
         result = CellResult(cell=planned.cell, outcome=outcome, digests=digests)
@@ -250,7 +249,6 @@ def make(planned: Planned, runner: CellRunner, progress: Progress) -> CellResult
 def _copy(planned: Planned, same: Planned, made: CellResult) -> CellResult:
     """The result of a cell that is the same work, under this cell's name, with the files that its numbers come from."""
     with output_directory(planned.directory):
-        clean_stale(planned.directory)
         items = same.directory / ITEMS_NAME
         if items.exists():
             write_atomic(planned.directory / ITEMS_NAME, items.read_bytes())

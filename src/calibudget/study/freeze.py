@@ -25,7 +25,7 @@ from calibudget.recipe import Recipe, resolved_fields
 from calibudget.recipe.load import recipe_from_fields
 from calibudget.sources import SourceSpec, read_source
 from calibudget.sources.files import find_files
-from calibudget.store import LOCK_NAME, SourceFile, canonical_json, file_digest, read_object, sha256_hex, write_atomic
+from calibudget.store import SourceFile, canonical_json, file_digest, held_names, read_object, sha256_hex, write_atomic
 from calibudget.store.canonical import is_sealed, sealed
 from calibudget.store.codec import Fields, open_artefact
 from calibudget.study.cell import CellSettings, asking_of, base_recipe, settings_of, settings_sha256
@@ -216,7 +216,7 @@ def check_freezable(directory: Path, *, amend: bool) -> None:
         read_frozen(directory)
     elif (directory / FROZEN_NAME).exists():
         raise ArtefactError(f"{directory}: holds a frozen study; `--amend` keeps a change of it, as exploratory")
-    elif directory.exists() and any(path.name != LOCK_NAME for path in directory.iterdir()):
+    elif held_names(directory):
         raise ArtefactError(f"{directory}: holds other files; name a new or an empty directory")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,10 +12,8 @@ from typing import Final
 from torch import Tensor
 
 from calibudget.errors import ArtefactError
-from calibudget.store import canonical_json, file_digest, read_object
+from calibudget.store import canonical_json, file_digest, read_object, remove_directory, stale_name
 
-_PREFIX: Final = ".calibudget-"
-_SUFFIX: Final = ".tmp"
 _STATE_NAME: Final = "state.json"
 _TENSORS_NAME: Final = "tensors.safetensors"
 _SCHEMA: Final = "calibudget.checkpoint/1"
@@ -29,7 +26,7 @@ def atomic_directory(target: Path) -> Iterator[Path]:
     Raises:
         ArtefactError: the disk is full or can't be written, or the target exists; nothing of it is left behind.
     """
-    temporary = target.with_name(f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}")
+    temporary = target.with_name(stale_name())
     try:
         temporary.mkdir(parents=True)
         yield temporary
@@ -74,7 +71,7 @@ def save_checkpoint(root: Path, *, step: int, tensors: Mapping[str, Tensor], ide
         (directory / _STATE_NAME).write_bytes(canonical_json(state))
     for older in _checkpoints(root):
         if older != target:
-            shutil.rmtree(older)
+            remove_directory(older)
 
 
 def load_checkpoint(root: Path, identity: str, *, is_finished: bool = False) -> tuple[int, dict[str, Tensor]] | None:
@@ -109,13 +106,6 @@ def load_checkpoint(root: Path, identity: str, *, is_finished: bool = False) -> 
             f"{found[-1] / _TENSORS_NAME}: was changed or damaged; remove the directory and start again"
         )
     return step, load_file(found[-1] / _TENSORS_NAME)
-
-
-def remove_leavings(root: Path) -> None:
-    """Remove what a killed writer left; only while holding the lock of the directory above."""
-    for path in root.glob(f"{_PREFIX}*{_SUFFIX}"):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
 
 
 def _checkpoints(root: Path) -> list[Path]:

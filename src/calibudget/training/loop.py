@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,9 +17,9 @@ from torch import Tensor
 
 from calibudget.errors import InterruptedRunError, TrainingError
 from calibudget.keys import torch_seed
-from calibudget.store import canonical_json, directory_lock
+from calibudget.store import canonical_json, clean_stale, directory_lock, remove_directory
 from calibudget.training.adapter import save_adapter
-from calibudget.training.checkpoint import atomic_directory, load_checkpoint, remove_leavings, save_checkpoint
+from calibudget.training.checkpoint import atomic_directory, load_checkpoint, save_checkpoint
 from calibudget.training.config import Execution
 from calibudget.training.devices import Devices, plain_execution, shard_model
 from calibudget.training.job import SEEN_NAME, TrainingJob, check_usable
@@ -198,8 +197,8 @@ class _Run:
         """How many steps were taken already; the learner stands after them."""
         if self._devices.is_main:
             self._job.checkpoints.mkdir(exist_ok=True)
-            remove_leavings(self._job.checkpoints)
-            remove_leavings(self._job.output_dir)
+            clean_stale(self._job.checkpoints)
+            clean_stale(self._job.output_dir)
         self._devices.wait()
         found = load_checkpoint(self._job.checkpoints, self._identity)
         if found is None:
@@ -335,7 +334,7 @@ class _Run:
                     (directory / CARD_NAME).write_text(self._card(), encoding="utf-8")
             if conclude is not None:
                 conclude()
-            shutil.rmtree(job.checkpoints)
+            remove_directory(job.checkpoints)
         self._devices.wait()
         return TrainingResult(
             adapter=job.adapter,
