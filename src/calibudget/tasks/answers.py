@@ -14,18 +14,20 @@ from calibudget.errors import DataError, RecipeError
 from calibudget.keys import nfc
 from calibudget.tasks.choice import choice_is_final, parse_choice
 from calibudget.tasks.mathematics import math_equal, math_equal_at_sight, parse_math
-from calibudget.tasks.number import number_value, parse_number, without_spacing
+from calibudget.tasks.number import number_value, parse_number, sole_number, without_spacing
+from calibudget.tasks.phrases import joined, parted
 from calibudget.tasks.processes import ask
 from calibudget.tasks.statements import is_closed
-from calibudget.tasks.text import plain, run_on
+from calibudget.tasks.text import composed, plain, run_on, without_reasoning
 
 #: How an answer is read from a response and compared with the gold answer.
 AnswerKind = Literal["choice", "true_false", "number", "math", "exact", "regex", "none"]
 #: Version of every parsing and comparing rule of this package; part of the evidence. It changes whenever any
 #: text could parse to another answer or any pair could compare otherwise.
-PARSER_VERSION: Final = "2"
-#: Versions whose runs still verify: what they parsed stands in their scores. 1 took some runs of labels for the first.
-EARLIER_PARSERS: Final = frozenset({"1"})
+PARSER_VERSION: Final = "3"
+#: Versions whose runs still verify: what they parsed stands in their scores. 1 took some runs of labels for the first;
+#: 2 read reasoning, knew English statements alone and took the last number of a gold field for the whole.
+EARLIER_PARSERS: Final = frozenset({"1", "2"})
 _KINDS: Final = get_args(AnswerKind)
 #: Seconds that a search for a pattern is waited for; five of computing end it before, where the system can tell.
 _PATIENCE_S: Final = 60.0
@@ -95,12 +97,13 @@ _TRUE_FALSE = ("true", "false")
 def parse_answer(spec: AnswerSpec, text: str) -> str | None:
     """The answer that a response gives under the source's answer kind; None if it gives none.
 
-    Text from an invented next question or a chat mark on is never read. A choice comes back as the label is
+    Reasoning between its marks (`<think>` and the like) is never read, nor is text from an invented next question or
+    a chat mark on. A choice comes back as the label is
     spelled, a number in canonical form, a regex match and an exact response with white space collapsed.
     """
-    text = plain(text) if spec.kind not in {"exact", "regex"} else text
+    text = _readable(spec, text)
     end = run_on(text)
-    text = text if end is None else text[:end]
+    text = composed(text if end is None else text[:end])
     match spec.kind:
         case "choice":
             return parse_choice(spec.labels, text)
@@ -111,9 +114,9 @@ def parse_answer(spec: AnswerSpec, text: str) -> str | None:
         case "math":
             return parse_math(text)
         case "exact":
-            return _collapsed(text) or None
+            return _collapsed(joined(text)) or None
         case "regex":
-            return _first_match(spec.pattern or "", text)
+            return _first_match(spec.pattern or "", joined(text))
         case "none":
             return None
 
@@ -121,13 +124,15 @@ def parse_answer(spec: AnswerSpec, text: str) -> str | None:
 def answer_is_final(spec: AnswerSpec, text_so_far: str) -> bool:
     """Whether decoding may stop: the parsed answer is the same whatever follows this text.
 
-    True only when that is certain, so a False may only mean "not known yet".
+    True only when that is certain, so a False may only mean "not known yet". It is certain but for the end of
+    reasoning that nothing opened, `</think>`: where a prompt opens it, its mark belongs in front of the text.
     """
     if spec.kind == "none":
         return True
-    text = plain(text_so_far) if spec.kind not in {"exact", "regex"} else text_so_far
+    text = _readable(spec, text_so_far)
     if run_on(text) is not None:
         return True
+    text = composed(text)
     match spec.kind:
         case "choice":
             return choice_is_final(spec.labels, text)
@@ -206,9 +211,14 @@ def _checked(spec: AnswerSpec, value: object) -> str:
         case "choice" | "true_false":
             return _as_label(spec, text)
         case "number":
-            answer = parse_number(plain(text))
+            answer = sole_number(_readable(spec, text))
+            if answer is None and any(character.isdigit() for character in text):
+                raise DataError(
+                    f"the answer field {spec.field!r} holds {text[:80]!r}, which is not one number: a gold answer "
+                    "is never a part of what the field holds"
+                )
         case "math":
-            answer = parse_math(text) if "\\boxed" in text else text
+            answer = parse_math(_readable(spec, text)) if "\\boxed" in text else text
         case "regex":
             answer = _first_match(spec.pattern or "", text) or _collapsed(text)
         case _:
@@ -224,6 +234,11 @@ def _as_label(spec: AnswerSpec, text: str) -> str:
         if _folded(label) == _folded(text):
             return label
     raise DataError(f"the answer field {spec.field!r} holds {text[:80]!r}, which is none of {', '.join(labels)}")
+
+
+def _readable(spec: AnswerSpec, text: str) -> str:
+    """The text as it is read: parted, without reasoning and, where its characters aren't compared, plain."""
+    return parted(without_reasoning(text if spec.kind in {"exact", "regex"} else plain(text)))
 
 
 def _first_match(pattern: str, text: str) -> str | None:

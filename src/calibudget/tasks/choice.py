@@ -12,33 +12,36 @@ the text, or follow "option".
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-_OPENER: Final = (
-    r"(?:\b(?:answer|option|choice|solution|ending|response|prediction|conclusion|label)[*_\"' ]{0,8}"
-    r"(?:(?:is|are|was|(?:would|should|will|must) be)\b|[:=])"
-    r"|\b(?:choose|pick|select)(?=[\s:])|####|\\boxed ?\{)"
+from calibudget.keys import nfc
+from calibudget.tasks.phrases import (
+    ENGLISH,
+    LANGUAGES,
+    Phrases,
+    answer_opener,
+    any_of,
+    joined,
+    parted,
+    spelt,
+    whole,
 )
-# Repetitions are bounded: degenerate responses are thousands of characters of one kind.
+
+#: What may stand around a statement's parts; repetitions are bounded: degenerate responses are thousands of characters
+#: of one kind.
 _DECORATION: Final = r"[\s:=*_\"'`(\[{$>]{0,24}"
-_FILLER: Final = (
-    r"(?:(?:the|option|choice|answer|letter|number|most likely|probably|definitely|clearly|indeed)\b[\s:]{0,4}"
-    r"|\\(?:text|mathrm|textbf|mathbf) ?\{\s?){0,4}"
-)
 _CLOSING: Final = r"[\"'`*_)\]}$]{0,8}"
-_NOT_NEGATED: Final = r"(?<!\bnot )(?<!n't )"
-_JOIN: Final = r"(?:/| or )"
-_NOT_JOINED: Final = r"(?<!/)(?<! or )"
-#: What else may join labels; two of them may also be a label and the beginning of what is said of another one.
-_LOOSE_JOIN: Final = r"(?:[ \t]*[,&/]|[ \t]+(?:and|or)\b|[ \t]*,[ \t]*(?:and|or)\b)?[ \t]*"
+_LATEX: Final = r"\\(?:text|mathrm|textbf|mathbf) ?\{\s?"
 _PHRASE_END: Final = r"(?=[\"'`*_)\]}$]{0,8}[ \t]*(?:[.!?]|\n|\Z))"
 _LINE_END: Final = re.compile(rf"{_CLOSING}[.;!?]?{_CLOSING}[ \t]*\n")
 #: What may follow a stated label so that nothing after it can change which label was read.
 _END: Final = re.compile(rf"{_LINE_END.pattern}|{_CLOSING}[.;!?]{_CLOSING}[ \t]")
 _SYNONYMS: Final = {"yes": "true", "no": "false"}
+#: What takes a denial back: "not only", "isn't wrong".
+_NOT_DENIED: Final = r"(?![ \t]+(?:only|just|wrong|incorrect|false|bad|out|impossible)\b)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,41 +51,42 @@ class _Reader:
     Attributes:
         spellings: the label of each folded spelling, and of each squeezed one.
         word: matches any label.
+        denials: matches labels that are ruled out, with the words that do so; `but` takes part where another follows.
         runs: matches labels one after the other.
-        statements: matches what states an answer; the only group that takes part holds the label.
-        mentions: matches what only mentions one, likewise.
+        tiers: what states an answer, what says that a label is right, what only mentions one, in this order; the only
+            named group that takes part holds the label.
         endings_known: whether `_END` after a statement settles it: no label holds punctuation.
     """
 
     spellings: Mapping[str, str]
     word: re.Pattern[str]
+    denials: re.Pattern[str]
     runs: re.Pattern[str]
-    statements: re.Pattern[str]
-    mentions: re.Pattern[str]
+    tiers: tuple[re.Pattern[str], ...]
     endings_known: bool
 
 
 def parse_choice(labels: tuple[str, ...], text: str, *, true_false: bool = False) -> str | None:
-    """The label that a plain text gives as its answer, as `labels` spells it; None if it gives none.
+    """The label that a plain and parted text gives as its answer, as `labels` spells it; None if it gives none.
 
     Args:
         labels: the labels, distinct under case folding.
-        text: plain text, cut where it runs on.
+        text: plain and parted text, cut where it runs on.
         true_false: whether "yes" and "no" stand for the labels "true" and "false".
     """
     reader = _reader(labels, true_false)
-    text = _without_runs(reader, text)
-    match = reader.statements.search(text) or reader.mentions.search(text)
-    if match is None:
-        return None
-    return _label(reader, match[match.lastgroup or 0])
+    text = _decided(reader, text)
+    for tier in reader.tiers:
+        match = tier.search(text)
+        if match is not None:
+            return _label(reader, match[match.lastgroup or 0])
+    return None
 
 
 def choice_is_final(labels: tuple[str, ...], text: str, *, true_false: bool = False) -> bool:
-    """Whether the label that a plain text states stays the same whatever follows."""
+    """Whether the label that a plain and parted text states stays the same whatever follows."""
     reader = _reader(labels, true_false)
-    text = _without_runs(reader, text)
-    match = reader.statements.search(text) if reader.endings_known else None
+    match = reader.tiers[0].search(_decided(reader, text)) if reader.endings_known else None
     if match is None:
         return False
     end = _LINE_END if match.lastgroup == "bare" else _END
@@ -91,49 +95,111 @@ def choice_is_final(labels: tuple[str, ...], text: str, *, true_false: bool = Fa
 
 @lru_cache(maxsize=256)
 def _reader(labels: tuple[str, ...], true_false: bool) -> _Reader:
-    meanings = {label: label for label in labels} | (_SYNONYMS if true_false else {})
+    meanings = {nfc(label): label for label in labels} | (_SYNONYMS if true_false else {})
     words = sorted(meanings, key=lambda word: (-len(word), word))
-    careful = [word for word in words if len(word) == 1 or word.isdecimal() or word not in labels]
-    loose = [word for word in words if word not in careful]
     every = _any_of(words)
-    lone = rf"(?!{_JOIN}{every}|/\d)"
-    bare = rf"\A{_DECORATION}(?P<bare>{every})(?={_CLOSING}[.!]?{_CLOSING}[ \t]*(?:\n|\Z))"
-    stated = rf"{_OPENER}{_DECORATION}{_FILLER}{_DECORATION}{_NOT_JOINED}(?P<stated>{every}){lone}"
-    mentions = []
-    if loose:
-        mentions.append(rf"{_NOT_NEGATED}{_NOT_JOINED}(?P<loose>{_any_of(loose)}){lone}")
-    if careful:
-        opening = rf"\A\W*(?P<opening>{_any_of(careful)})(?=[).:,;!]|\s*(?:\n|\Z)|(?<=\w\w)\s){lone}"
-        bracketed = rf"{_NOT_NEGATED}\((?P<bracketed>{_any_of(careful)})\)"
-        named = rf"\b(?:option|choice|answer) (?P<named>{_any_of(careful)}){lone}"
-        mentions += [opening, bracketed, named]
     spellings = {_squeezed(word.casefold()): label for word, label in meanings.items()}
     return _Reader(
         spellings=spellings | {word.casefold(): label for word, label in meanings.items()},
         word=re.compile(every, re.IGNORECASE),
-        runs=re.compile(
-            rf"{every}(?:{_LOOSE_JOIN}{every}){{2,64}}|{every}{_LOOSE_JOIN}{every}{_PHRASE_END}", re.IGNORECASE
+        denials=re.compile(_denials(every), re.IGNORECASE),
+        runs=re.compile(_runs(every), re.IGNORECASE),
+        tiers=tuple(
+            re.compile(pattern, re.IGNORECASE)
+            for pattern in (_statements(every), _confirmations(every), _mentions(words, labels))
         ),
-        statements=re.compile(rf"{bare}|{stated}", re.IGNORECASE),
-        mentions=re.compile("|".join(mentions), re.IGNORECASE),
         endings_known=all(re.fullmatch(r"\w+(?:[ _-]\w+)*", label) for label in labels),
     )
 
 
 def _label(reader: _Reader, word: str) -> str:
     """The label that is spelt so."""
-    word = word.casefold()
+    word = joined(word).casefold()
     return reader.spellings.get(word) or reader.spellings[_squeezed(word)]
 
 
-def _without_runs(reader: _Reader, text: str) -> str:
-    """The text with runs of different labels blanked, at its own length; one label said again is no run."""
+def _decided(reader: _Reader, text: str) -> str:
+    """The text, at its own length, without labels that are ruled out and without runs of labels.
 
-    def blanked(match: re.Match[str]) -> str:
-        labels = {_label(reader, word) for word in reader.word.findall(match[0])}
-        return match[0] if len(labels) == 1 else " " * len(match[0])
+    Of a run of one label said again the first stays. Where a denial goes on to another label ("not A but B"), a colon
+    stands in its place, so that a statement before it is that of the other.
+    """
 
-    return reader.runs.sub(blanked, text)
+    def undenied(match: re.Match[str]) -> str:
+        return (":" if match.lastgroup else " ").ljust(len(match[0]))
+
+    def unrepeated(match: re.Match[str]) -> str:
+        words = list(reader.word.finditer(match[0]))
+        is_one = len({_label(reader, word[0]) for word in words}) == 1
+        return (match[0][: words[0].end()] if is_one else "").ljust(len(match[0]))
+
+    return reader.runs.sub(unrepeated, reader.denials.sub(undenied, text))
+
+
+def _statements(every: str) -> str:
+    """What states a label: "the answer is B", or a first line of nothing else."""
+    fixed = rf"####|\\boxed ?\{{|{any_of(ENGLISH.choose)}(?=[\s:])"
+    openers = [
+        rf"(?:{fixed}|{answer_opener(ENGLISH, options=True)}){_DECORATION}(?:{_filler(ENGLISH)}|{_LATEX}){{0,4}}"
+    ]
+    for phrases in LANGUAGES.values():
+        chosen = f"|{any_of(phrases.choose)}" if phrases.choose else ""
+        openers.append(rf"(?:{answer_opener(phrases, options=True)}{chosen}){_DECORATION}(?:{_filler(phrases)}){{0,4}}")
+    ends = any_of("|".join(phrases.end for phrases in LANGUAGES.values() if phrases.end))
+    bare = rf"\A{_DECORATION}(?P<bare>{every})(?={_CLOSING}[ \t]*{ends}?[.!]?{_CLOSING}[ \t]*(?:\n|\Z))"
+    return rf"{bare}|(?:{'|'.join(openers)}){_DECORATION}(?<!/)(?P<stated>{every})(?!/\d)"
+
+
+def _filler(phrases: Phrases) -> str:
+    """What may stand between a statement and its label."""
+    return rf"{any_of(phrases.article)}[\s:]{{0,4}}"
+
+
+def _confirmations(every: str) -> str:
+    """What says that a label is right: "B is the correct answer"."""
+    return rf"(?<!/)(?P<confirmed>{every}){_CLOSING}[ \t]*{_every_language('right', every)}"
+
+
+def _mentions(words: list[str], labels: Sequence[str]) -> str:
+    """What only mentions a label; one that is common in prose must open the text, stand in brackets or be named."""
+    careful = [word for word in words if len(word) == 1 or word.isdecimal() or word not in map(nfc, labels)]
+    loose = [word for word in words if word not in careful]
+    found = [rf"(?<!/)(?P<loose>{_any_of(loose)})(?!/\d)"] if loose else []
+    if careful:
+        every = _any_of(careful)
+        named = any_of("answer|option|choice|" + "|".join(phrases.option for phrases in LANGUAGES.values()))
+        found += [
+            rf"\A\W*(?P<opening>{every})(?=[).:,;!]|\s*(?:\n|\Z)|(?<=\w\w)\s)(?!/\d)",
+            rf"\((?P<bracketed>{every})\)",
+            rf"{named}[ \t]?(?P<named>{every})(?!/\d)",
+        ]
+    return "|".join(found)
+
+
+def _denials(every: str) -> str:
+    """Labels that are ruled out: "not B", "ruling out B and C", "B is wrong"."""
+    words = rf"[ \t]*,?[ \t]*(?:[&/]|{_every_language('or_')}|{_every_language('and_')})[ \t]*"
+    listed = rf"(?:{every}(?:[ \t]*,[ \t]*{every})*{words}{every}|{every})"
+    article = rf"(?:[ \t]*{_every_language('article')}){{0,3}}"
+    but = rf"{_CLOSING}(?:[ \t]*,?[ \t]*(?P<but%d>{_every_language('but', every)}))?"
+    before = rf"(?!{every}){_every_language('not_', every)}{article}[ \t:*_\"'(\[]{{0,8}}{listed}{but % 1}"
+    after = rf"{every}(?:{words}{every})?{_CLOSING}[ \t]*{_every_language('wrong', every)}{_NOT_DENIED}{but % 2}"
+    return f"{before}|{after}"
+
+
+def _runs(every: str) -> str:
+    """Labels one after the other: three of any kind, two joined by "or", or two that end a phrase."""
+    ors = _every_language("or_")
+    joined = rf"[ \t]*(?:/|{ors})[ \t]*"
+    loosely = rf"(?:[ \t]*,?[ \t]*(?:[&/]|{ors}|{_every_language('and_')})|[ \t]*,)?[ \t]*"
+    return rf"{every}(?:{loosely}{every}){{2,64}}|{every}(?:{joined}{every})+|{every}{loosely}{every}{_PHRASE_END}"
+
+
+def _every_language(field: str, every: str | None = None) -> str:
+    """The phrases of a field in all languages; without those that hold a label themselves ("is false")."""
+    phrases = "|".join(getattr(language, field) for language in (ENGLISH, *LANGUAGES.values())).split("|")
+    free = [phrase for phrase in phrases if phrase and not (every and re.search(every, parted(phrase), re.IGNORECASE))]
+    return any_of("|".join(free))
 
 
 def _squeezed(word: str) -> str:
@@ -146,11 +212,10 @@ def _any_of(words: list[str]) -> str:
 
 def _word(word: str) -> str:
     """The pattern of one spelling as a whole word; a lower-case letter must end its phrase ("a" is an article)."""
-    if re.fullmatch(r"[A-Za-z]", word):
+    if len(word) == 1 and word.lower() != word.upper():
         lower = rf"(?-i:{word.lower()})(?=[).,;:!?\]}}\"'*]|[ \t]*(?:\n|\Z))"
         return rf"(?<!\w)(?:(?-i:{word.upper()})(?!\w)|{lower})"
-    pattern = re.escape(word).replace(r"\ ", r"[ \t]+")
-    pattern = re.sub(r"(?<=[A-Za-z])(?=[0-9])", "[ _-]?", pattern)
+    pattern = re.sub(r"(?<=[A-Za-z])(?=[0-9])", "[ _-]?", spelt(word))
     before = r"(?<![\w.,])" if word.isdecimal() else r"(?<!\w)"
     after = r"(?![\w%]|[.,]\d)" if word[-1].isdecimal() else r"(?!\w)"
-    return f"{before}{pattern}{after}"
+    return whole(pattern, before=before, after=after)

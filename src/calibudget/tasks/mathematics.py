@@ -14,6 +14,7 @@ from typing import Final
 
 from calibudget.errors import DependencyError
 from calibudget.tasks.number import number_value, parse_number
+from calibudget.tasks.phrases import joined
 from calibudget.tasks.processes import ask
 from calibudget.tasks.statements import closed, has_open_box, stated_answers
 from calibudget.tasks.text import holds_prose
@@ -57,7 +58,7 @@ _SHORT_FRACTION: Final = re.compile(r"\\frac\s*(\d)\s*(\d)(?!\d)")
 
 
 def parse_math(text: str) -> str | None:
-    """The mathematical answer that a plain text gives, as it writes it; None if it gives none.
+    """The mathematical answer that a plain and parted text gives, as it writes it; None if it gives none.
 
     The last stated answer wins; a text that is nothing but one expression is its own answer; otherwise the last
     number counts, unless a box was left open: what it would have held isn't known.
@@ -68,10 +69,10 @@ def parse_math(text: str) -> str | None:
         if answer and "boxed" not in text:
             answer = _without_prose(answer)
         if answer:
-            return answer.strip("$ ") or None
+            return joined(answer).strip("$ ") or None
     bare = text.strip().rstrip(".").strip("$ ")
     if bare and "\n" not in bare and "boxed" not in bare and (len(bare.split()) == 1 or not holds_prose(bare)):
-        return bare
+        return joined(bare)
     return None if has_open_box(text) else parse_number(text)
 
 

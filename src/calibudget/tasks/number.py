@@ -7,12 +7,30 @@ A number compares as the rational that it writes, so 29, 29.0, $29.00 and 58/2 a
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Final
 
 from calibudget.tasks.statements import closed, has_open_box, stated_answers
 
 _DIGITS: Final = r"(?:\d{1,3}(?:,\d{2,3}){0,20},\d{3}(?!\d)|\d+)"
+_DAY: Final = r"(?:0?[1-9]|[12]\d|3[01])"
+#: Digits that write no number: times, dates and versions.
+_NO_NUMBER: Final = re.compile(
+    rf"(?<![\w.:/-])(?:\d{{1,2}}(?::[0-5]\d){{1,2}}(?:[ap]m)?|\d{{1,2}}\s?[ap]\.?m\b"
+    rf"|\d{{4}}([-/.]){_DAY}\1{_DAY}|{_DAY}([-/.]){_DAY}\2(?:\d{{4}}|\d\d)|\d+(?:\.\d+){{2,}})(?![\w:/]|[.-]\d)",
+    re.IGNORECASE,
+)
+_MONTH: Final = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|sept|oct|nov|dec)[a-z]{0,6}"
+#: A day of a month.
+_DATE: Final = re.compile(rf"\b{_MONTH}\.? \d|\d(?:st|nd|rd|th)?(?: of)? {_MONTH}\b", re.IGNORECASE)
+#: The exponent of a unit ("m^2", "cm3"), which is no number of its own.
+_UNIT_POWER: Final = re.compile(r"(?<=[a-z])\^?\{?[23]\b\}?", re.IGNORECASE)
+#: A price as most of Europe writes it: 1.299,00 with the euro's sign before or after.
+_EURO: Final = r"(?:\d{1,3}(?:\.\d{3})+|\d+),\d{1,2}(?!\d)"
+_EUROS: Final = re.compile(rf"(?<=€)\s?{_EURO}|(?<=EUR)\s?{_EURO}|(?<![\d.,]){_EURO}(?=\s?(?:€|EUR\b|euros?\b))", re.I)
+_SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+_RAISED: Final = re.compile(r"(?<=10)[⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]{1,3}")
 _NUMBER: Final = re.compile(
     rf"""
     (?P<sign>(?<![\w)\]}}%.])[-+]\s?)?
@@ -22,7 +40,10 @@ _NUMBER: Final = re.compile(
     (?:
         (?:(?P<whole>\d{{1,6}})\s?)?\\[dtc]?frac\s?\{{\s?(?P<frac_top>-?\d+)\s?\}}\s?\{{\s?(?P<frac_bottom>\d+)\s?\}}
       | (?P<mixed>\d{{1,6}})\ (?P<mixed_top>\d{{1,6}})/(?P<mixed_bottom>\d{{1,6}})(?![\d/])
-      | (?P<decimal>{_DIGITS}(?:\.\d+)?|\.\d+)(?:e(?P<exponent>[+-]?\d{{1,3}})(?!\w))?
+      | (?P<power>10\s?\^\s?(?:\{{\s?(?P<raised>[+-]?\d{{1,3}})\s?\}}|(?P<up>[+-]?\d{{1,3}})(?!\d)))
+      | (?P<decimal>{_DIGITS}(?:\.\d+)?|\.\d+)
+        (?:e(?P<exponent>[+-]?\d{{1,3}})(?!\w)
+          |\s?(?:[x*·\u00d7]|\\times|\\cdot)\s?10\s?\^\s?(?:\{{\s?(?P<ten>[+-]?\d{{1,3}})\s?\}}|(?P<tens>[+-]?\d{{1,3}})(?!\d)))?
         (?:\s?/\s?(?P<bottom>\d+(?:\.\d+)?)(?![\d/]))?
     )
     """,
@@ -49,9 +70,30 @@ def parse_number(text: str) -> str | None:
 
 
 def without_spacing(text: str) -> str:
-    """A plain text without what LaTeX puts into numbers: spacing, braced commas, bare fractions, escaped dollars."""
+    """A plain text whose numbers are written one way.
+
+    Without LaTeX's spacing, braced commas, bare fractions and escaped dollars; with euros and cents parted by a point,
+    and powers of ten raised by a "^".
+    """
     text = text.replace("{,}", ",").replace("\\$", "$").replace("\\,", "").replace("\\!", "")
-    return _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
+    text = _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
+    text = _EUROS.sub(lambda match: match[0].replace(".", "").replace(",", "."), text)
+    return _RAISED.sub(lambda match: "^" + match[0].translate(_SUPERSCRIPTS), text)
+
+
+def sole_number(text: str) -> str | None:
+    """The number that a plain text writes, in `canonical_number` form, if it is one number and not a time or a date.
+
+    A statement ("#### 18") says which of several it is.
+    """
+    text = closed(without_spacing(text))
+    part = next(iter(stated_answers(text)), text)
+    matches = list(_NUMBER.finditer(part))
+    rest = _UNIT_POWER.sub("", _NUMBER.sub(" ", part))
+    if len(matches) != 1 or _NO_NUMBER.search(part) or _DATE.search(part) or re.search(r"\d", rest):
+        return None
+    value = _value(matches[0])
+    return None if value is None else canonical_number(value)
 
 
 def number_value(text: str) -> Fraction | None:
@@ -80,7 +122,7 @@ def canonical_number(value: Fraction) -> str:
 def _first_value(stated: str) -> Fraction | None:
     """The number that a statement gives: behind its last "=" if it shows the sum, else its first."""
     for part in (stated.rpartition("=")[2], stated):
-        for match in _NUMBER.finditer(part):
+        for match in _numbers(part):
             value = _value(match)
             if value is not None:
                 return value
@@ -88,11 +130,16 @@ def _first_value(stated: str) -> Fraction | None:
 
 
 def _last_value(text: str) -> Fraction | None:
-    for match in reversed(list(_NUMBER.finditer(text))):
+    for match in reversed(list(_numbers(text))):
         value = _value(match)
         if value is not None:
             return value
     return None
+
+
+def _numbers(text: str) -> Iterator[re.Match[str]]:
+    """The numbers of a text; times, dates and versions are none."""
+    return _NUMBER.finditer(_NO_NUMBER.sub(lambda match: "_" * len(match[0]), text))
 
 
 def _value(match: re.Match[str]) -> Fraction | None:
@@ -111,5 +158,8 @@ def _magnitude(match: re.Match[str]) -> Fraction:
         return int(match["whole"] or 0) + Fraction(int(match["frac_top"]), int(match["frac_bottom"]))
     if match["mixed"]:
         return int(match["mixed"]) + Fraction(int(match["mixed_top"]), int(match["mixed_bottom"]))
-    value = Fraction(match["decimal"].replace(",", "")) * Fraction(10) ** int(match["exponent"] or 0)
+    if match["power"]:
+        return Fraction(10) ** int(match["raised"] or match["up"])
+    exponent = match["exponent"] or match["ten"] or match["tens"] or 0
+    value = Fraction(match["decimal"].replace(",", "")) * Fraction(10) ** int(exponent)
     return value / Fraction(match["bottom"]) if match["bottom"] else value

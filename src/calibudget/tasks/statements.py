@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from calibudget.tasks.phrases import ENGLISH, LANGUAGES, answer_opener
 from calibudget.tasks.text import balanced
 
 _OPENER: Final = re.compile(
-    r"####"
-    r"|\banswer(?:\s+(?:to|for|of)\s+[^.?!\n]{1,80}?)?[*_\"' ]{0,8}(?:(?:is|are|(?:would|should|will|must) be)\b|[:=])",
+    r"####|\banswer\s+(?:to|for|of)\s+[^.?!\n]{1,80}?[*_\"' ]{0,8}(?:(?:is|are|(?:would|should|will|must) be)\b|[:=])|"
+    + "|".join(answer_opener(phrases, options=False) for phrases in (ENGLISH, *LANGUAGES.values())),
     re.IGNORECASE,
 )
 _BOX: Final = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|(?P<bare>[A-Za-z0-9]))")
