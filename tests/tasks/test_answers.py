@@ -65,6 +65,15 @@ def test_none_checks_nothing() -> None:
         (AnswerSpec(kind="true_false", field="a"), "False", "false"),
         (AnswerSpec(kind="number", field="a"), "#### 1,200", "1200"),
         (AnswerSpec(kind="number", field="a"), 2.5, "2.5"),
+        (AnswerSpec(kind="number", field="a"), "16 - 3 = 13 eggs\n#### 13", "13"),
+        (AnswerSpec(kind="number", field="a"), "$1,200.50", "1200.5"),
+        (AnswerSpec(kind="number", field="a"), "3 cm^2", "3"),
+        (AnswerSpec(kind="number", field="a"), "50 %", "50"),
+        (AnswerSpec(kind="number", field="a"), "1 1/2 cups", "1.5"),
+        (AnswerSpec(kind="number", field="a"), "1.5 x 10^3", "1500"),
+        (AnswerSpec(kind="number", field="a"), "\u20ac29,00", "29"),
+        (AnswerSpec(kind="number", field="a"), "1\u202f200", "1200"),
+        (AnswerSpec(kind="number", field="a"), "<think>3 or 4</think>4", "4"),
         (AnswerSpec(kind="math", field="a"), "\\dfrac{1}{9}", "\\dfrac{1}{9}"),
         (AnswerSpec(kind="math", field="a"), "so \\boxed{3}", "3"),
         (AnswerSpec(kind="exact", field="a"), " a  b ", "a b"),
@@ -92,11 +101,42 @@ def test_without_a_field_the_response_gives_it() -> None:
         (AnswerSpec(kind="true_false", field="key"), 1, "none of true, false"),
         (AnswerSpec(kind="number", field="key"), "many", "holds no number answer"),
         (AnswerSpec(kind="exact", field="key"), "  ", "holds no exact answer"),
+        *(
+            (AnswerSpec(kind="number", field="key"), value, "'key' holds .*, which is not one number")
+            for value in (
+                "9:30",
+                "10:30 am",
+                "9 pm",
+                "2024-01-05",
+                "5/6/24",
+                "1.2.3",
+                "January 5",
+                "3rd of May",
+                "3 and 4",
+                "3, 4",
+                "12,34",
+                "5-7",
+                "1 200",
+                "2 h 30 min",
+                "7 of 9",
+                "(2, 4)",
+                "18 (3 boxes of 6)",
+                "5 + 3 = 8",
+                "1.5 x 3",
+            )
+        ),
     ],
 )
 def test_a_gold_answer_that_cannot_be_is_refused_by_name(spec: AnswerSpec, value: object, message: str) -> None:
     with pytest.raises(DataError, match=message):
         gold_answer(spec, {"key": value}, "a")
+
+
+def test_a_gold_text_states_its_answer_after_the_reasoning() -> None:
+    spec = AnswerSpec(kind="choice", labels=("A", "B"))
+    assert gold_answer(spec, {}, "<think>\nThe answer is A at first.\n</think>\n\nThe answer is B.") == "B"
+    with pytest.raises(DataError, match="states no choice answer"):
+        gold_answer(spec, {}, "<think>\nThe answer is A at first.")
 
 
 def test_a_missing_field_and_a_response_without_answer_are_refused() -> None:

@@ -1,12 +1,12 @@
 r"""Reading one of a few labels from a response.
 
 An explicit statement ("the correct answer is answer1", "Answer: (B)", "\boxed{true}", or a first line that is
-nothing but a label) wins over a mere mention; among statements, as among mentions, the first wins, so that
-questions and answers invented afterwards change nothing. Labels count as whole words in any case, and
-"answer 1" is answer1. A run of labels ("answer1/answer2/answer3", "answer1, answer2, answer3", or two of them
-that end a phrase) is the answer format repeated, not an answer; a label after "not" is none either. Single
-letters, bare numbers, yes and no are too common in prose to count as mentions unless they stand in brackets, open
-the text, or follow "option".
+nothing but a label) wins over a label that is said to be right ("B is correct"), and that over a mere mention; among
+statements, as among mentions, the first wins, so that questions and answers invented afterwards change nothing. Labels
+count as whole words in any case, and "answer 1" is answer1. A run of labels ("answer1/answer2/answer3", "answer1,
+answer2, answer3", or two of them that end a phrase) is the answer format repeated, not an answer; a label that is
+ruled out ("not B", "B is wrong") is none either. Single letters, bare numbers, yes and no are too common in prose to
+count as mentions unless they stand in brackets, open the text, or follow "option". All languages of `phrases` are read.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _decided(reader: _Reader, text: str) -> str:
 
 def _statements(every: str) -> str:
     """What states a label: "the answer is B", or a first line of nothing else."""
-    fixed = rf"####|\\boxed ?\{{|{any_of(ENGLISH.choose)}(?=[\s:])"
+    fixed = rf"####|<answer>|\\boxed ?\{{|{any_of(ENGLISH.choose)}(?=[\s:])"
     openers = [
         rf"(?:{fixed}|{answer_opener(ENGLISH, options=True)}){_DECORATION}(?:{_filler(ENGLISH)}|{_LATEX}){{0,4}}"
     ]

@@ -1,4 +1,4 @@
-r"""Where a response states a free answer: in a box, after "####", or after "the answer is".
+r"""Where a response states a free answer: in a box, after "####" or "<answer>", or after "the answer is".
 
 A boxed answer is the most explicit form, so where there is one the others don't count. Of several statements of
 a form the last one counts, since models correct themselves, with two limits that keep invented questions out:
@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from calibudget.tasks.phrases import ENGLISH, LANGUAGES, answer_opener
+from calibudget.tasks.phrases import ENGLISH, LANGUAGES, answer_opener, any_of
 from calibudget.tasks.text import balanced
 
 _OPENER: Final = re.compile(
-    r"####|\banswer\s+(?:to|for|of)\s+[^.?!\n]{1,80}?[*_\"' ]{0,8}(?:(?:is|are|(?:would|should|will|must) be)\b|[:=])|"
+    r"####|<answer>"
+    rf"|\banswer\s+(?:to|for|of)\s+[^.?!\n]{{1,80}}?[*_\"' ]{{0,8}}(?:{any_of(ENGLISH.is_)}|[:=])|"
     + "|".join(answer_opener(phrases, options=False) for phrases in (ENGLISH, *LANGUAGES.values())),
     re.IGNORECASE,
 )
@@ -26,7 +27,7 @@ _MOST: Final = 50
 _NEXT_QUESTION: Final = re.compile(
     r"\?|\n\s{0,8}\*{0,2}(?:question|problem|exercise|q)\s{0,2}\d{1,4}\*{0,2}\s{0,2}[:.)]", re.IGNORECASE
 )
-_SENTENCE_END: Final = re.compile(r"\.(?=\s|\Z)|\n|\?")
+_SENTENCE_END: Final = re.compile(r"\.(?=\s|\Z)|\n|\?|</answer>")
 
 
 def is_closed(text: str) -> bool:
