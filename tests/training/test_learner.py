@@ -72,6 +72,23 @@ def test_gradients_are_set_anew_for_each_step(learner_of, examples):
     assert_close(gradients_of(learner, examples, [0, 1])[1], first[1], 1e-6)
 
 
+def test_a_sum_per_example_is_the_papers_equation(learner_of, examples):
+    """-E sum_t log p(y_t | x, y_<t): the mean over examples of each one's own sum (paper 2.4)."""
+    members = [0, 1, 2]
+    learner = learner_of(loss="sum_per_example")
+    config = TrainingConfig(loss="sum_per_example")
+    tokens = [examples[index].response_length for index in members]
+    assert len(set(tokens)) > 1
+    sums = []
+    for index, count in zip(members, tokens, strict=True):
+        mean = learner.gradients(learner.batches(examples, [index]), TrainingConfig().loss_unit(1, count))
+        sums.append((count * mean.item(), [count * factor.gradient.clone() for factor in learner.factors]))
+    loss = learner.gradients(learner.batches(examples, members), config.loss_unit(3, sum(tokens)))
+    assert loss.item() == pytest.approx(sum(one for one, _ in sums) / 3, rel=1e-5)
+    for place, factor in enumerate(learner.factors):
+        torch.testing.assert_close(factor.gradient, sum(own[place] for _, own in sums) / 3, rtol=1e-4, atol=1e-6)
+
+
 def test_a_share_without_examples_has_no_gradient(learner_of, examples):
     learner = learner_of()
     assert learner.gradients(learner.batches(examples, []), 10).item() == 0.0

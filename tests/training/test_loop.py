@@ -49,6 +49,19 @@ def stop_after(step):
     return listen
 
 
+def test_the_loss_that_was_used_is_logged_and_recorded(job_of):
+    by_token, by_example = job_of("token"), job_of("example", loss="sum_per_example")
+    train(by_token)
+    train(by_example)
+    first, other = lines_of(by_token)[0], lines_of(by_example)[0]
+    ratio = first["response_tokens"] / first["examples"]
+    assert other["loss"] == pytest.approx(ratio * first["loss"], rel=1e-5)
+    assert other["gradient_norm"] == pytest.approx(ratio * first["gradient_norm"], rel=1e-4)
+    card = (by_example.output_dir / "adapter/README.md").read_text()
+    assert "sum_per_example" in card
+    assert "nats an example" in card
+
+
 def test_a_run_leaves_an_adapter_a_card_and_a_log(job_of):
     job = job_of()
     reports = []

@@ -239,6 +239,8 @@ def _left_out(target: Trainer, config: TrainingConfig) -> dict[str, str]:
             left_out.pop(name, None)
     if config.learning_rate_ratio == 1.0:
         left_out.pop("learning_rate_ratio", None)
+    if config.loss != "token_mean" and target.trains:
+        left_out["loss"] = "trainers take the mean over response tokens"
     if config.recovery_steps and target.trains:
         left_out["recovery_steps"] = "no steps on the companion set after the last epoch"
     return left_out

@@ -15,6 +15,7 @@ from calibudget.errors import TrainingError
 from calibudget.messages import fault
 
 Schedule = Literal["cosine", "linear", "constant"]
+Loss = Literal["token_mean", "sum_per_example"]
 TooLong = Literal["refuse", "cut"]
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16"]
@@ -46,6 +47,8 @@ class TrainingConfig:
         beta1: decay of AdamW's first moment.
         beta2: decay of AdamW's second moment.
         epsilon: AdamW's epsilon.
+        loss: what a step's gradient is of: the mean over all response tokens of its examples, as trainers have it, or
+            the mean over its examples of the sum over their tokens, as the paper's equation has it (2.4).
         max_grad_norm: gradients whose common norm is larger are scaled down to it; None leaves them. The paper
             doesn't say; 1.0 is the default of the trainers that it stands on.
         schedule: how the rates fall after the warm-up.
@@ -70,6 +73,7 @@ class TrainingConfig:
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
+    loss: Loss = "token_mean"
     max_grad_norm: float | None = 1.0
     schedule: Schedule = "cosine"
     warmup_fraction: float = 0.03
@@ -98,9 +102,14 @@ class TrainingConfig:
             _check_number(name, getattr(self, name), minimum=0.0, below=1.0)
         _check_number("weight_decay", self.weight_decay, minimum=0.0)
         _check_choice("schedule", self.schedule, "cosine", "linear", "constant")
+        _check_choice("loss", self.loss, "token_mean", "sum_per_example")
         _check_choice("too_long", self.too_long, "refuse", "cut")
         if self.target_modules is not None and not self.target_modules:
             raise TrainingError("target_modules: names at least one layer, or is left out")
+
+    def loss_unit(self, examples: int, response_tokens: int) -> int:
+        """What the summed losses of a step are divided by, of its examples and response tokens over all devices."""
+        return response_tokens if self.loss == "token_mean" else examples
 
     def factor_rates(self, learning_rate: float) -> tuple[float, float]:
         """Peak rates of A and B whose geometric mean is the given rate and whose ratio is the configured one."""

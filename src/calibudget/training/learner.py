@@ -173,19 +173,19 @@ class Learner:
         lengths = {index: examples[index].length for index in members}
         return part(members, lengths, self._execution.batch_tokens)
 
-    def gradients(self, batches: Sequence[Batch], response_tokens: int) -> Tensor:
-        """Set the factors' gradients to those of the mean loss over a step's response tokens.
+    def gradients(self, batches: Sequence[Batch], units: int) -> Tensor:
+        """Set the factors' gradients to those of a step's summed loss over its units.
 
         Args:
             batches: this device's share of the step; may be empty.
-            response_tokens: labels of the whole step, over all devices.
+            units: what the sum is divided by, of the whole step over all devices: see `TrainingConfig.loss_unit`.
 
         Returns:
-            This device's part of the mean loss, a scalar on the device.
+            This device's part of the loss, a scalar on the device.
         """
         for factor in self.factors:
             factor.gradient.zero_()
-        scale = torch.tensor(1.0 / response_tokens)
+        scale = torch.tensor(1.0 / units)
         total = torch.zeros((), device=self._device)
         for batch in batches:
             total += self._pass(batch, scale)

@@ -218,7 +218,8 @@ class _Run:
             batches = self._learner.even_batches(examples, shares, devices.rank)
         else:
             batches = self._learner.batches(examples, shares[devices.rank])
-        loss = self._learner.gradients(batches, response_tokens)
+        units = self._job.config.loss_unit(len(step.members), response_tokens)
+        loss = self._learner.gradients(batches, units)
         wishes = [torch.full_like(loss, float(wish)) for wish in (self._stop.is_made, self._is_late)]
         counts = torch.stack([loss, *wishes])
         devices.add_up([*(factor.gradient for factor in self._learner.factors), counts])

@@ -95,8 +95,8 @@ def response_loss(
         rows: which of them predict the labels, shape (L,), int64; each once, but for those without a label.
         head: the output head; it gets no gradient.
         labels: ids, or `NO_LABEL` for one that doesn't count, shape (L,), int64.
-        scale: one over the labels of the whole effective batch, a scalar: then the sum over all batches of a step
-            is the mean over its tokens, however they are parted (paper 2.4).
+        scale: one over the labels (or the examples) of the whole effective batch, a scalar: then the sum over all
+            batches of a step is the mean over its tokens (or examples), however they are parted (paper 2.4).
         plain: a compiled form of `chunk_gradient`.
 
     Returns:

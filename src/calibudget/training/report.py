@@ -39,7 +39,7 @@ class StepReport:
         step: optimizer steps taken.
         total: steps in all.
         epoch: pass over the train set, from 1.
-        loss: mean loss of the step's response tokens, nats.
+        loss: loss of the step, nats a response token, or an example under `loss: sum_per_example`.
         learning_rate: geometric mean of the two factors' rates.
         tokens_per_second: over all devices, None while warming up.
         device_share: share of the devices' own rate of matrix products, None on a CPU and while warming up.
@@ -69,7 +69,7 @@ class TrainingResult:
         log: the file `training.jsonl`.
         config: what was trained.
         steps: optimizer steps taken.
-        final_loss: mean loss of the last step's response tokens, nats.
+        final_loss: loss of the last step, in the same unit.
         tokens_per_second: over all devices, None for a run too short to tell.
         frozen_experts: names of the modules whose experts are stacked matrices and took no factors.
         stop_asked: whether a stop was asked for too late to cut the training short, so that it is still to be heeded.
@@ -300,7 +300,7 @@ def model_card(
         target_modules: the layers that have factors.
         frozen_experts: the modules whose experts have none.
         evidence: digests that say where the train set comes from, by name.
-        final_loss: mean loss of the last optimizer step, nats a token.
+        final_loss: mean loss of the last optimizer step, in nats a token or an example, as `config.loss` says.
         versions: versions of the libraries, by name.
     """
     factor_rates = config.factor_rates(config.learning_rate)
@@ -311,10 +311,11 @@ def model_card(
     on_a_hub = [f"base_model: {model['name']}"] if model.get("kind") == "hub" else []  # where hubs link it
     front = ["---", *on_a_hub, "library_name: peft", "pipeline_tag: text-generation"]
     front += ["tags:", "- lora", "- calibudget", "---"]
+    unit = "a response token" if config.loss == "token_mean" else "an example"
     words = [
         f"# LoRA+ adapter for {model.get('name')}",
         f"Trained on {counted(len(examples), 'example')} whose quotas were set by calibudget{_elsewhere(evidence)}. "
-        f"The last optimizer step had a mean loss of {final_loss:.4f} nats a response token.",
+        f"The last optimizer step had a mean loss of {final_loss:.4f} nats {unit}.",
     ]
     parts = [
         "\n".join(front),
