@@ -10,6 +10,7 @@ import pytest
 from calibudget.errors import DataError
 from calibudget.pipeline import run, verify
 from calibudget.recipe import load_recipe
+from calibudget.sources import SourceSpec, read_source
 
 RECIPE = """
 policy: equal
@@ -47,6 +48,45 @@ def test_prompts_suffice(tmp_path: Path, row: object) -> None:
     assert len(prompts) == 3
     assert "q1" not in prompts
     assert not verify(tmp_path / "out", data_dir=tmp_path).differences
+
+
+CHOICES = {"text": ["x", "y"], "label": ["A", "B"]}
+NUMBERED = {"text": ["x", "y"], "label": ["1", "2"]}
+
+
+@pytest.mark.parametrize(
+    ("preset", "row", "gold"),
+    [
+        ("piqa", {"goal": "g", "sol1": "s", "sol2": "t", "label": -1}, {"label": 1}),
+        ("piqa", {"goal": "g", "sol1": "s", "sol2": "t"}, {"label": 0}),
+        ("social_i_qa", {"context": "c", "question": "q", "answerA": "x", "answerB": "y", "answerC": "z", "label": ""},
+         {"label": "3"}),
+        ("hellaswag", {"ctx": "c", "endings": ["w", "x", "y", "z"], "label": ""}, {"label": 3}),
+        ("winogrande", {"sentence": "s _", "option1": "o", "option2": "p", "answer": ""}, {"answer": "2"}),
+        ("boolq", {"question": "q"}, {"answer": False}),
+        ("arc_easy", {"question": "q", "choices": CHOICES, "answerKey": ""}, {"answerKey": "B"}),
+        ("openbookqa", {"question_stem": "q", "choices": NUMBERED}, {"answerKey": "2"}),
+        ("gsm8k", {"question": "q"}, {"answer": "so #### 7"}),
+        ("math", {"problem": "q", "level": "1"}, {"solution": "so $\\boxed{7}$"}),
+        ("arc_easy", {"instruction": "q", "input": "", "output": ""}, {"output": "the correct answer is answer2"}),
+    ],
+)  # fmt: skip
+def test_the_prompt_of_a_preset_is_that_of_a_row_whose_answer_is_hidden(
+    tmp_path: Path, preset: str, row: dict[str, object], gold: dict[str, object]
+) -> None:
+    found = []
+    for fields, suffices in ((row, True), (row | gold, False)):
+        (tmp_path / "e.jsonl").write_text(json.dumps(fields) + "\n")
+        spec = SourceSpec(label="e", path="e.jsonl", preset=preset, prompts_suffice=suffices)
+        found += read_source(spec, tmp_path).records
+    assert found[0].prompt_hash == found[1].prompt_hash
+    assert (found[0].completion, found[0].answer) == ("", None)
+
+
+def test_a_preset_that_lacks_its_prompt_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_text('{"goal": "g", "sol1": "s"}\n')
+    with pytest.raises(DataError, match="the preset 'piqa' needs goal, sol1, sol2"):
+        read_source(SourceSpec(label="e", path="e.jsonl", preset="piqa", prompts_suffice=True), tmp_path)
 
 
 def test_a_source_still_needs_its_responses(tmp_path: Path) -> None:

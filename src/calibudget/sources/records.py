@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from typing import Final, NamedTuple
 
 from calibudget.errors import DataError
@@ -12,7 +13,7 @@ from calibudget.sources.filters import Wanted
 from calibudget.sources.formats import Fields, detect_format, is_pair, read_example, read_pair
 from calibudget.sources.identity import checked_text, digests, own_id
 from calibudget.sources.spec import Format, SourceSpec
-from calibudget.tasks import gold_answer, preset
+from calibudget.tasks import Preset, gold_answer, preset
 
 #: Sets of field names whose shape is remembered.
 _REMEMBERED: Final = 1000
@@ -111,20 +112,26 @@ class RecordMaker:
             prompt, completion, answer = self._rendered(view, fields)
         else:
             prompt, completion, tools = self._read(view, fields)
-        if answer is None and self._answers.kind != "none" and not (self._spec.prompts_suffice and not completion):
-            answer = gold_answer(self._answers, named, completion)
+        if answer is None and self._answers.kind != "none":
+            with suppress(DataError) if self._spec.prompts_suffice else nullcontext():
+                answer = gold_answer(self._answers, named, completion)
         return prompt, completion, tools, answer, named
 
     def _rendered(self, view: Fields, fields: Fields) -> tuple[str, str, str | None]:
         render = preset(self._spec.preset or "")
         key = self._key(view, fields)
         shape = self._shapes.get(key)
-        if shape is None:
-            watched = _Watched(view)
-            render(watched)
-            shape = self._seen(key, view, None, watched.asked)
-        self.unused.update(check_row(view, shape.checked))
-        rendered = render(view)
+        try:
+            if shape is None:
+                watched = _Watched(view)
+                render(watched)
+                shape = self._seen(key, view, None, watched.asked)
+            self.unused.update(check_row(view, shape.checked))
+            rendered = render(view)
+        except DataError:
+            if not self._spec.prompts_suffice:
+                raise
+            return _prompt_alone(render, view), "", None
         prompt = checked_text(rendered.instruction, "the instruction")
         completion = checked_text(rendered.response, "the response")
         return prompt, completion, rendered.answer if self._answers == render.answer else None
@@ -205,6 +212,23 @@ class _Watched(dict[str, object]):
         """As of any mapping."""
         self.asked.add(name)
         return super().get(name, default)
+
+
+def _prompt_alone(render: Preset, view: Fields) -> str:
+    """The prompt of a row whose answer is missing or hidden: no preset puts the answer into it, so any will do.
+
+    Raises:
+        DataError: what the preset lacks isn't the answer alone.
+    """
+    word = render.answer.labels[0] if render.answer.labels else "\\boxed{1}"
+    stand_in = {"label": "1", "answer": "1", "solution": word, "output": f"the correct answer is {word}"}
+    if view.get("instruction") is not None:
+        del stand_in["answer"]  # the response of a row that is in the instruction format states it
+        view = {name: value for name, value in view.items() if name != "answer"}
+    try:
+        return checked_text(render({**view, **stand_in, "answerKey": "A"}).instruction, "the instruction")
+    except DataError:
+        return checked_text(render({**view, **stand_in, "answerKey": "1"}).instruction, "the instruction")
 
 
 def _names(theirs: str | tuple[str, ...] | None) -> tuple[str, ...]:
