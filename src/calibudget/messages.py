@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -27,6 +28,22 @@ def shown(value: object, form: Callable[[object], str] = repr) -> str:
     except ValueError:  # an integer of more digits than Python writes
         text = "a number of thousands of digits"
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
+
+
+def redacted(text: str) -> str:
+    """The text with every credential in it replaced by "[secret]"; the same text where there is none."""
+    return _SECRETS.sub("[secret]", text)
+
+
+#: What gives access: user and password of a URL, signatures and tokens of its query, keys by their known forms.
+_SECRETS: Final = re.compile(
+    r"(?<=[a-z0-9+.-]{2}:/)/?[^/?#\s'\"@]+@(?=[^\s'\"])"
+    r"|(?<=[?&])(?:x-(?:amz|goog)-(?:signature|credential|security-token)|signature|sig|awsaccesskeyid|googleaccessid"
+    r"|(?:access_?|auth_?|api_?|security_?)?(?:token|key)|password|secret)=[^&#\s'\"]+"
+    r"|\b(?:hf_[A-Za-z0-9]{20,}|(?:AKIA|ASIA)[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|sk-[\w-]{32,})\b"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----",
+    re.IGNORECASE,
+)
 
 
 def fault(kind: str, context: Mapping[str, object]) -> str | None:

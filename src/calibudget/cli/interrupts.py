@@ -57,7 +57,11 @@ def _interrupt() -> None:
 
 def say(message: Warning | str, *_where: object, **_more: object) -> None:
     """A line for people on stderr."""
-    line = f"calibudget: {message}".encode("utf-8", "backslashreplace").decode("utf-8")  # a name may hold no text
+    from calibudget.messages import redacted
+
+    line = (
+        redacted(f"calibudget: {message}").encode("utf-8", "backslashreplace").decode("utf-8")
+    )  # a name may hold no text
     with suppress(OSError):  # a full or broken stderr changes no exit code
         print(line, file=sys.stderr, flush=True)
 

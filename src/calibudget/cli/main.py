@@ -110,7 +110,7 @@ def exit_code() -> int:
             return 2
         import traceback
 
-        traceback.print_exc()
+        say(traceback.format_exc())
         say("this is a bug; the lines above say where")
         return 4
 

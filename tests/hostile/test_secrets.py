@@ -1,0 +1,113 @@
+"""A credential in a recipe, a protocol or an option is refused before anything is written, and never repeated."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from calibudget.messages import redacted
+
+PRIVATE = "Zq7xK2mV9tRb4LwNs8Yd"
+TEXTS = {
+    "user": f"https://me:{PRIVATE}@host/x",
+    "token alone": f"https://{PRIVATE}@host/x",
+    "signed": f"s3://bucket/rows.jsonl?X-Amz-Credential=a&X-Amz-Signature={PRIVATE}",
+    "query": f"hf://datasets/a/b.jsonl?token={PRIVATE}",
+    "hub": f"hf_{PRIVATE}",
+    "key": "AKIAABCDEFGHIJKLMNOP",
+    "private key": "-----BEGIN RSA PRIVATE KEY-----",
+}
+FIELDS = {
+    "model": ("model", None),
+    "address": ("address", None),
+    "path": ("sources", "path"),
+    "hub": ("sources", "hub"),
+    "data_dir": ("data_dir", None),
+    "adapter": ("calibration", "adapter"),
+    "policy": ("policy", None),
+    "unknown": ("unheard", None),
+}
+
+
+def command(*arguments):
+    result = subprocess.run(
+        [sys.executable, "-m", "calibudget", *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    return result.returncode, result.stdout + result.stderr
+
+
+def secret_of(text):
+    return PRIVATE if PRIVATE in text else text
+
+
+def test_every_form_is_found_and_plain_texts_stay():
+    for text in TEXTS.values():
+        assert secret_of(text) not in redacted(f"model {text!r}: no such thing")
+    for plain in (
+        "s3://bucket/a@b/rows.jsonl",
+        "me@host",
+        "sk-learn",
+        "HuggingFaceTB/SmolLM2-135M-Instruct",
+        "monkey=1",
+        "a?b",
+        "hf://datasets/owner/name@main/x.jsonl",
+        "/data/token=1/rows",
+        "ray://head:10001",
+        "file:///data/@x",
+    ):
+        assert redacted(plain) == plain
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_no_field_takes_one_and_nothing_is_written(tmp_path, text):
+    (tmp_path / "rows.jsonl").write_text('{"instruction": "a", "output": "b"}\n' * 3)
+    for field, (outer, inner) in FIELDS.items():
+        recipe = {"engine": "fake", "model": "m", "budget": 1, "error": "nll", "sources": {"a": {"answer": "none"}}}
+        if outer == "sources":
+            recipe["sources"]["a"][inner] = text
+        else:
+            recipe["sources"]["a"]["path"] = "rows.jsonl"
+            recipe[outer] = {inner: text} if inner else text
+        path = tmp_path / "recipe.yaml"
+        path.write_text(json.dumps(recipe))
+        code, said = command("run", path, "--output-dir", tmp_path / "out")
+        assert (field, code) == (field, 2), said
+        assert "credential" in said
+        assert secret_of(text) not in said
+        assert not (tmp_path / "out").exists()
+        if field in ("model", "path"):
+            break  # a process takes seconds; the fields beyond are walked by the same function, see below
+
+
+def test_the_walk_finds_one_at_any_depth(tmp_path):
+    from calibudget.errors import RecipeError
+    from calibudget.recipe import load_recipe
+
+    for outer, inner in FIELDS.values():
+        for text in TEXTS.values():
+            value = {"a": {inner: [text]}} if outer == "sources" else {inner: text} if inner else text
+            (tmp_path / "r.yaml").write_text(json.dumps({outer: value}))
+            with pytest.raises(RecipeError, match="credential") as refusal:
+                load_recipe(tmp_path / "r.yaml")
+            assert secret_of(text) not in str(refusal.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [TEXTS["user"], TEXTS["hub"]])
+def test_no_option_or_override_repeats_one(tmp_path, text):
+    (tmp_path / "rows.jsonl").write_text('{"instruction": "a", "output": "b"}\n' * 3)
+    recipe = {"engine": "fake", "model": "m", "budget": 1, "error": "nll"}
+    recipe["sources"] = {"a": {"path": "rows.jsonl", "answer": "none"}}
+    path = tmp_path / "recipe.yaml"
+    path.write_text(json.dumps(recipe))
+    for arguments in (
+        ("run", path, f"model={text}"),
+        ("run", path, f"nonesuch={text}"),
+        ("evaluate", text, "--tasks", "boolq", "--output-dir", tmp_path / "e"),
+        ("verify", text),
+    ):
+        code, said = command(*arguments)
+        assert code == 2, said
+        assert secret_of(text) not in said
