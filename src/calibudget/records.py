@@ -156,7 +156,6 @@ class SourceStatistics:
         mean_error: m_k, the mean of z.
         bootstrap_sd: sigma_k, standard deviation (ddof 0) of the bootstrap means.
         bootstrap_means: the R replicate means in replicate order, or None when not kept.
-        slope: None; earlier versions put the fall of the calibration NLL per doubling of exposure here.
     """
 
     pool_size: int
@@ -166,7 +165,6 @@ class SourceStatistics:
     mean_error: float
     bootstrap_sd: float
     bootstrap_means: tuple[float, ...] | None = None
-    slope: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -204,7 +204,7 @@ def test_refusals_name_the_group_and_the_numbers(groups, message):
 
 def test_spreading_over_groups_wants_whole_units_and_good_utilities():
     def spread(group, utility=1.0):
-        return spread_groups({"x": group}, [utility], ["a"], [0], [9], 5, [0])
+        return spread_groups({"x": group}, [utility], ["a"], [9], 5, [0])
 
     for group in (
         Group(sources=("a",), floor=Portion(share=Fraction(1), of="pool")),

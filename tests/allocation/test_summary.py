@@ -38,7 +38,7 @@ def test_one_row_a_source_in_code_point_order():
     assert list(made.sources) == ["a", "b"]
     assert (made.model, made.error, made.resamples, made.bootstrap_seed) == ({"name": "m"}, "nll+wrong", 10, 3)
     row = made.sources["b"]
-    assert (row.pool_size, row.calibration_size, row.error_rate, row.slope) == (7, 40, 0.25, None)
+    assert (row.pool_size, row.calibration_size, row.error_rate) == (7, 40, 0.25)
     assert row.mean_nll == math.fsum(0.1 * k for k in range(40)) / 40
     assert row.mean_error == math.fsum(s.error for s in scores("b")) / 40
     means = bootstrap_means([s.error for s in scores("b")], "b", resamples=10, seed=3)

@@ -11,7 +11,7 @@ from calibudget.records import Exponents, SourceStatistics
 
 def row(sd):
     return SourceStatistics(
-        pool_size=1, calibration_size=2, mean_nll=1.0, error_rate=0.5, mean_error=9.0, bootstrap_sd=sd, slope=0.1
+        pool_size=1, calibration_size=2, mean_nll=1.0, error_rate=0.5, mean_error=9.0, bootstrap_sd=sd
     )
 
 

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 
-from calibudget.errors import ArtefactError
+from calibudget.errors import AllocationError, ArtefactError
 from calibudget.pipeline import select
 from calibudget.pipeline.run_directory import JOURNAL_NAME
 from calibudget.recipe import load_recipe
@@ -54,6 +54,14 @@ def test_a_finished_draw_and_the_scores_of_an_unfinished_run_are_left_alone(draw
         with pytest.raises(ArtefactError, match="`calibudget run --resume` goes on with"):
             draw(directory)
         assert (directory / name).read_text() == "paid for"
+
+
+def test_an_allocation_of_a_policy_that_was_removed_is_not_drawn(draw, tmp_path):
+    path = tmp_path / "given.json"
+    path.write_text(path.read_text().replace('"policy":"calibudget"', '"policy":"least-nll"'))
+    with pytest.raises(AllocationError, match=r"^the policy 'least-nll' was removed: "):
+        draw(tmp_path / "drawn")
+    assert not (tmp_path / "drawn").exists()
 
 
 def test_quotas_that_were_edited_under_their_digest_are_not_drawn(draw, tmp_path):

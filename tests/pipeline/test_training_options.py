@@ -43,9 +43,9 @@ def test_a_length_that_isnt_told_is_the_context_where_that_is_shorter(recipe_of,
 @pytest.mark.parametrize("told", ["max_length=1024", "max_length=257"])
 def test_a_length_that_is_told_must_fit(recipe_of, told):
     options = training_options(recipe_of(), [told])
-    name, value = "option max_length", told.partition("=")[2]
+    name, value = "max_length", told.partition("=")[2]
     with pytest.raises(TrainingError) as refused:
-        within_context(options, 256, name=name)
+        within_context(options, 256)
     assert str(refused.value) == (
         f"{name}: {value} is more than the model's context of 256; say 256 or less, or leave it out"
     )

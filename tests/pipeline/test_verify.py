@@ -381,8 +381,14 @@ def test_data_that_is_gone_is_a_difference(run_dir, tmp_path):
     assert ("recipe.resolved.yaml", "") in found(run_dir, data_dir=tmp_path / "nowhere")
 
 
+def test_a_run_of_a_policy_that_was_removed_is_told_so(run_dir):
+    path = run_dir / "recipe.resolved.yaml"
+    path.write_text(path.read_text().replace("policy: calibudget", "policy: learning-curve"))
+    assert any("the policy 'learning-curve' was removed" in one.found for one in verify(run_dir).differences)
+
+
 def test_many_differences_of_one_file_are_counted_not_listed(run_dir):
-    edit(run_dir, "statistics.json", "sources", "boolq", to=lambda row: dict.fromkeys(row, 3))
+    edit(run_dir, "statistics.json", "sources", "boolq", to=lambda row: dict.fromkeys(row, 3) | {"slope": None})
     edit(run_dir, "statistics.json", "sources", "boolq", "bootstrap_means", to=[3, 3, 3, 3])
     edit(run_dir, "statistics.json", "sources", "boolq", "error_rate", to=1)
     edit(run_dir, "statistics.json", "sources", "piqa", "bootstrap_means", to=[3, 3, 3, 3])

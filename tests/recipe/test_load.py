@@ -169,7 +169,7 @@ def test_a_nul_is_refused_wherever_it_stands(tmp_path: Path, field: str) -> None
         (PLAIN + "groups: {g: {sources: [a, b, c]}}\n", "the groups name unknown sources: 'c'"),
         (PLAIN + "groups: {g: {sources: [a, b], ceiling: 3}}\n", "recipe.yaml:8: groups.g.ceiling: unknown field"),
         (PLAIN + "groups: {g: {sources: [a, b]}, h: {}}\n", "group 'h' is empty"),
-        (PLAIN + "policy: best\n", "recipe.yaml:8: policy: unknown policy 'best'"),
+        (PLAIN + "policy: best\n", "recipe.yaml:8: policy: there is no policy 'best'"),
         (PLAIN + "policy: weights\n", "`weights` and `policy: weights` go together"),
         (PLAIN + "policy: weights\nweights: {a: 1O, b: 1}\n", "recipe.yaml:9: weights.a"),
         (PLAIN + "policy: weights\nweights: {a: 1}\n", "`weights` lacks the source 'b'"),

@@ -94,7 +94,6 @@ def statistics():
                 error_rate=0.0,
                 mean_error=1e22,
                 bootstrap_sd=0.0,
-                slope=-0.25,
             ),
         },
     )

@@ -96,6 +96,7 @@ def test_statistics_that_arent_finite_are_not_written(tmp_path, statistics):
         ("sources.boolq.bootstrap_means", [1.0, 2.0], "bootstrap_means: must be an array of length 3"),
         ("sources.boolq.bootstrap_means", [1.0, 2.0, None], "bootstrap_means[2]: must be a number"),
         ("sources.boolq.slop", 0.1, "sources.boolq.slop: is not a field"),
+        ("sources.boolq.slope", 0.1, "sources.boolq.slope: must be null, since the policies that read learning curves"),
         ("extra", 1, "extra: is not a field"),
     ],
 )

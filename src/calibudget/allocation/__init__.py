@@ -14,7 +14,7 @@ from calibudget.allocation.bounds import (
 from calibudget.allocation.check import check_plan
 from calibudget.allocation.exact.numbers import Real, mean_of
 from calibudget.allocation.plan import plan, pose_case, replicate_quotas
-from calibudget.allocation.policies import POLICIES, REFUTED, REMOVED_POLICIES, Policy, policy_named, pooled_quotas
+from calibudget.allocation.policies import POLICIES, REFUTED, Policy, policy_named, pooled_quotas, refuse_removed
 from calibudget.allocation.quotas import allocate, apportion
 from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.stability import Stability, WhatIf, order_probabilities, stability, what_if
@@ -42,7 +42,6 @@ __all__ = [
     "NEED_TRANSFORMS",
     "POLICIES",
     "REFUTED",
-    "REMOVED_POLICIES",
     "AllocationRequest",
     "Amount",
     "ArrayAllocation",
@@ -75,6 +74,7 @@ __all__ = [
     "pose_case",
     "power",
     "products",
+    "refuse_removed",
     "reliability",
     "replicate_quotas",
     "resolve_groups",

@@ -186,8 +186,7 @@ def spread_groups(
     groups: Mapping[str, Group],
     utilities: Sequence[object],
     labels: Sequence[str],
-    lower: Sequence[int],
-    upper: Sequence[int],
+    capacities: Sequence[int],
     budget: int,
     given: Sequence[int],
 ) -> Spread:
@@ -199,8 +198,7 @@ def spread_groups(
         groups: resolved groups that hold each source once.
         utilities: one a source, shape (K,).
         labels: the sources in code-point order, shape (K,).
-        lower: bounds of the sources, shape (K,).
-        upper: bounds of the sources, shape (K,).
+        capacities: the most units a source, shape (K,).
         budget: what is spent.
         given: units that each source has beforehand and that its groups' floors and caps count too, shape (K,).
 
@@ -214,7 +212,7 @@ def spread_groups(
         members = [branch(inner, inside) for inner, inside in group.groups.items()]
         for label in group.sources:
             k = positions[label]
-            members.append(_Branch(name=label, lower=lower[k], upper=upper[k], utility=utilities[k], position=k))
+            members.append(_Branch(name=label, lower=0, upper=capacities[k], utility=utilities[k], position=k))
         return _bounded(name, group, sorted(members, key=lambda b: b.name), sum(before[m] for m in group.labels()))
 
     roots = tuple(sorted((branch(name, group) for name, group in groups.items()), key=lambda b: b.name))

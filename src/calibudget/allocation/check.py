@@ -128,9 +128,8 @@ def _level(plan: AllocationPlan) -> Iterator[str]:
     rows = plan.sources
     case = _Case(
         utilities={label: Fraction(row.utility) for label, row in rows.items()},
-        low=dict.fromkeys(rows, 0),
-        high={label: row.residual_capacity for label, row in rows.items()},
-        given={label: row.floor_quota for label, row in rows.items()},
+        capacities={label: row.residual_capacity for label, row in rows.items()},
+        floors={label: row.floor_quota for label, row in rows.items()},
     )
     members = _grouped(plan.groups) if plan.groups is not None else {label: label for label in rows}
     if sorted(_labels_in(members)) != sorted(rows):
@@ -147,12 +146,11 @@ def _level(plan: AllocationPlan) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
-    """What decides a source's quota, by label; `given` is what group bounds count beforehand."""
+    """What decides a source's residual quota, by label; the bounds of groups count its floor quota too."""
 
     utilities: Mapping[str, Fraction]
-    low: Mapping[str, int]
-    high: Mapping[str, int]
-    given: Mapping[str, int]
+    capacities: Mapping[str, int]
+    floors: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,11 +196,11 @@ def _among(case: _Case, members: Mapping[str, str | _Group], budget: int) -> tup
 
 def _limits(case: _Case, member: str | _Group) -> tuple[int, int]:
     if isinstance(member, str):
-        return case.low[member], case.high[member]
+        return 0, case.capacities[member]
     inner = [_limits(case, each) for each in member.members.values()]
-    given = sum(case.given[label] for label in _labels_in(member.members))
+    floors = sum(case.floors[label] for label in _labels_in(member.members))
     least, most = sum(low for low, _ in inner), sum(high for _, high in inner)
-    return max(least, member.floor - given), most if member.cap is None else min(most, member.cap - given)
+    return max(least, member.floor - floors), most if member.cap is None else min(most, member.cap - floors)
 
 
 def _utility(case: _Case, member: str | _Group) -> Fraction:

@@ -67,8 +67,18 @@ POLICIES: Final[Mapping[str, Policy]] = {
 
 
 #: Policies of earlier versions, and why they are gone.
-REMOVED_POLICIES: Final = ("learning-curve", "least-nll")
-REFUTED: Final = "two frozen comparisons refuted learning curves as a default (docs/testbed.md)"
+_REMOVED: Final = ("learning-curve", "least-nll")
+REFUTED: Final = "the second of two frozen comparisons refuted learning curves as a default (docs/testbed.md)"
+
+
+def refuse_removed(name: str) -> None:
+    """Refuse a policy of an earlier version by its name.
+
+    Raises:
+        AllocationError: it was removed.
+    """
+    if name in _REMOVED:
+        raise AllocationError(f"the policy {name!r} was removed: {REFUTED}")
 
 
 def policy_named(name: str) -> Policy:
@@ -79,8 +89,7 @@ def policy_named(name: str) -> Policy:
         AllocationError: an unknown name; the message lists the known ones.
     """
     require_text(name, "the policy")
-    if name in REMOVED_POLICIES:
-        raise AllocationError(f"the policy {name!r} was removed: {REFUTED}")
+    refuse_removed(name)
     if name not in POLICIES:
         raise AllocationError(f"there is no policy {name!r}; the policies are {', '.join(POLICIES)}")
     return POLICIES[name]

@@ -140,11 +140,10 @@ class Problem:
         Args:
             utilities: one a source, shape (K,).
         """
-        lower, upper = [0] * len(self.labels), self.residual_capacities
+        rooms, budget = self.residual_capacities, self.residual_budget
         if self.groups:
-            given = self.floor_quotas
-            return spread_groups(self.groups, utilities, self.labels, lower, upper, self.residual_budget, given)
-        return spread(utilities, self.labels, lower, upper, self.residual_budget)
+            return spread_groups(self.groups, utilities, self.labels, rooms, budget, self.floor_quotas)
+        return spread(utilities, self.labels, [0] * len(rooms), rooms, budget)
 
 
 def pose(

@@ -20,6 +20,7 @@ from calibudget.allocation import (
     pooled_quotas,
     pose_case,
     products,
+    refuse_removed,
     resolve_groups,
 )
 from calibudget.errors import AllocationError, InputError, UnfedPolicyError
@@ -27,7 +28,7 @@ from calibudget.messages import counted
 from calibudget.pipeline.pools import Pools, listed_pools
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Statistics
-from calibudget.store import read_splits, read_statistics, statistics_sha256
+from calibudget.store import read_allocation, read_splits, read_statistics, statistics_sha256
 
 
 def request_of(recipe: Recipe, pools: Pools, statistics: Statistics | None) -> AllocationRequest:
@@ -157,6 +158,18 @@ def request_from_files(
         **fields,
     )
     return request, pools
+
+
+def read_plan(path: Path) -> AllocationPlan:
+    """The plan of an `allocation.json`.
+
+    Raises:
+        ArtefactError: the file isn't what it should be.
+        AllocationError: its policy was removed.
+    """
+    stored = read_allocation(path)
+    refuse_removed(stored.policy)
+    return stored
 
 
 def pooled_draw(pools: Pools, budget: int) -> dict[str, int]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from calibudget.errors import ArtefactError, RecipeError
-from calibudget.lm.variants import adapted
 from calibudget.messages import counted
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared, read_sources
@@ -129,20 +128,6 @@ def scorer_for(recipe: Recipe, shared: Shared | None = None) -> Iterator[Scorer]
     engine: Engine = "ray" if recipe.engine == "ray" else "local"
     with open_scorer(settings, engine=engine, workers=recipe.workers, address=recipe.address) as scorer:
         yield scorer
-
-
-@contextmanager
-def adapted_scorer(recipe: Recipe, shared: Shared, adapter: Path) -> Iterator[tuple[Mapping[str, object], Scorer]]:
-    """The bare shared model's identity, and a scorer of it with an adapter on top while the block runs.
-
-    Raises:
-        RecipeError: the recipe says `calibration: none`.
-        ScoringError, DependencyError: model or adapter can't be found, loaded or used.
-    """
-    settings = _settings(recipe)
-    base = shared.model(settings.model, device=settings.device, dtype=settings.dtype)
-    with adapted(base, adapter) as model:
-        yield base.identity, make_scorer(settings, model)
 
 
 def _settings(recipe: Recipe) -> ScorerSettings:

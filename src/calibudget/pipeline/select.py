@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from calibudget.errors import ArtefactError
+from calibudget.pipeline.allocate import read_plan
 from calibudget.pipeline.inputs import Run
 from calibudget.pipeline.manifest import make_manifest
 from calibudget.pipeline.pools import pools_of_run
@@ -32,7 +33,6 @@ from calibudget.store import (
     SELECTION_NAME,
     SPLITS_NAME,
     quotas_sha256,
-    read_allocation,
     read_rounds,
     read_splits,
     stated_quotas_sha256,
@@ -121,11 +121,12 @@ def select(
     What an interrupted draw of this recipe left in the directory is written anew.
 
     Raises:
+        AllocationError: the allocation is of a policy that was removed.
         ArtefactError: the allocation is of other sources or other pools, or the directory can't be used.
         DataError: the sources can't be used.
     """
     directory = Path(output_dir)
-    plan = read_allocation(Path(allocation_file))
+    plan = read_plan(Path(allocation_file))
     if stated_quotas_sha256(Path(allocation_file)) not in (None, quotas_sha256(plan.quotas)):
         raise ArtefactError(
             f"{allocation_file}: quotas_sha256: isn't the digest of its quotas, so one was edited; take the field out "
@@ -134,22 +135,6 @@ def select(
     _refuse_finished_work(directory)
     with open_run(directory, resolved_yaml(recipe), resume=True):
         prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
-        return _write(recipe, prepared, plan, directory)
-
-
-def select_prepared(
-    recipe: Recipe, prepared: Prepared, plan: AllocationPlan, directory: Path, *, resume: bool = False
-) -> Selection:
-    """Draw a plan's quotas from sources that are read already; see `select`.
-
-    Args:
-        recipe: what is resolved into the directory.
-        prepared: its sources.
-        plan: an allocation of these pools.
-        directory: the run directory to make.
-        resume: whether an unfinished one may be written anew.
-    """
-    with open_run(directory, resolved_yaml(recipe), resume=resume):
         return _write(recipe, prepared, plan, directory)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,7 +52,6 @@ def train(
     allow_other_model: bool = False,
     resume: bool = False,
     options: TrainingOptions | None = None,
-    snapshots: tuple[Fraction, ...] = (),
     shared: Shared | None = None,
     progress: Progress = silent,
     listener: Listener | None = None,
@@ -71,7 +69,6 @@ def train(
         allow_other_model: train a model other than the one that the run was calibrated on.
         resume: go on with an unfinished training.
         options: what the overrides say, where it is known already.
-        snapshots: shares of the steps after which adapters are kept too; see `TrainingJob`.
         shared: what this training has in common with runs in this process; its model isn't changed.
         progress: told of the stages before training.
         listener: told after each step.
@@ -112,7 +109,6 @@ def train(
         execution=options.execution,
         output_dir=output,
         evidence=_evidence(runs, calibrated_on),
-        snapshots=snapshots,
     )
 
     def bind() -> None:

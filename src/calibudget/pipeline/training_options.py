@@ -56,13 +56,12 @@ def options_from(recipe: Recipe, fields_given: Mapping[str, object]) -> Training
     )
 
 
-def within_context(options: TrainingOptions, context: int | None, *, name: str = "max_length") -> TrainingConfig:
+def within_context(options: TrainingOptions, context: int | None) -> TrainingConfig:
     """The configuration for a model's context: a `max_length` that wasn't told is the context where that is shorter.
 
     Args:
         options: what was told of the training.
         context: positions that the model has, None where it doesn't say.
-        name: what errors call `max_length`.
 
     Raises:
         TrainingError: a `max_length` that was told is beyond the context.
@@ -72,7 +71,7 @@ def within_context(options: TrainingOptions, context: int | None, *, name: str =
         return config
     if "max_length" in options.given:
         raise TrainingError(
-            f"{name}: {config.max_length} is more than the model's context of {context}; say {context} or less, or "
+            f"max_length: {config.max_length} is more than the model's context of {context}; say {context} or less, or "
             "leave it out"
         )
     return replace(config, max_length=context)

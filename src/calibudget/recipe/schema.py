@@ -20,14 +20,14 @@ from pydantic import (
 from calibudget.allocation import (
     POLICIES,
     REFUTED,
-    REMOVED_POLICIES,
     Amount,
     Group,
     Portion,
     parse_amount,
     parse_groups,
+    policy_named,
 )
-from calibudget.errors import InputError, InputTypeError
+from calibudget.errors import AllocationError, InputError, InputTypeError
 from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.recipe.parts import (
     Contamination,
@@ -68,10 +68,10 @@ def _answer_shorthand(value: object) -> object:
 
 
 def _known_policy(value: str) -> str:
-    if value in REMOVED_POLICIES:
-        raise ValueError(f"the policy {value!r} was removed: {REFUTED}")
-    if value not in POLICIES:
-        raise ValueError(f"unknown policy {value!r}; known are {', '.join(POLICIES)}")
+    try:
+        policy_named(value)
+    except AllocationError as error:
+        raise ValueError(str(error)) from error
     return value
 
 

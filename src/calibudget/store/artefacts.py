@@ -116,7 +116,7 @@ def _measured_json(row: SourceStatistics) -> dict[str, object]:
         "mean_error": row.mean_error,
         "bootstrap_sd": row.bootstrap_sd,
         "bootstrap_means": None if row.bootstrap_means is None else list(row.bootstrap_means),
-        "slope": row.slope,
+        "slope": None,  # of the format: policies that were removed measured it
     }
 
 
@@ -131,8 +131,10 @@ def _parse_measured(row: Fields, error: ErrorRule, resamples: int) -> SourceStat
         bootstrap_means=row.nullable(
             "bootstrap_means", lambda name: row.numbers(name, length=resamples), may_be_absent=True
         ),
-        slope=row.nullable("slope", row.number, may_be_absent=True),
     )
+    slope = row.nullable("slope", row.number, may_be_absent=True)
+    if slope is not None:
+        row.refuse("slope", "null, since the policies that read learning curves were removed", slope)
     row.finish()
     if source.error_rate is None and error == "nll+wrong":
         row.refuse("error_rate", "a number, since the error rule is nll+wrong", None)

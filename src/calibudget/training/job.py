@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 ADAPTER_NAME: Final = "adapter"
 #: Checkpoints of an unfinished training; gone when the adapter is whole.
 CHECKPOINTS_NAME: Final = ".training"
-#: In a snapshot's directory: how many examples of each source were trained on by then.
-SEEN_NAME: Final = "seen.json"
 #: Parts of a model's identity that results don't depend on but by rounding.
 _CIRCUMSTANCES: Final = frozenset({"dtype", "device"})
 
@@ -38,7 +35,6 @@ class TrainingJob:
         execution: how it is run.
         output_dir: where `adapter/` and `training.jsonl` go; made if it isn't there.
         evidence: digests that bind the adapter to its train set, for its card and for resuming.
-        snapshots: shares of the steps, above 0 and below 1, after which the factors are kept as adapters too.
     """
 
     language_model: LanguageModel
@@ -47,7 +43,6 @@ class TrainingJob:
     execution: Execution
     output_dir: Path
     evidence: Mapping[str, object]
-    snapshots: tuple[Fraction, ...] = ()
 
     @property
     def checkpoints(self) -> Path:
@@ -58,10 +53,6 @@ class TrainingJob:
     def adapter(self) -> Path:
         """Directory of the finished adapter."""
         return self.output_dir / ADAPTER_NAME
-
-    def snapshot(self, number: int) -> Path:
-        """Directory of a snapshot's adapter, its place in `snapshots` counted from 1."""
-        return self.output_dir / f"{ADAPTER_NAME}-{number}"
 
     def identity(self) -> str:
         """SHA-256 of what the result depends on but by rounding; only the same training is resumed."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -17,12 +16,12 @@ from torch import Tensor
 
 from calibudget.errors import InterruptedRunError, TrainingError
 from calibudget.keys import torch_seed
-from calibudget.store import canonical_json, clean_stale, directory_lock, remove_directory
+from calibudget.store import clean_stale, directory_lock, remove_directory
 from calibudget.training.adapter import save_adapter
 from calibudget.training.checkpoint import atomic_directory, load_checkpoint, save_checkpoint
 from calibudget.training.config import Execution
 from calibudget.training.devices import Devices, plain_execution, shard_model
-from calibudget.training.job import SEEN_NAME, TrainingJob, check_usable
+from calibudget.training.job import TrainingJob, check_usable
 from calibudget.training.layers import ADAPTER
 from calibudget.training.learner import Learner
 from calibudget.training.order import Step, plan_steps, rate_factor, share, warmup_steps
@@ -158,7 +157,6 @@ class _Run:
             asked = _Asked() if pending is None else self._settle(pending)
             pending = taken
             self._done += 1
-            self._keep_snapshot()
             if asked.stop or asked.save or self._stops_alone or self._is_due:
                 asked = asked | self._settle(pending)
                 pending = None
@@ -311,19 +309,6 @@ class _Run:
             save_checkpoint(self._job.checkpoints, step=self._done, tensors=tensors, identity=self._identity)
         self._devices.wait()
         self._saved = time.monotonic()
-
-    def _keep_snapshot(self) -> None:
-        """Write the factors as an adapter where a share of the steps ends here."""
-        job, total = self._job, len(self._steps)
-        due = [number for number, part in enumerate(job.snapshots, start=1) if self._done == math.ceil(part * total)]
-        for number in due if self._devices.is_main else ():
-            if job.snapshot(number).exists():
-                continue
-            seen = sorted({index for step in self._steps[: self._done] for index in step.members})
-            counts = Counter(job.examples[index].source for index in seen if job.examples[index].role == "source")
-            with atomic_directory(job.snapshot(number)) as directory:
-                save_adapter(self._learner.model, directory)
-                (directory / SEEN_NAME).write_bytes(canonical_json({"step": self._done, "examples": counts}))
 
     def _conclude(self, conclude: Callable[[], None] | None) -> TrainingResult:
         """Write the adapter from the last step's factors; checkpoints are removed when it is whole."""

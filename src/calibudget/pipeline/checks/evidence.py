@@ -15,7 +15,7 @@ from typing import Any
 
 from calibudget.allocation import check_plan
 from calibudget.errors import InputError
-from calibudget.pipeline.allocate import plan_recipe
+from calibudget.pipeline.allocate import plan_recipe, read_plan
 from calibudget.pipeline.checks.findings import Findings, equal
 from calibudget.pipeline.checks.train import TrainIds
 from calibudget.pipeline.manifest import (
@@ -54,7 +54,6 @@ from calibudget.store import (
     ledger_to_json,
     manifest_to_json,
     quotas_sha256,
-    read_allocation,
     scores_sha256,
     stated_quotas_sha256,
 )
@@ -250,7 +249,7 @@ def given_plan(findings: Findings, pools: Pools) -> AllocationPlan | None:
 
 
 def _consistent_plan(findings: Findings) -> AllocationPlan | None:
-    stored = findings.read(ALLOCATION_NAME, read_allocation)
+    stored = findings.read(ALLOCATION_NAME, read_plan)
     if stored is None:
         return None
     for finding in check_plan(stored):

@@ -30,13 +30,11 @@ class TrainIds:
         sources: ids of the source rows by label, in file order.
         companion: ids of the companion rows, in file order.
         order: label and id of every row, in file order.
-        companion_prompts: the different prompt hashes of the companion rows.
     """
 
     sources: dict[str, list[str]] = field(default_factory=dict)
     companion: list[str] = field(default_factory=list)
     order: list[tuple[str, str]] = field(default_factory=list)
-    companion_prompts: set[str] = field(default_factory=set)
 
 
 def check_train(findings: Findings, recipe: Recipe, selection: Selection, name: str) -> TrainIds | None:
@@ -72,8 +70,6 @@ def _read(findings: Findings, recipe: Recipe, path: Path) -> TrainIds:
         if specs[label].duplicates == "keep":
             own_id = COPY_MARK.sub("", own_id)
         record = _check_row(findings, path.name, place, {**row, "record_id": own_id}, makers[label], layout)
-        if record is not None and role == "companion":
-            ids.companion_prompts.add(record.prompt_hash)
         odd = odd or (record if record is not None and not record.is_plain else None)
     asked, chat = recipe.output.layout, recipe.template == "chat"
     expected = train_layout([odd] if odd else [], chat=chat, asked=asked)

@@ -1,0 +1,78 @@
+"""A warm-up round from end to end: floors, a really trained adapter, measured again with it, and the residual."""
+
+import json
+
+import pytest
+
+from calibudget.pipeline import ledger_of, run, verify
+from calibudget.pipeline.train import train
+from calibudget.recipe import load_recipe
+from calibudget.store import read_manifest, read_splits, read_statistics
+
+RECIPE = """
+model: {model}
+budget: 60
+floor: 16
+calibration: {{per_source: 8, resamples: 8, max_new_tokens: 12}}
+sources:
+  apples: {{path: apples.jsonl, answer: {{kind: choice, labels: [answer0, answer1]}}}}
+  pears: {{path: pears.jsonl, answer: {{kind: choice, labels: [answer0, answer1]}}}}
+"""
+TRAINING = ("rank=8", "scaling=16", "batch_size=4", "epochs=12", "learning_rate=3e-3", "max_length=256", "device=cpu")
+
+
+def picks(directory):
+    rows = [json.loads(line) for line in (directory / "train.jsonl").read_text().splitlines()]
+    return {(row["source"], row["record_id"]) for row in rows}
+
+
+@pytest.mark.slow
+def test_the_residual_follows_the_need_of_the_trained_model(tmp_path, tiny_directory):
+    import torch
+
+    torch.set_num_threads(1)
+    for label in ("apples", "pears"):
+        # Apples are answered alike, so a little training teaches them; pears need the prompt.
+        rows = [
+            {
+                "prompt": f"How many {label} are {i} and {i + 1}?",
+                "completion": f"the correct answer is answer{i % 2 * (label == 'pears')}",
+            }
+            for i in range(70)
+        ]
+        (tmp_path / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE.format(model=json.dumps(str(tiny_directory))))
+    warm_up, rest = tmp_path / "warm-up", tmp_path / "rest"
+
+    first = run(load_recipe(recipe, ["policy=floor"]), warm_up)
+    assert first.plan.quotas == {"apples": 16, "pears": 16}
+    assert "left for the next round: 28 of the budget of 60" in first.notes
+    assert train(warm_up, TRAINING).steps == 96
+    assert verify(warm_up, data_dir=tmp_path).differences == ()
+
+    overrides = ["budget=28", f"rounds.previous={warm_up}", f"calibration.adapter={warm_up / 'adapter'}"]
+    second = run(load_recipe(recipe, overrides), rest)
+    before, after = (read_statistics(directory / "statistics.json") for directory in (warm_up, rest))
+    assert "adapter" not in before.model
+    assert len(str(after.model["adapter"])) == 64
+    for label in ("apples", "pears"):
+        assert after.sources[label].mean_nll < before.sources[label].mean_nll / 2
+        held_out = [
+            read_splits(directory / "splits.parquet").sources[label].calibration for directory in (warm_up, rest)
+        ]
+        assert set(held_out[0]) == set(held_out[1])
+    # Before, neither source is ever answered; after, the one that is taught needs less.
+    assert after.sources["apples"].error_rate < before.sources["apples"].error_rate
+    assert second.plan.sources["apples"].need < second.plan.sources["pears"].need
+    assert second.plan.residual_budget == 28 == sum(second.plan.quotas.values())
+    assert second.plan.quotas["apples"] < second.plan.quotas["pears"]
+    assert not picks(warm_up) & picks(rest)
+    assert len(picks(warm_up) | picks(rest)) == 60
+
+    found = verify(rest, data_dir=tmp_path, previous=ledger_of([warm_up]))
+    assert found.differences == ()
+    assert "rounds: the ledger, from the directories of the earlier rounds" in found.checked
+    assert read_manifest(rest / "manifest.json").scorer["model"]["adapter"] == after.model["adapter"]
+    assert train(rest, (*TRAINING[:3], "epochs=1", "max_length=256", "device=cpu"), also=[warm_up]).steps == 15
+    assert verify(rest).differences == ()

@@ -1,0 +1,82 @@
+"""Gains are compared exactly: against logarithms of four hundred digits, and where doubles see no difference."""
+
+import random
+from decimal import Context, Decimal
+from fractions import Fraction
+
+import pytest
+
+from testbed.rivals.gains import Slope, compare_gains, unit
+
+DIGITS = Context(prec=400)
+
+
+def oracle(slope, quota):
+    """The gain to four hundred digits, but for 1 / ln 2."""
+    size = DIGITS.divide(Decimal(slope.coefficient.numerator), Decimal(slope.coefficient.denominator))
+    ends = []
+    for q in (quota, quota + 1):
+        log = DIGITS.ln(DIGITS.divide(Decimal(q), Decimal(slope.exposure)))
+        if slope.exponent:
+            power = DIGITS.exp(DIGITS.multiply(-Decimal(slope.exponent), log))
+            log = DIGITS.divide(DIGITS.subtract(Decimal(1), power), Decimal(slope.exponent))
+        ends.append(log)
+    return DIGITS.multiply(size, DIGITS.subtract(ends[1], ends[0]))
+
+
+def slope(coefficient, exponent=0.0, exposure=250):
+    return Slope(coefficient=Fraction(coefficient), exponent=exponent, exposure=exposure)
+
+
+def test_gains_in_doubles_are_near_the_oracles():
+    rng = random.Random(5)  # noqa: S311
+    for _ in range(40):
+        one = slope(rng.random(), rng.choice([0.0, 0.03125, 0.5, 1.0, 4.0]), rng.choice([1, 250, 10**6]))
+        quota = rng.choice([1, 2, 99, 10**5, 10**12])
+        exact = oracle(one, quota) / DIGITS.ln(Decimal(2))
+        assert abs(Decimal(one.gain(quota)) / exact - 1) < Decimal(2) ** -40
+
+
+@pytest.mark.parametrize("quota", [1, 7, 4_000, 10**9])
+def test_coefficients_that_round_to_one_double_still_part(quota):
+    third = Fraction(1, 3)
+    near = third + Fraction(1, 10**60)
+    one, other = (unit(slope(c), place, quota) for place, c in enumerate((third, near)))
+    assert one.size == other.size
+    assert compare_gains(one, other) == -1
+    assert compare_gains(other, one) == 1
+    assert other < one
+
+
+def test_gains_at_different_quotas_part_however_near_they_are():
+    # The best rational approximations of ln(2/1) / ln(6/5): the gains agree in ever more digits, and never quite.
+    ratio = DIGITS.divide(DIGITS.ln(Decimal(2)), DIGITS.ln(DIGITS.divide(Decimal(6), Decimal(5))))
+    for digits in (20, 60, 120):
+        near = Fraction(ratio).limit_denominator(10**digits)
+        one, other = unit(slope(1), 0, 1), unit(slope(near), 1, 5)
+        expected = oracle(one.slope, 1).compare(oracle(other.slope, 5))
+        assert compare_gains(one, other) == int(expected) != 0
+
+
+def test_equal_gains_go_by_place():
+    one, other = unit(slope(0.1), 0, 9), unit(slope(0.1), 1, 9)
+    assert compare_gains(one, other) == 0
+    assert one < other
+    assert not other < one
+    # Of the law with exponent 1 a unit gains coefficient * exposure / (q (q + 1)): 1/2 and 3/6 are the same.
+    assert compare_gains(unit(slope(1, 1.0, 1), 0, 1), unit(slope(3, 1.0, 1), 1, 2)) == 0
+
+
+def test_first_units_come_before_all_others():
+    first, weak_first, second = unit(slope(0.5), 2, 0), unit(slope(0.25), 1, 0), unit(slope(100), 0, 1)
+    assert sorted([second, weak_first, first]) == [first, weak_first, second]
+
+
+def test_within_a_source_gains_fall():
+    units = [unit(slope(0.3, 0.5), 0, quota) for quota in (5, 0, 3, 10**15, 10**15 + 1)]
+    assert [one.quota for one in sorted(units)] == [0, 3, 5, 10**15, 10**15 + 1]
+
+
+def test_tiny_coefficients_are_compared_in_digits():
+    one, other = unit(slope(Fraction(1, 10**320)), 0, 3), unit(slope(Fraction(2, 10**320)), 1, 3)
+    assert compare_gains(one, other) == -1
