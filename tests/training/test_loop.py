@@ -1,7 +1,6 @@
 import json
 import os
 import signal
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -274,8 +273,8 @@ def test_leavings_of_a_killed_writer_are_removed(job_of):
     job = job_of()
     with pytest.raises(InterruptedRunError):
         train(job, listener=stop_after(2))
-    (job.checkpoints / ".calibudget-0123.tmp").mkdir()
-    (job.output_dir / ".calibudget-4567.tmp").mkdir()
+    (job.checkpoints / ".calibudget-0123456789abcdef.tmp").mkdir()
+    (job.output_dir / ".calibudget-fedcba9876543210.tmp").mkdir()
     train(job_of(), resume=True)
     assert not list(job.output_dir.glob(".calibudget-*.tmp"))
 
@@ -286,7 +285,7 @@ def test_a_run_killed_between_adapter_and_clean_up_is_finished_by_resume(job_of,
     def die(_path):
         raise SystemExit
 
-    monkeypatch.setattr("calibudget.training.loop.shutil", SimpleNamespace(rmtree=die))
+    monkeypatch.setattr("calibudget.training.loop.remove_directory", die)
     with pytest.raises(SystemExit):
         train(job)
     before = bytes_of(job)["adapter/adapter_model.safetensors"]
