@@ -4,7 +4,7 @@ import gc
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -34,8 +34,14 @@ WORDS = ["apple", "river", "seven", "stone", "cloud", "green", "paper", "table",
 
 @pytest.fixture(autouse=True)
 def signals_as_they_were() -> Iterator[None]:
-    """A command that was run in this process leaves its signal handlers behind; none of them outlives its test."""
+    """A command that was run in this process leaves its signal handlers behind; none of them outlives its test.
+
+    A background job (`nohup make test &`) begins with SIGINT ignored, and so would each process that a test starts:
+    within tests it is what it is in the foreground.
+    """
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    if before[signal.SIGINT] == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     unraisable = sys.unraisablehook
     yield
     sys.unraisablehook = unraisable
@@ -187,6 +193,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "crash" in item.path.parts or not _HEAVY.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any) -> Generator[None]:
+    """One line, at the end, for what a missing program kept from being tested."""
+    yield
+    skipped = sum("bubblewrap" in str(report.longrepr) for report in terminalreporter.stats.get("skipped", ()))
+    if skipped:
+        terminalreporter.write_line(
+            f"{skipped} tests of the sandbox were skipped for want of bubblewrap: sudo apt-get install bubblewrap "
+            "(Fedora: dnf install bubblewrap)"
+        )
 
 
 @pytest.fixture

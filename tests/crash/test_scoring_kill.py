@@ -1,4 +1,7 @@
-"""kill -9 in the middle of scoring, of the run or of one of its workers: the rest is done later, nothing twice."""
+"""kill -9 in the middle of scoring, of the run or of one of its workers: the rest is done later, nothing twice.
+
+What is killed is killed by the run itself, at a batch that the test names, so nothing depends on how fast it goes.
+"""
 
 import json
 import os
@@ -14,7 +17,7 @@ from calibudget.scoring import CalibrationItem, FakeScorer, measure_all
 from calibudget.tasks import AnswerSpec
 
 RUN = """
-import json, sys
+import json, os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from conftest import make_record
@@ -24,38 +27,56 @@ from calibudget.tasks import AnswerSpec
 answer = AnswerSpec(kind="choice", labels=("answer1", "answer2"))
 items = [CalibrationItem(record=make_record("apples", n), answer=answer) for n in range(160)]
 log = open({log!r}, "a")
+begun = []
 
 class Logged(FakeScorer):
     def measure(self, items):
         log.write(items[0].record.record_id + "\\n")
         log.flush()
+        begun.append(items)
+        if {stop!r} == "run" and len(begun) == {batches}:
+            os.kill(os.getpid(), signal.SIGKILL)
         return super().measure(items)
 
-def work(scorer):
-    measured = measure_all(scorer, items, journal_path=Path({journal!r}))
+def at(done, _total):
+    if done != 16 * {batches}:
+        return
+    if {stop!r} == "run":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if {stop!r} == "worker":
+        os.kill(next(iter(pool._crew._started.values())).pid, signal.SIGKILL)
+    if {stop!r} == "wait":
+        pool._crew.send = lambda place, request: None  # no batch is begun any more, so the run waits for a reply
+        print("waiting", flush=True)
+
+def work(scorer, progress=None):
+    measured = measure_all(scorer, items, journal_path=Path({journal!r}), progress=progress)
     Path({out!r}).write_text(json.dumps([[one.record_id, one.nll, one.text] for one in measured]))
 
 if {workers}:
-    with LocalPool(ScorerSettings(kind="fake", seconds={seconds}), workers={workers}) as pool:
+    with LocalPool(ScorerSettings(kind="fake"), workers={workers}) as pool:
         pool._hire({workers})
         print(json.dumps([process.pid for process in pool._crew._started.values()]), flush=True)
-        work(pool)
+        work(pool, at)
 else:
     print("[]", flush=True)
-    work(Logged(seconds={seconds}))
+    work(Logged())
 """
 ANSWER = AnswerSpec(kind="choice", labels=("answer1", "answer2"))
 
 
 @pytest.fixture
 def start(tmp_path, request):
-    """Start a scoring run in a process of its own; it tells its workers' ids once it begins."""
+    """Start a scoring run in a process of its own; it tells its workers' ids once it begins.
+
+    `stop` says what ends at the batch of that number: the "run", a "worker", or the work ("wait").
+    """
     tests = str(request.config.rootpath / "tests")
     started = []
 
-    def run(workers, seconds):
+    def run(workers, stop="", batches=0):
         paths = {name: str(tmp_path / name) for name in ("log", "journal", "out")}
-        code = RUN.format(tests=tests, workers=workers, seconds=seconds, **paths)
+        code = RUN.format(tests=tests, workers=workers, stop=stop, batches=batches, **paths)
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
         started.append(process)
         return process, json.loads(process.stdout.readline())
@@ -74,14 +95,9 @@ def expected(record_of):
 
 
 def finish(start, workers, tmp_path):
-    process, _ = start(workers, 0.0)
-    assert process.wait(60) == 0
+    process, _ = start(workers)
+    assert process.wait() == 0
     return json.loads((tmp_path / "out").read_text())
-
-
-def moments(count):
-    """Delays spread over a run of about half a second, the same in every session."""
-    return [0.55 * (i * 0.618 % 1) for i in range(count)]
 
 
 def has_ended(pid):
@@ -92,56 +108,52 @@ def has_ended(pid):
     return False
 
 
-def kills(few, all_of_them):
-    """A few moments for every test run, and the rest for a full one."""
-    return [*moments(few), *(pytest.param(m, marks=pytest.mark.full) for m in moments(all_of_them)[few:])]
+def at_batches(*few):
+    """A few of the ten batches for every test run, and the rest for a full one."""
+    rest = [pytest.param(number, marks=pytest.mark.full) for number in range(1, 11) if number not in few]
+    return pytest.mark.parametrize("batch", [*few, *rest])
 
 
-@pytest.mark.parametrize("delay", kills(2, 10))
-def test_a_killed_run_resumes_with_nothing_scored_twice(start, expected, tmp_path, delay):
-    process, _ = start(0, 0.05)
-    time.sleep(delay)
-    process.kill()
-    process.wait()
+@at_batches(1, 6)
+def test_a_killed_run_resumes_with_nothing_scored_twice(start, expected, tmp_path, batch):
+    process, _ = start(0, "run", batch)
+    assert process.wait() == -signal.SIGKILL
     first = (tmp_path / "log").read_text().split()
+    assert len(first) == batch
     assert finish(start, 0, tmp_path) == expected
     second = (tmp_path / "log").read_text().split()[len(first) :]
-    # The batch under way when the kill came may be begun again; a journalled one never is.
-    assert set(first) & set(second) <= set(first[-1:])
+    # The batch under way when the kill came is begun again; a journalled one never is.
+    assert set(first) & set(second) == {first[-1]}
     assert len(set(first) | set(second)) == 10
 
 
-@pytest.mark.parametrize("delay", kills(6, 50))
-def test_a_killed_sharded_run_resumes_and_leaves_no_workers(start, expected, tmp_path, delay):
-    process, workers = start(2, 0.1)
-    time.sleep(delay)
-    process.kill()
-    process.wait()
-    deadline = time.monotonic() + 20
-    while not all(map(has_ended, workers)):
-        assert time.monotonic() < deadline, "a worker outlived its parent"
+@at_batches(1, 4, 9)
+def test_a_killed_sharded_run_resumes_and_leaves_no_workers(start, expected, tmp_path, batch):
+    process, workers = start(2, "run", batch)
+    assert process.wait() == -signal.SIGKILL
+    while not all(map(has_ended, workers)):  # or the test's own time is up
         time.sleep(0.05)
     journal = tmp_path / "journal"
-    before = journal.read_bytes() if journal.exists() else b""
+    before = journal.read_bytes()
+    assert before.count(b'"batch":') == batch
     assert finish(start, 2, tmp_path) == expected
     # What was journalled stays as it was, and no batch is there twice; a torn last line is cut off.
     assert journal.read_bytes().startswith(before[: before.rfind(b"\n") + 1])
     assert sorted(int(number) for number in re.findall(rb'"batch":(\d+)', journal.read_bytes())) == list(range(10))
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.2, *(pytest.param(m, marks=pytest.mark.full) for m in moments(10))])
-def test_a_killed_worker_changes_nothing(start, expected, tmp_path, delay):
-    process, workers = start(2, 0.1)
-    time.sleep(delay)
-    os.kill(workers[0], signal.SIGKILL)
-    assert process.wait(60) == 0
+@at_batches(1, 5)
+def test_a_killed_worker_changes_nothing(start, expected, tmp_path, batch):
+    process, _ = start(2, "worker", batch)
+    assert process.wait() == 0
     assert json.loads((tmp_path / "out").read_text()) == expected
 
 
 def test_an_interrupted_sharded_run_resumes(start, expected, tmp_path):
-    process, workers = start(2, 0.1)
-    time.sleep(0.5)
+    process, workers = start(2, "wait", 3)
+    assert process.stdout.readline() == "waiting\n"
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) != 0
+    assert process.wait() not in (0, -signal.SIGKILL)
     assert all(map(has_ended, workers))
+    assert 3 <= (tmp_path / "journal").read_bytes().count(b'"batch":') < 10
     assert finish(start, 2, tmp_path) == expected

@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -11,8 +10,8 @@ from calibudget.store import Journal, clean_stale, directory_lock
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 
-#: Seconds between a child's first report and its end; where in its work that falls is chance.
-DELAYS = (0.0, 0.007, 0.019, 0.043, 0.09)
+#: Reports of a child before its end; where in its work that falls is chance.
+REPORTS = (1, 2, 3, 8, 20)
 
 REPLACE = """
 import sys
@@ -39,21 +38,20 @@ with Journal.open(Path(sys.argv[1]) / "journal", {"run": 1}) as journal:
 """
 
 
-def killed(program, directory, delay):
-    """Run a program, kill it some time after its first report; the last number that it reported."""
+def killed(program, directory, reports):
+    """Run a program, kill it after so many reports, while it goes on; the last number that it reported."""
     child = subprocess.Popen([sys.executable, "-c", program, str(directory)], stdout=subprocess.PIPE, text=True)
-    first = child.stdout.readline()
-    time.sleep(delay)
+    first = [child.stdout.readline() for _ in range(reports)]
     child.send_signal(signal.SIGKILL)
     rest, _ = child.communicate()
-    reported = [first, *rest.splitlines(keepends=True)]
+    reported = [*first, *rest.splitlines(keepends=True)]
     return int([line for line in reported if line.endswith("\n")][-1])
 
 
 @pytest.mark.slow
 def test_a_killed_writer_leaves_a_whole_file_and_its_leavings_are_cleaned(tmp_path):
-    for delay in DELAYS:
-        number = killed(REPLACE, tmp_path, delay)
+    for reports in REPORTS:
+        number = killed(REPLACE, tmp_path, reports)
         data = (tmp_path / "artefact").read_bytes()
         assert data in ((b"%012d" % n) * 20_000 for n in (number, number + 1))
         with directory_lock(tmp_path):
@@ -63,8 +61,8 @@ def test_a_killed_writer_leaves_a_whole_file_and_its_leavings_are_cleaned(tmp_pa
 
 @pytest.mark.slow
 def test_a_killed_journal_keeps_every_reported_entry_and_goes_on(tmp_path):
-    for delay in DELAYS:
-        number = killed(APPEND, tmp_path, delay)
+    for reports in REPORTS:
+        number = killed(APPEND, tmp_path, reports)
         with Journal.open(tmp_path / "journal", {"run": 1}) as journal:
             numbers = [entry["number"] for entry in journal.entries]
         assert numbers == list(range(len(numbers)))
@@ -76,9 +74,9 @@ def test_a_writer_killed_between_write_and_replace_leaves_the_old_file(tmp_path)
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from calibudget.store import atomic\n"
-        "atomic._replace = lambda temporary, path: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "atomic.write_atomic(Path(sys.argv[1]) / 'artefact', b'new')\n"
+        "from calibudget.store import files\n"
+        "files._replace = lambda temporary, path: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "files.write_atomic(Path(sys.argv[1]) / 'artefact', b'new')\n"
     )
     assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == -signal.SIGKILL
     assert (tmp_path / "artefact").read_bytes() == b"old"

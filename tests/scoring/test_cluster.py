@@ -2,7 +2,6 @@
 
 import signal
 import sys
-import time
 
 import pytest
 
@@ -80,9 +79,7 @@ class TestCluster:
                 if done == 32:
                     cluster.remove_node(cluster.second, allow_graceful=False)
 
-            start = time.monotonic()
             assert measure_all(pool, items, progress=kill_one) == measure_all(FakeScorer(), items)
-            assert time.monotonic() - start < 60
         batches = [request["items"][0]["record_id"] for request in sent if request.get("do") == "measurements"]
         assert len(set(batches)) == 12
         assert len(batches) <= 13

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -259,15 +258,21 @@ def test_what_is_kept_may_be_deleted_while_it_is_read(folder: Path, tmp_path: Pa
 
 
 def test_a_worker_that_starts_while_readers_end_ends_with_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, started, popen = threading.Event(), [], subprocess.Popen
+    begun, closing, started = threading.Event(), threading.Event(), []
+    popen, close = subprocess.Popen, readers.Processes.close
+
+    def close_soon(self: readers.Processes) -> None:
+        closing.set()
+        close(self)
 
     def slow(*given: object, **more: object) -> subprocess.Popen[bytes]:
         begun.set()
-        time.sleep(0.3)
+        closing.wait()
         started.append(popen(*given, **more))  # type: ignore[call-overload]
         return started[-1]  # type: ignore[no-any-return]
 
     monkeypatch.setattr(subprocess, "Popen", slow)
+    monkeypatch.setattr(readers.Processes, "close", close_soon)
     spec = SourceSpec(label="a", path=".")
     with Readers(Reading(workers=2)) as own:
         for given in inputs_of(spec, folder):

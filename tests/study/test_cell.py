@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -35,33 +34,37 @@ def tiny(tmp_path: Path, tiny_directory: Path, study_writer) -> Path:
     return path
 
 
-def run_command(protocol: Path, directory: Path) -> subprocess.Popen[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "calibudget",
-        "study",
-        "run",
-        str(protocol),
-        "--output-dir",
-        str(directory),
-        "--json",
-    ]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
+#: `calibudget study run`, killed in the first training after a cell has been finished.
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from calibudget.study import cell
+
+directory, train = Path(sys.argv[sys.argv.index("--output-dir") + 1]), cell.train
+
+def killed(*given, **more):
+    if list(directory.glob("cells/**/cell.json")):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return train(*given, **more)
+
+cell.train = killed
+from calibudget.cli.entry import entry
+entry()
+"""
+
+
+def run_command(protocol: Path, directory: Path) -> int:
+    """The exit code of a study that is killed on its way."""
+    arguments = ["study", "run", str(protocol), "--output-dir", str(directory)]
+    done = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, check=False)
+    return done.returncode
 
 
 def test_a_killed_study_goes_on_to_the_same_scores_in_real_cells(tiny: Path) -> None:
     directory, other = tiny.parent / "study", tiny.parent / "other"
     for each in (directory, other):
         freeze_study(load_protocol(tiny), each)
-    process = run_command(tiny, directory)
-    deadline = time.monotonic() + 300
-    while not list(directory.glob("cells/**/cell.json")) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    assert run_command(tiny, directory) == -signal.SIGKILL
     finished = {path: path.read_bytes() for path in directory.glob("cells/**/cell.json")}
     assert 1 <= len(finished) < 5
     again = run_study(load_protocol(tiny), directory)
