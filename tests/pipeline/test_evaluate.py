@@ -10,17 +10,19 @@ import pytest
 
 from calibudget.errors import ArtefactError, DataError, DependencyError, InputError, ScoringError
 from calibudget.evaluation import GROUPS, TASKS, benchmarks, judge, open_sandbox, panel
-from calibudget.evaluation.aggregates import TaskScore
+from calibudget.evaluation.aggregates import PANELS, TaskScore
 from calibudget.evaluation.predictions import read_predictions, write_predictions
-from calibudget.evaluation.results import read_evaluation, task_result
+from calibudget.evaluation.results import declared_panels, read_evaluation, task_result
 from calibudget.pipeline import run
+from calibudget.pipeline.checks.evaluation import check_evaluation
+from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.evaluate import Asking, evaluate, rejudge
 from calibudget.pipeline.subjects import Engine
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
 from calibudget.scoring import FakeScorer
 from calibudget.sources import SourceSpec, read_source
-from calibudget.store import canonical_json, check_sums, extend_sums, read_splits, write_sums
+from calibudget.store import canonical_json, check_sums, extend_sums, read_scores, read_splits, write_scores, write_sums
 
 RECIPE = """\
 engine: fake
@@ -170,6 +172,40 @@ def test_other_statements_of_an_evaluation_are_found(evaluated: Path, tmp_path: 
     assert differing(directory) == {("evaluation.json", f"tasks.piqa.{field}")} | (
         {("evaluation.json", "tasks.piqa.shared_with_training")} if "shared" in change else set()
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"panels": {"CommonAvg": ("piqa",)}}, "panels.CommonAvg"),
+        ({"panels": {"FragileAvg": ("piqa", "boolq", "gsm8k", "math")}}, "panels.FragileAvg[0]"),
+        ({"training_set": {"file": "train.jsonl", "sha256": "0" * 64}}, "training_set.sha256"),
+    ],
+)
+def test_a_frame_that_a_forger_changed_is_found(evaluated: Path, tmp_path: Path, change, field: str) -> None:
+    directory = shutil.copytree(evaluated, tmp_path / "run")
+    stored = read_evaluation(directory / "evaluation.json")
+    change = {name: {**getattr(stored, name), **value} for name, value in change.items()}
+    (directory / "evaluation.json").write_bytes(canonical_json(replace(stored, **change).to_json()))
+    assert ("evaluation.json", field) in differing(directory)
+
+
+def test_another_model_than_the_one_that_scored_is_found(evaluated: Path, tmp_path: Path) -> None:
+    directory = shutil.copytree(evaluated, tmp_path / "run")
+    stored = read_evaluation(directory / "evaluation.json")
+    scores = read_scores(directory / "scores.parquet")
+    model = {"name": "m", "kind": "directory", "sha256": "a" * 64, "revision": None}
+    write_scores(directory / "scores.parquet", scores.scores, error=scores.error, provenance={"model": model})
+    for other, expected in ((model, []), (model | {"sha256": "b" * 64, "device": "cuda"}, ["model.sha256"])):
+        (directory / "evaluation.json").write_bytes(canonical_json(replace(stored, model=other).to_json()))
+        check_evaluation(found := Findings(directory), directory)
+        assert [one.field for one in found.differences] == expected
+
+
+def test_a_panel_of_the_paper_keeps_its_meaning() -> None:
+    with pytest.raises(InputError, match="CommonAvg"):
+        declared_panels({"CommonAvg": ("piqa",)})
+    assert declared_panels({"CommonAvg": PANELS["CommonAvg"], "Mine": ("piqa",)})["Mine"] == ("piqa",)
 
 
 @pytest.mark.parametrize("task", ["piqa", "piqa_likelihood"])

@@ -160,13 +160,18 @@ def task_result(
 
 
 def declared_panels(own: Mapping[str, Sequence[str]] | None) -> dict[str, tuple[str, ...]]:
-    """The paper's panels and the user's own, which may replace one of them.
+    """The paper's panels and the user's own.
 
     Raises:
-        InputError: a part that is neither task nor panel, a panel without parts, or one that is a part of itself.
+        InputError: one of the paper's panels with other parts; a part that is neither task nor panel, a panel without
+            parts, or one that is a part of itself.
     """
     panels = {**PANELS, **{name: tuple(parts) for name, parts in (own or {}).items()}}
     for name in panels:
+        if name in PANELS and panels[name] != PANELS[name]:
+            raise InputError(
+                f"the panel {name!r} is the paper's, the mean of {', '.join(PANELS[name])}; name yours apart"
+            )
         unknown = sorted(task for task in task_weights(name, panels) if task.removesuffix(SUFFIX) not in TASKS)
         if unknown:
             raise InputError(f"the panel {name!r} names {unknown[0]!r}, which is neither a task nor a panel")

@@ -165,7 +165,7 @@ def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Pro
         model={},
         tasks={},
         panels=panels,
-        training_set=None if train is None else {"file": train.name, "sha256": file_digest(train.resolve()).sha256},
+        training_set=None if train is None else _training_set(train, is_own=train == subject.train),
         versions={} if subject.is_fake else versions_of(_LIBRARIES),
         calibration_set=None if splits is None else _calibration_set(splits),
     )
@@ -184,6 +184,12 @@ def _calibration_set(splits: Path) -> dict[str, object]:
     specs = load_recipe(splits.parent / RECIPE_NAME).source_specs()
     not_compared = sorted(spec.label for spec in specs if spec.id_field is not None)
     return {"file": splits.name, "sha256": file_digest(splits).sha256, "not_compared": not_compared}
+
+
+def _training_set(train: Path, *, is_own: bool) -> dict[str, object]:
+    """What prompts were looked for in: the run's own by its name, which `verify` compares; another with its folder."""
+    name = train.name if is_own else f"{train.resolve().parent.name}/{train.name}"
+    return {"file": name, "sha256": file_digest(train.resolve()).sha256}
 
 
 def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress) -> Evaluation:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from calibudget.errors import DataError
+from calibudget.errors import DataError, InputError
 from calibudget.sources.data_splits import check_named, is_hidden, listed, of_split
 from calibudget.sources.filters import are_disjoint
 from calibudget.sources.remote import COPIES, SAVED, SAVED_SPLITS, find_remote, is_url, local_path
@@ -52,7 +52,9 @@ def find_files(spec: SourceSpec, data_dir: Path) -> tuple[DataFile, ...]:
             )
         except UnicodeEncodeError:  # the system's encoding has no such name, which the command line explains
             raise
-        except (OSError, ValueError) as error:  # an InputError, or pathlib's of a pattern or a name that no file has
+        except (InputError, OSError) as error:
+            raise DataError(f"source {spec.label!r}: {error}") from error
+        except ValueError as error:  # pathlib's, of a pattern that is none or a name that no file has
             raise DataError(f"source {spec.label!r}: {pattern!r}: {error}") from error
         if not files:
             here = f" below {data_dir}" if data_dir.is_dir() else f": there is no folder {data_dir}"

@@ -8,13 +8,14 @@ from itertools import groupby
 from pathlib import Path
 
 from calibudget.evaluation import Evaluation, Prediction
+from calibudget.evaluation.aggregates import PANELS
 from calibudget.evaluation.benchmarks import TASKS, bare_id, ids_sha256
 from calibudget.evaluation.judge import judged_again
 from calibudget.evaluation.likelihood import SUFFIX, chosen_again
 from calibudget.evaluation.predictions import PREDICTIONS_NAME, read_predictions
 from calibudget.evaluation.results import EVALUATION_NAME, read_evaluation, task_result
 from calibudget.pipeline.checks.findings import Findings
-from calibudget.store import SPLITS_NAME, read_splits
+from calibudget.store import SCORES_NAME, SPLITS_NAME, TRAIN_NAMES, file_digest, read_scores, read_splits
 from calibudget.tasks import EARLIER_PARSERS, PARSER_VERSION
 
 
@@ -32,6 +33,7 @@ def check_evaluation(findings: Findings, directory: Path) -> None:
         return
     splits = findings.read(SPLITS_NAME, read_splits) if evaluation.calibration_set is not None else None
     held_out = {bare_id(one) for own in splits.sources.values() for one in own.calibration} if splits else set()
+    _check_frame(findings, evaluation, directory)
     _check_results(findings, evaluation, by_task, held_out)
     for task, own in by_task.items():
         _check_judgements(findings, evaluation, task, own)
@@ -40,6 +42,27 @@ def check_evaluation(findings: Findings, directory: Path) -> None:
         "predictions: parsed answers and verdicts, from the texts; not those of code, of instructions, "
         "or that need math-verify"
     )
+
+
+def _check_frame(findings: Findings, evaluation: Evaluation, directory: Path) -> None:
+    """Compare panels with the paper's, the training set with the run's, and the model with the one that scored.
+
+    Panels of the user's own, a training set from elsewhere, the adapter and how the model ran are taken as given.
+    """
+    panels = {name: list(evaluation.panels.get(name, ())) for name in PANELS}
+    findings.compare(EVALUATION_NAME, {name: list(parts) for name, parts in PANELS.items()}, panels, field="panels")
+    trained_on = evaluation.training_set
+    if trained_on is not None and trained_on.get("file") in TRAIN_NAMES:
+        name = str(trained_on["file"])
+        own = findings.derive(name, "the training set of the evaluation", lambda: file_digest(directory / name).sha256)
+        if own is not None:
+            findings.compare(EVALUATION_NAME, own, trained_on.get("sha256"), field="training_set.sha256")
+    scored = findings.read(SCORES_NAME, read_scores) if (directory / SCORES_NAME).exists() else None
+    model = (scored.provenance or {}).get("model") if scored is not None else None
+    if isinstance(model, Mapping) and model.get("sha256") is not None:
+        names = ("name", "kind", "sha256", "revision")
+        expected, found = ({name: own.get(name) for name in names} for own in (model, evaluation.model))
+        findings.compare(EVALUATION_NAME, expected, found, field="model")
 
 
 def _check_results(
