@@ -350,10 +350,11 @@ def test_greedy_is_the_first_choice_whatever_the_generation_config_says(tiny_dir
     assert loaded.stop_ids == {2, 5}
     (item,) = items_of(1, ("apples",), AnswerSpec(kind="regex", pattern="never"))
     expected = first_choices(loaded, item, 12)
+    said = loaded.encoder("alpaca").decode([token for token in expected if token not in loaded.stop_ids])
     for packs in (True, False):
         scorer = LocalScorer(loaded, max_new_tokens=12, early_end=False)
         scorer._packs = packs
-        assert scorer.measure([item])[0].text == scorer._text(expected)
+        assert scorer.measure([item])[0].text == said
     torch.manual_seed(0)
     prompt = torch.tensor([loaded.encoder("alpaca").encode(item.record).prompt_ids])
     loaded.model.generation_config = GenerationConfig.from_pretrained(directory)
@@ -370,3 +371,18 @@ def first_choices(language_model, item, limit):
         with torch.inference_mode():
             ids.append(int(language_model.model(input_ids=torch.tensor([prompt + ids])).logits[0, -1].argmax()))
     return ids
+
+
+def test_reasoning_that_the_prompt_opens_is_no_answer(model_of, tokenizer_with, items_of):
+    """Its mark stands in the prompt, so the text that follows would be read as the answer without it."""
+    tokenizer = tokenizer_with()
+    tokenizer.chat_template = (
+        "{% for turn in messages %}<|im_start|>{{ turn.role }}\n"
+        "{% if turn.role == 'assistant' %}<think>\n{% endif %}{{ turn.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+    )
+    loaded = LanguageModel(model=model_of(num_key_value_heads=2), tokenizer=tokenizer, identity={}, context_length=512)
+    (item,) = items_of(1, ("apples",))
+    (found,) = LocalScorer(loaded, template="chat", max_new_tokens=12).measure([item])
+    assert found.text.startswith("<think>")
+    assert parse_answer(item.answer, found.text) is None

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calibudget.errors import InputError
+from calibudget.errors import InputError, TrainingError
 from calibudget.store import atomic_file, canonical_json, file_digest, write_atomic, write_saved
 from calibudget.training import TrainingExample
 
@@ -50,6 +50,11 @@ def write_messages(folder: Path, examples: Sequence[TrainingExample], bos: int |
     def row(example: TrainingExample) -> Mapping[str, object]:
         ids, taught = example.ids.tolist(), [0.0] * example.prompt_length + [1.0] * example.response_length
         if bos is not None:
+            if ids[0] != bos:
+                raise TrainingError(
+                    f"{example.name}: its template begins without the BOS that ms-swift puts in front of every row, so "
+                    "other tokens would be trained than were scored; choose another trainer"
+                )
             ids, taught = ids[1:], taught[1:]
         turn = {"role": "assistant", "content": {"token_ids": ids, "loss_scale": taught}}
         return {"messages": json.dumps([{"role": "user", "content": ""}, turn], separators=(",", ":"))}

@@ -1,20 +1,20 @@
 """The one encoding that scoring, training and generation share.
 
-Prompt and response are tokenised apart and joined, so a prompt has the same ids whatever follows it; the tokenizer's
-own BOS stands once in front if it adds one, and the end token closes the response. Text of a record is data: a
-special token spelled out in it ("</s>") is encoded as ordinary text (under `chat` only the response is, since a
-template's own special tokens can't be told from those in a turn).
+Under `alpaca` prompt and response are tokenised apart and joined, so a prompt has the same ids whatever follows it; the
+tokenizer's own BOS stands once in front if it adds one, and the end token closes the response. Under `chat` they are
+the ids of the chat template's own rendering of the whole conversation, up to the end of its last turn, and a record for
+which that can't be is refused. Text of a record is data: a special token spelled out in it ("</s>") is encoded as
+ordinary text (under `chat` only in the response, since a template's own can't be told from those in a turn).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from calibudget.errors import InputTypeError, ScoringError
+from calibudget.lm.chat import ChatTemplate, Conversation, Tools, opened_reasoning
 from calibudget.lm.identity import told
 from calibudget.records import Message, Record
 
@@ -25,12 +25,7 @@ _ALPACA_HEADER: Final = (
 )
 _ALPACA_TURNS: Final = {"user": "### Instruction:\n{}\n\n", "assistant": "### Response:\n{}\n\n"}
 _ALPACA_RESPONSE: Final = "### Response:\n"
-#: The day that chat templates are told, so that a prompt doesn't change overnight.
-_TEMPLATE_DAY: Final = datetime(2024, 7, 26, tzinfo=UTC)
-_TODAY: Final = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
-_PROBE: Final = "calibudget-probe"
 _TOKENIZER: Final = "the model's tokenizer (tokenizer.json) can't"
-_TEMPLATE: Final = "the model's chat template (chat_template.jinja or tokenizer_config.json) doesn't"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +45,15 @@ class Encoded:
     def total_length(self) -> int:
         """Prompt and surviving response together, in tokens."""
         return len(self.prompt_ids) + len(self.response_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ChatParts:
+    """One conversation as text and as ids, the end of its last turn among those that are taught."""
+
+    text: Conversation
+    prompt_ids: tuple[int, ...]
+    taught_ids: tuple[int, ...]
 
 
 class Encoder:
@@ -85,8 +89,8 @@ class Encoder:
         self._tokenizer = tokenizer
         self._limit = max_length or context_length
         self._bos = _own_bos(tokenizer)
-        self._chat_template = _dated(tokenizer.get_chat_template()) if template == "chat" else None
-        self.end_id = self._turn_end() if template == "chat" else self._eos()
+        self._chats: dict[bool, ChatTemplate] = {}
+        self.end_id = self._chat(()).end_id if template == "chat" else self._eos()
 
     def encode(self, record: Record) -> Encoded:
         """One record's ids.
@@ -100,20 +104,27 @@ class Encoder:
         """Many records' ids, in their order, at a fraction of the cost of one by one.
 
         Raises:
-            ScoringError: a record with an empty response, turns that the template doesn't take, an id that the
-                model doesn't embed, a prompt that leaves no room for any response token, or more tokens than the
-                context where nothing may be cut.
+            ScoringError: a record with an empty response, turns that the template doesn't take or whose response it
+                changes, an id that the model doesn't embed, a prompt that leaves no room for any response token, or
+                more tokens than the context where nothing may be cut.
         """
+        for record in records:
+            if not record.completion.strip():
+                raise ScoringError(f"{_name(record)}: its response is empty")
+        if self.template == "chat":
+            return [self._join(record, chat.prompt_ids, chat.taught_ids) for record, chat in self._chat_parts(records)]
         prompts = self.prompt_ids(records)
-        responses = self._ids([self._response(record) for record in records], as_data=True)
-        return [self._join(*parts) for parts in zip(records, prompts, responses, strict=True)]
+        responses = self._ids([record.completion for record in records], as_data=True)
+        return [
+            self._join(record, prompt, (*response, self.end_id))
+            for record, prompt, response in zip(records, prompts, responses, strict=True)
+        ]
 
     def prompt_ids(self, records: Sequence[Record]) -> list[tuple[int, ...]]:
         """The ids that generation starts from; the same as `encode_all` gives."""
         if self.template == "chat":
-            found = self._ids([self._chat_text(record) for record in records], as_data=False)
-        else:
-            found = self._ids([_alpaca_text(record) for record in records], as_data=True)
+            return [chat.prompt_ids for _, chat in self._chat_parts(records)]
+        found = self._ids([_alpaca_text(record) for record in records], as_data=True)
         return [ids if self._bos is None or ids[:1] == (self._bos,) else (self._bos, *ids) for ids in found]
 
     def rendered(self, records: Sequence[Record]) -> list[tuple[str, str]]:
@@ -121,10 +132,18 @@ class Encoder:
 
         A BOS that the tokenizer puts in front by itself isn't in the text, so that it comes once.
         """
-        bos = "" if self._bos is None else str(self._tokenizer.decode([self._bos], skip_special_tokens=False))
-        render = self._chat_text if self.template == "chat" else _alpaca_text
         end = str(self._tokenizer.decode([self.end_id], skip_special_tokens=False))
-        return [(render(record).removeprefix(bos), self._response(record) + end) for record in records]
+        if self.template != "chat":
+            return [(_alpaca_text(record), record.completion + end) for record in records]
+        bos = "" if self._bos is None else str(self._tokenizer.decode([self._bos], skip_special_tokens=False))
+        parts = (chat.text for _, chat in self._chat_parts(records))
+        return [(part.prompt.removeprefix(bos), f"{part.lead}{part.words}{part.trail}{end}") for part in parts]
+
+    def opened_reasoning(self, encoded: Encoded) -> str:
+        """The mark of reasoning that a record's prompt opens at its end ("<think>"), empty where it opens none."""
+        if self.template != "chat":
+            return ""
+        return opened_reasoning(self._tokenizer.decode(list(encoded.prompt_ids[-8:]), skip_special_tokens=False))
 
     @property
     def bos_id(self) -> int | None:
@@ -153,8 +172,7 @@ class Encoder:
         ids = {text: tuple(own) for text, own in zip(distinct, batch["input_ids"], strict=True)}
         return [ids[text] for text in texts]
 
-    def _join(self, record: Record, prompt: tuple[int, ...], response: tuple[int, ...]) -> Encoded:
-        taught = (*response, self.end_id)
+    def _join(self, record: Record, prompt: tuple[int, ...], taught: tuple[int, ...]) -> Encoded:
         self._check_embedded(record, max(*prompt, *taught))
         total = len(prompt) + len(taught)
         if self._limit is not None and total > self._limit:
@@ -179,52 +197,52 @@ class Encoder:
                 "record out"
             )
 
-    def _response(self, record: Record) -> str:
-        if not record.completion.strip():
-            raise ScoringError(f"{_name(record)}: its response is empty")
-        return record.completion
+    def _chat(self, tools: Tools) -> ChatTemplate:
+        """The tokenizer's chat template, of several the one named for conversations with tools or without."""
+        if bool(tools) not in self._chats:
+            with told("template: chat"):
+                template = self._tokenizer.get_chat_template(tools=list(tools) or None)
+            self._chats[bool(tools)] = ChatTemplate(self._tokenizer, template, tools)
+        return self._chats[bool(tools)]
 
-    def _chat_text(self, record: Record) -> str:
-        turns = [turn.fields for turn in record.prompt]
-        if record.uses_tools and "tool" not in str(self._chat_template):
+    def _conversation(self, record: Record) -> Conversation:
+        chat = self._chat(record.tools)
+        if record.uses_tools and not chat.knows_tools:
             raise ScoringError(f"{_name(record)}: the chat template knows no tools, and this record has some")
         try:
-            return self._render(turns, add_generation_prompt=True, tools=record.tools)
+            return chat.conversation([turn.fields for turn in record.prompt], record.completion, record.tools)
         except ScoringError as error:
             raise ScoringError(f"{_name(record)}: {error}") from error
 
-    def _render(
-        self, turns: list[dict[str, Any]], *, add_generation_prompt: bool, tools: Sequence[Mapping[str, object]] = ()
-    ) -> str:
-        with told(f"{_TEMPLATE} take these turns"):
-            text = self._tokenizer.apply_chat_template(
-                turns,
-                tools=list(tools) or None,
-                chat_template=self._chat_template,
-                tokenize=False,
-                add_generation_prompt=add_generation_prompt,
-                date_string=_TEMPLATE_DAY.strftime("%d %b %Y"),
-            )
-        return str(text)
+    def _chat_parts(self, records: Sequence[Record]) -> Iterator[tuple[Record, _ChatParts]]:
+        """Prompt and response of each record, cut out of the ids of their whole text.
+
+        Where the prompt's last token goes on into what the template puts before the response, that is prompt too.
+        """
+        texts = [self._conversation(record) for record in records]
+        wholes = self._ids([f"{text.prompt}{text.lead}{text.words}{text.trail}" for text in texts], as_data=False)
+        prompts = self._ids([text.prompt for text in texts], as_data=False)
+        longer = self._ids([text.prompt + text.lead for text in texts], as_data=False)
+        for record, text, whole, *prompt in zip(records, texts, wholes, prompts, longer, strict=True):
+            chat = self._chat(record.tools)
+            ids = next((ids for ids in prompt if whole[: len(ids)] == ids), None)
+            if ids is None:
+                raise ScoringError(
+                    f"{_name(record)}: under the chat template its prompt and response share a token, so neither can "
+                    "be told from the other; choose template: alpaca"
+                )
+            if ids != prompt[0]:
+                text = replace(text, prompt=text.prompt + text.lead, lead="")
+            taught = whole[len(ids) :]
+            if chat.special.search(text.words):
+                lead, trail = self._ids([text.lead, text.trail], as_data=False)
+                taught = (*lead, *self._ids([text.words], as_data=True)[0], *trail)
+            yield record, _ChatParts(text=text, prompt_ids=ids, taught_ids=(*taught, chat.end_id))
 
     def _eos(self) -> int:
         if self._tokenizer.eos_token_id is None:
             raise ScoringError("the tokenizer has no EOS token, so no response could end; choose template: chat")
         return int(self._tokenizer.eos_token_id)
-
-    def _turn_end(self) -> int:
-        """The first special token after an assistant's words in the template, or EOS where it has none."""
-        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _PROBE}]
-        _, found, tail = self._render(turns, add_generation_prompt=False).rpartition(_PROBE)
-        special = {token for token, added in self._tokenizer.added_tokens_decoder.items() if added.special}
-        ends = (i for i in self._ids([tail if found else ""], as_data=False)[0] if i in special)
-        end = next(ends, None)
-        return self._eos() if end is None else end
-
-
-def _dated(chat_template: str) -> str:
-    """The template with today's date replaced by the fixed day."""
-    return _TODAY.sub(lambda match: repr(_TEMPLATE_DAY.strftime(match[2])), chat_template)
 
 
 def _alpaca_text(record: Record) -> str:

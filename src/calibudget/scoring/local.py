@@ -96,11 +96,12 @@ _BATCH_TOKENS: Final = {"cpu": 4096, "cuda": 32768}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """One item on its way: its ids and how far it may be decoded."""
+    """One item on its way: its ids, how far it may be decoded, and the mark of reasoning that its prompt opens."""
 
     item: CalibrationItem
     example: Encoded
     limit: int
+    opened: str
 
     @property
     def load(self) -> Load:
@@ -199,7 +200,12 @@ class LocalScorer:
     def _encode(self, items: Sequence[CalibrationItem]) -> list[_Work]:
         examples = self._encoder.encode_all([item.record for item in items])
         return [
-            _Work(item=item, example=example, limit=self._limit(item.answer, example))
+            _Work(
+                item=item,
+                example=example,
+                limit=self._limit(item.answer, example),
+                opened=self._encoder.opened_reasoning(example),
+            )
             for item, example in zip(items, examples, strict=True)
         ]
 
@@ -246,7 +252,8 @@ class LocalScorer:
             ids = continued.get(i)
             greedy[i] = self._generate(works[i]) if ids is None else ids
         return [
-            self._text(ids) if work.limit and ids is not None else None for work, ids in zip(works, greedy, strict=True)
+            self._text(work, ids) if work.limit and ids is not None else None
+            for work, ids in zip(works, greedy, strict=True)
         ]
 
     def _continued(
@@ -269,10 +276,10 @@ class LocalScorer:
 
     def _is_settled(self, work: _Work, start: tuple[int, ...]) -> bool:
         ends = len(start) == work.limit or not self._stop_ids.isdisjoint(start)
-        return ends or self._is_final(work.item.answer, start)
+        return ends or self._is_final(work, start)
 
-    def _is_final(self, answer: AnswerSpec, ids: Sequence[int]) -> bool:
-        return self._early_end and answer_is_final(answer, self._text(ids))
+    def _is_final(self, work: _Work, ids: Sequence[int]) -> bool:
+        return self._early_end and answer_is_final(work.item.answer, self._text(work, ids))
 
     def _continuation(self, work: _Work, part: int, start: tuple[int, ...]) -> Continuation:
         return Continuation(
@@ -280,12 +287,12 @@ class LocalScorer:
             part=part,
             start=start,
             limit=work.limit,
-            is_final=partial(self._is_final, work.item.answer),
+            is_final=partial(self._is_final, work),
         )
 
-    def _text(self, ids: Sequence[int]) -> str:
+    def _text(self, work: _Work, ids: Sequence[int]) -> str:
         end = next((i for i, token in enumerate(ids) if token in self._stop_ids), len(ids))
-        return self._encoder.decode(ids[:end])
+        return work.opened + self._encoder.decode(ids[:end])
 
     def _generate(self, work: _Work) -> tuple[int, ...]:
         """Plain greedy decoding of one example by transformers."""
