@@ -105,7 +105,7 @@ def test_a_data_directory_may_itself_be_hidden(tmp_path: Path) -> None:
 def test_a_folder_without_data_files_says_what_it_holds(tmp_path: Path) -> None:
     make(tmp_path, "d/shard-000.tar", "d/sub/notes.txt")
     with pytest.raises(
-        DataError, match=r"source 's': 'd': it holds no data file: there is shard-000\.tar, sub/notes\.txt; known"
+        DataError, match=r"source 's': 'd' holds no data file: there is shard-000\.tar, sub/notes\.txt; known"
     ):
         found(tmp_path)
 

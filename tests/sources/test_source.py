@@ -149,10 +149,10 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(
     tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write("rows.jsonl", ROWS)
-    from calibudget.sources import files as module
+    from calibudget.sources import inputs as module
 
-    def growing(path: Path, name: str, limits: object) -> object:
-        rows = list(module_rows(path, name))
+    def growing(path: Path, name: str, *given: object, **options: object) -> object:
+        rows = list(module_rows(path, name, *given, **options))
         with path.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(ROWS[0]) + "\n")
         return rows

@@ -51,7 +51,7 @@ def of_split(names: Sequence[str], split: str, pattern: str) -> list[str]:
     """
     wanted = _WORDS.get(split.casefold(), split)
     if wanted not in _WORDS.values():
-        return _of_custom_split(names, split)
+        return _of_custom_split(names, split, pattern)
     shown = {name: split_shown(name) for name in names}
     splits, said = set(shown.values()), split_shown(pattern)
     is_meant = wanted in (DEFAULT, said)
@@ -66,7 +66,7 @@ def of_split(names: Sequence[str], split: str, pattern: str) -> list[str]:
     )
     others = " or ".join(sorted(one for one in splits if one is not None and one != wanted))
     way = f"name another under `split` ({others}), or the files under `path`" if others else "name the files"
-    raise DataError(f"it holds files of {told}; which of them are {split!r} isn't clear: {way}")
+    raise DataError(f"{pattern!r} holds files of {told}; which of them are {split!r} isn't clear: {way}")
 
 
 def check_named(below: str, split: str) -> None:
@@ -89,10 +89,10 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(sorted(names)[:_SHOWN]) + more
 
 
-def _of_custom_split(names: Sequence[str], split: str) -> list[str]:
+def _of_custom_split(names: Sequence[str], split: str, pattern: str) -> list[str]:
     own = [name for name in names if _names(split, name)]
     if not own:
-        raise DataError(f"it holds no file whose name shows the split {split!r}: {listed(names)}")
+        raise DataError(f"{pattern!r} holds no file whose name shows the split {split!r}: {listed(names)}")
     return own
 
 

@@ -71,13 +71,13 @@ def files_not_read(spec: SourceSpec, data_dir: Path) -> tuple[str, ...]:
     They are of another split or of an unknown kind; hidden ones aren't told.
     """
     data_dir = resolved(data_dir)
-    read = {file.path for file in find_files(spec, data_dir)} if spec.paths else set()
+    read: set[Path] = set()
     beside: set[Path] = set()
-    for pattern in spec.paths:
-        paths = [] if is_url(pattern) else _matches(local_path(pattern), data_dir)
-        beside |= {
-            file for path in paths for file in (_below(path) if path.is_dir() and not _is_saved(path) else [path])
-        }
+    for pattern in (local_path(path) for path in spec.paths if not is_url(path)):
+        read |= {file.path for file in _local(pattern, data_dir, spec.split)}
+        for path in _matches(pattern, data_dir):
+            beside |= {*_below(path)} if path.is_dir() and not _is_saved(path) else {path}
+    read |= {path for path in beside if _is_saved(path)}
     return tuple(sorted(_name(path, data_dir) for path in beside - read))
 
 
@@ -99,7 +99,7 @@ def _local(pattern: str, data_dir: Path, split: str) -> list[DataFile]:
         inside = [file.relative_to(base).as_posix() for path in found if path.is_dir() for file in _below(path)]
         if inside:
             raise DataError(
-                f"it holds no data file: there is {listed(inside)}; known endings are {', '.join(SUFFIXES)}"
+                f"{pattern!r} holds no data file: there is {listed(inside)}; known endings are {', '.join(SUFFIXES)}"
             )
     chosen = of_split(list(expanded), split, pattern) if expanded else []
     return [_data_file(path, data_dir, outside=outside) for path in (*saved, *(expanded[name] for name in chosen))]
