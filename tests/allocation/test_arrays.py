@@ -98,9 +98,8 @@ def test_no_sources():
         apportion_arrays([], 5)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_refusals_name_the_source_and_the_numbers(subtests):
+    for arguments, message in [
         ({"utilities": [1.0, -1.0]}, "the utility of source 1 must not be negative, but is -1.0"),
         ({"utilities": [1.0, -1.0], "labels": ["x", "y"]}, "the utility of 'y' must not be negative, but is -1.0"),
         ({"utilities": [math.nan, 1.0]}, "the utility of source 0 must be finite, but is nan"),
@@ -113,12 +112,11 @@ def test_no_sources():
         ({"labels": ["a"]}, "labels must be as many as utilities (2), not 1"),
         ({"budget": -5}, "the budget must not be negative, but is -5"),
         ({"budget": 2**63}, "the budget 9,223,372,036,854,775,808 doesn't fit 64-bit integers: use apportion"),
-    ],
-)
-def test_refusals_name_the_source_and_the_numbers(arguments, message):
-    inputs = {"utilities": [1.0, 1.0], "budget": 5} | arguments
-    with pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
-        apportion_arrays(inputs.pop("utilities"), inputs.pop("budget"), **inputs)
+    ]:
+        with subtests.test(arguments=arguments, message=message):
+            inputs = {"utilities": [1.0, 1.0], "budget": 5} | arguments
+            with pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
+                apportion_arrays(inputs.pop("utilities"), inputs.pop("budget"), **inputs)
 
 
 @pytest.mark.parametrize(
@@ -157,10 +155,8 @@ def test_near_ties_are_told_apart_in_twice_the_precision_and_beyond():
         assert apportion_arrays(utilities, 4).quotas[winner] == 1
 
 
-@pytest.mark.parametrize("utilities", [[1.0, 1.0, 1.0], np.array([Fraction(1, 3)] * 3, dtype=object)])
-@pytest.mark.parametrize(
-    ("labels", "error", "message"),
-    [
+def test_labels_that_cant_settle_ties_are_refused(subtests):
+    for labels, error, message in [
         (["a", None, "c"], InputTypeError, "labels[1] must be a text, not None (NoneType)"),
         (["a", "b", 3], InputTypeError, "labels[2] must be a text, not 3 (int)"),
         (np.array([1, 2, 3]), InputTypeError, "labels[0] must be a text, not np.int64(1) (int64)"),
@@ -174,11 +170,13 @@ def test_near_ties_are_told_apart_in_twice_the_precision_and_beyond():
             AllocationError,
             "labels: more than one source is called 'b', so that labels can't settle their tie",
         ),
-    ],
-)
-def test_labels_that_cant_settle_ties_are_refused(utilities, labels, error, message):
-    with pytest.raises(error, match=f"^{re.escape(message)}"):
-        apportion_arrays(utilities, 5, labels=labels)
+    ]:
+        for utilities in [[1.0, 1.0, 1.0], np.array([Fraction(1, 3)] * 3, dtype=object)]:
+            with (
+                subtests.test(utilities=utilities, labels=labels, error=error, message=message),
+                pytest.raises(error, match=f"^{re.escape(message)}"),
+            ):
+                apportion_arrays(utilities, 5, labels=labels)
 
 
 def test_equal_labels_do_no_harm_where_they_decide_nothing():

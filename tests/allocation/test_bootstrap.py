@@ -27,15 +27,16 @@ def exact_means(errors, label, resamples, seed):
     return [sum((draw() for _ in ordered), Fraction(0)) / len(ordered) for _ in range(resamples)]
 
 
-@pytest.mark.parametrize("size", [2, 3, 7, 64, 100])
-@pytest.mark.parametrize("scale", [1.0, 1e-9, 1e9, -1.0])
-def test_means_are_those_of_exact_arithmetic(size, scale):
-    errors = (np.random.default_rng(size).random(size) * scale).tolist()
-    made = bootstrap_means(errors, "boolq", resamples=25, seed=7)
-    assert made.shape == (25,)
-    assert made.dtype == np.float64
-    exact = exact_means(errors, "boolq", 25, 7)
-    assert all(abs(Fraction(m) - e) <= abs(e) / 2**52 for m, e in zip(made.tolist(), exact, strict=True))
+def test_means_are_those_of_exact_arithmetic(subtests):
+    for scale in [1.0, 1e-9, 1e9, -1.0]:
+        for size in [2, 3, 7, 64, 100]:
+            with subtests.test(size=size, scale=scale):
+                errors = (np.random.default_rng(size).random(size) * scale).tolist()
+                made = bootstrap_means(errors, "boolq", resamples=25, seed=7)
+                assert made.shape == (25,)
+                assert made.dtype == np.float64
+                exact = exact_means(errors, "boolq", 25, 7)
+                assert all(abs(Fraction(m) - e) <= abs(e) / 2**52 for m, e in zip(made.tolist(), exact, strict=True))
 
 
 def test_golden_vectors():

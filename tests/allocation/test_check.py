@@ -60,9 +60,8 @@ def test_a_utility_off_by_a_little_is_found():
     assert check_plan(with_source(result, "a", utility=utility))[0].startswith("a: utility")
 
 
-@pytest.mark.parametrize(
-    ("label", "changes", "finding"),
-    [
+def test_a_changed_source_is_found(subtests):
+    for label, changes, finding in [
         ("a", {"floor_quota": 101}, "a: floor quota 101 isn't the smaller of pool 500 and floor 100"),
         ("c", {"floor_quota": 100}, "c: floor quota 100 isn't the smaller of pool 50 and floor 100"),
         ("a", {"pool_size": 501}, "a: residual capacity 400 isn't 401"),
@@ -83,11 +82,10 @@ def test_a_utility_off_by_a_little_is_found():
         ("a", {"interval": (99, 300)}, "a: interval [99, 300] is outside 100 to 500"),
         ("a", {"interval": (300, 501)}, "a: interval [300, 501] is outside 100 to 500"),
         ("a", {"interval": (301, 300)}, "a: interval [301, 300] is outside 100 to 500"),
-    ],
-)
-def test_a_changed_source_is_found(label, changes, finding):
-    findings = check_plan(with_source(made(), label, **changes))
-    assert any(found.startswith(finding) for found in findings), findings
+    ]:
+        with subtests.test(label=label, changes=changes, finding=finding):
+            findings = check_plan(with_source(made(), label, **changes))
+            assert any(found.startswith(finding) for found in findings), findings
 
 
 @pytest.mark.parametrize("interval", [(100, 500), (100, 100), None])

@@ -242,9 +242,8 @@ def test_the_digest_is_kept_where_statistics_are_read():
     assert made("weights", statistics_sha256="f00", unit="tokens").unit == "tokens"
 
 
-@pytest.mark.parametrize(
-    ("policy", "changes", "message"),
-    [
+def test_refusals(subtests):
+    for policy, changes, message in [
         ("best", {}, "there is no policy 'best'; the policies are calibudget, need, need-availability"),
         ("need", {"statistics": None}, "the policy need needs statistics"),
         ("weights", {"weights": None}, "the policy weights needs weights"),
@@ -277,11 +276,12 @@ def test_the_digest_is_kept_where_statistics_are_read():
         ("weights", {"weights": WEIGHTS | {"a": Fraction(1, 10**400)}}, "too small for a double"),
         ("weights", {"weights": WEIGHTS | {"a": Fraction(10**400)}}, "too large for a double"),
         ("need", {"unit": "words"}, "the unit is 'words', but a budget counts examples or tokens"),
-    ],
-)
-def test_refusals(policy, changes, message):
-    with pytest.raises(AllocationError, match=re.escape(message)):
-        made(policy, **changes)
+    ]:
+        with (
+            subtests.test(policy=policy, changes=changes, message=message),
+            pytest.raises(AllocationError, match=re.escape(message)),
+        ):
+            made(policy, **changes)
 
 
 @pytest.mark.parametrize(

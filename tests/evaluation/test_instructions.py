@@ -34,23 +34,50 @@ def test_an_undecidable_language_counts_as_followed() -> None:
     assert check_instructions(record("language:response_language", language="de"), "12345 ...") == []
 
 
-@pytest.mark.parametrize(
-    ("fields", "text", "follows"),
-    [
+def test_verdicts(subtests: pytest.Subtests) -> None:
+    for fields, text, follows in [
         (record("punctuation:no_comma"), "No such mark here.", True),
         (record("punctuation:no_comma"), "One, here.", False),
         (record("length_constraints:number_words", relation="at least", num_words=3), "one two three", True),
         (record("length_constraints:number_words", relation="less than", num_words=3), "one two three", False),
-        (record("length_constraints:number_sentences", relation="at least", num_sentences=3), "Bees hum. Cats purr! Do emus fly?", True),
-        (record("length_constraints:number_sentences", relation="less than", num_sentences=3), "Bees hum. Cats purr! Do emus fly?", False),
-        (record("length_constraints:number_sentences", relation="less than", num_sentences=2), "Dr. Who is 3.5 years old.", True),
+        (
+            record("length_constraints:number_sentences", relation="at least", num_sentences=3),
+            "Bees hum. Cats purr! Do emus fly?",
+            True,
+        ),
+        (
+            record("length_constraints:number_sentences", relation="less than", num_sentences=3),
+            "Bees hum. Cats purr! Do emus fly?",
+            False,
+        ),
+        (
+            record("length_constraints:number_sentences", relation="less than", num_sentences=2),
+            "Dr. Who is 3.5 years old.",
+            True,
+        ),
         (record("change_case:english_capital"), "ALL OF THIS IS WRITTEN IN CAPITAL LETTERS.", True),
         (record("change_case:english_capital"), "NEARLY ALL OF THIS is IN CAPITAL LETTERS.", False),
         (record("change_case:english_lowercase"), "all of this is written in small letters.", True),
-        (record("change_case:english_lowercase"), "dies ist auf jeden fall ein deutscher satz und kein anderer.", False),
-        (record("change_case:capital_word_frequency", capital_relation="at least", capital_frequency=2), "NASA and ESA.", True),
-        (record("change_case:capital_word_frequency", capital_relation="at least", capital_frequency=3), "NASA and ESA.", False),
-        (record("change_case:capital_word_frequency", capital_relation="less than", capital_frequency=3), "NASA, ESA", True),
+        (
+            record("change_case:english_lowercase"),
+            "dies ist auf jeden fall ein deutscher satz und kein anderer.",
+            False,
+        ),
+        (
+            record("change_case:capital_word_frequency", capital_relation="at least", capital_frequency=2),
+            "NASA and ESA.",
+            True,
+        ),
+        (
+            record("change_case:capital_word_frequency", capital_relation="at least", capital_frequency=3),
+            "NASA and ESA.",
+            False,
+        ),
+        (
+            record("change_case:capital_word_frequency", capital_relation="less than", capital_frequency=3),
+            "NASA, ESA",
+            True,
+        ),
         (record("language:response_language", language="de"), "Das ist ein deutscher Satz und nichts anderes.", True),
         (record("language:response_language", language="fr"), "Das ist ein deutscher Satz und nichts anderes.", False),
         (record("detectable_format:json_format"), '{"a": 1}', True),
@@ -63,10 +90,9 @@ def test_an_undecidable_language_counts_as_followed() -> None:
         (record("detectable_format:title"), "<<poem of joy>> Text", True),
         (record("punctuation:no_comma"), "", False),
         (record("punctuation:no_comma"), " \n", False),
-    ],
-)  # fmt: skip
-def test_verdicts(fields: dict[str, object], text: str, follows: bool) -> None:
-    assert (check_instructions(fields, text) == []) is follows
+    ]:
+        with subtests.test(fields=fields, text=text, follows=follows):
+            assert (check_instructions(fields, text) == []) is follows
 
 
 def test_every_missed_instruction_is_named() -> None:

@@ -217,16 +217,17 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]] = {
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::calibudget.allocation.SmallCalibrationWarning")
-@pytest.mark.parametrize("name", CALLS)
-def test_odd_values_are_answered_or_refused(name: str) -> None:
-    function, arguments = CALLS[name]
-    good = {argument: value for argument, (value, _) in arguments.items()}
-    function(**good)
-    for argument, (_, odd) in arguments.items():
-        for value in odd:
-            try:
-                made = function(**{**good, argument: value})
-            except CalibudgetError:
-                continue
-            if isinstance(made, AllocationPlan):
-                assert check_plan(made) == [], argument
+def test_odd_values_are_answered_or_refused(subtests: pytest.Subtests) -> None:
+    for name in CALLS:
+        with subtests.test(name=name):
+            function, arguments = CALLS[name]
+            good = {argument: value for argument, (value, _) in arguments.items()}
+            function(**good)
+            for argument, (_, odd) in arguments.items():
+                for value in odd:
+                    try:
+                        made = function(**{**good, argument: value})
+                    except CalibudgetError:
+                        continue
+                    if isinstance(made, AllocationPlan):
+                        assert check_plan(made) == [], argument

@@ -56,15 +56,16 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
-def test_a_bad_line_is_refused_by_its_number_or_skipped_and_counted(tmp_path: Path, line: bytes) -> None:
-    (tmp_path / "r.jsonl").write_bytes(GOOD + line + b"\n" + OTHER)
-    with pytest.raises(DataError, match=r"source 's': r\.jsonl:2: ") as caught:
-        read(tmp_path, "r.jsonl")
-    assert len(str(caught.value)) < 500
-    result = read(tmp_path, "r.jsonl", on_error="skip")
-    assert (len(result.records), result.skipped) == (2, 1)
-    assert result.skipped_examples[0].startswith("r.jsonl:2: ")
+def test_a_bad_line_is_refused_by_its_number_or_skipped_and_counted(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for line in LINES.values():
+        with subtests.test(line=line):
+            (tmp_path / "r.jsonl").write_bytes(GOOD + line + b"\n" + OTHER)
+            with pytest.raises(DataError, match=r"source 's': r\.jsonl:2: ") as caught:
+                read(tmp_path, "r.jsonl")
+            assert len(str(caught.value)) < 500
+            result = read(tmp_path, "r.jsonl", on_error="skip")
+            assert (len(result.records), result.skipped) == (2, 1)
+            assert result.skipped_examples[0].startswith("r.jsonl:2: ")
 
 
 GOOD_LINES = {
@@ -121,9 +122,8 @@ def test_an_overlong_line_is_refused_before_it_fills_memory_or_skipped(tmp_path:
         assert (len(result.records), result.skipped) == (2, 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "message"),
-    [
+def test_a_malformed_file_is_refused_with_its_place(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for name, data, message in [
         ("r.json", b'[{"prompt": "p", "completion": "c"},', r"r\.json: not valid JSON"),
         ("r.json", b'[{"prompt": "p", "completion": "c"}, 5]', r"r\.json, item 2: a row must be an object, not int"),
         ("r.json", b'[{"prompt": "p", "prompt": "c"}]', "given twice"),
@@ -146,12 +146,11 @@ def test_an_overlong_line_is_refused_before_it_fills_memory_or_skipped(tmp_path:
         ("r.arrow", b"\xff\xff\xff\xff\x10\x00\x00\x00junk", r"r\.arrow: can't be read"),
         ("r.parquet.gz", b"", "unknown kind of file"),
         ("r.jsonl", b"\xff\xfe{\x00}\x00", r"r\.jsonl:1: not valid JSON"),
-    ],
-)  # fmt: skip
-def test_a_malformed_file_is_refused_with_its_place(tmp_path: Path, name: str, data: bytes, message: str) -> None:
-    (tmp_path / name).write_bytes(data)
-    with pytest.raises(DataError, match=rf"^source 's': .*{message}"):
-        read(tmp_path, name)
+    ]:
+        with subtests.test(name=name, data=data, message=message):
+            (tmp_path / name).write_bytes(data)
+            with pytest.raises(DataError, match=rf"^source 's': .*{message}"):
+                read(tmp_path, name)
 
 
 def test_a_truncated_or_flipped_parquet_file_is_refused_or_reads_the_same(tmp_path: Path) -> None:

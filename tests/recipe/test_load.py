@@ -136,9 +136,8 @@ def test_a_nul_is_refused_wherever_it_stands(tmp_path: Path, field: str) -> None
         load_recipe(write(tmp_path, PLAIN + 'data_dir: "a\\0b"\n'))
 
 
-@pytest.mark.parametrize(
-    ("text", "where"),
-    [
+def test_refusals_name_file_line_and_field(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for text, where in [
         (PLAIN.replace("floor:", "flour:"), "recipe.yaml:3: flour: unknown field"),
         (PLAIN + "budget: 3\n", "recipe.yaml:8: duplicate key 'budget' (first on line 2)"),
         (PLAIN.replace("budget: 100", "budget: 1OO"), "recipe.yaml:2: budget"),
@@ -189,13 +188,12 @@ def test_a_nul_is_refused_wherever_it_stands(tmp_path: Path, field: str) -> None
         (PLAIN.replace("  b:", "  default:"), "'default' stands for all other sources"),
         (PLAIN.replace("  b:", '  "x/y":'), "'x/y'"),
         (PLAIN + "companion: {path: c.jsonl}\n" + "", None),
-    ],
-)
-def test_refusals_name_file_line_and_field(tmp_path: Path, text: str, where: str | None) -> None:
-    if where is None:
-        assert load_recipe(write(tmp_path, text)).companion_spec() is not None
-    else:
-        assert where in refusal(tmp_path, text)
+    ]:
+        with subtests.test(text=text, where=where):
+            if where is None:
+                assert load_recipe(write(tmp_path, text)).companion_spec() is not None
+            else:
+                assert where in refusal(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -232,10 +230,13 @@ def test_a_quoted_number_is_text_and_the_largest_integers_stand(tmp_path: Path) 
     assert recipe.sources["a"].where == {"n": "9007199254740993", "m": (9007199254740991, 1e300)}
 
 
-@pytest.mark.parametrize("field", ["need", "availability", "reliability"])
-@pytest.mark.parametrize("value", [".inf", "-.inf", ".nan", "1e400", "1e308", "1000.5"])
-def test_exponents_beyond_the_doubles_are_refused(tmp_path: Path, field: str, value: str) -> None:
-    assert f"recipe.yaml:8: exponents.{field}: " in refusal(tmp_path, PLAIN + f"exponents: {{{field}: {value}}}\n")
+def test_exponents_beyond_the_doubles_are_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for value in [".inf", "-.inf", ".nan", "1e400", "1e308", "1000.5"]:
+        for field in ["need", "availability", "reliability"]:
+            with subtests.test(field=field, value=value):
+                assert f"recipe.yaml:8: exponents.{field}: " in refusal(
+                    tmp_path, PLAIN + f"exponents: {{{field}: {value}}}\n"
+                )
 
 
 def test_labels_that_only_unicode_form_parts_are_refused(tmp_path: Path) -> None:

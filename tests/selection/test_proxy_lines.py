@@ -54,9 +54,8 @@ def test_a_file_made_elsewhere_need_not_be_canonical():
     assert scores.records[0].subgroups is scores.header.subgroups
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
+def test_a_line_that_is_not_as_documented_is_refused_by_line_and_field(subtests):
+    for lines, message in [
         ([], "x: empty"),
         ([b"\n"], "x line 1: not valid JSON"),
         (lines_of([1]), "x line 1: the root must be an object, not list"),
@@ -93,12 +92,11 @@ def test_a_file_made_elsewhere_need_not_be_canonical():
         (lines_of(HEADER, {**RECORD, "score": True}), "x line 2: score: must be a number"),
         (lines_of(HEADER, {**RECORD, "weight": 1}), "x line 2: weight: is not a field"),
         (lines_of(HEADER, {k: v for k, v in RECORD.items() if k != "score"}), "x line 2: score: is missing"),
-    ],
-)  # fmt: skip
-def test_a_line_that_is_not_as_documented_is_refused_by_line_and_field(lines, message):
-    parse_proxy_lines(lines_of(HEADER, RECORD), "x")
-    with pytest.raises(ArtefactError, match=message):
-        parse_proxy_lines(lines, "x")
+    ]:
+        with subtests.test(lines=lines, message=message):
+            parse_proxy_lines(lines_of(HEADER, RECORD), "x")
+            with pytest.raises(ArtefactError, match=message):
+                parse_proxy_lines(lines, "x")
 
 
 def test_a_mean_that_is_not_finite_can_not_be_written(make_shards):

@@ -129,9 +129,8 @@ def test_the_same_split_of_a_hub_data_set_is_refused(tmp_path: Path) -> None:
     check_distinct_files([one, SourceSpec(label="two", hub="owner/name", subset="main", split="test")], tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
+def test_a_spec_that_no_recipe_can_mean_is_refused(subtests: pytest.Subtests) -> None:
+    for fields, message in [
         ({}, "source 's': give either path or hub"),
         ({"path": "a", "hub": "b/c"}, "give either path or hub"),
         ({"path": ()}, "give either path or hub"),
@@ -144,8 +143,6 @@ def test_the_same_split_of_a_hub_data_set_is_refused(tmp_path: Path) -> None:
         ({"path": "a", "format": "xml"}, "format must be one of alpaca"),
         ({"path": "a", "duplicates": "merge"}, "duplicates must be one of drop, keep, refuse, not 'merge'"),
         ({"path": "a", "on_error": "ignore"}, "on_error must be one of"),
-    ],
-)
-def test_a_spec_that_no_recipe_can_mean_is_refused(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        SourceSpec(label="s", **fields)  # type: ignore[arg-type]
+    ]:
+        with subtests.test(fields=fields, message=message), pytest.raises(RecipeError, match=message):
+            SourceSpec(label="s", **fields)  # type: ignore[arg-type]

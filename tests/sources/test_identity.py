@@ -71,13 +71,14 @@ def test_a_lone_surrogate_is_refused() -> None:
         identify(user("a\ud800"), "b")
 
 
-@pytest.mark.parametrize("prompt", ["instruction", "prompt", "question"])
-@pytest.mark.parametrize("response", ["response", "output", "completion", "answer"])
-def test_the_normaliser_takes_the_common_names(prompt: str, response: str) -> None:
-    record = normalise_record({prompt: " What  is\n1+2? ", response: " 3\n"})
-    assert (record.instruction, record.response) == ("What is 1+2?", "3")
-    assert record.record_id == sha256('["What is 1+2?","3"]')
-    assert record.prompt_hash == sha256("what is 1+2?")
+def test_the_normaliser_takes_the_common_names(subtests: pytest.Subtests) -> None:
+    for response in ["response", "output", "completion", "answer"]:
+        for prompt in ["instruction", "prompt", "question"]:
+            with subtests.test(prompt=prompt, response=response):
+                record = normalise_record({prompt: " What  is\n1+2? ", response: " 3\n"})
+                assert (record.instruction, record.response) == ("What is 1+2?", "3")
+                assert record.record_id == sha256('["What is 1+2?","3"]')
+                assert record.prompt_hash == sha256("what is 1+2?")
 
 
 def test_the_first_name_that_holds_something_wins() -> None:
@@ -98,9 +99,8 @@ def test_the_normaliser_honours_an_explicit_id(fields: dict[str, object], record
     assert normalise_record({"prompt": "a", "response": "b", **fields}).record_id == record_id
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
+def test_a_record_without_a_usable_pair_is_refused(subtests: pytest.Subtests) -> None:
+    for fields, message in [
         ({}, "no prompt: none of the fields instruction, prompt, question is there"),
         ({"prompt": "a"}, "no response: .* the record has prompt"),
         ({"prompt": "a", "answer": None}, "no response"),
@@ -115,11 +115,9 @@ def test_the_normaliser_honours_an_explicit_id(fields: dict[str, object], record
         ({"prompt": "a", "answer": "b", "id": 1.5}, "own id must be nonempty text or an integer"),
         ({"prompt": "a", "answer": "b", "id": "\udc00"}, "own id can't be used"),
         ({"prompt": "a\ud800", "answer": "b"}, "lone surrogate"),
-    ],
-)
-def test_a_record_without_a_usable_pair_is_refused(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        normalise_record(fields)
+    ]:
+        with subtests.test(fields=fields, message=message), pytest.raises(DataError, match=message):
+            normalise_record(fields)
 
 
 @pytest.mark.parametrize("fields", [None, "text", 3, [("prompt", "a"), ("response", "b")]])

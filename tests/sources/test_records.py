@@ -125,9 +125,8 @@ def test_one_exchange_has_one_id_in_every_format() -> None:
     assert len({identify(example.prompt, example.completion) for example in examples}) == 1
 
 
-@pytest.mark.parametrize(
-    ("messages", "message"),
-    [
+def test_a_conversation_that_cannot_be_taught_is_refused(subtests: pytest.Subtests) -> None:
+    for messages, message in [
         (None, "'messages' must hold a nonempty list of turns"),
         ([], "nonempty list"),
         ("user: a", "text that is no JSON"),
@@ -161,11 +160,9 @@ def test_one_exchange_has_one_id_in_every_format() -> None:
         ([{"role": "user", "content": [{"type": "input_audio"}]}, ASSISTANT], "turn 1 holds 'input_audio'; only text"),
         ([{"role": "user", "content": [{"type": "image_url"}]}, ASSISTANT], "turn 1 holds 'image_url'; only text"),
         ([{"role": "user", "content": ["a"]}, ASSISTANT], "turn 1 holds 'str'; only text"),
-    ],
-)
-def test_a_conversation_that_cannot_be_taught_is_refused(messages: object, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        read_example({"messages": messages}, "messages")
+    ]:
+        with subtests.test(messages=messages, message=message), pytest.raises(DataError, match=message):
+            read_example({"messages": messages}, "messages")
 
 
 @pytest.mark.parametrize("tools", [TOOLS, json.dumps(TOOLS)], ids=["a list", "its text"])

@@ -71,9 +71,8 @@ def test_objects_survive_the_round_trip(value):
     assert loads_object(canonical_json(value), "x.json") == value
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
+def test_json_that_readers_disagree_about_is_refused_by_name(subtests):
+    for data, said in [
         (b'{"a":1,"a":2}', "'a' is given twice"),
         (b'{"b":{"a":1,"a":1}}', "'a' is given twice"),
         (b"[1]", "root must be an object, not list"),
@@ -89,12 +88,11 @@ def test_objects_survive_the_round_trip(value):
         (b'{"a":1', "line 1 column"),
         (b'{"a":1}x', "Extra data"),
         (b"", "line 1 column 1"),
-    ],
-)
-def test_json_that_readers_disagree_about_is_refused_by_name(data, said):
-    with pytest.raises(ArtefactError, match=r"^x\.json: ") as caught:
-        loads_object(data, "x.json")
-    assert said in str(caught.value)
+    ]:
+        with subtests.test(data=data, said=said):
+            with pytest.raises(ArtefactError, match=r"^x\.json: ") as caught:
+                loads_object(data, "x.json")
+            assert said in str(caught.value)
 
 
 def test_a_paired_surrogate_is_a_character_and_a_long_integer_stays_exact():

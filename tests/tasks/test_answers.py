@@ -55,9 +55,8 @@ def test_none_checks_nothing() -> None:
     assert not answers_equal(NONE, "5", "5")
 
 
-@pytest.mark.parametrize(
-    ("spec", "value", "answer"),
-    [
+def test_a_field_gives_the_gold_answer(subtests: pytest.Subtests) -> None:
+    for spec, value, answer in [
         (AnswerSpec(kind="choice", labels=("true", "false"), field="a"), "True", "true"),
         (AnswerSpec(kind="choice", labels=("0", "1"), field="a"), 1, "1"),
         (AnswerSpec(kind="choice", labels=("caf\u00e9", "th\u00e9"), field="a"), "CAFE\u0301", "caf\u00e9"),
@@ -79,10 +78,9 @@ def test_none_checks_nothing() -> None:
         (AnswerSpec(kind="exact", field="a"), " a  b ", "a b"),
         (AnswerSpec(kind="regex", pattern="<(.*)>", field="a"), "<5>", "5"),
         (AnswerSpec(kind="regex", pattern="<(.*)>", field="a"), "5", "5"),
-    ],
-)
-def test_a_field_gives_the_gold_answer(spec: AnswerSpec, value: object, answer: str) -> None:
-    assert gold_answer(spec, {"a": value}, "unused") == answer
+    ]:
+        with subtests.test(spec=spec, value=value, answer=answer):
+            assert gold_answer(spec, {"a": value}, "unused") == answer
 
 
 def test_without_a_field_the_response_gives_it() -> None:

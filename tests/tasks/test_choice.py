@@ -157,9 +157,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "text", "answer"), CASES)
-def test_a_response_parses_to_its_label(spec: AnswerSpec, text: str, answer: str | None) -> None:
-    assert parse_answer(spec, text) == answer
+def test_a_response_parses_to_its_label(subtests: pytest.Subtests) -> None:
+    for spec, text, answer in CASES:
+        with subtests.test(spec=spec, text=text, answer=answer):
+            assert parse_answer(spec, text) == answer
 
 
 def test_labels_come_back_as_they_are_spelled() -> None:

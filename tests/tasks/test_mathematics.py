@@ -46,9 +46,10 @@ PARSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "answer"), PARSED)
-def test_a_response_parses_to_its_expression(text: str, answer: str | None) -> None:
-    assert parse_answer(MATH, text) == answer
+def test_a_response_parses_to_its_expression(subtests: pytest.Subtests) -> None:
+    for text, answer in PARSED:
+        with subtests.test(text=text, answer=answer):
+            assert parse_answer(MATH, text) == answer
 
 
 SAME_STRING = [

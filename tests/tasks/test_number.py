@@ -89,14 +89,14 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "answer"), CASES)
-def test_a_response_parses_to_its_number(text: str, answer: str | None) -> None:
-    assert parse_answer(NUMBER, text) == answer
+def test_a_response_parses_to_its_number(subtests: pytest.Subtests) -> None:
+    for text, answer in CASES:
+        with subtests.test(text=text, answer=answer):
+            assert parse_answer(NUMBER, text) == answer
 
 
-@pytest.mark.parametrize(
-    ("gold", "predicted", "equal"),
-    [
+def test_numbers_compare_exactly(subtests: pytest.Subtests) -> None:
+    for gold, predicted, equal in [
         ("29", "29.00", True),
         ("1,200", "1200", True),
         ("$29.00.", "29", True),
@@ -112,10 +112,9 @@ def test_a_response_parses_to_its_number(text: str, answer: str | None) -> None:
         ("-5", "5", False),
         ("123456789012345678901234567890", "123456789012345678901234567890", True),
         ("123456789012345678901234567890", "123456789012345678901234567891", False),
-    ],
-)
-def test_numbers_compare_exactly(gold: str, predicted: str | None, equal: bool) -> None:
-    assert answers_equal(NUMBER, gold, predicted) is equal
+    ]:
+        with subtests.test(gold=gold, predicted=predicted, equal=equal):
+            assert answers_equal(NUMBER, gold, predicted) is equal
 
 
 @settings(max_examples=50)

@@ -44,9 +44,8 @@ def test_an_input_is_joined_and_an_answer_field_may_be_absent() -> None:
     assert rendered.answer == "answer1"
 
 
-@pytest.mark.parametrize(
-    ("name", "fields", "message"),
-    [
+def test_a_record_that_is_not_of_the_data_set_is_refused(subtests: pytest.Subtests) -> None:
+    for name, fields, message in [
         ("piqa", {"goal": "g", "sol1": "a", "label": 0}, "or instruction, output; the record has goal, sol1, label"),
         ("piqa", {**PIQA, "label": 2}, "'label' must lie between 0 and 1, not 2"),
         ("piqa", {**PIQA, "label": -1}, "must be a number from 0 to 1, not -1"),
@@ -75,11 +74,9 @@ def test_an_input_is_joined_and_an_answer_field_may_be_absent() -> None:
         ("arc_easy", {**CONVERTED, "answer": "answer9"}, "none of answer1"),
         ("arc_easy", {**CONVERTED, "output": "no idea"}, "states no choice answer"),
         ("arc_easy", {**CONVERTED, "output": None}, "'output' must hold text"),
-    ],
-)  # fmt: skip
-def test_a_record_that_is_not_of_the_data_set_is_refused(name: str, fields: dict[str, object], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        preset(name)(fields)
+    ]:
+        with subtests.test(name=name, fields=fields, message=message), pytest.raises(DataError, match=message):
+            preset(name)(fields)
 
 
 def _rows(path: Path) -> Iterator[dict[str, object]]:

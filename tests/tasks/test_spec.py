@@ -14,9 +14,8 @@ def test_labels_become_a_tuple() -> None:
     assert AnswerSpec(kind="choice", labels=["a", "b"]).labels == ("a", "b")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
+def test_what_no_recipe_can_mean_is_refused(subtests: pytest.Subtests) -> None:
+    for fields, message in [
         ({"kind": "multiple"}, "answer.kind: 'multiple' is unknown"),
         ({"kind": "choice"}, "answer.labels: the kind 'choice' needs at least two"),
         ({"kind": "choice", "labels": ("a",)}, "answer.labels"),
@@ -29,8 +28,6 @@ def test_labels_become_a_tuple() -> None:
         ({"kind": "regex"}, "answer.pattern: the kind 'regex' needs a pattern"),
         ({"kind": "exact", "pattern": "x"}, "answer.pattern"),
         ({"kind": "regex", "pattern": "("}, "answer.pattern: '\\(' is no regular expression"),
-    ],
-)
-def test_what_no_recipe_can_mean_is_refused(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        AnswerSpec(**fields)  # type: ignore[arg-type]
+    ]:
+        with subtests.test(fields=fields, message=message), pytest.raises(RecipeError, match=message):
+            AnswerSpec(**fields)  # type: ignore[arg-type]

@@ -18,9 +18,8 @@ def test_the_defaults_are_the_papers():
     assert math.sqrt(a * b) == pytest.approx(2e-5)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
+def test_values_out_of_range_are_refused_by_name(subtests):
+    for field, value in [
         ("rank", 0),
         ("rank", True),
         ("rank", 2.0),
@@ -36,11 +35,9 @@ def test_the_defaults_are_the_papers():
         ("too_long", "drop"),
         ("target_modules", ()),
         ("recovery_steps", -1),
-    ],
-)
-def test_values_out_of_range_are_refused_by_name(field, value):
-    with pytest.raises(TrainingError, match=field):
-        TrainingConfig(**{field: value})
+    ]:
+        with subtests.test(field=field, value=value), pytest.raises(TrainingError, match=field):
+            TrainingConfig(**{field: value})
 
 
 def test_plain_values_become_options():
