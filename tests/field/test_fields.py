@@ -106,6 +106,9 @@ LAST = {"role": "assistant", "content": "a"}
         (ALPACA | {"instruction": "<audio>What is said?"}, "the prompt holds <audio>"),
         (ALPACA | {"instruction": "Watch <video> and answer."}, "the prompt holds <video>"),
         (ALPACA | {"instruction": "Describe <|image_1|> now"}, r"the prompt holds <\|image_1\|>"),
+        (ALPACA | {"instruction": "<img>a/b.png</img> What is it?"}, "the prompt holds <img>a/b.png</img>"),
+        (ALPACA | {"input": "<IMAGE>"}, "the prompt holds <IMAGE>"),
+        (ALPACA | {"trainable": 0}, "the field 'trainable' is 0"),
         (ALPACA | {"functions": [{"name": "f"}]}, "the field 'functions' describes functions; write them as `tools`"),
         ({"messages": [{"role": "system", "content": "s", "tools": [{"name": "f"}]}, *CHAT]}, "turn 1: .*'tools'"),
         ({"messages": CHAT, "context": "c"}, "the field 'context' holds a part of the prompt"),
@@ -134,6 +137,7 @@ def test_what_is_not_to_be_taught_or_cannot_be_read_is_refused_by_name(
         {"messages": [CHAT[0], LAST | {"train": True, "reasoning_content": "", "images": []}]},
         ALPACA | {"weight": 1.0, "loss": None, "train": "True"},
         {"prompt": "q", "completion": "a", "label": True},
+        ALPACA | {"instruction": "Where does <img> go, and <img src='x'>?"},
         ALPACA | {"image": None, "images": [], "audio": {"path": None, "bytes": None}, "reasoning": " "},
         ALPACA | {"output": "<video>\n<source>\n</video>"},
         ALPACA | {"instruction": "How do I use the <audio> tag of HTML? And the <video> HTML element, or '<image>'?"},
@@ -146,10 +150,16 @@ def test_what_says_nothing_against_a_row_refuses_none(tmp_path: Path, row: dict[
 
 def test_columns_that_nothing_uses_are_listed(tmp_path: Path) -> None:
     first = ALPACA | {"answer": "gold", "category": "x", "none": None, "label": 3}
-    second = {"messages": [CHAT[0] | {"name": "n"}, LAST | {"time": 1, "weight": 1}], "prompt": "q", "id": ""}
+    first |= {"thinking": True, "image": False}
+    second = {
+        "messages": [CHAT[0] | {"name": "n", "thinking": False}, LAST | {"time": 1, "weight": 1}],
+        "prompt": "q",
+        "id": "",
+    }
     found = read(tmp_path, first, second)
     assert found.columns_not_used == (
-        "answer", "category", "id", "label", "messages[].name", "messages[].time", "prompt",
+        "answer", "category", "id", "image", "label", "messages[].name", "messages[].thinking", "messages[].time",
+        "prompt", "thinking",
     )  # fmt: skip
 
 

@@ -29,6 +29,8 @@ RESPONSE_ALIASES: Final = ("response", "output", "completion", "answer")
 JOINED: Final = ("input", "context")
 #: Names of a system message.
 SYSTEM: Final = ("system", "system_prompt", "system_message")
+#: Whether a response was liked.
+VERDICTS: Final = ("label", "kto_tag")
 _MEDIA: Final = tuple(
     f"{kind}{ending}"
     for kind in ("image", "video", "audio")
@@ -45,8 +47,8 @@ _NAMES: Final[Mapping[Meaning, tuple[str, ...]]] = {
     "functions": ("functions",),
     "reasoning": ("reasoning_content", "reasoning", "thinking"),
     "media": _MEDIA,
-    "flag": ("weight", "loss", "train"),
-    "verdict": ("label", "kto_tag"),
+    "flag": ("weight", "loss", "train", "trainable", "train_on_turn", "loss_mask"),
+    "verdict": VERDICTS,
 }
 #: The table: what a known field means, in a row or in a turn.
 MEANINGS: Final[Mapping[str, Meaning]] = {name: meaning for meaning, names in _NAMES.items() for name in names}
@@ -79,11 +81,15 @@ _CARRIED: Final[Mapping[Meaning, str]] = {
     "reasoning": "holds reasoning, which would be neither taught nor shown to the model",
     "media": "holds images, video or sound; only text can be trained on",
 }
+#: Meanings of fields that, true or false, only say how the data was made.
+_SWITCHES: Final = ("reasoning", "media")
 _TAUGHT: Final = frozenset({"1", "1.0", "true"})
 _NOT_TAUGHT: Final = frozenset({"0", "0.0", "false"})
 _QUOTES: Final = ("`", '"', "'")
 _WORD_AFTER: Final = re.compile(r"\s+(?:html\s+)?(?:tag|element|attribute)", re.IGNORECASE)
-_TOKEN: Final = re.compile(r"<(\|?|start_of_)(image|video|audio)(|_pad|[_ ]?\d+)\|?>")
+_TOKEN: Final = re.compile(r"<(?:\|?|start_of_)(image|video|audio)(?:|_pad|[_ ]?\d+)\|?>", re.IGNORECASE)
+#: An image as Qwen-VL's sets name it; HTML's `img` is never closed.
+_NAMED_IMAGE: Final = re.compile(r"<img>[^<>\n]+</img>")
 
 
 def names_read(format: Format, names: Collection[str]) -> set[str]:  # noqa: A002 - the recipe's word
@@ -125,6 +131,8 @@ def check_row(row: Mapping[str, object], names: Iterable[str]) -> list[str]:
             continue
         if meaning == "flag":
             check_flag(value, f"the field {name!r}", name)
+        elif isinstance(value, bool) and meaning in _SWITCHES:
+            unused.append(name)
         elif meaning != "verdict":
             raise DataError(f"the field {name!r} {_CARRIED[meaning]}; {_way_out(name)}")
         elif _is_disliked(row, name):
@@ -155,6 +163,8 @@ def check_turn_field(name: str, value: object, place: str) -> None:
         DataError: the turn and the field are named.
     """
     meaning = MEANINGS.get(name)
+    if isinstance(value, bool) and meaning in _SWITCHES:
+        return
     if meaning in ("media", "reasoning", "functions", "tools") and not is_blank(value):
         says = _CARRIED[meaning] if meaning != "tools" else "describes tools; give them as the row's `tools`"
         raise DataError(f"{place}: the field {name!r} {says}; {_way_out(name)}")
@@ -168,8 +178,13 @@ def check_text(text: str, place: str, ignored: Collection[str]) -> None:
     Raises:
         DataError: the token is named.
     """
-    for found in _TOKEN.finditer(text) if "<" in text else ():
-        kind = found[2]
+    if "<" not in text:
+        return
+    named = _NAMED_IMAGE.search(text)
+    if named is not None and "image" not in ignored:
+        raise DataError(f"{place} holds {named[0]:.60}, which names an image; {_way_out('image')}")
+    for found in _TOKEN.finditer(text):
+        kind = found[1].lower()
         is_word = (
             f"</{kind}>" in text or _WORD_AFTER.match(text, found.end()) or text[: found.start()].endswith(_QUOTES)
         )

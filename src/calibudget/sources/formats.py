@@ -83,7 +83,7 @@ def detect_format(fields: Fields) -> Format:
     if len(found) == 1:
         return found[0]
     seen = f"the fields show {' and '.join(found)}" if found else "the fields show no known format"
-    wrapped = next((name for name, value in fields.items() if _are_rows(value)), None)
+    wrapped = next((name for name, value in fields.items() if _are_rows(value) and name not in MEANINGS), None)
     way = "name format, preset or columns in the recipe" + (f", or `rows: {wrapped}`" if wrapped else "")
     raise DataError(f"{seen} ({', '.join(fields)}); {way}")
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from calibudget.errors import DataError
 from calibudget.records import Message, Record
-from calibudget.sources.fields import OF_THE_RESPONSE, check_row, checked, is_blank, names_read
+from calibudget.sources.fields import OF_THE_RESPONSE, VERDICTS, check_row, checked, is_blank, names_read
 from calibudget.sources.filters import Wanted
 from calibudget.sources.formats import Fields, detect_format, is_pair, read_example, read_pair
 from calibudget.sources.identity import checked_text, digests, own_id
@@ -161,8 +161,11 @@ class RecordMaker:
 
     def _seen(self, key: tuple[str, ...], view: Fields, format: Format | None, read: set[str]) -> _Shape:  # noqa: A002
         """The shape of a row that is the first of its kind; its columns that aren't used are noted."""
+        verdicts = VERDICTS if format is None else ()  # those of a known data set are its labels
         read = read | self._named
-        found = _Shape(format, format is not None and is_pair(format, view), checked(view, read | self._ignored))
+        found = _Shape(
+            format, format is not None and is_pair(format, view), checked(view, {*read, *self._ignored, *verdicts})
+        )
         columns = {ours: _names(theirs) for ours, theirs in self._spec.columns.items()}
         used = {name for ours in read & set(columns) for name in columns[ours]} | self._named
         used |= {name for name in (*read, *found.checked) if name not in columns}

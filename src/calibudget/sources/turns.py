@@ -103,7 +103,8 @@ def _listed(value: object, field: str) -> list[object]:
 
 def _not_read(turn: Mapping[str, object], said: Mapping[str, object], field: str, ignored: Collection[str]) -> set[str]:
     """The fields of a turn that are neither read nor looked at, under the name of the field that holds the turns."""
-    names = [name for name in said if MEANINGS.get(name) not in _LOOKED_AT]
+    switches = [name for name, one in said.items() if isinstance(one, bool) and MEANINGS.get(name) != "flag"]
+    names = [*switches, *(name for name in said if MEANINGS.get(name) not in _LOOKED_AT)]
     seconds = {two for one, two in (_TEXTS, _NAMED) if one in said}
     reads_tools = _ROLES.get(str(said.get("role", said.get("from"))).lower()) == "tool"
     read = (_READ - seconds) | ({"tool_call_id", "name"} if reads_tools else set())
