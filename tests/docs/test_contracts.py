@@ -33,6 +33,7 @@ def directory(tmp_path: Path) -> Path:
     (run / "adapter" / "weights").write_bytes(b"\0" * 1000)
     (run / "empty").write_bytes(b"")
     (run / ".calibudget.lock").write_bytes(b"")
+    (run / "signature.dsse.json").write_bytes(b"{}")
     write_sums(run, ["a b's.json", "adapter/weights", "empty"])
     return run
 
@@ -59,6 +60,15 @@ def test_a_changed_file_is_named_and_fails(directory, fault):
     if fault == "folder":
         path.mkdir()
     assert shell(CHECK, directory) == (1, "differs: adapter/weights\n")
+
+
+@needs_sha256sum
+def test_the_last_entry_counts_without_its_line_feed(directory):
+    sums = directory / "SHA256SUMS.tsv"
+    sums.write_bytes(sums.read_bytes().removesuffix(b"\n"))
+    assert shell(CHECK, directory) == (0, "")
+    (directory / "empty").write_bytes(b"not")
+    assert shell(CHECK, directory) == (1, "differs: empty\n")
 
 
 @needs_sha256sum

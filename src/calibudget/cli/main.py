@@ -36,6 +36,7 @@ for _command in (
     allocate.stability,
     run.select,
     run.verify,
+    run.sign,
     train.train,
     export.export,
     evaluate.evaluate,

@@ -135,6 +135,11 @@ def verify(
     previous: Annotated[
         list[Path] | None, typer.Option(help="A later round's earlier run directories: re-derives its ledger too.")
     ] = None,
+    key: Annotated[Path | None, typer.Option(help="The signer's key, a PEM file: checks its signature too.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model that scored: scores a sample again (with --data-dir).")
+    ] = None,
+    sample: Annotated[int, typer.Option(help="How many calibration records are scored again.")] = 20,
     as_json: Json = False,
 ) -> int:
     """Re-derive everything derivable; exit 0 only if nothing differs."""
@@ -142,9 +147,20 @@ def verify(
     from calibudget.pipeline import ledger_of, verify
 
     ledger = ledger_of(previous) if previous else None
-    verification = verify(run_dir, data_dir=data_dir, previous=ledger)
+    verification = verify(run_dir, data_dir=data_dir, previous=ledger, key=key, model=model, sample=sample)
     print_verification(verification, run_dir, as_json=as_json)
     return 1 if verification.differences else 0
+
+
+def sign(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run directory.")],
+    key: Annotated[Path, typer.Option(help="The private key, a PEM file of Ed25519, ECDSA or RSA.")],
+) -> None:
+    """Sign a run that verifies: a statement of its files' digests, in signature.dsse.json."""
+    from calibudget.cli.tables import print_line
+    from calibudget.pipeline.sign import sign
+
+    print_line(f"{run_dir}: signed; key {sign(run_dir, key)}")
 
 
 def demo(

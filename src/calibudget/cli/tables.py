@@ -135,6 +135,8 @@ def print_verification(verification: Verification, run_dir: Path, *, as_json: bo
         print_line(f"differs  {difference}")
     for check in verification.checked if not verification.differences else ():
         print_line(f"ok  {check}")
+    for level, state in verification.levels.items():
+        print_line(f"level  {level}: {state}")
     count = len(verification.differences)
     print_line(f"{run_dir}: {'nothing differs' if not count else counted(count, 'difference')}")
 

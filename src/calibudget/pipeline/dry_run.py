@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from calibudget.pipeline.calibration import calibration_items
 from calibudget.pipeline.inputs import run_of
 from calibudget.pipeline.prepare import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rounds import earlier_rounds
-from calibudget.pipeline.score import calibration_items, check_scorer, read_given, scorer_for
+from calibudget.pipeline.score import check_scorer, read_given, scorer_for
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe import Recipe
 from calibudget.records import Unit

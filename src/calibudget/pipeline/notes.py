@@ -19,8 +19,8 @@ from calibudget.store import Manifest
 
 #: How far another split of the batches moved an NLL where it was measured, nats, by precision, and what is taken for
 #: the means of others (docs/decisions: batches).
-_TOLERANCE: Final = {"float32": 1e-5}
-_COARSE: Final = 1e-2
+TOLERANCE: Final = {"float32": 1e-5}
+COARSE: Final = 1e-2
 
 
 def boundary_notes(
@@ -30,10 +30,10 @@ def boundary_notes(
     splits = provenance.get("batch_splits")
     if statistics is None or not isinstance(splits, int) or splits == 0:
         return
-    tolerance = _TOLERANCE.get(str(statistics.model.get("dtype")), _COARSE)
+    tolerance = TOLERANCE.get(str(statistics.model.get("dtype")), COARSE)
     named = near_boundary(recipe, pools, statistics, plan, tolerance)
     told = f"{', '.join(named)} may get another quota elsewhere" if named else "no quota would be another one"
-    if tolerance == _COARSE:
+    if tolerance == COARSE:
         moves = f"which is taken to move mean NLLs by about {tolerance:g} in this precision"
     else:
         moves = f"which moved NLLs by about {tolerance:g} where it was measured"

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from calibudget.errors import ArtefactError, RecipeError
+from calibudget.errors import ArtefactError
 from calibudget.messages import counted
+from calibudget.pipeline.calibration import calibration_items, settings_of
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.recipe import Recipe
 from calibudget.records import Score, Split
 from calibudget.scoring import (
-    CalibrationItem,
     Engine,
     Scorer,
-    ScorerSettings,
     make_scorer,
     measure_all,
     open_scorer,
@@ -89,14 +88,6 @@ def score_splits(
     return ScoreFile(scores=tuple(scores), error=recipe.error, provenance=provenance)
 
 
-def calibration_items(recipe: Recipe, splits: Iterable[Split]) -> list[CalibrationItem]:
-    """The calibration records of all sources, each with how its answer is checked."""
-    answers = {spec.label: spec.answers for spec in recipe.source_specs()}
-    return [
-        CalibrationItem(record=record, answer=answers[split.source]) for split in splits for record in split.calibration
-    ]
-
-
 def check_scorer(recipe: Recipe) -> None:
     """Refuse a recipe that nothing can be scored with here, before its sources are read; no weights are loaded.
 
@@ -104,7 +95,7 @@ def check_scorer(recipe: Recipe) -> None:
         RecipeError: it says `calibration: none`.
         ScoringError, DependencyError: the model can't be found or loaded; a cluster's nodes may have another.
     """
-    settings = _settings(recipe)
+    settings = settings_of(recipe)
     if settings.kind == "local" and recipe.address is None:
         from calibudget.lm.loading import check_loadable
 
@@ -121,30 +112,13 @@ def scorer_for(recipe: Recipe, shared: Shared | None = None) -> Iterator[Scorer]
         RecipeError: the recipe says `calibration: none`.
         ScoringError, DependencyError: the model or the cluster can't be found, loaded or used.
     """
-    settings = _settings(recipe)
+    settings = settings_of(recipe)
     if shared is not None and recipe.adapter is None and recipe.engine == "local" and recipe.workers == 1:
         yield make_scorer(settings, shared.model(settings.model, device=settings.device, dtype=settings.dtype))
         return
     engine: Engine = "ray" if recipe.engine == "ray" else "local"
     with open_scorer(settings, engine=engine, workers=recipe.workers, address=recipe.address) as scorer:
         yield scorer
-
-
-def _settings(recipe: Recipe) -> ScorerSettings:
-    calibration = recipe.calibration
-    if calibration == "none":
-        raise RecipeError("the recipe says `calibration: none`, so there is nothing to score")
-    return ScorerSettings(
-        kind=recipe.scorer,
-        model=recipe.model or "",
-        adapter=None if recipe.adapter is None else str(recipe.adapter),
-        device=calibration.device,
-        dtype=calibration.dtype,
-        template=recipe.template,
-        batch_tokens=calibration.batch_tokens,
-        max_length=calibration.max_length,
-        max_new_tokens=calibration.max_new_tokens,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

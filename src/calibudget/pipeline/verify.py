@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from calibudget.allocation import summarise
-from calibudget.errors import ArtefactError
+from calibudget.errors import ArtefactError, InputError
 from calibudget.pipeline.checks.data import check_sources
 from calibudget.pipeline.checks.evaluation import check_evaluation
 from calibudget.pipeline.checks.evidence import (
@@ -28,9 +28,11 @@ from calibudget.pipeline.checks.evidence import (
 )
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.hygiene import check_hygiene, has_hygiene
+from calibudget.pipeline.checks.signature import check_signature
 from calibudget.pipeline.checks.splits import check_scored_records, check_splits, derive_selector
 from calibudget.pipeline.checks.train import check_train
 from calibudget.pipeline.pools import Pools, pools_of_splits
+from calibudget.pipeline.rescoring import check_rescored
 from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, UNFINISHED
 from calibudget.pipeline.selectors import RecipeSelector
 from calibudget.recipe import Recipe
@@ -45,6 +47,7 @@ from calibudget.store import (
     SCORES_NAME,
     SELECTION_NAME,
     SELECTOR_NAME,
+    SIGNATURE_NAME,
     SPLITS_NAME,
     STATISTICS_NAME,
     SUMS_NAME,
@@ -94,11 +97,13 @@ class Verification:
     Attributes:
         differences: everything that isn't what the evidence or a re-derivation says; empty if the run holds.
         checked: what was re-derived, in words.
+        levels: of files, derivation, redraw, rescoring and signature: whether it was checked, or what that takes.
         found: what was read on the way; None where something of it couldn't be.
     """
 
     differences: tuple[Difference, ...]
     checked: tuple[str, ...]
+    levels: Mapping[str, str]
     found: Found | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -106,6 +111,7 @@ class Verification:
         return {
             "schema": "calibudget.verification/1",
             "ok": not self.differences,
+            "levels": dict(self.levels),
             "checked": list(self.checked),
             "differences": [asdict(difference) for difference in self.differences],
         }
@@ -125,7 +131,15 @@ class _Beside(NamedTuple):
     previous: Ledger | None
 
 
-def verify(run_dir: str | Path, *, data_dir: str | Path | None = None, previous: Ledger | None = None) -> Verification:
+def verify(
+    run_dir: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    previous: Ledger | None = None,
+    key: str | Path | None = None,
+    model: str | None = None,
+    sample: int = 20,
+) -> Verification:
     """Re-derive everything derivable of a finished run and say what differs.
 
     Checked: sums, the manifest's self digest and bindings, keys and roles of the splits, the statistics from the
@@ -139,13 +153,21 @@ def verify(run_dir: str | Path, *, data_dir: str | Path | None = None, previous:
             compared too.
         previous: the ledger that the directories of the earlier rounds give (`pipeline.rounds.ledger_of`), to be
             compared with the one that a later round keeps.
+        key: a file with a public key (or a private one), whose signature of the files is then checked too.
+        model: a name or a directory of the model that scored; `sample` calibration records are then scored again, which
+            takes `data_dir`.
+        sample: how many records are scored again.
 
     Raises:
         ArtefactError: there is no such directory. Whatever is wrong inside it is a difference, never an error.
+        InputError: the key can't be read, the model can't be used, or there is one and no `data_dir`.
+        DependencyError: an extra that signatures or models take isn't installed.
     """
     directory = Path(run_dir)
     if not directory.is_dir():
         raise ArtefactError(f"{directory}: no such run directory")
+    if model is not None and data_dir is None:
+        raise InputError("scoring records again takes their texts: say where the sources lie (--data-dir)")
     findings = Findings(directory)
     unfinished = {name: makes for name, makes in UNFINISHED.items() if (directory / name).is_dir()}
     findings.extend(check_sums(directory, unfinished))
@@ -160,7 +182,28 @@ def verify(run_dir: str | Path, *, data_dir: str | Path | None = None, previous:
         found = _check_chain(findings, directory, resolved, manifest, beside)
     elif manifest is not None:
         check_bindings(findings, directory, manifest, [])
-    return Verification(differences=tuple(findings.differences), checked=tuple(findings.checked), found=found)
+    if key is not None:
+        check_signature(findings, Path(key))
+    if model is not None and data_dir is not None:
+        check_rescored(findings, directory, Path(data_dir), model, sample)
+    levels = _levels(directory, data_dir=data_dir, key=key, model=model)
+    return Verification(
+        levels=levels, differences=tuple(findings.differences), checked=tuple(findings.checked), found=found
+    )
+
+
+def _levels(
+    directory: Path, *, data_dir: str | Path | None, key: str | Path | None, model: str | None
+) -> dict[str, str]:
+    """What was checked and what wasn't, by level, in words."""
+    signed = "not checked: give the signer's key (--key)" if (directory / SIGNATURE_NAME).exists() else "not signed"
+    return {
+        "files": "checked",
+        "derivation": "checked",
+        "redraw": "checked" if data_dir is not None else "not checked: say where the sources lie (--data-dir)",
+        "rescoring": "checked" if model is not None else "not checked: name the model (--model)",
+        "signature": "checked" if key is not None else signed,
+    }
 
 
 def _check_chain(

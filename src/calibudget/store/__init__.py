@@ -92,6 +92,7 @@ from calibudget.store.scores import SCORES_NAME, ScoreFile, read_scores, read_sc
 from calibudget.store.selector import SELECTOR_NAME, SelectorScores, read_selector, read_values, write_selector
 from calibudget.store.splits import SPLITS_NAME, SourceIds, SplitIds, TokenCount, read_splits, write_splits
 from calibudget.store.sums import (
+    SIGNATURE_NAME,
     SUMS_NAME,
     Difference,
     FileDigest,
@@ -122,6 +123,7 @@ __all__ = [
     "SCORES_NAME",
     "SELECTION_NAME",
     "SELECTOR_NAME",
+    "SIGNATURE_NAME",
     "SPLITS_NAME",
     "STATISTICS_NAME",
     "SUMS_NAME",
