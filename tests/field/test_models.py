@@ -5,7 +5,8 @@ import json
 import pytest
 
 from calibudget.errors import ScoringError
-from calibudget.pipeline import run
+from calibudget.pipeline import run, verify
+from calibudget.pipeline.train import train
 from calibudget.recipe import load_recipe
 
 RECIPE = """
@@ -40,3 +41,58 @@ def test_a_token_beyond_the_embedding_is_refused_before_anything_is_scored(recip
     rows = [{"instruction": f"Say <extra_two> {i}", "output": f"ok <extra_two> {i}"} for i in range(12)]
     with pytest.raises(ScoringError, match=r"source a, record .*: its token '<extra_two>' has the id 321 .* 320 ids"):
         run(load_recipe(recipe_of(rows, tokenizer)), tmp_path / "out")
+
+
+#: A template that takes no system turn, as Gemma's does.
+NO_SYSTEM = (
+    "{% for turn in messages %}{% if turn.role == 'system' %}{{ raise_exception('no system turns') }}{% endif %}"
+    "<|im_start|>{{ turn.role }}\n{{ turn.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def turns_of(number, *, system=False):
+    first = [{"role": "system", "content": "Be brief."}] if system else []
+    return {
+        "messages": [
+            *first,
+            {"role": "user", "content": f"q{number}"},
+            {"role": "assistant", "content": f"a{number}"},
+        ]
+    }
+
+
+def test_a_record_that_the_template_refuses_is_told_by_the_run_not_by_train(recipe_of, tokenizer_with, tmp_path):
+    """Of 41 records 4 calibrate and 37 are drawn, so the one with a system turn is needed, as this or as that."""
+    tokenizer, told = tokenizer_with(chat_template=NO_SYSTEM), []
+    for number in range(6):
+        rows = [turns_of(i, system=i == number) for i in range(41)]
+        with pytest.raises(ScoringError, match=r"source a, record \w+: .*no system turns") as error:
+            run(load_recipe(recipe_of(rows, tokenizer, "chat"), ["budget=37"]), tmp_path / f"refused-{number}")
+        told.append(str(error.value))
+        assert not list((tmp_path / f"refused-{number}").glob("train*"))
+    assert any("it was selected to be trained on" in message for message in told)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_on_error_skip_leaves_such_a_record_out_before_the_draw(recipe_of, tokenizer_with, tmp_path, number):
+    rows = [turns_of(i, system=i == number) for i in range(41)]
+    recipe = recipe_of(rows, tokenizer_with(chat_template=NO_SYSTEM), "chat")
+    result = run(load_recipe(recipe, ["budget=36", "on_error=skip"]), tmp_path / "out")
+    assert "a: 1 row skipped" in result.notes
+    assert result.plan.sources["a"].pool_size == 36
+    train(result.directory, ("rank=2", "scaling=4", "batch_size=8", "epochs=1", "max_length=256", "device=cpu"))
+    assert verify(result.directory, data_dir=tmp_path).differences == ()
+
+
+def test_the_companion_set_is_encoded_too(recipe_of, tokenizer_with, tmp_path):
+    tokenizer = tokenizer_with(chat_template=NO_SYSTEM)
+    recipe = recipe_of([turns_of(number) for number in range(12)], tokenizer, "chat")
+    rows = [turns_of(100), turns_of(101, system=True)]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe.write_text(recipe.read_text() + "companion: {path: c.jsonl, answer: none}\n")
+    with pytest.raises(ScoringError, match="no system turns"):
+        run(load_recipe(recipe), tmp_path / "refused")
+    result = run(load_recipe(recipe, ["on_error=skip"]), tmp_path / "skipped")
+    assert result.companion_count == 1
+    assert verify(result.directory, data_dir=tmp_path).differences == ()

@@ -13,6 +13,7 @@ from functools import partial
 
 from calibudget.errors import AllocationError
 from calibudget.messages import counted
+from calibudget.pipeline.encoding import not_encodable, without_faulty
 from calibudget.pipeline.hygiene import Findings, look
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import Recipe
@@ -35,7 +36,13 @@ from calibudget.sources.data_splits import listed
 from calibudget.store import Hygiene, Ledger, SourceFile, TokenCount
 
 
-def part(recipe: Recipe, source: Resolved, ledger: Ledger | None, barred: Barred | None = None) -> Split:
+def part(
+    recipe: Recipe,
+    source: Resolved,
+    ledger: Ledger | None,
+    barred: Barred | None = None,
+    skipped: frozenset[bytes] = frozenset(),
+) -> Split:
     """The calibration split and the pool of one source.
 
     A later round uses the calibration records of the last one again (see `reused_calibration`), or draws its own from
@@ -47,7 +54,9 @@ def part(recipe: Recipe, source: Resolved, ledger: Ledger | None, barred: Barred
     """
     size = 0 if recipe.calibration == "none" else recipe.calibration.per_source
     earlier = None if ledger is None else _earlier(recipe, ledger, source.scan.spec.label)
-    return part_source(source, split_seed=recipe.split_seed, calibration_size=size, earlier=earlier, barred=barred)
+    return part_source(
+        source, split_seed=recipe.split_seed, calibration_size=size, earlier=earlier, barred=barred, skipped=skipped
+    )
 
 
 def _earlier(recipe: Recipe, ledger: Ledger, label: str) -> Earlier:
@@ -181,11 +190,17 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
             sources[source.scan.spec.label] = source
             progress("reading sources", done, total)
         companion = read_source(companion_spec, recipe.data_root, readers=readers) if companion_spec else None
+        if companion is not None and companion_spec is not None and companion_spec.on_error == "skip":
+            companion = without_faulty(recipe, companion)
         evaluation = {source.scan.spec.label: source for source in opened(recipe.evaluation_specs())}
     progress("reading sources", total, total)
     findings = look(recipe, sources, evaluation, companion, progress=progress)
+    skipped = not_encodable(recipe, sources, progress=progress)
     return Prepared(
-        splits={label: part(recipe, source, ledger, findings.barred[label]) for label, source in sources.items()},
+        splits={
+            label: part(recipe, source, ledger, findings.barred[label], skipped.get(label, frozenset()))
+            for label, source in sources.items()
+        },
         files={label: source.scan.files for label, source in sources.items()},
         companion=companion,
         evaluation=evaluation,

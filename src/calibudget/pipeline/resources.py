@@ -29,6 +29,9 @@ _READ_BY = (
     "split_seed",
     "selection_seed",
     "calibration",
+    "model",
+    "template",
+    "engine",
 )
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.allocate import read_plan
+from calibudget.pipeline.encoding import check_encodable
 from calibudget.pipeline.inputs import Run
 from calibudget.pipeline.manifest import make_manifest
 from calibudget.pipeline.pools import pools_of_run
@@ -91,14 +93,18 @@ def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
 
 
 def write_selected(run: Run, plan: AllocationPlan, directory: Path) -> Selection:
-    """Draw a plan's quotas and write `selection.json`, what its selector knows, and the train set."""
+    """Draw a plan's quotas and write `selection.json`, what its selector knows, and the train set.
+
+    Raises:
+        ScoringError: a selected record can't be encoded as `train` does; see `check_encodable`.
+    """
     recipe, prepared = run.recipe, run.prepared
     companion = () if prepared.companion is None else prepared.companion.records
-    drawn = run.pools.draw(plan, run.selector)
-    write_parts(directory, run.parts)
-    selection = replace(drawn, companion_count=len(companion))
-    write_selection(directory / SELECTION_NAME, selection)
+    selection = replace(run.pools.draw(plan, run.selector), companion_count=len(companion))
     candidates = {label: _picked(prepared.splits[label], picks, recipe) for label, picks in selection.picks.items()}
+    check_encodable(recipe, chain(*candidates.values(), companion))
+    write_parts(directory, run.parts)
+    write_selection(directory / SELECTION_NAME, selection)
     output, chat = recipe.output, recipe.template == "chat"
     made = train_rows(selection, candidates, companion, order=output.order, chat=chat, asked=output.layout)
     write_train(directory / output.train_name, made.rows, layout=made.layout, tools=made.tools)

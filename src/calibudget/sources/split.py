@@ -94,6 +94,7 @@ def part_source(
     calibration_size: int,
     earlier: Earlier | None = None,
     barred: Barred | None = None,
+    skipped: frozenset[bytes] = frozenset(),
 ) -> Split:
     """Part a source into its calibration split and its candidate pool.
 
@@ -110,22 +111,23 @@ def part_source(
         calibration_size: records to hold out, 0 for none.
         earlier: what earlier rounds have used; None in a first round.
         barred: records that leave before anything is drawn, and are counted.
+        skipped: digests of the texts that `on_error: skip` leaves out likewise.
 
     Raises:
         DataError: the source has fewer distinct records than that, or lacks one that is to calibrate again.
     """
     scan, earlier = source.scan, earlier or Earlier()
-    parting = _Parting(source, earlier, barred or Barred())
+    parting = _Parting(source, earlier, barred or Barred(), skipped)
     rows = parting.draw(split_seed, calibration_size)
     candidates, usable, fresh = parting.pool(rows)
-    left = source.count - parting.barred_count - usable + fresh - len(candidates)
+    left = source.count - parting.barred_count - parting.skipped_count - usable + fresh - len(candidates)
     return Split(
         source=scan.spec.label,
         calibration=tuple(scan.records(rows)),
         candidates=CandidatePool(scan, candidates),
         read=scan.read - scan.filtered,
         duplicates=source.duplicates,
-        skipped=scan.skipped,
+        skipped=scan.skipped + parting.skipped_count,
         shared_prompts=usable - fresh - len(rows),
         spent=left,
         filtered=scan.filtered,
@@ -137,10 +139,10 @@ def part_source(
 class _Parting:
     """The two passes over a source's table: one draws, one fills the pool."""
 
-    def __init__(self, source: Resolved, earlier: Earlier, barred: Barred) -> None:
+    def __init__(self, source: Resolved, earlier: Earlier, barred: Barred, skipped: frozenset[bytes]) -> None:
         self._source = source
-        self._barred = barred
-        self.barred_count = 0
+        self._barred, self._skipped = barred, skipped
+        self.barred_count = self.skipped_count = 0
         key = order_keys("selection", source.scan.selection_seed, source.scan.spec.label)
         self._earlier = earlier
         self._held_out = _keys(key, earlier.held_out - earlier.calibration)
@@ -186,11 +188,15 @@ class _Parting:
         return candidates, usable, fresh
 
     def _usable(self) -> Iterator[Rows]:
-        self.barred_count = 0
+        self.barred_count = self.skipped_count = 0
         for rows in self._source.parts():
             out = among(rows["prompt"], self._barred.prompts) | among(rows["text"], self._barred.texts)
             self.barred_count += int(out.sum())
             rows = rows[~out] if out.any() else rows
+            if self._skipped:
+                skipped = among(rows["text"], self._skipped)
+                self.skipped_count += int(skipped.sum())
+                rows = rows[~skipped]
             yield rows[~among(rows["key"], self._held_out)] if self._held_out else rows
 
     def _left(self) -> dict[str, int]:
