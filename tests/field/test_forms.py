@@ -99,6 +99,14 @@ def test_an_object_that_wraps_its_rows_says_so_and_can_be_read(tmp_path: Path, n
         read(tmp_path, name, bad, rows="data")
 
 
+def test_rows_may_lie_deeper_and_one_object_is_no_file_of_rows(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"`rows: train\.rows`"):
+        read(tmp_path, "r.json", json.dumps({"train": {"rows": ROWS}}, indent=1))
+    assert len(read(tmp_path, "r.json", rows="train.rows").records) == 3
+    with pytest.raises(DataError, match=r"is one JSON object with the fields instruction, output.*a row in one line"):
+        read(tmp_path, "r.json", json.dumps(ROWS[0], indent=1))
+
+
 def test_rows_belong_to_json(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"r\.csv: is no JSON file, so `rows: data` has no place"):
         read(tmp_path, "r.csv", "instruction,output\nq,a\n", rows="data")

@@ -133,7 +133,7 @@ def _make(
 ) -> tuple[str, ...]:
     """Make every artefact of a run in its directory, which is held; returns what a person should know."""
     prepared = with_tokens(recipe, read_sources(recipe, shared, progress=progress), progress=progress)
-    check_unchanged(prepared, directory)
+    check_unchanged(recipe, prepared, directory)
     run, _ = run_of(recipe, prepared)
     made = None if given is None else given.check(prepared.splits)
     journal = directory / JOURNAL_NAME

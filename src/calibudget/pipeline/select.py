@@ -50,12 +50,17 @@ from calibudget.store import (
 )
 
 
-def check_unchanged(prepared: Prepared, directory: Path) -> None:
-    """Refuse sources whose records aren't those with which an interrupted run was begun.
+def check_unchanged(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
+    """Refuse other rounds, and sources of other records, than those with which a directory was begun.
 
     Raises:
-        ArtefactError: the source and its files are named.
+        ArtefactError: the rounds, or the source and its files, are named.
     """
+    rounds = directory / ROUNDS_NAME
+    if prepared.ledger is not None and rounds.exists() and read_rounds(rounds) != prepared.ledger:
+        raise ArtefactError(
+            f"{directory}: was begun after other rounds than {', '.join(map(str, recipe.previous_rounds))}"
+        )
     path = directory / SPLITS_NAME
     for label, ids in read_splits(path).sources.items() if path.exists() else ():
         split = prepared.splits[label]
@@ -69,19 +74,10 @@ def check_unchanged(prepared: Prepared, directory: Path) -> None:
 
 
 def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
-    """Write the resolved recipe, `splits.parquet`, `hygiene.json`, and `rounds.json` where there were rounds before.
-
-    Raises:
-        ArtefactError: the directory was begun after other rounds.
-    """
+    """Write the resolved recipe, `splits.parquet`, `hygiene.json`, and `rounds.json` where there were rounds before."""
     write_atomic(directory / RECIPE_NAME, resolved_yaml(recipe))
-    ledger_file = directory / ROUNDS_NAME
     if prepared.ledger is not None:
-        if ledger_file.exists() and read_rounds(ledger_file) != prepared.ledger:
-            raise ArtefactError(
-                f"{directory}: was begun after other rounds than {', '.join(map(str, recipe.previous_rounds))}"
-            )
-        write_rounds(ledger_file, prepared.ledger)
+        write_rounds(directory / ROUNDS_NAME, prepared.ledger)
     write_splits(
         directory / SPLITS_NAME,
         prepared.splits.values(),
@@ -155,6 +151,7 @@ def _refuse_finished_work(directory: Path) -> None:
 
 
 def _write(recipe: Recipe, prepared: Prepared, plan: AllocationPlan, directory: Path) -> Selection:
+    check_unchanged(recipe, prepared, directory)
     pools = pools_of_run(recipe, prepared)
     pools.of_plan(plan)
     parts = selector_parts(recipe, prepared)

@@ -221,7 +221,7 @@ def _items(path: Path, limits: Limits, rows: str | None) -> list[object] | None:
     value = _value(path, limits)
     if rows is None:
         return value if isinstance(value, list) else []
-    items = value.get(rows) if isinstance(value, dict) else None
+    items = _under(value, rows)
     if not isinstance(items, list):
         found = f"has the fields {', '.join(value)}" if isinstance(value, dict) else "is an array"
         raise DataError(f"`rows: {rows}` names no list of it, since it {found}")
@@ -271,11 +271,27 @@ def _refuse_wrapped(path: Path, limits: Limits) -> None:
     except DataError:
         return
     if isinstance(value, dict):
-        lists = [key for key, one in value.items() if isinstance(one, list)] or ["NAME"]
-        raise DataError(
-            f"is one JSON object with the fields {', '.join(value)}, where rows are expected; name the field of "
-            f"the rows in the recipe, as in `rows: {lists[0]}`"
+        lists = [name for name in _names(value) if isinstance(_under(value, name), list)]
+        way = (
+            f"name the field of the rows in the recipe, as in `rows: {lists[0]}`"
+            if lists
+            else "write a row in one line"
         )
+        raise DataError(f"is one JSON object with the fields {', '.join(value)}, where rows are expected; {way}")
+
+
+def _names(value: dict[str, object]) -> list[str]:
+    """The fields of an object, and those of the objects in it with a dot."""
+    inner = [f"{key}.{name}" for key, one in value.items() if isinstance(one, dict) for name in one]
+    return [*value, *inner]
+
+
+def _under(value: object, name: str) -> object:
+    """What stands under a name, whose parts may be parted by dots; None where there is nothing."""
+    if isinstance(value, dict) and name in value:
+        return value[name]
+    first, _, rest = name.partition(".")
+    return _under(value[first], rest) if rest and isinstance(value, dict) and first in value else None
 
 
 def _value(path: Path, limits: Limits) -> object:
