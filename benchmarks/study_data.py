@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--companion", type=int)
     given = parser.parse_args()
     names = [f"commonsense/{name}.{part}.jsonl.gz" for name in SOURCES for part in ("train", "test")]
-    for name in [*names, COMPANION, "math/gsm8k.test.jsonl.gz"]:
+    for name in [*names, COMPANION, "math/gsm8k.test.jsonl.gz", "math/math.test.jsonl.gz"]:
         lines = gzip.decompress((given.data / name).read_bytes()).splitlines(keepends=True)
         count = TEST_ITEMS if ".test." in name else len(lines) // PART
         if name == COMPANION and given.companion is not None:

@@ -5,9 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
+
+from calibudget.errors import ArtefactError
+from calibudget.pipeline import check_distribution
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.11", "3.12", "3.13")
@@ -80,3 +85,43 @@ def test_wheel_runs_alone(version, wheel, tmp_path):
     demo = calibudget("demo")
     assert demo.returncode == 2
     assert "pip install" in demo.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_distribution_binds_its_own_files(wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)  # noqa: S202 - built here
+    package = tmp_path / "calibudget"
+
+    def check(*directory):
+        command = [sys.executable, "-m", "calibudget", "verify", *directory, "--distribution", "--json"]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True
+        )
+        return done.returncode, [one["file"] for one in json.loads(done.stdout)["differences"]]
+
+    lines = (package / "SHA256SUMS.tsv").read_text().splitlines()
+    assert len(lines) == sum(path.is_file() for path in package.rglob("*")) - 1
+    assert check() == (0, [])
+    (package / "keys.py").write_text((package / "keys.py").read_text() + "# changed\n")
+    (package / "py.typed").unlink()
+    (package / "added.py").write_text("")
+    assert check() == (1, ["keys.py", "py.typed", "added.py"])
+
+    subprocess.run(
+        [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path / "sdist", ROOT],
+        check=True,
+        capture_output=True,
+    )
+    with tarfile.open(next((tmp_path / "sdist").glob("*.tar.gz"))) as archive:
+        archive.extractall(tmp_path / "sdist", filter="data")
+    unpacked = next(path for path in (tmp_path / "sdist").iterdir() if path.is_dir())
+    assert check(unpacked) == (0, [])
+    (unpacked / "README.md").write_text("")
+    assert check(unpacked) == (1, ["README.md"])
+
+
+def test_a_checkout_has_no_sums(tmp_path):
+    with pytest.raises(ArtefactError, match=r"holds no SHA256SUMS\.tsv"):
+        check_distribution(tmp_path)

@@ -128,7 +128,9 @@ def select(
 
 
 def verify(
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run directory.")],
+    run_dir: Annotated[
+        Path | None, typer.Argument(metavar="[RUN_DIR]", help="A finished run directory.", show_default=False)
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Where the sources lie: reads them again and re-derives the pools too.")
     ] = None,
@@ -140,12 +142,23 @@ def verify(
         str | None, typer.Option(help="The model that scored: scores a sample again (with --data-dir).")
     ] = None,
     sample: Annotated[int, typer.Option(help="How many calibration records are scored again.")] = 20,
+    distribution: Annotated[
+        bool,
+        typer.Option("--distribution", help="Check calibudget's own files, or an unpacked sdist's."),
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Re-derive everything derivable; exit 0 only if nothing differs."""
     from calibudget.cli.tables import print_verification
-    from calibudget.pipeline import ledger_of, verify
+    from calibudget.errors import InputError
+    from calibudget.pipeline import check_distribution, ledger_of, verify
 
+    if distribution:
+        checked = check_distribution(run_dir)
+        print_verification(checked, run_dir or Path("calibudget"), as_json=as_json)
+        return 1 if checked.differences else 0
+    if run_dir is None:
+        raise InputError("name the run directory to verify, or --distribution")
     ledger = ledger_of(previous) if previous else None
     verification = verify(run_dir, data_dir=data_dir, previous=ledger, key=key, model=model, sample=sample)
     print_verification(verification, run_dir, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from calibudget.pipeline.allocate import compare_policies, plan_allocation, request_from_files
 from calibudget.pipeline.demo import demo
+from calibudget.pipeline.distribution import check_distribution
 from calibudget.pipeline.dry_run import DryRun, dry_run
 from calibudget.pipeline.explore import PairOrder, StabilityAudit, audit, explore, exponent_grid, read_measured
 from calibudget.pipeline.init import draft_recipe
@@ -19,6 +20,7 @@ __all__ = [
     "StabilityAudit",
     "Verification",
     "audit",
+    "check_distribution",
     "compare_policies",
     "demo",
     "draft_recipe",

@@ -326,7 +326,9 @@ def load_protocol(path: str | Path) -> Protocol:
         document = parse_document(path.read_text(encoding="utf-8"), str(path))
         refuse_secrets(document.value, document)
     except FileNotFoundError as error:
-        raise StudyError(f"{path}: no such protocol; examples/study holds some to start from") from error
+        raise StudyError(
+            f"{path}: no such protocol; examples/study and examples/paper hold some to start from"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise StudyError(f"{path}: can't be read as UTF-8 text: {error}") from error
     except RecipeError as error:

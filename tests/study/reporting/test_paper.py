@@ -23,7 +23,7 @@ from calibudget.study.reporting.report import tables_of
 from calibudget.study.reporting.results import Results
 from calibudget.study.reporting.table import Quantity, to_latex
 
-EXAMPLES = Path(__file__).parents[3] / "examples" / "study"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "paper"
 FRAGILE = PANELS["FragileAvg"]
 # Paper, Table 2: seed to Math, Common, Fragile (pp); Macro and Overall follow from the first two.
 DELTAS = {42: (-1.12, 0.49, 0.59), 43: (0.27, 0.38, 0.32), 44: (0.26, 0.81, 0.48)}
