@@ -9,6 +9,7 @@ import pytest
 from calibudget.cli.interrupts import Stop
 from calibudget.errors import CalibudgetError
 from calibudget.lm import Encoder, load_model, load_tokenizer
+from calibudget.lm.chat import ChatTemplate
 from calibudget.lm.identity import told
 from calibudget.lm.loading import check_loadable
 
@@ -223,3 +224,27 @@ def test_a_chat_template_that_fails_is_an_error_that_names_it(model, template):
 def test_a_stop_while_a_model_loads_stays_a_stop(model):
     with pytest.raises(Stop), told("a fault"):
         raise Stop
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for a in range(99999) %}{{ 'x' * 9999999 }}{% endfor %}",
+        "{{ 'x' * 99999999999 }}",
+        "{% set ns = namespace(x='x') %}{% for a in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}",
+    ],
+    ids=["loops", "writes", "multiplies", "doubles"],
+)
+def test_a_chat_template_that_loops_or_writes_without_end_is_refused(model, template):
+    (model / "chat_template.jinja").write_text(template)
+    with pytest.raises(CalibudgetError, match=r"chat_template\.jinja"):
+        Encoder("chat", load_tokenizer(str(model)))
+
+
+def test_a_bounded_rendering_is_the_library_s_own(model, record_of):
+    tokenizer = load_tokenizer(str(model))
+    text = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content | tojson }}{{ eos_token }}\n{% endfor %}"
+    turns = [{"role": "user", "content": "é <x> 'q'"}, {"role": "assistant", "content": "ok"}]
+    plain = tokenizer.apply_chat_template(turns, chat_template=text, tokenize=False)
+    assert ChatTemplate(tokenizer, text)._render(turns) == plain

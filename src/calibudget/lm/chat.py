@@ -12,10 +12,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
 from typing import Any, Final
+from unittest.mock import patch
 
 from calibudget.errors import ScoringError
 from calibudget.lm.identity import told
+from calibudget.tasks.processes import ask
 
 #: The day that chat templates are told, so that a prompt doesn't change overnight.
 _TEMPLATE_DAY: Final = datetime(2024, 7, 26, tzinfo=UTC)
@@ -23,6 +27,12 @@ _TODAY: Final = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
 _PROBE: Final = "calibudget-probe"
 _NAME: Final = "the model's chat template (chat_template.jinja or tokenizer_config.json)"
 _OPENED: Final = re.compile(r"(<(?:think|thinking|thought|reasoning)>|\[THINK\])\s*\Z", re.IGNORECASE)
+
+_PROGRAM: Final = Path(__file__).with_name("template_worker.py")
+#: Seconds that a rendering is waited for; five of computing end it before, where the system can tell.
+_PATIENCE_S: Final = 60.0
+#: The rendering is put in its place for one call at a time.
+_ONE_AT_A_TIME: Final = Lock()
 
 Turns = Sequence[Mapping[str, object]]
 Tools = Sequence[Mapping[str, object]]
@@ -108,7 +118,10 @@ class ChatTemplate:
         return Conversation(prompt=prompt, lead="", words=response, trail=self._trail)
 
     def _render(self, turns: Turns, tools: Tools = (), *, opens: bool = False) -> str:
-        with told(f"{_NAME} doesn't take these turns"):
+        from transformers import tokenization_utils_base
+
+        bounded = patch.object(tokenization_utils_base, "render_jinja_template", _rendered)
+        with told(f"{_NAME} doesn't take these turns"), _ONE_AT_A_TIME, bounded:
             text = self._tokenizer.apply_chat_template(
                 list(turns),
                 tools=list(tools) or None,
@@ -128,6 +141,17 @@ class ChatTemplate:
         if self._tokenizer.eos_token_id is None:
             raise ScoringError(f"{_NAME} ends no turn and the tokenizer has no EOS token: nothing could end")
         return int(self._tokenizer.eos_token_id), ""
+
+
+def _rendered(**asked: object) -> tuple[list[str], list[object]]:
+    """What transformers renders, in a process whose time and memory are bounded: the template comes with the model."""
+    answer = ask(_PROGRAM, asked, _PATIENCE_S)
+    if not isinstance(answer, dict):
+        raise ScoringError(f"{_NAME} takes too much time or memory")
+    if "error" in answer:
+        raise ScoringError(f"{_NAME} doesn't take these turns: {answer['error']}")
+    texts, generated = answer["made"]
+    return texts, generated
 
 
 def opened_reasoning(prompt: str) -> str:

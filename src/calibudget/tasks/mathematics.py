@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
 from calibudget.errors import DependencyError
@@ -23,6 +24,7 @@ from calibudget.tasks.text import holds_prose
 TIME_LIMIT_S: Final = 10.0
 #: Longest answer, in characters, that is worth parsing.
 _MAX_LENGTH: Final = 2000
+_PROGRAM: Final = Path(__file__).with_name("math_worker.py")
 
 
 @lru_cache(maxsize=4096)
@@ -38,7 +40,7 @@ def judged_equal(gold: str, predicted: str) -> bool:
         raise DependencyError("comparing mathematical answers needs math-verify: pip install 'calibudget[math]'")
     if any(len(answer) > _MAX_LENGTH or holds_prose(answer) for answer in (gold, predicted)):
         return False
-    return ask("math_worker.py", [gold, predicted], TIME_LIMIT_S) is True
+    return ask(_PROGRAM, [gold, predicted], TIME_LIMIT_S) is True
 
 
 _TEXT_COMMAND: Final = re.compile(r"\\(?:text|mbox|mathrm|textbf|mathbf|textit|operatorname)\s*\{([^{}]*)\}")
