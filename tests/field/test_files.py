@@ -114,8 +114,10 @@ def test_a_run_tells_the_files_beside_those_that_it_read(tmp_path: Path) -> None
     make(tmp_path, *SHARDS, "d/README.md", "b.jsonl")
     assert files_not_read(SourceSpec(label="s", path="b.jsonl"), tmp_path) == ()
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("{policy: equal, budget: 1, calibration: none, sources: {a: {path: d}}}")
+    recipe.write_text("{policy: equal, budget: 1, calibration: none, sources: {a: {path: d}}, companion: {path: e}}")
+    make(tmp_path, "e/a.jsonl", "e/notes.txt")
     result = run(load_recipe(recipe), tmp_path / "out")
     assert f"a: files not read: d/README.md, {SHARDS[0]}, {SHARDS[2]}" in result.notes
-    row = json.loads(result.train_file.read_text())
-    assert row["prompt"] == SHARDS[1]
+    assert "companion: files not read: e/notes.txt" in result.notes
+    prompts = {json.loads(line)["prompt"] for line in result.train_file.read_text().splitlines()}
+    assert prompts == {SHARDS[1], "e/a.jsonl"}

@@ -181,7 +181,8 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
     companion_spec = recipe.companion_spec()
     total = len(specs) + (companion_spec is not None)
     found = partial(progress, "finding files", total=total)
-    check_distinct_files([*specs, *([companion_spec] if companion_spec else [])], recipe.data_root, found)
+    everything = [*specs, *([companion_spec] if companion_spec else [])]
+    check_distinct_files(everything, recipe.data_root, found)
     sources: dict[str, Resolved] = {}
     with Readers(recipe.reading) as readers:
         progress("reading sources", 0, total)
@@ -206,7 +207,7 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
         evaluation=evaluation,
         findings=findings,
         ledger=ledger,
-        files_not_read={spec.label: files_not_read(spec, recipe.data_root) for spec in specs},
+        files_not_read={spec.label: files_not_read(spec, recipe.data_root) for spec in everything},
     )
 
 
