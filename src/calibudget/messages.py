@@ -53,12 +53,16 @@ def fault(kind: str, context: Mapping[str, object]) -> str | None:
         kind: pydantic's name of it.
         context: the numbers that belong to it, pydantic's `ctx`.
     """
+    if kind == "value_error":  # a rule of our own, in its own words
+        return str(context["error"])
     words = _FAULTS.get(kind)
     return None if words is None else words.format_map(context)
 
 
 _FAULTS: Final = {
     "bool_type": "must be true or false",
+    "dataclass_type": "must be an object",
+    "dict_type": "must be an object",
     "finite_number": "must be a finite number",
     "float_type": "must be a number",
     "greater_than": "must be above {gt}",
@@ -68,8 +72,11 @@ _FAULTS: Final = {
     "less_than_equal": "must be at most {le}",
     "list_type": "must be a list",
     "literal_error": "must be {expected}",
+    "missing": "is missing",
+    "string_pattern_mismatch": "must be of the form {pattern}",
     "string_type": "must be text",
     "too_long": "holds {actual_length} and takes {max_length} at most",
     "too_short": "holds {actual_length} and needs {min_length} or more",
     "tuple_type": "must be a list",
+    "unexpected_keyword_argument": "is not a field of this format",
 }

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, Field
+
+from calibudget.values import ByLabel, Count, Digest, Number, Rate, Size, Sources
 
 #: Which quantity a calibration record's error z is: NLL + 1{wrong} (paper 2.2), or the NLL alone.
 ErrorRule = Literal["nll+wrong", "nll"]
 #: What a budget counts.
 Unit = Literal["examples", "tokens"]
+#: A mean NLL may lie below zero by rounding, never by more than this, nats.
+NLL_ROUNDING: Final = 1e-6
+Nats = Annotated[Number, Field(ge=-NLL_ROUNDING)]
 #: What a record is for, within a source or beside it.
 SplitRole = Literal["calibration", "candidate"]
 
@@ -158,13 +165,13 @@ class SourceStatistics:
         bootstrap_means: the R replicate means in replicate order, or None when not kept.
     """
 
-    pool_size: int
-    calibration_size: int
-    mean_nll: float
-    error_rate: float | None
-    mean_error: float
-    bootstrap_sd: float
-    bootstrap_means: tuple[float, ...] | None = None
+    pool_size: Count
+    calibration_size: Annotated[Count, Field(ge=2)]
+    mean_nll: Nats
+    error_rate: Rate | None
+    mean_error: Nats
+    bootstrap_sd: Size
+    bootstrap_means: tuple[Number, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,30 +202,40 @@ class Allocation:
     floor_quotas: Mapping[str, int]
 
 
+def _low_first(interval: tuple[int, int]) -> tuple[int, int]:
+    if interval[0] > interval[1]:
+        raise ValueError("must be [lowest, highest]")
+    return interval
+
+
+#: Lowest and highest quota.
+Interval = Annotated[tuple[Count, Count], AfterValidator(_low_first)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceAllocation:
     """One source's row of an allocation; factors that the policy doesn't use are None."""
 
-    pool_size: int
-    floor_quota: int
-    residual_capacity: int
-    need: float | None
-    availability: float | None
-    reliability: float | None
-    utility: float
-    share: float
-    residual_quota: int
-    quota: int
-    interval: tuple[int, int] | None = None
+    pool_size: Count
+    floor_quota: Count
+    residual_capacity: Count
+    need: Size | None
+    availability: Size | None
+    reliability: Rate | None
+    utility: Size
+    share: Size
+    residual_quota: Count
+    quota: Count
+    interval: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exponents:
     """Exponents of the utility's factors (alpha, beta, gamma of the paper)."""
 
-    need: float = 1.0
-    availability: float = 0.5
-    reliability: float = 1.0
+    need: Number = 1.0
+    availability: Number = 0.5
+    reliability: Number = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,17 +244,17 @@ class AllocationPlan:
 
     policy: str
     unit: Unit
-    budget: int
-    floor: int
-    floors: Mapping[str, int] | None
-    caps: Mapping[str, int] | None
+    budget: Count
+    floor: Count
+    floors: ByLabel[Count] | None
+    caps: ByLabel[Count] | None
     groups: Mapping[str, object] | None
     exponents: Exponents
     need_transform: str | None
-    epsilon: float
-    statistics_sha256: str | None
-    residual_budget: int
-    sources: Mapping[str, SourceAllocation]
+    epsilon: Size
+    statistics_sha256: Digest | None
+    residual_budget: Count
+    sources: Sources[SourceAllocation]
 
     @property
     def quotas(self) -> dict[str, int]:

@@ -1,7 +1,8 @@
 import pytest
 
 from calibudget.errors import InputError
-from calibudget.store import check_labels, confined
+from calibudget.store import confined
+from calibudget.values import check_labels
 
 
 @pytest.mark.parametrize("relative", ["a", "a/b.json", "./a", "a..b", "ünï", "a b"])

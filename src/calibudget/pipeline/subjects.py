@@ -16,7 +16,8 @@ from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.recipe import load_recipe
 from calibudget.scoring import FakeScorer, Scorer
-from calibudget.store import TRAIN_NAMES, check_labels
+from calibudget.store import TRAIN_NAMES
+from calibudget.values import check_labels
 
 if TYPE_CHECKING:
     from calibudget.lm import LanguageModel

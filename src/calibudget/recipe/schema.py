@@ -39,8 +39,9 @@ from calibudget.recipe.parts import (
 )
 from calibudget.records import ErrorRule, Exponents, Unit
 from calibudget.sources import LIMITS, HygieneRules, Limits, Reading, SourceSpec, cache_folder, check_path
-from calibudget.store import check_labels, expanded
+from calibudget.store import expanded
 from calibudget.tasks import PRESETS, AnswerSpec
+from calibudget.values import check_labels
 
 #: Policies whose quotas depend on no score; a recipe with one of them may say `calibration: none`.
 _UNSCORED: Final = tuple(sorted(name for name, policy in POLICIES.items() if not policy.needs_scores))

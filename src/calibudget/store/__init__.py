@@ -43,7 +43,6 @@ from calibudget.store.canonical import (
 from calibudget.store.files import (
     LOCK_NAME,
     atomic_file,
-    check_labels,
     check_writable,
     clean_stale,
     confined,
@@ -160,7 +159,6 @@ __all__ = [
     "allocation_to_json",
     "atomic_file",
     "canonical_json",
-    "check_labels",
     "check_sums",
     "check_writable",
     "clean_stale",

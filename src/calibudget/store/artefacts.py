@@ -10,43 +10,67 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field
 
 from calibudget.errors import ArtefactError, InputTypeError
 from calibudget.keys import canonical_array
 from calibudget.messages import shown
-from calibudget.records import (
-    AllocationPlan,
-    ErrorRule,
-    Exponents,
-    Selection,
-    SourceAllocation,
-    SourceStatistics,
-    Statistics,
-    Unit,
-)
+from calibudget.records import AllocationPlan, ErrorRule, Selection, SourceStatistics, Statistics, Unit
 from calibudget.sequences import require_ordered
 from calibudget.store.canonical import canonical_json, read_object, sha256_hex
-from calibudget.store.codec import Fields, open_artefact
+from calibudget.store.codec import Artefact, plain
 from calibudget.store.files import write_atomic
+from calibudget.values import ByLabel, Count, Digest, Integer, Sources
 
 STATISTICS_NAME: Final = "statistics.json"
-_STATISTICS: Final = "calibudget.statistics/1"
-#: A mean NLL may lie below zero by rounding, never by more than this, nats.
-NLL_ROUNDING: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bootstrap:
+    """How the file says what the replicates were made with."""
+
+    resamples: Annotated[Count, Field(ge=1)]
+    seed: Integer
+
+
+def _no_slope(slope: object) -> None:
+    if slope is not None:
+        raise ValueError(f"must be null, since the policies that read learning curves were removed, not {shown(slope)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SourceRow(SourceStatistics):
+    """A source as the file has it."""
+
+    slope: Annotated[None, BeforeValidator(_no_slope)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StatisticsFile:
+    """`statistics.json` field by field."""
+
+    model: Mapping[str, object]
+    error: ErrorRule
+    bootstrap: _Bootstrap
+    sources: Sources[_SourceRow]
+
+
+STATISTICS: Final = Artefact("calibudget.statistics/1", _StatisticsFile)
 
 
 def statistics_to_json(statistics: Statistics) -> dict[str, object]:
     """The `statistics.json` object of a record."""
     return {
-        "schema": _STATISTICS,
+        "schema": STATISTICS.schema,
         "model": dict(statistics.model),
         "error": statistics.error,
         "bootstrap": {"resamples": statistics.resamples, "seed": statistics.bootstrap_seed},
-        "sources": {label: _measured_json(row) for label, row in sorted(statistics.sources.items())},
+        "sources": {label: asdict(row) | {"slope": None} for label, row in sorted(statistics.sources.items())},
     }
 
 
@@ -89,80 +113,39 @@ def parse_statistics(value: object, name: str) -> Statistics:
     Raises:
         ArtefactError: a field isn't what it should be.
     """
-    root = open_artefact(value, name, _STATISTICS)
-    error = cast(ErrorRule, root.one_of("error", "nll+wrong", "nll"))
-    bootstrap = root.child("bootstrap")
-    resamples = bootstrap.integer("resamples", minimum=1)
-    statistics = Statistics(
-        model=root.mapping("model"),
-        error=error,
+    file = STATISTICS.parse(value, name)
+    resamples = file.bootstrap.resamples
+    for label, row in file.sources.items():
+        if row.bootstrap_means is not None and len(row.bootstrap_means) != resamples:
+            raise ArtefactError(f"{name}: sources.{label}.bootstrap_means: must be a list of length {resamples}")
+        if row.error_rate is None and file.error == "nll+wrong":
+            raise ArtefactError(
+                f"{name}: sources.{label}.error_rate: must be a number, since the error rule is nll+wrong"
+            )
+    kept = [field.name for field in fields(SourceStatistics)]
+    return Statistics(
+        model=file.model,
+        error=file.error,
         resamples=resamples,
-        bootstrap_seed=bootstrap.integer("seed", minimum=None),
-        sources={label: _parse_measured(row, error, resamples) for label, row in root.by_label("sources").items()},
+        bootstrap_seed=file.bootstrap.seed,
+        sources={
+            label: SourceStatistics(**{name: getattr(row, name) for name in kept})
+            for label, row in file.sources.items()
+        },
     )
-    bootstrap.finish()
-    root.finish()
-    if not statistics.sources:
-        raise ArtefactError(f"{name}: sources: is empty")
-    return statistics
-
-
-def _measured_json(row: SourceStatistics) -> dict[str, object]:
-    return {
-        "pool_size": row.pool_size,
-        "calibration_size": row.calibration_size,
-        "mean_nll": row.mean_nll,
-        "error_rate": row.error_rate,
-        "mean_error": row.mean_error,
-        "bootstrap_sd": row.bootstrap_sd,
-        "bootstrap_means": None if row.bootstrap_means is None else list(row.bootstrap_means),
-        "slope": None,  # of the format: policies that were removed measured it
-    }
-
-
-def _parse_measured(row: Fields, error: ErrorRule, resamples: int) -> SourceStatistics:
-    source = SourceStatistics(
-        pool_size=row.integer("pool_size"),
-        calibration_size=row.integer("calibration_size", minimum=2),
-        mean_nll=row.number("mean_nll", minimum=-NLL_ROUNDING),
-        error_rate=row.nullable("error_rate", lambda name: row.number(name, minimum=0.0, maximum=1.0)),
-        mean_error=row.number("mean_error", minimum=-NLL_ROUNDING),
-        bootstrap_sd=row.number("bootstrap_sd", minimum=0.0),
-        bootstrap_means=row.nullable(
-            "bootstrap_means", lambda name: row.numbers(name, length=resamples), may_be_absent=True
-        ),
-    )
-    slope = row.nullable("slope", row.number, may_be_absent=True)
-    if slope is not None:
-        row.refuse("slope", "null, since the policies that read learning curves were removed", slope)
-    row.finish()
-    if source.error_rate is None and error == "nll+wrong":
-        row.refuse("error_rate", "a number, since the error rule is nll+wrong", None)
-    return source
 
 
 ALLOCATION_NAME: Final = "allocation.json"
-_ALLOCATION: Final = "calibudget.allocation/1"
+ALLOCATION: Final = Artefact("calibudget.allocation/1", AllocationPlan, digest="quotas_sha256")
 
 
 def allocation_to_json(plan: AllocationPlan) -> dict[str, object]:
     """The `allocation.json` object of a plan."""
     return {
-        "schema": _ALLOCATION,
-        "policy": plan.policy,
-        "unit": plan.unit,
-        "budget": plan.budget,
-        "floor": plan.floor,
-        "floors": _plain(plan.floors),
-        "caps": _plain(plan.caps),
-        "groups": _plain(plan.groups),
-        "exponents": asdict(plan.exponents),
-        "need_transform": plan.need_transform,
-        "epsilon": plan.epsilon,
-        "statistics_sha256": plan.statistics_sha256,
-        "residual_budget": plan.residual_budget,
-        "quotas_sha256": quotas_sha256(plan.quotas),
+        "schema": ALLOCATION.schema,
+        **asdict(plan),
         "sources": {label: asdict(row) for label, row in sorted(plan.sources.items())},
+        "quotas_sha256": quotas_sha256(plan.quotas),
     }
 
 
@@ -202,69 +185,10 @@ def parse_allocation(value: object, name: str) -> AllocationPlan:
     Raises:
         ArtefactError: a field isn't what it should be.
     """
-    root = open_artefact(value, name, _ALLOCATION)
-    plan = AllocationPlan(
-        policy=root.text("policy"),
-        unit=cast(Unit, root.one_of("unit", "examples", "tokens")),
-        budget=root.integer("budget"),
-        floor=root.integer("floor"),
-        floors=root.nullable("floors", root.integers_by_label),
-        caps=root.nullable("caps", root.integers_by_label),
-        groups=root.nullable("groups", root.mapping),
-        exponents=parse_exponents(root.child("exponents")),
-        need_transform=root.nullable("need_transform", root.text),
-        epsilon=root.number("epsilon", minimum=0.0),
-        statistics_sha256=root.nullable("statistics_sha256", root.digest),
-        residual_budget=root.integer("residual_budget"),
-        sources={label: _parse_allocated(row) for label, row in root.by_label("sources").items()},
-    )
-    root.nullable("quotas_sha256", root.digest, may_be_absent=True)
-    root.finish()
-    if not plan.sources:
-        raise ArtefactError(f"{name}: sources: is empty")
-    return plan
-
-
-def _plain(value: Mapping[str, object] | None) -> dict[str, object] | None:
-    return None if value is None else dict(value)
-
-
-def parse_exponents(row: Fields) -> Exponents:
-    """The exponents of an allocation or a manifest."""
-    exponents = Exponents(
-        need=row.number("need"), availability=row.number("availability"), reliability=row.number("reliability")
-    )
-    row.finish()
-    return exponents
-
-
-def _parse_allocated(row: Fields) -> SourceAllocation:
-    source = SourceAllocation(
-        pool_size=row.integer("pool_size"),
-        floor_quota=row.integer("floor_quota"),
-        residual_capacity=row.integer("residual_capacity"),
-        need=row.nullable("need", lambda name: row.number(name, minimum=0.0)),
-        availability=row.nullable("availability", lambda name: row.number(name, minimum=0.0)),
-        reliability=row.nullable("reliability", lambda name: row.number(name, minimum=0.0, maximum=1.0)),
-        utility=row.number("utility", minimum=0.0),
-        share=row.number("share", minimum=0.0),
-        residual_quota=row.integer("residual_quota"),
-        quota=row.integer("quota"),
-        interval=row.nullable("interval", lambda name: _parse_interval(row, name)),
-    )
-    row.finish()
-    return source
-
-
-def _parse_interval(row: Fields, name: str) -> tuple[int, int]:
-    low_high = row.integers(name, length=2)
-    if low_high[0] > low_high[1]:
-        row.refuse(name, "[lowest, highest]", list(low_high))
-    return low_high[0], low_high[1]
+    return ALLOCATION.parse(value, name)
 
 
 SELECTION_NAME: Final = "selection.json"
-_SELECTION: Final = "calibudget.selection/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,10 +198,10 @@ class SourceDigest:
     `count` (examples) and `tokens` say what was picked for a quota of tokens; None where the quota counts examples.
     """
 
-    quota: int
-    record_ids_sha256: str
-    count: int | None = None
-    tokens: int | None = None
+    quota: Count
+    record_ids_sha256: Digest
+    count: Count | None = None
+    tokens: Count | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,14 +219,17 @@ class SelectionDigest:
         details: what the selector says of itself; None for the uniform draw.
     """
 
-    seed: int
+    seed: Integer
     selector: str
-    sources: Mapping[str, SourceDigest]
-    count: int
-    companion_count: int
-    selected_sha256: str
-    tokens: int | None = None
+    sources: ByLabel[SourceDigest]
+    count: Count
+    companion_count: Count
+    selected_sha256: Digest
+    tokens: Count | None = None
     details: Mapping[str, object] | None = None
+
+
+SELECTION: Final = Artefact("calibudget.selection/1", SelectionDigest)
 
 
 def ids_sha256(ids: Iterable[str]) -> str:
@@ -337,9 +264,7 @@ def digest_selection(selection: Selection) -> SelectionDigest:
 
 def selection_to_json(selection: Selection) -> dict[str, object]:
     """The `selection.json` object of a selection."""
-    digest = digest_selection(selection)
-    fields = {"schema": _SELECTION, **_given(asdict(replace(digest, details=None)))}
-    return fields if digest.details is None else fields | {"details": dict(digest.details)}
+    return {"schema": SELECTION.schema, **plain(digest_selection(selection))}
 
 
 def write_selection(path: Path, selection: Selection) -> None:
@@ -357,19 +282,7 @@ def read_selection(path: Path) -> SelectionDigest:
     Raises:
         ArtefactError: the file is missing or torn, or a field isn't what it should be; both are named.
     """
-    root = open_artefact(read_object(path), path.name, _SELECTION)
-    digest = SelectionDigest(
-        seed=root.integer("seed", minimum=None),
-        selector=root.text("selector"),
-        sources={label: _parse_digest(row) for label, row in root.by_label("sources").items()},
-        count=root.integer("count"),
-        companion_count=root.integer("companion_count"),
-        selected_sha256=root.digest("selected_sha256"),
-        tokens=root.nullable("tokens", root.integer, may_be_absent=True),
-        details=root.nullable("details", root.mapping, may_be_absent=True),
-    )
-    root.finish()
-    return digest
+    return SELECTION.parse(read_object(path), path.name)
 
 
 def _digest_source(selection: Selection, label: str) -> SourceDigest:
@@ -380,25 +293,7 @@ def _digest_source(selection: Selection, label: str) -> SourceDigest:
     return SourceDigest(quota=use.quota, record_ids_sha256=ids_sha256(ids), count=len(ids), tokens=use.taken)
 
 
-def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that aren't None, at any depth."""
-    given = {name: value for name, value in fields.items() if value is not None}
-    return {name: _given(value) if isinstance(value, Mapping) else value for name, value in given.items()}
-
-
-def _parse_digest(row: Fields) -> SourceDigest:
-    source = SourceDigest(
-        quota=row.integer("quota"),
-        record_ids_sha256=row.digest("record_ids_sha256"),
-        count=row.nullable("count", row.integer, may_be_absent=True),
-        tokens=row.nullable("tokens", row.integer, may_be_absent=True),
-    )
-    row.finish()
-    return source
-
-
 ROUNDS_NAME: Final = "rounds.json"
-_ROUNDS: Final = "calibudget.rounds/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -411,7 +306,7 @@ class RoundSource:
         calibration_ids: the records that it held out, in key order.
     """
 
-    units: int
+    units: Count
     record_ids: tuple[str, ...]
     calibration_ids: tuple[str, ...]
 
@@ -428,11 +323,11 @@ class Round:
         sources: by label in code-point order.
     """
 
-    manifest_sha256: str
+    manifest_sha256: Digest
     policy: str
     unit: Unit
-    budget: int
-    sources: Mapping[str, RoundSource]
+    budget: Count
+    sources: ByLabel[RoundSource]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,9 +357,12 @@ class Ledger:
         return [each.sources[label] for each in self.rounds if label in each.sources]
 
 
+ROUNDS: Final = Artefact("calibudget.rounds/1", Ledger)
+
+
 def ledger_to_json(ledger: Ledger) -> dict[str, object]:
     """The `rounds.json` object of a ledger."""
-    return {"schema": _ROUNDS, "rounds": [asdict(each) for each in ledger.rounds]}
+    return {"schema": ROUNDS.schema, **plain(ledger)}
 
 
 def write_rounds(path: Path, ledger: Ledger) -> None:
@@ -483,33 +381,9 @@ def read_rounds(path: Path) -> Ledger:
         ArtefactError: the file is missing or torn, a field isn't what it should be, or an example was picked twice;
             file and field are named.
     """
-    root = open_artefact(read_object(path), path.name, _ROUNDS)
-    ledger = Ledger(rounds=tuple(_parse_round(row) for row in root.children("rounds")))
-    root.finish()
+    ledger = ROUNDS.parse(read_object(path), path.name)
     for label in sorted({label for each in ledger.rounds for label in each.sources}):
         picks = [one for each in ledger.rounds if label in each.sources for one in each.sources[label].record_ids]
         if len(picks) != len(ledger.spent(label)):
             raise ArtefactError(f"{path.name}: an example of {label!r} was picked by two rounds, or twice by one")
     return ledger
-
-
-def _parse_round(row: Fields) -> Round:
-    parsed = Round(
-        manifest_sha256=row.digest("manifest_sha256"),
-        policy=row.text("policy"),
-        unit=cast(Unit, row.one_of("unit", "examples", "tokens")),
-        budget=row.integer("budget"),
-        sources={label: _parse_spent(source) for label, source in row.by_label("sources").items()},
-    )
-    row.finish()
-    return parsed
-
-
-def _parse_spent(row: Fields) -> RoundSource:
-    source = RoundSource(
-        units=row.integer("units"),
-        record_ids=row.texts("record_ids"),
-        calibration_ids=row.texts("calibration_ids"),
-    )
-    row.finish()
-    return source

@@ -1,17 +1,124 @@
-"""Reading one JSON object field by field, so that every fault names its file and field."""
+"""JSON artefacts are read into frozen records by their fields' types; a fault names its file and field."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, NoReturn, TypeVar
+from dataclasses import fields, is_dataclass
+from functools import cached_property
+from typing import Any, Final, Generic, NoReturn, TypeVar, cast
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from calibudget.errors import ArtefactError, InputError
-from calibudget.store.files import check_labels
+from calibudget.messages import fault, shown
+from calibudget.values import Digest, check_labels
 
-_HEX: Final = re.compile(r"[0-9a-f]{64}")
+_HEX: Final = re.compile(r"^[0-9a-f]{64}$")
 Value = TypeVar("Value")
+Record = TypeVar("Record")
+#: Kinds of faults whose value tells nothing more.
+_TOLD: Final = frozenset({"missing", "too_short", "unexpected_keyword_argument", "value_error"})
+
+
+class Artefact(Generic[Record]):
+    """A JSON file that holds one frozen record: the record's fields, the name of the schema, at most one digest.
+
+    A file may leave out only what is null then; a field that the record doesn't have is refused.
+    """
+
+    def __init__(self, schema: str, record: type[Record], *, digest: str | None = None) -> None:
+        """Describe an artefact.
+
+        Args:
+            schema: what its field `schema` says.
+            record: a frozen dataclass; types in its annotations say what a field may hold (`calibudget.values`).
+            digest: name of a field of the file that isn't one of the record: a digest of what it holds.
+        """
+        self.schema = schema
+        self._record = record
+        self._digest = digest
+
+    def parse(self, value: object, name: str) -> Record:
+        """The record of a JSON object; `name` is what errors call the file.
+
+        Raises:
+            ArtefactError: another schema, or a field is missing, unknown, of another type or out of range.
+        """
+        if not isinstance(value, Mapping):
+            raise ArtefactError(f"{name}: must be an object, not {shown(value)}")
+        if "schema" not in value:
+            raise ArtefactError(f"{name}: schema: is missing")
+        if value["schema"] != self.schema:
+            raise ArtefactError(f"{name}: schema: must be {self.schema!r}, not {shown(value['schema'])}")
+        own = {key: item for key, item in value.items() if key not in ("schema", self._digest)}
+        try:
+            record: Record = self._adapter.validate_python(own)
+            if value.get(self._digest or "") is not None:
+                _DIGEST.validate_python({self._digest: value[self._digest]})
+        except ValidationError as error:
+            raise ArtefactError(f"{name}: {_first_fault(error)}") from error
+        absent = _absent(plain(record), own)
+        if absent is not None:
+            raise ArtefactError(f"{name}: {absent}: is missing")
+        return record
+
+    def json_schema(self) -> dict[str, Any]:
+        """The JSON Schema (2020-12) of the file."""
+        found = self._adapter.json_schema()
+        definitions = found.pop("$defs")
+        root = definitions.pop(self._record.__name__)
+        own: dict[str, Any] = {"schema": {"const": self.schema}}
+        if self._digest is not None:
+            own[self._digest] = {"type": ["string", "null"], "pattern": _HEX.pattern}
+        root["properties"] = own | root["properties"]
+        root["required"] = ["schema", *root.get("required", [])]
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **root, "$defs": definitions}
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        # a dataclass at the root takes no configuration from here, one below an option does
+        return TypeAdapter(cast(Any, self._record) | None, config=ConfigDict(extra="forbid"))
+
+
+_DIGEST: Final[TypeAdapter[dict[str, str]]] = TypeAdapter(dict[str, Digest])
+
+
+def plain(value: object) -> Any:
+    """A record as JSON has it, without the fields that are None by default and None here."""
+    if is_dataclass(value) and not isinstance(value, type):
+        items = ((field, getattr(value, field.name)) for field in fields(value))
+        return {field.name: plain(item) for field, item in items if item is not None or field.default is not None}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _first_fault(error: ValidationError) -> str:
+    """Field and fault of the first thing that a validation found."""
+    problem = error.errors(include_url=False)[0]
+    kind = problem["type"]
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
+    words = fault(kind, problem.get("ctx", {})) or problem["msg"]
+    return f"{place}: {words}" if kind in _TOLD else f"{place}: {words}, not {shown(problem['input'])}"
+
+
+def _absent(written: object, read: object, place: str = "") -> str | None:
+    """The first field, by its path, that a file leaves out though the record that came of it has a value there."""
+    if isinstance(written, list) and isinstance(read, list | tuple):
+        pairs = ((f"{place}[{i}]", *pair) for i, pair in enumerate(zip(written, read, strict=True)))
+        return next(filter(None, (_absent(inner, of, at) for at, inner, of in pairs)), None)
+    if not isinstance(written, dict) or not isinstance(read, Mapping):
+        return None
+    for name, item in written.items():
+        at = f"{place}.{name}" if place else name
+        if name not in read and item is not None:
+            return at
+        found = _absent(item, read.get(name), at)
+        if found is not None:
+            return found
+    return None
 
 
 class Fields:

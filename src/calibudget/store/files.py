@@ -16,8 +16,7 @@ import os
 import re
 import secrets
 import shutil
-import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import BinaryIO, Final
@@ -25,7 +24,6 @@ from typing import BinaryIO, Final
 from filelock import FileLock, Timeout
 
 from calibudget.errors import ArtefactError, InputError
-from calibudget.keys import nfc
 
 _STALE: Final = re.compile(r"\.calibudget-[0-9a-f]{16}\.tmp")
 #: Failures of the disk itself, as opposed to an OSError that the writing code met elsewhere.
@@ -266,49 +264,3 @@ def expanded(path: str) -> str:
         raise InputError(
             f"{path!r} begins with a home folder that isn't known; write it out, or begin with './' for a name with '~'"
         ) from error
-
-
-#: Unicode's default-ignorable characters, and the two that are drawn as nothing without being so.
-_UNSEEN: Final = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
-_UNSEEN_KINDS: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_DEVICE: Final = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(\..*)?", re.I)
-
-
-def check_labels(labels: Iterable[str]) -> None:
-    """Check that labels can name sources in files, tables and paths on every platform.
-
-    Raises:
-        InputError: a label that is empty, begins with a dot, holds a slash or backslash, "..", white space at an
-            end, an invisible or control character or a lone surrogate, or that Windows can't name a file by; or two
-            labels that only case or Unicode form part.
-    """
-    seen: dict[str, str] = {}
-    for label in labels:
-        fault = _label_fault(label)
-        if fault:
-            raise InputError(f"the source label {label!r} {fault}")
-        form = _folded(label)
-        if form in seen:
-            raise InputError(
-                f"the source labels {seen[form]!r} and {label!r} differ only by case or Unicode form; rename one"
-            )
-        seen[form] = label
-
-
-def _label_fault(label: str) -> str | None:
-    if not label or label != label.strip():
-        return "must not be empty or begin or end with white space"
-    if label.startswith(".") or ".." in label or "/" in label or "\\" in label:
-        return "must not begin with a dot or hold '..', '/' or '\\'"
-    if _UNSEEN.search(label) or any(unicodedata.category(character) in _UNSEEN_KINDS for character in label):
-        return "holds a control or invisible character"
-    if ":" in label or label.endswith(".") or _DEVICE.fullmatch(label):
-        return "can't be a file's name on Windows (a colon, a dot at the end, or a device such as CON)"
-    return None
-
-
-def _folded(label: str) -> str:
-    return nfc(nfc(label).casefold())

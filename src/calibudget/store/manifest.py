@@ -9,7 +9,6 @@ from typing import Final, cast
 
 from calibudget.errors import ArtefactError
 from calibudget.records import Exponents, Unit
-from calibudget.store.artefacts import parse_exponents
 from calibudget.store.canonical import canonical_json, is_sealed, read_object, sealed
 from calibudget.store.codec import Fields, open_artefact
 from calibudget.store.files import write_atomic
@@ -258,6 +257,15 @@ def _source_to_json(row: SourceEvidence) -> dict[str, object]:
 
 def _known(fields: dict[str, object], *optional: str) -> dict[str, object]:
     return {name: value for name, value in fields.items() if name not in optional or value is not None}
+
+
+def parse_exponents(row: Fields) -> Exponents:
+    """The exponents of a manifest."""
+    exponents = Exponents(
+        need=row.number("need"), availability=row.number("availability"), reliability=row.number("reliability")
+    )
+    row.finish()
+    return exponents
 
 
 def _parse_seeds(row: Fields) -> Seeds:

@@ -10,12 +10,11 @@ from typing import Final, cast
 import pyarrow as pa
 
 from calibudget.errors import ArtefactError, InputError
-from calibudget.records import ErrorRule, Score
-from calibudget.store.artefacts import NLL_ROUNDING
+from calibudget.records import NLL_ROUNDING, ErrorRule, Score
 from calibudget.store.canonical import canonical_json, loads_object, read_bytes, sha256_hex
 from calibudget.store.codec import Fields, open_artefact
-from calibudget.store.files import check_labels
 from calibudget.store.parquet import load_table, read_table, table_metadata, write_table
+from calibudget.values import check_labels
 
 SCORES_NAME: Final = "scores.parquet"
 _SCHEMA: Final = "calibudget.scores/1"

@@ -18,8 +18,8 @@ from calibudget.keys import order_keys
 from calibudget.records import Split
 from calibudget.sequences import MadeOnDemand
 from calibudget.store.codec import open_artefact
-from calibudget.store.files import check_labels
 from calibudget.store.parquet import read_table, write_tables
+from calibudget.values import check_labels
 
 SPLITS_NAME: Final = "splits.parquet"
 _CHUNK: Final = 65_536

@@ -18,7 +18,7 @@ from calibudget.evaluation.likelihood import SUFFIX
 from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.recipe.load import explained, refuse_secrets
 from calibudget.recipe.yaml import parse_document
-from calibudget.store import check_labels
+from calibudget.values import check_labels
 
 Status = Literal["confirmatory", "exploratory"]
 Measure = Literal["accuracy", "nll"]

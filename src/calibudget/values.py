@@ -1,0 +1,94 @@
+"""What a field of a record may hold: counts, numbers, digests, and mappings keyed by source label.
+
+The types are checked where a record is read from a file. Numbers are strict: 3.0 and true are no integers, "3" is no
+number. A record made in the program isn't checked by them.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, Strict
+
+from calibudget.errors import InputError
+from calibudget.keys import nfc
+
+Value = TypeVar("Value")
+
+
+def in_order(values: Mapping[str, Value]) -> dict[str, Value]:
+    """The mapping in code-point order of its keys."""
+    return dict(sorted(values.items()))
+
+
+def _with_labels(values: object) -> object:
+    if isinstance(values, Mapping):
+        check_labels(sorted(map(str, values)))
+    return values
+
+
+Flag = Annotated[bool, Strict()]
+Integer = Annotated[int, Strict()]
+#: An integer of at least 0.
+Count = Annotated[Integer, Field(ge=0)]
+#: A finite double.
+Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+#: A finite double of at least 0.
+Size = Annotated[Number, Field(ge=0)]
+#: A double from 0 to 1.
+Rate = Annotated[Number, Field(ge=0, le=1)]
+#: A SHA-256 in lower-case hexadecimal.
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+ByName = Annotated[Mapping[str, Value], AfterValidator(in_order)]
+#: By label of the source, see `check_labels`.
+ByLabel = Annotated[ByName[Value], BeforeValidator(_with_labels)]
+#: By label of the source, at least one.
+Sources = Annotated[Mapping[str, Value], Field(min_length=1), AfterValidator(in_order), BeforeValidator(_with_labels)]
+
+#: Unicode's default-ignorable characters, and the two that are drawn as nothing without being so.
+_UNSEEN: Final = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_UNSEEN_KINDS: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_DEVICE: Final = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(\..*)?", re.I)
+
+
+def check_labels(labels: Iterable[str]) -> None:
+    """Check that labels can name sources in files, tables and paths on every platform.
+
+    Raises:
+        InputError: a label that is empty, begins with a dot, holds a slash or backslash, "..", white space at an
+            end, an invisible or control character or a lone surrogate, or that Windows can't name a file by; or two
+            labels that only case or Unicode form part.
+    """
+    seen: dict[str, str] = {}
+    for label in labels:
+        fault = _label_fault(label)
+        if fault:
+            raise InputError(f"the source label {label!r} {fault}")
+        form = _folded(label)
+        if form in seen:
+            raise InputError(
+                f"the source labels {seen[form]!r} and {label!r} differ only by case or Unicode form; rename one"
+            )
+        seen[form] = label
+
+
+def _label_fault(label: str) -> str | None:
+    if not label or label != label.strip():
+        return "must not be empty or begin or end with white space"
+    if label.startswith(".") or ".." in label or "/" in label or "\\" in label:
+        return "must not begin with a dot or hold '..', '/' or '\\'"
+    if _UNSEEN.search(label) or any(unicodedata.category(character) in _UNSEEN_KINDS for character in label):
+        return "holds a control or invisible character"
+    if ":" in label or label.endswith(".") or _DEVICE.fullmatch(label):
+        return "can't be a file's name on Windows (a colon, a dot at the end, or a device such as CON)"
+    return None
+
+
+def _folded(label: str) -> str:
+    return nfc(nfc(label).casefold())
