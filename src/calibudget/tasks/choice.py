@@ -167,7 +167,8 @@ def _mentions(words: list[str], labels: Sequence[str]) -> str:
     found = [rf"(?<!/)(?P<loose>{_any_of(loose)})(?!/\d)"] if loose else []
     if careful:
         every = _any_of(careful)
-        named = any_of("answer|option|choice|" + "|".join(phrases.option for phrases in LANGUAGES.values()))
+        nouns = "|".join(f"{phrases.answer}|{phrases.option}" for phrases in LANGUAGES.values())
+        named = any_of(f"answer|option|choice|{nouns}")
         found += [
             rf"\A\W*(?P<opening>{every})(?=[).:,;!]|\s*(?:\n|\Z)|(?<=\w\w)\s)(?!/\d)",
             rf"\((?P<bracketed>{every})\)",

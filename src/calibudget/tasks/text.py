@@ -69,16 +69,23 @@ _HEADING: Final = (
     r"|below is an instruction"
     r"|please (?:choose|answer|select|fill in) (?:the|a) "
 )
-#: Marks that reasoning stands between: tags, brackets, gpt-oss's channels with their marks and without.
+#: What opens and what closes reasoning: tags, other families' marks, gpt-oss's channels with their marks and without.
+_REASONING_MARKS: Final = (
+    *((f"<{tag}>", f"</{tag}>") for tag in ("think", "thinking", "thought", "reasoning", "seed:think")),
+    (r"\[think\]", r"\[/think\]"),
+    ("\u25c1think\u25b7", "\u25c1/think\u25b7"),
+    (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),
+    (r"<\|start_thinking\|>", r"<\|end_thinking\|>"),
+    (r"<\|channel\|>(?:analysis|commentary)", r"<\|channel\|>final<\|message\|>"),
+    (r"\A\s*(?-i:analysis(?=[A-Z]))", "(?-i:assistantfinal)"),
+)
 _REASONING: Final = re.compile(
-    r"<(?P<tag>think|thinking|thought|reasoning)>.*?(?:</(?P=tag)>|\Z)"
-    r"|\[think\].*?(?:\[/think\]|\Z)"
-    r"|<\|channel\|>(?:analysis|commentary).*?(?:<\|channel\|>final<\|message\|>|\Z)"
-    r"|\A\s*(?-i:analysis(?=[A-Z])).*?(?:(?-i:assistantfinal)|\Z)",
-    re.IGNORECASE | re.DOTALL,
+    "|".join(rf"{opens}.*?(?:{closes}|\Z)" for opens, closes in _REASONING_MARKS), re.IGNORECASE | re.DOTALL
 )
 #: The end of reasoning that the prompt has opened.
-_REASONED: Final = re.compile(r"\A.*(?:</(?:think|thinking|thought|reasoning)>|\[/think\])", re.IGNORECASE | re.DOTALL)
+_REASONED: Final = re.compile(
+    rf"\A.*(?:{'|'.join(closes for _, closes in _REASONING_MARKS)})", re.IGNORECASE | re.DOTALL
+)
 #: A letter and the marks that belong to it.
 _LETTER: Final = re.compile(r"[^\W\d_][\u0300-\u036f]+")
 _RUN_ON: Final = re.compile(rf"(?:{_SPECIAL})|(?<=\S)[^\S\n]*+\n\s*+(?:{_HEADING})", re.IGNORECASE)
@@ -99,7 +106,7 @@ def without_reasoning(text: str) -> str:
 
     An end that nothing opened closes what the prompt has opened: everything before it is reasoning.
     """
-    if "<" not in text and "[" not in text and "analysis" not in text:
+    if not any(mark in text for mark in ("<", "[", "\u25c1", "analysis", "assistantfinal")):
         return text
     return _REASONED.sub("", _REASONING.sub("\n", text))
 
