@@ -11,22 +11,24 @@ import yaml
 from calibudget.errors import ArtefactError, DependencyError, InputError, TrainingError
 from calibudget.export import TRAINERS, check, check_installed, export
 from calibudget.export.check import compare
-from calibudget.export.rows import labels_of
 from calibudget.lm import Encoder, load_tokenizer
 from calibudget.pipeline.run_directory import recipe_of_run
+from calibudget.sources import record_maker
 from calibudget.store import read_train
-from calibudget.training import encode_examples
 
 TRAINED = [name for name, trainer in TRAINERS.items() if trainer.trains]
 
 
 @pytest.fixture(scope="session")
 def taught(finished):
-    """Ids and labels of the run's rows as its own training takes them."""
+    """Ids and labels as scoring encodes the records that the rows' originals make."""
     recipe = recipe_of_run(finished)
-    encoder = Encoder(recipe.template, load_tokenizer(recipe.model))
-    examples = encode_examples(read_train(finished / "train.jsonl"), encoder, max_length=512, too_long="refuse")
-    return [(example.ids.tolist(), labels_of(example)) for example in examples]
+    makers = {spec.label: record_maker(spec) for spec in (*recipe.source_specs(), recipe.companion_spec())}
+    records = [makers[row["source"]](row["original"]) for row in read_train(finished / "train.jsonl")]
+    encoded = Encoder(recipe.template, load_tokenizer(recipe.model)).encode_all(records)
+    return [
+        ([*one.prompt_ids, *one.response_ids], [-100] * len(one.prompt_ids) + list(one.response_ids)) for one in encoded
+    ]
 
 
 def _label(token, weight):

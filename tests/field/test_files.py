@@ -11,6 +11,7 @@ from calibudget.errors import DataError
 from calibudget.pipeline import run
 from calibudget.recipe import load_recipe
 from calibudget.sources import SourceSpec, files_not_read, find_files
+from calibudget.store import read_train
 
 ROW = {"instruction": "q", "output": "a"}
 SHARDS = [f"d/data/{split}-00000-of-00001.jsonl" for split in ("test", "train", "validation")]
@@ -119,5 +120,5 @@ def test_a_run_tells_the_files_beside_those_that_it_read(tmp_path: Path) -> None
     result = run(load_recipe(recipe), tmp_path / "out")
     assert f"a: files not read: d/README.md, {SHARDS[0]}, {SHARDS[2]}" in result.notes
     assert "companion: files not read: e/notes.txt" in result.notes
-    prompts = {json.loads(line)["prompt"] for line in result.train_file.read_text().splitlines()}
-    assert prompts == {SHARDS[1], "e/a.jsonl"}
+    prompts = {value for row in read_train(result.train_file) for value in row["original"].values()}
+    assert {SHARDS[1], "e/a.jsonl"} <= prompts

@@ -60,7 +60,7 @@ def test_a_pick_is_no_head(recipe_with, tmp_path):
     """allenai/open-instruct #1019: rows sorted by id, a tenth of them isn't the first tenth."""
     run(load_recipe(recipe_with(budget=8, floor=0)), tmp_path / "out")
     rows = [json.loads(line) for line in (tmp_path / "out/train.jsonl").read_text().splitlines()]
-    numbers = sorted(int(row["prompt"].split()[1]) for row in rows if row["source"] == "left")
+    numbers = sorted(int(json.loads(row["original"])["prompt"].split()[1]) for row in rows if row["source"] == "left")
     assert len(numbers) == 4
     assert numbers != [0, 1, 2, 3]
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from calibudget.errors import DataError
+from calibudget.errors import DataError, InputError
 from calibudget.pipeline import run, verify
 from calibudget.recipe import load_recipe
 from calibudget.sources import SourceSpec, read_source
@@ -50,7 +50,7 @@ def talk(number):
 def recipe(tmp_path):
     """Writes a recipe of plain records and conversations, one of which has an image."""
 
-    def write(*, template="chat", form="jsonl", layout="null", talks=True):
+    def write(*, template="chat", form="jsonl", layout="turns", talks=True):
         rows = (
             [talk(number) for number in range(40)]
             if talks
@@ -72,8 +72,8 @@ def train_rows(found):
     return list(read_train(found.train_file))
 
 
-FORMS = [("jsonl", "null"), ("parquet", "completion"), ("dataset", "messages")]
-OTHERS = [(form, layout) for form, _ in FORMS for _, layout in FORMS if (form, layout) not in FORMS]
+FORMS = [("jsonl", "turns"), ("parquet", "messages"), ("dataset", "turns")]
+OTHERS = [("jsonl", "messages"), ("parquet", "turns"), ("dataset", "messages")]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_conversations_come_out_in_every_format_and_layout_and_verify(tmp_path, 
     assert len(rows) == 40
     assert sum("tools" in row for row in rows) > 1
     for row in rows:
-        turns = row["prompt"] + row["completion"] if layout == "completion" else row["messages"]
+        turns = row["prompt"] + row["completion"] if layout == "turns" else row["messages"]
         given = row["original"].get("messages") or [
             {"role": "user", "content": row["original"]["prompt"]},
             {"role": "assistant", "content": row["original"]["completion"]},
@@ -96,14 +96,44 @@ def test_conversations_come_out_in_every_format_and_layout_and_verify(tmp_path, 
         assert row.get("tools") == row["original"].get("tools")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert set(train_files(f"train.{form}")) <= set(manifest["artefacts"])
-    assert manifest["recipe"]["output"]["layout"] == (None if layout == "null" else layout)
+    assert manifest["recipe"]["output"]["layout"] == layout
+    field = "messages[-1]" if layout == "messages" else "completion"
+    assert manifest["train_set"] == {"layout": layout, "taught": field, "end": None}
     assert manifest["sources"]["talks"]["skipped"] == 1
 
 
-@pytest.mark.parametrize(("layout", "column"), [("null", "prompt"), ("completion", "prompt"), ("messages", "messages")])
-def test_plain_records_are_texts_unless_turns_are_asked_for(tmp_path, recipe, layout, column):
+@pytest.mark.parametrize(
+    ("layout", "column"), [("turns", "prompt"), ("completion", "prompt"), ("messages", "messages")]
+)
+def test_plain_records_have_the_layout_that_is_asked_for(tmp_path, recipe, layout, column):
     rows = train_rows(run(recipe(template="alpaca", layout=layout, talks=False), tmp_path / "run"))
-    assert all(isinstance(row[column], list if column == "messages" else str) for row in rows)
+    assert all(isinstance(row[column], str if layout == "completion" else list) for row in rows)
+
+
+def test_rows_are_rendered_by_default_and_verify(tmp_path, recipe):
+    given = recipe(template="alpaca", layout="rendered", talks=False)
+    found = run(given, tmp_path / "run")
+    rows = train_rows(found)
+    assert all(row["prompt"].startswith("Below is") and row["prompt"].endswith("### Response:\n") for row in rows)
+    assert found.train_set == {"layout": "rendered", "taught": "completion", "end": None}
+    rows[3]["prompt"] = rows[3]["prompt"].replace("### Response:", "### Answer:")
+    write_train(found.train_file, rows, layout="rendered")
+    extend_sums(tmp_path / "run", ["train.jsonl"])
+    assert any("row 4: prompt" in str(one) for one in verify(tmp_path / "run").differences)
+
+
+def test_a_chat_template_without_a_model_keeps_turns(recipe):
+    given = recipe()
+    fields = given.model_dump(exclude={"output"})
+    assert type(given).model_validate(fields | {"output": {}}).output.layout == "turns"
+    with pytest.raises(ValueError, match=r"rendered.* needs the `model`"):
+        recipe(layout="rendered")
+
+
+def test_a_layout_that_cant_hold_a_record_is_refused_and_nothing_is_left(tmp_path, recipe):
+    with pytest.raises(InputError, match=r"talks: record .* which the layout 'completion' can't hold"):
+        run(recipe(layout="completion"), tmp_path / "run")
+    assert not (tmp_path / "run" / "train.jsonl").exists()
 
 
 @pytest.mark.slow
@@ -131,7 +161,7 @@ def test_images_are_refused_with_the_line_and_a_clear_word(tmp_path, recipe):
 
 @pytest.mark.parametrize("form", ["jsonl", "dataset"])
 def test_a_train_set_of_another_layout_or_without_its_tools_is_found(tmp_path, recipe, form):
-    found = run(recipe(form=form, layout="completion"), tmp_path / "run")
+    found = run(recipe(form=form, layout="turns"), tmp_path / "run")
     rows = train_rows(found)
     as_messages = [
         {
@@ -171,7 +201,7 @@ def test_datasets_reads_what_a_run_saved(tmp_path, recipe):
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "dataset"])
-@pytest.mark.parametrize("layout", [pytest.param("completion", marks=pytest.mark.slow), "messages"])
+@pytest.mark.parametrize("layout", [pytest.param("turns", marks=pytest.mark.slow), "messages"])
 def test_a_train_set_is_a_source_of_the_records_that_it_holds(tmp_path, recipe, form, layout):
     found = run(recipe(form=form, layout=layout), tmp_path / "run")
     read = read_source(SourceSpec(label="again", path=str(found.train_file)), tmp_path)

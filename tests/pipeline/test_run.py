@@ -15,7 +15,7 @@ from calibudget.errors import AllocationError, ArtefactError, DataError, InputEr
 from calibudget.pipeline import run, score
 from calibudget.pipeline.run_directory import JOURNAL_NAME
 from calibudget.recipe import load_recipe
-from calibudget.store import read_scores, read_splits, write_scores
+from calibudget.store import read_scores, read_splits, read_train, write_scores
 
 
 def digests(directory: Path) -> dict[str, str]:
@@ -23,7 +23,7 @@ def digests(directory: Path) -> dict[str, str]:
 
 
 def rows(directory: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (directory / "train.jsonl").read_text().splitlines()]
+    return list(read_train(directory / "train.jsonl"))
 
 
 def test_a_run_selects_exactly_the_budget_and_joins_the_companion(make_recipe, tmp_path) -> None:

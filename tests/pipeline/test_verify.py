@@ -67,7 +67,9 @@ def edit(directory, name, *path, to):
 def edit_rows(directory, change):
     path = directory / "train.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = [row | {"original": json.loads(row["original"])} for row in rows]
     change(rows)
+    rows = [row | {"original": json.dumps(row["original"])} for row in rows]
     path.write_text("".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows))
 
 

@@ -5,7 +5,7 @@ import pytest
 from calibudget.errors import InputError
 from calibudget.keys import order_key
 from calibudget.records import Message, Record, Selection
-from calibudget.selection import train_layout, train_row, train_rows
+from calibudget.selection import train_row, train_rows
 
 
 def make_record(source, record_id, *turns, completion="answer"):
@@ -59,41 +59,21 @@ def test_a_row_of_turns_ends_with_the_answer():
     ]
 
 
-def test_turns_dont_fit_prompt_and_completion():
-    with pytest.raises(InputError, match="a: record 2 has several turns"):
-        train_row(SYSTEM, "source")
+@pytest.mark.parametrize("record", [SYSTEM, TOOLS])
+def test_a_record_that_texts_cant_hold_is_refused_by_name(record):
+    with pytest.raises(
+        InputError, match=f"a: record {record.record_id} has several turns or tools.* say `output.layout`"
+    ):
+        train_row(record, "source", layout="completion")
 
 
-@pytest.mark.parametrize(
-    ("records", "chat", "layout"),
-    [
-        ([PLAIN, PLAIN], False, "completion"),
-        ([PLAIN, SYSTEM], False, "messages"),
-        ([PLAIN], True, "messages"),
-        ([make_record("a", "3", ("assistant", "hello"))], False, "messages"),
-        ([], False, "completion"),
-    ],
-)
-def test_one_layout_for_all_rows(records, chat, layout):
-    assert train_layout(records, chat=chat) == layout
+def test_rendered_texts_hold_every_record():
+    row = train_row(TOOLS, "source", layout="rendered", rendered=lambda record: ("<u>1+2?", record.completion + "<e>"))
+    assert (row["prompt"], row["completion"]) == ("<u>1+2?", "answer<e>")
+    assert "tools" not in row
 
 
-@pytest.mark.parametrize(
-    ("records", "asked", "layout"),
-    [
-        ([PLAIN], "messages", "messages"),
-        ([PLAIN], "completion", "completion"),
-        ([PLAIN, SYSTEM], "completion", "turns"),
-        ([TOOLS], "completion", "turns"),
-        ([], "messages", "messages"),
-    ],
-)
-@pytest.mark.parametrize("chat", [False, True])
-def test_a_recipe_may_ask_for_a_layout(records, asked, layout, chat):
-    assert train_layout(records, chat=chat, asked=asked) == layout
-
-
-def test_prompt_and_completion_are_turns_where_texts_cant_hold_them():
+def test_prompt_and_completion_can_be_turns():
     row = train_row(SYSTEM, "source", layout="turns")
     assert row["prompt"] == [{"role": "system", "content": "be brief"}, {"role": "user", "content": "ask"}]
     assert row["completion"] == [{"role": "assistant", "content": "answer"}]
@@ -106,8 +86,8 @@ def test_tools_and_their_calls_stand_in_the_row_as_they_are():
     assert row["messages"][2] == {"role": "tool", "content": "3", "tool_call_id": "x"}
     assert "tools" not in train_row(PLAIN, "source", layout="messages")
     selection = Selection(seed=42, selector="uniform", picks={"a": ("4",)})
-    assert train_rows(selection, {"a": [TOOLS]}).tools
-    assert not train_rows(SELECTION, CANDIDATES, COMPANION).tools
+    assert train_rows(selection, {"a": [TOOLS]}, layout="turns").tools
+    assert not train_rows(SELECTION, CANDIDATES, COMPANION, layout="turns").tools
 
 
 def ids(order):

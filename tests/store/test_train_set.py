@@ -56,6 +56,7 @@ def make_tool_turns(number=1, **more):
 SUFFIXES = ["jsonl", "parquet", "dataset"]
 LAYOUTS = [
     ("completion", make_row, False),
+    ("rendered", make_row, False),
     ("messages", make_turns, False),
     ("turns", make_parts, False),
     ("messages", make_tool_turns, True),
@@ -152,7 +153,7 @@ def test_json_lines_are_compact_and_keep_characters(tmp_path):
     write_train(tmp_path / "train.jsonl", [make_row(original={"é": "ü\u2028", "n": None})], layout="completion")
     assert (tmp_path / "train.jsonl").read_bytes() == (
         '{"source":"boolq","record_id":"id-1","role":"source","prompt":"question","completion":"answer\\n",'
-        '"original":{"é":"ü\u2028","n":null}}\n'
+        '"original":"{\\"é\\":\\"ü\u2028\\",\\"n\\":null}"}\n'
     ).encode()
 
 
@@ -166,22 +167,46 @@ def test_the_parquet_schema_doesnt_depend_on_the_data(tmp_path):
     assert all(schema.equals(schemas[0]) for schema in schemas)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_null_first_and_mixed_originals_load_back_equal_through_datasets(tmp_path, monkeypatch, suffix):
-    # huggingface/datasets #7222: a column that begins with nulls fixed the wrong type.
+def _datasets(path):
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
-    rows = [make_row(i, source="a", original={"input": None, "label": i}) for i in range(50)]
-    rows += [make_row(i, source="b", original={"input": "text", "label": "yes"}) for i in range(50)]
-    path = tmp_path / f"train.{suffix}"
-    write_train(path, rows, layout="completion")
-    builder = "json" if suffix == "jsonl" else "parquet"
-    loaded = datasets.load_dataset(builder, data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
-    found = [dict(row) for row in loaded]
-    if suffix == "parquet":
-        found = [row | {"original": json.loads(row["original"])} for row in found]
-    assert found == rows
+    return datasets.load_dataset(
+        "json", data_files=str(path), split="train", cache_dir=str(path.parent / "cache")
+    ).to_list()
+
+
+def _polars(path):
+    return pytest.importorskip("polars").read_ndjson(path).to_dicts()
+
+
+def _pandas(path):
+    frame = pytest.importorskip("pandas").read_json(path, lines=True, dtype=False)
+    return [{key: value for key, value in row.items() if value == value} for row in frame.to_dict("records")]
+
+
+def _duckdb(path):
+    table = pytest.importorskip("duckdb").sql(f"select * from read_ndjson('{path}')")  # noqa: S608 - a path of pytest's
+    return [dict(zip(table.columns, row, strict=True)) for row in table.fetchall()]
+
+
+def _without_nulls(value):
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("read", [_datasets, _polars, _pandas, _duckdb])
+@pytest.mark.parametrize(("layout", "make", "tools"), LAYOUTS)
+def test_every_reader_has_one_schema_for_all_sources(tmp_path, read, layout, make, tools):
+    # huggingface/datasets #7222: a column that begins with nulls fixed the wrong type; fields that change theirs, too.
+    originals = ({"input": None, "label": 1}, {"input": "text", "label": "yes", "more": [{"a": 1}]})
+    rows = [make(number, original=originals[number >= 50]) for number in range(100)]
+    path = tmp_path / "train.jsonl"
+    write_train(path, rows, layout=layout, tools=tools)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert _without_nulls(read(path)) == _without_nulls(lines)
+    assert [json.loads(line["original"]) for line in lines] == [row["original"] for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +264,9 @@ def test_originals_without_a_form_are_refused_by_record_and_nothing_is_written(t
     [
         ("{", "line 2: not valid JSON"),
         (make_row(role="test"), "line 2: role: must be 'source' or 'companion'"),
-        (make_row(original=[]), "line 2: original: must be an object"),
+        (make_row(original=[]), "line 2: original: must be a string"),
+        (make_row(original="[]"), "line 2: original: must be an object"),
+        (make_row(original="{"), "line 2: "),
         (make_row(prompt=None), "line 2: prompt: must be a string"),
         (make_row(extra=1), "line 2: extra: is not a field"),
         (make_row(messages=[]), "line 2: "),
@@ -248,8 +275,9 @@ def test_originals_without_a_form_are_refused_by_record_and_nothing_is_written(t
     ],
 )
 def test_faults_of_a_train_set_are_named_by_line(tmp_path, line, said):
-    text = line if isinstance(line, str) else json.dumps(line)
-    (tmp_path / "train.jsonl").write_text(f"{json.dumps(make_row())}\n{text}\n")
+    given = line if isinstance(line, str) or line["original"] != ORIGINAL else line | {"original": "{}"}
+    text = given if isinstance(given, str) else json.dumps(given)
+    (tmp_path / "train.jsonl").write_text(f"{json.dumps(make_row(original='{}'))}\n{text}\n")
     with pytest.raises(ArtefactError, match=r"^train\.jsonl: ") as caught:
         list(read_train(tmp_path / "train.jsonl"))
     assert said in str(caught.value)

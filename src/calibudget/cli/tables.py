@@ -40,6 +40,9 @@ def print_run(result: RunResult, *, as_json: bool) -> None:
     for note in result.notes:
         print_line(f"note: {note}")
     print_line(f"train set   {result.train_file}")
+    if result.train_set:  # a run of an earlier version doesn't say
+        end = result.train_set["end"]
+        print_line(f"taught      {result.train_set['taught']}" + (f", up to {end}" if end else ""))
     print_line(f"evidence    {result.directory / 'manifest.json'}")
     print_line(f"selected    sha256 {result.selected_sha256}")
 

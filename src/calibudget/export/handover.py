@@ -20,7 +20,7 @@ from calibudget.lm import Encoder
 from calibudget.pipeline import verify
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.run_directory import recipe_of_run
-from calibudget.pipeline.train import FinishedRun, check_model, finished_run
+from calibudget.pipeline.train import FinishedRun, check_model, finished_run, rows_to_encode
 from calibudget.pipeline.training_options import training_options, within_context
 from calibudget.recipe import Recipe
 from calibudget.store import canonical_json, copy_train, file_digest, read_train, write_atomic
@@ -141,8 +141,7 @@ def _with_tokens(
     config = within_context(options, language_model.context_length)
     encoder = Encoder(recipe.template, language_model.tokenizer, embedding_size=language_model.embedding_size)
     progress("encoding", 0, None)
-    rows = read_train(run.train_file)
-    examples = encode_examples(rows, encoder, max_length=config.max_length, too_long=config.too_long)
+    examples = encode_examples(rows_to_encode(run), encoder, max_length=config.max_length, too_long=config.too_long)
     progress("encoding", len(examples), len(examples))
     return _WithTokens(run=run, recipe=recipe, config=config, outline=outline, encoder=encoder, examples=examples)
 
@@ -189,7 +188,7 @@ def _write(trainer: str, target: Trainer, made: _RowsOnly, folder: Path) -> Expo
 
 def _write_examples(trainer: str, target: Trainer, made: _WithTokens, folder: Path) -> None:
     if target.rows == "text":
-        texts = made.encoder.rendered(list(map(record_of, read_train(made.run.train_file))))
+        texts = made.encoder.rendered([record_of(row) for row in rows_to_encode(made.run)])
         sources = (example.source for example in made.examples)
         write_texts(folder, ((source, *text) for source, text in zip(sources, texts, strict=True)), made.config.epochs)
         return

@@ -124,7 +124,7 @@ class Encoder:
         """The ids that generation starts from; the same as `encode_all` gives."""
         if self.template == "chat":
             return [chat.prompt_ids for _, chat in self._chat_parts(records)]
-        found = self._ids([_alpaca_text(record) for record in records], as_data=True)
+        found = self._ids([alpaca_text(record) for record in records], as_data=True)
         return [ids if self._bos is None or ids[:1] == (self._bos,) else (self._bos, *ids) for ids in found]
 
     def rendered(self, records: Sequence[Record]) -> list[tuple[str, str]]:
@@ -132,9 +132,9 @@ class Encoder:
 
         A BOS that the tokenizer puts in front by itself isn't in the text, so that it comes once.
         """
-        end = str(self._tokenizer.decode([self.end_id], skip_special_tokens=False))
+        end = self.end
         if self.template != "chat":
-            return [(_alpaca_text(record), record.completion + end) for record in records]
+            return [(alpaca_text(record), record.completion + end) for record in records]
         bos = "" if self._bos is None else str(self._tokenizer.decode([self._bos], skip_special_tokens=False))
         parts = (chat.text for _, chat in self._chat_parts(records))
         return [(part.prompt.removeprefix(bos), f"{part.lead}{part.words}{part.trail}{end}") for part in parts]
@@ -144,6 +144,11 @@ class Encoder:
         if self.template != "chat":
             return ""
         return opened_reasoning(self._tokenizer.decode(list(encoded.prompt_ids[-8:]), skip_special_tokens=False))
+
+    @property
+    def end(self) -> str:
+        """The text of the token that closes a response."""
+        return str(self._tokenizer.decode([self.end_id], skip_special_tokens=False))
 
     @property
     def bos_id(self) -> int | None:
@@ -245,7 +250,7 @@ class Encoder:
         return int(self._tokenizer.eos_token_id)
 
 
-def _alpaca_text(record: Record) -> str:
+def alpaca_text(record: Record) -> str:
     """The Alpaca prompt; a system turn stands before the first instruction, and further turns follow as blocks.
 
     One user turn gives exactly the instruction format of the design; each further user or assistant turn adds its

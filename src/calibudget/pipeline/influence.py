@@ -34,7 +34,6 @@ from calibudget.selection import (
     ProxyScores,
     check_shard,
     proxy_pool,
-    train_layout,
     train_row,
 )
 from calibudget.store import Journal, canonical_json, check_writable, loads_object, work_directory
@@ -319,8 +318,7 @@ class _Task:
             yield from self._rows([records[entry]])
 
     def _rows(self, records: Sequence[Record]) -> list[dict[str, object]]:
-        chat = self.recipe.template == "chat"
-        return [train_row(one, "source", layout=train_layout([one], chat=chat)) for one in records]
+        return [train_row(one, "source", layout="turns") for one in records]
 
 
 def _check_recipe(recipe: Recipe) -> None:

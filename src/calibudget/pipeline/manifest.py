@@ -12,6 +12,7 @@ from typing import Any
 from calibudget.pipeline.inputs import Run
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import Prepared
+from calibudget.pipeline.rendering import rendering, taught
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.recipe import Recipe, resolved_fields
 from calibudget.records import AllocationPlan, Score, Selection, SourceAllocation, Split, Statistics
@@ -82,6 +83,7 @@ def make_manifest(
         selection=selection_evidence(digests),
         artefacts={name: file_digest(directory / name) for name in sorted(names)},
         token_counter=prepared.token_counter,
+        train_set=taught(recipe, rendering(recipe).end),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,7 @@ class RunResult:
         companion_count: companion records joined.
         selected_sha256: digest of the selected ids.
         manifest_sha256: digest that the manifest ends with.
+        train_set: its layout, the field of a row that is taught, and the text that ends it or None.
         notes: what a person should know about this run.
         hygiene: what its sources repeat and share; None in a run of a version that didn't say.
     """
@@ -65,6 +67,7 @@ class RunResult:
     companion_count: int
     selected_sha256: str
     manifest_sha256: str
+    train_set: Mapping[str, object]
     notes: tuple[str, ...] = ()
     hygiene: Hygiene | None = None
 
@@ -81,6 +84,7 @@ class RunResult:
             "quotas": self.plan.quotas,
             "selected_sha256": self.selected_sha256,
             "manifest_sha256": self.manifest_sha256,
+            "train_set": dict(self.train_set),
             "verified": True,
         }
 
@@ -193,6 +197,7 @@ def _verified(directory: Path, notes: tuple[str, ...] = ()) -> RunResult:
         companion_count=selection.companion_count,
         selected_sha256=selection.selected_sha256,
         manifest_sha256=str(read_object(directory / MANIFEST_NAME)["manifest_sha256"]),
+        train_set=found.manifest.train_set or {},
         notes=notes,
         hygiene=found.hygiene,
     )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -18,6 +19,7 @@ from calibudget.pipeline.manifest import make_manifest
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare
 from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.rendering import rendering
 from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.run_directory import JOURNAL_NAME, RECIPE_NAME, is_finished, open_run
 from calibudget.pipeline.selectors import joined, selector_parts, write_parts
@@ -75,6 +77,7 @@ def check_unchanged(recipe: Recipe, prepared: Prepared, directory: Path) -> None
 
 def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
     """Write the resolved recipe, `splits.parquet`, `hygiene.json`, and `rounds.json` where there were rounds before."""
+    rendering(recipe)  # what can't be rendered is refused before anything is scored
     write_atomic(directory / RECIPE_NAME, resolved_yaml(recipe))
     if prepared.ledger is not None:
         write_rounds(directory / ROUNDS_NAME, prepared.ledger)
@@ -101,9 +104,15 @@ def write_selected(run: Run, plan: AllocationPlan, directory: Path) -> Selection
     check_encodable(recipe, chain(*candidates.values(), companion))
     write_parts(directory, run.parts)
     write_selection(directory / SELECTION_NAME, selection)
-    output, chat = recipe.output, recipe.template == "chat"
-    made = train_rows(selection, candidates, companion, order=output.order, chat=chat, asked=output.layout)
-    write_train(directory / output.train_name, made.rows, layout=made.layout, tools=made.tools)
+    output, render = recipe.output, rendering(recipe)
+    if render.texts is not None and render.end is None and recipe.has_tokenizer and recipe.calibration != "none":
+        warnings.warn(
+            f"the tokenizer of {recipe.model!r} isn't here: responses in the train set have no token that ends them, "
+            "and trainers add their own",
+            stacklevel=2,
+        )
+    made = train_rows(selection, candidates, companion, order=output.order, layout=output.layout, rendered=render.texts)
+    write_train(directory / output.train_name, made.rows, layout=output.layout, tools=made.tools)
     return selection
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from calibudget.errors import ArtefactError, DependencyError, RecipeError, TrainingError
 from calibudget.pipeline.progress import Progress, silent
@@ -13,6 +13,8 @@ from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import recipe_of_run
 from calibudget.pipeline.training_options import TrainingOptions, training_options, within_context
 from calibudget.recipe import Recipe
+from calibudget.selection import RowRole, train_row
+from calibudget.sources import record_maker
 from calibudget.store import (
     MANIFEST_NAME,
     SUMS_NAME,
@@ -125,6 +127,7 @@ def train(
 class FinishedRun:
     """A finished run whose train set is the one that its manifest binds."""
 
+    recipe: Recipe
     manifest: Manifest
     manifest_sha256: str
     train_file: Path
@@ -140,6 +143,7 @@ def finished_run(directory: Path) -> FinishedRun:
         raise ArtefactError(f"{directory}: holds no finished run ({SUMS_NAME} is missing); run the recipe to its end")
     manifest = read_manifest(directory / MANIFEST_NAME)
     return FinishedRun(
+        recipe=recipe_of_run(directory),
         manifest=manifest,
         manifest_sha256=str(read_object(directory / MANIFEST_NAME)["manifest_sha256"]),
         train_file=_check_train_file(directory, manifest),
@@ -148,9 +152,28 @@ def finished_run(directory: Path) -> FinishedRun:
 
 def _rows(runs: Sequence[FinishedRun]) -> Iterator[dict[str, object]]:
     """The rows of the first run, then the other runs' without their companion sets."""
-    yield from read_train(runs[0].train_file)
+    yield from rows_to_encode(runs[0])
     for run in runs[1:]:
-        yield from (row for row in read_train(run.train_file) if row["role"] == "source")
+        yield from (row for row in rows_to_encode(run) if row["role"] == "source")
+
+
+def rows_to_encode(run: FinishedRun) -> Iterator[dict[str, object]]:
+    """The rows of a run as turns to encode: rendered ones are made of their originals again, as those to score were."""
+    told = run.manifest.train_set or {}
+    if told.get("layout") != "rendered":
+        yield from read_train(run.train_file)
+        return
+    companion = run.recipe.companion_spec()
+    specs = (*run.recipe.source_specs(), *([companion] if companion else []))
+    makers = {spec.label: record_maker(spec) for spec in specs}
+    for row in read_train(run.train_file):
+        record = makers[str(row["source"])](cast(Mapping[str, object], row["original"]))
+        if record is None:
+            raise ArtefactError(
+                f"{run.train_file}: {row['source']}/{row['record_id']}: the recipe's filter leaves it out"
+            )
+        record = replace(record, record_id=str(row["record_id"]))
+        yield train_row(record, cast(RowRole, row["role"]), layout="turns")
 
 
 def _evidence(runs: Sequence[FinishedRun], calibrated_on: str | None) -> dict[str, object]:

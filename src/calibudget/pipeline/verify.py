@@ -237,7 +237,7 @@ def _check_chain(
     if pools is not None and plan is not None and selector is not None:
         companion_count = manifest.companion.count if manifest is not None and manifest.companion is not None else 0
         selection = _derive_selection(findings, selector, pools, plan, companion_count)
-    train = None if selection is None else check_train(findings, recipe, selection, train_name)
+    train = None if selection is None else check_train(findings, recipe, selection, train_name, manifest)
     if manifest is not None:
         derived = Derived(
             recipe=recipe,

@@ -170,7 +170,7 @@ class Output(_Part):
     """What the train set looks like."""
 
     format: Literal["jsonl", "parquet", "dataset"] = "jsonl"
-    layout: Literal["completion", "messages"] | None = None
+    layout: Literal["rendered", "turns", "messages", "completion"] = "rendered"
     order: Literal["shuffled", "source"] = "shuffled"
 
     @property
@@ -304,6 +304,17 @@ class Recipe(_Part):
 
     @model_validator(mode="before")
     @classmethod
+    def _turns_without_a_template(cls, fields: object) -> object:
+        """A chat template is a model's own; without a model the rows keep their turns."""
+        if not isinstance(fields, dict) or fields.get("template") != "chat":
+            return fields
+        output = fields.get("output")
+        untold = output is None or (isinstance(output, dict) and "layout" not in output)
+        has_model = fields.get("model") is not None and fields.get("engine") != "fake"
+        return fields | {"output": {**(output or {}), "layout": "turns"}} if untold and not has_model else fields
+
+    @model_validator(mode="before")
+    @classmethod
     def _names_what_was_removed(cls, fields: object) -> object:
         if not isinstance(fields, dict):
             return fields
@@ -314,6 +325,8 @@ class Recipe(_Part):
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
+        if self.output.layout == "rendered" and self.template == "chat" and not self.has_tokenizer:
+            raise ValueError("`output.layout: rendered` needs the `model` whose chat template renders; say turns")
         self._check_labels()
         if self.address is not None and self.engine != "ray":
             raise ValueError("`address` is that of a Ray cluster: say `engine: ray` with it")
@@ -412,6 +425,11 @@ class Recipe(_Part):
     def scorer(self) -> Literal["local", "fake"]:
         """What scores, wherever it runs; evidence has this, since the engine changes no byte."""
         return "fake" if self.engine == "fake" else "local"
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether the recipe names a model whose tokenizer counts, scores and renders."""
+        return self.model is not None and self.engine != "fake"
 
     @property
     def unit(self) -> Unit:

@@ -24,7 +24,7 @@ from calibudget.selection.proxy import (
     top,
 )
 from calibudget.selection.proxy_checks import check_merged, check_pool, check_shard, merge_shards
-from calibudget.selection.rows import RowOrder, RowRole, TrainRows, train_layout, train_row, train_rows
+from calibudget.selection.rows import RowOrder, RowRole, Texts, TrainRows, train_row, train_rows
 from calibudget.selection.selectors import (
     UNIFORM,
     Band,
@@ -55,6 +55,7 @@ __all__ = [
     "RowRole",
     "Scored",
     "Selector",
+    "Texts",
     "TrainRows",
     "Uniform",
     "canonical_selected_indices_sha256",
@@ -77,7 +78,6 @@ __all__ = [
     "quality_selector",
     "ranked",
     "top",
-    "train_layout",
     "train_row",
     "train_rows",
     "unmarked",

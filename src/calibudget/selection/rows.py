@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from calibudget.errors import InputError
+from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import order_keys
 from calibudget.records import Message, Record, Selection
 from calibudget.store import TrainLayout
@@ -14,48 +14,45 @@ from calibudget.store import TrainLayout
 RowRole = Literal["source", "companion"]
 #: Order of a train set: keyed over all rows, or source after source.
 RowOrder = Literal["shuffled", "source"]
-#: The layout that a recipe asks for.
-AskedLayout = Literal["completion", "messages"]
+#: The texts of a record under the recipe's template: its prompt, and its completion with the end.
+Texts = Callable[[Record], tuple[str, str]]
 
 
 class TrainRows(NamedTuple):
     """A train set about to be written.
 
     Attributes:
-        layout: of all its rows.
-        tools: whether some record has tools or calls one.
+        tools: whether some row has tools or calls one.
         rows: the rows in their order, made one at a time.
     """
 
-    layout: TrainLayout
     tools: bool
     rows: Iterator[dict[str, object]]
 
 
-def train_layout(records: Iterable[Record], *, chat: bool, asked: AskedLayout | None = None) -> TrainLayout:
-    """The layout of a train set: one for all its rows, since trainers take the first row's for the whole.
+def train_row(
+    record: Record, role: RowRole, *, layout: TrainLayout = "completion", rendered: Texts | None = None
+) -> dict[str, object]:
+    """One row of `train.jsonl`, the record's own text beside its original fields.
 
     Args:
-        records: every record of the set, the companion included.
-        chat: whether the recipe's template is a chat template.
-        asked: what the recipe asks for; prompt and completion are lists of turns where a text can't hold them.
-    """
-    if asked == "messages" or (asked is None and chat):
-        return "messages"
-    if all(record.is_plain for record in records):
-        return "completion"
-    return "turns" if asked == "completion" else "messages"
-
-
-def train_row(record: Record, role: RowRole, *, layout: TrainLayout = "completion") -> dict[str, object]:
-    """One row of `train.jsonl`, the record's own text beside its original fields.
+        record: the record.
+        role: where it comes from.
+        layout: how the row holds its text.
+        rendered: makes the texts of the layout "rendered", which can't do without.
 
     Raises:
         InputError: a record with a system message, several turns or tools under the layout "completion".
+        ScoringError: a record that the template doesn't take.
     """
     row: dict[str, object] = {"source": record.source, "record_id": record.record_id, "role": role}
     prompt = [turn.fields for turn in record.prompt]
     completion = [Message(role="assistant", content=record.completion).fields]
+    if layout == "rendered":
+        if rendered is None:
+            raise InputTypeError("the layout 'rendered' needs the template that renders it")
+        row["prompt"], row["completion"] = rendered(record)
+        return row | {"original": record.original}
     if layout == "messages":
         row["messages"] = prompt + completion
     elif layout == "turns":
@@ -64,7 +61,8 @@ def train_row(record: Record, role: RowRole, *, layout: TrainLayout = "completio
         row |= {"prompt": record.prompt[0].content, "completion": record.completion}
     else:
         raise InputError(
-            f"{record.source}: record {record.record_id} has several turns and needs the layout 'messages'"
+            f"{record.source}: record {record.record_id} has several turns or tools, which the layout 'completion' "
+            "can't hold; say `output.layout`: rendered, turns or messages"
         )
     if record.tools:
         row["tools"] = list(record.tools)
@@ -78,8 +76,8 @@ def train_rows(
     companion: Sequence[Record] = (),
     *,
     order: RowOrder = "shuffled",
-    chat: bool = False,
-    asked: AskedLayout | None = None,
+    layout: TrainLayout = "completion",
+    rendered: Texts | None = None,
 ) -> TrainRows:
     """All rows of a train set in their order, made one at a time.
 
@@ -89,8 +87,8 @@ def train_rows(
         companion: the companion records, joined unchanged.
         order: "shuffled" is ascending under the "order" key of seed, source and record id, companion rows among
             the others; "source" is source after source in code-point order, each in key order, then the companion.
-        chat: whether the recipe's template is a chat template.
-        asked: the layout that the recipe asks for.
+        layout: how all rows hold their text.
+        rendered: see `train_row`.
 
     Raises:
         InputError: a pick is no candidate of its source.
@@ -99,9 +97,8 @@ def train_rows(
     chosen += [(record, "companion") for record in companion]
     if order == "shuffled":
         chosen = _shuffled(chosen, selection.seed)
-    layout = train_layout((record for record, _ in chosen), chat=chat, asked=asked)
-    tools = any(record.uses_tools for record, _ in chosen)
-    return TrainRows(layout, tools, (train_row(record, role, layout=layout) for record, role in chosen))
+    tools = layout in ("turns", "messages") and any(record.uses_tools for record, _ in chosen)
+    return TrainRows(tools, (train_row(record, role, layout=layout, rendered=rendered) for record, role in chosen))
 
 
 def _picked(selection: Selection, candidates: Mapping[str, Sequence[Record]]) -> Iterator[Record]:

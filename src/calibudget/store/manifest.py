@@ -150,6 +150,7 @@ class Manifest:
         companion: None without a companion set.
         artefacts: digests of every other file of the directory but the sums, by name.
         token_counter: how tokens were counted, None where the budget counts examples.
+        train_set: its layout, which field of a row is taught, and the text that ends it or None.
     """
 
     versions: Mapping[str, str]
@@ -163,6 +164,7 @@ class Manifest:
     selection: SelectionEvidence
     artefacts: Mapping[str, FileDigest]
     token_counter: Mapping[str, object] | None = None
+    train_set: Mapping[str, object] | None = None
 
 
 def manifest_to_json(manifest: Manifest) -> dict[str, object]:
@@ -188,6 +190,8 @@ def manifest_to_json(manifest: Manifest) -> dict[str, object]:
     }
     if manifest.token_counter is not None:
         body["token_counter"] = dict(manifest.token_counter)
+    if manifest.train_set is not None:
+        body["train_set"] = dict(manifest.train_set)
     return sealed(body, _SEAL)
 
 
@@ -245,6 +249,7 @@ def parse_manifest(value: object, name: str) -> Manifest:
         selection=_parse_selection(root.child("selection")),
         artefacts=_parse_artefacts(root),
         token_counter=root.nullable("token_counter", root.mapping, may_be_absent=True),
+        train_set=root.nullable("train_set", root.mapping, may_be_absent=True),
     )
     root.finish()
     return manifest

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -78,8 +78,8 @@ def _plain_key(key: object) -> str:
     return key
 
 
-#: How the rows of one train set hold their text: as two texts, as two lists of turns, or as one list.
-TrainLayout = Literal["completion", "turns", "messages"]
+#: How the rows of one train set hold their text: as two texts, bare or rendered, as two lists of turns, or as one list.
+TrainLayout = Literal["rendered", "completion", "turns", "messages"]
 #: Row of a train set.
 Row = Mapping[str, object]
 _ROWS: Final = 16_384
@@ -92,6 +92,7 @@ _TURN: Final = [pa.field(name, _TEXT) for name in ("role", "content")]
 _TOOL_TURN: Final = [*_TURN, *(pa.field(name, _TEXT) for name in ("name", "tool_call_id", "tool_calls"))]
 #: Columns that hold a row's text, by layout.
 COLUMNS: Final[Mapping[TrainLayout, tuple[str, ...]]] = {
+    "rendered": ("prompt", "completion"),
     "completion": ("prompt", "completion"),
     "turns": ("prompt", "completion"),
     "messages": ("messages",),
@@ -106,7 +107,7 @@ def train_schema(layout: TrainLayout, *, tools: bool) -> pa.Schema:
         layout: how its rows hold their text.
         tools: whether some record of it has tools or calls one.
     """
-    kind = _TEXT if layout == "completion" else pa.list_(pa.struct(_TOOL_TURN if tools else _TURN))
+    kind = _TEXT if layout in ("rendered", "completion") else pa.list_(pa.struct(_TOOL_TURN if tools else _TURN))
     texts = [pa.field(name, kind, nullable=False) for name in COLUMNS[layout]]
     return pa.schema([*_IDENTITY, *texts, *([pa.field("tools", _TEXT)] if tools else []), _ORIGINAL])
 
@@ -129,25 +130,6 @@ def batches(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         yield _batch(chunk, schema)
 
 
-def rows_of(batch: pa.RecordBatch, first: int, file: str) -> Iterator[tuple[str, dict[str, object]]]:
-    """The rows of a batch, each with its place in words.
-
-    Args:
-        batch: the batch.
-        first: the number of its first row.
-        file: what to call the file.
-
-    Raises:
-        ArtefactError: a text that should be JSON isn't; file and row are named.
-    """
-    for number, row in enumerate(batch.to_pylist(), start=first):
-        place = f"row {number}"
-        try:
-            yield place, _deep(row)
-        except (InputError, UnicodeEncodeError) as error:
-            raise ArtefactError(f"{file}: {place}: {error}") from error
-
-
 def _batch(chunk: list[Row], schema: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch({name: [row.get(name) for row in chunk] for name in schema.names}, schema=schema)
 
@@ -160,6 +142,18 @@ def _flat(row: Row) -> Row:
         if isinstance(turns, list):
             flat[name] = [_flat_turn(turn) for turn in turns]
     return {**flat, "tools": compact_json(row["tools"])} if "tools" in row else flat
+
+
+def _filled(row: Row, schema: pa.Schema) -> Row:
+    """A flat row with every field of the schema, null where it has none: readers infer one type from any of them."""
+    filled = {name: row.get(name) for name in schema.names}
+    for name in _TURNS:
+        if isinstance(filled.get(name), list):
+            fields = [field.name for field in schema.field(name).type.value_type]
+            filled[name] = [
+                {field: turn.get(field) for field in fields} for turn in cast(list[dict[str, Any]], row[name])
+            ]
+    return filled
 
 
 def _flat_turn(turn: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -228,28 +222,33 @@ def write_train(path: Path, rows: Iterable[Row], *, layout: TrainLayout, tools: 
     with atomic_file(path) as handle:
         for row in rows:
             with _naming(row):
-                line = compact_json({**row, "original": plain_json(row["original"])}).encode("utf-8")
+                line = compact_json(_filled(_flat(_with_text(row)), schema)).encode("utf-8")
             handle.write(line + b"\n")
             count += 1
     return count
 
 
 def read_train(path: Path) -> Iterator[dict[str, object]]:
-    """The rows of a train set in its order, one at a time, `original` an object in every format.
+    """The rows of a train set in its order, one at a time, `original`, tools and their calls as objects.
 
     Raises:
         ArtefactError: the file is missing or damaged, or a row isn't what it should be; line or row is named.
     """
     readers = {".parquet": _parquet_rows, ".dataset": _dataset_rows}
     for place, value in readers.get(path.suffix, _jsonl_rows)(path):
-        row = Fields(value, f"{path.name}: {place}")
+        file = f"{path.name}: {place}"
+        row = Fields(value, file)
         row.one_of("role", "source", "companion")
-        for name in ("source", "record_id"):
+        for name in ("source", "record_id", "original"):
             row.text(name)
-        row.mapping("original")
         _check_texts(row, value)
         row.finish()
-        yield value
+        try:
+            deep = _deep(value)
+        except (InputError, UnicodeEncodeError) as error:
+            raise ArtefactError(f"{file}: {error}") from error
+        Fields(deep, file).mapping("original")
+        yield deep
 
 
 def copy_train(path: Path, target: Path) -> int:
@@ -337,7 +336,9 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
             for number, line in enumerate(handle, start=1):
                 if not line.endswith(b"\n"):
                     raise ArtefactError(f"{path.name}: line {number}: is cut short")
-                yield f"line {number}", loads_object(line, f"{path.name}: line {number}")
+                row = loads_object(line, f"{path.name}: line {number}")
+                is_old = isinstance(row.get("original"), dict)  # lines of earlier versions hold objects as they are
+                yield f"line {number}", dict(_flat(_with_text(row))) if is_old else row
     except OSError as error:
         raise ArtefactError(f"{path.name}: can't be read: {error.strerror or error}") from error
 
@@ -345,7 +346,7 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
 def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
     table = load_table(path)
     _check_schema(table.schema, path.name)
-    return _batch_rows(table.to_batches(max_chunksize=_CHUNK), path.name)
+    return _batch_rows(table.to_batches(max_chunksize=_CHUNK))
 
 
 def _dataset_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
@@ -354,7 +355,7 @@ def _dataset_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
         open_regular(path / _ARROW).close()  # Arrow's own file names its failures, but waits for a FIFO
         with pa.OSFile(str(path / _ARROW)) as source, pa.ipc.open_stream(source) as stream:
             _check_schema(stream.schema, file)
-            yield from _batch_rows(map(_sound, stream), file)
+            yield from _batch_rows(map(_sound, stream))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ArtefactError(f"{file}: can't be read: {error}") from error
 
@@ -370,10 +371,11 @@ def _check_schema(schema: pa.Schema, file: str) -> None:
         raise ArtefactError(f"{file}: the columns aren't those of a train set")
 
 
-def _batch_rows(found: Iterable[pa.RecordBatch], file: str) -> Iterator[tuple[str, dict[str, object]]]:
+def _batch_rows(found: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, dict[str, object]]]:
     first = 1
     for batch in found:
-        yield from rows_of(batch, first, file)
+        for number, row in enumerate(batch.to_pylist(), start=first):
+            yield f"row {number}", row
         first += batch.num_rows
 
 
@@ -386,8 +388,7 @@ def _check_texts(row: Fields, value: Row) -> None:
     else:
         row.text("prompt")
         row.text("completion")
-    if "tools" in value:
-        row.children("tools")
+    row.nullable("tools", row.text, may_be_absent=True)
 
 
 def _check_turns(row: Fields, name: str) -> None:
@@ -396,5 +397,5 @@ def _check_turns(row: Fields, name: str) -> None:
         turn.text("content")
         for more in ("name", "tool_call_id"):
             turn.nullable(more, turn.text, may_be_absent=True)
-        turn.nullable("tool_calls", turn.children, may_be_absent=True)
+        turn.nullable("tool_calls", turn.text, may_be_absent=True)
         turn.finish()

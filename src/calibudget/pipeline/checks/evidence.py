@@ -28,6 +28,7 @@ from calibudget.pipeline.manifest import (
 )
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import reused_calibration
+from calibudget.pipeline.rendering import is_earlier, taught
 from calibudget.pipeline.tokens import counted_by
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Exponents, Selection, Statistics
@@ -96,6 +97,10 @@ def check_manifest(findings: Findings, manifest: Manifest, derived: Derived) -> 
         findings.compare(MANIFEST_NAME, expected, found[section], field=section)
     counter = {name: value for name, value in (manifest.token_counter or {}).items() if name != "tokenizer_sha256"}
     findings.compare(MANIFEST_NAME, counted_by(derived.recipe) or {}, counter, field="token_counter")
+    if not is_earlier(manifest):
+        end = (manifest.train_set or {}).get("end")
+        told = taught(derived.recipe, end if isinstance(end, str) else None)
+        findings.compare(MANIFEST_NAME, told, manifest.train_set, field="train_set")
     if derived.splits is not None:
         findings.compare(MANIFEST_NAME, sorted(derived.splits.sources), sorted(manifest.sources), field="sources")
     tokens = _tokens(findings, derived)

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 from calibudget.errors import DataError, InputError
 from calibudget.keys import order_keys
 from calibudget.messages import counted
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.splits import COPY_MARK
+from calibudget.pipeline.rendering import Rendering, is_earlier, rendering_again
 from calibudget.recipe import COMPANION, Recipe
 from calibudget.records import Record, Selection
-from calibudget.selection import RowRole, train_layout, train_row, unmarked
+from calibudget.selection import RowRole, train_row, unmarked
 from calibudget.sources import record_maker
-from calibudget.store import TrainLayout, read_train
+from calibudget.store import Manifest, TrainLayout, read_train
 
+#: What the rows of each layout hold.
+_SHAPES: Final[Mapping[TrainLayout, str]] = {
+    "rendered": "texts",
+    "completion": "texts",
+    "turns": "turns",
+    "messages": "messages",
+}
 #: From a row's original fields to the record that the recipe makes of them.
 _Maker = Callable[[Mapping[str, object]], Record | None]
 
@@ -37,9 +47,19 @@ class TrainIds:
     order: list[tuple[str, str]] = field(default_factory=list)
 
 
-def check_train(findings: Findings, recipe: Recipe, selection: Selection, name: str) -> TrainIds | None:
-    """Compare the train set's rows with the selection and with their own original fields; None if it can't be read."""
-    ids = findings.read(name, lambda path: _read(findings, recipe, path))
+def check_train(
+    findings: Findings,
+    recipe: Recipe,
+    selection: Selection,
+    name: str,
+    manifest: Manifest | None,
+) -> TrainIds | None:
+    """Compare the train set's rows with the selection and with their own original fields; None if it can't be read.
+
+    The manifest says how texts were rendered; without a tokenizer that this takes they stay unchecked, which is told.
+    """
+    again, earlier = rendering_again(recipe, manifest), is_earlier(manifest)
+    ids = findings.read(name, lambda path: _read(findings, recipe, path, again, earlier=earlier))
     if ids is None:
         return None
     findings.compare(name, selection.companion_count, len(ids.companion), field="companion rows")
@@ -47,19 +67,24 @@ def check_train(findings: Findings, recipe: Recipe, selection: Selection, name: 
         _check_picks(findings, name, label, selection.picks.get(label, ()), ids.sources.get(label, []))
     _check_order(findings, recipe, name, selection, ids)
     findings.checked.append("train set: its rows are the picks, each the record that its original fields make")
+    if again is None:
+        findings.checked.append("train set: its texts aren't rendered again, since the model's tokenizer isn't here")
     return ids
 
 
-def _read(findings: Findings, recipe: Recipe, path: Path) -> TrainIds:
+def _read(findings: Findings, recipe: Recipe, path: Path, again: Rendering | None, *, earlier: bool) -> TrainIds:
     companion = recipe.companion_spec()
     specs = {spec.label: spec for spec in (*recipe.source_specs(), *([companion] if companion else []))}
     makers = {label: record_maker(spec) for label, spec in specs.items()}
     ids = TrainIds()
-    layout: TrainLayout | None = None
-    odd: Record | None = None
+    layout = _layout_of_earlier(path) if earlier else recipe.output.layout
+    compared = ("record_id",) if again is None else ("record_id", "prompt", "completion", "messages", "tools")
+    texts = None if again is None else again.texts
+    expected = partial(train_row, layout="turns" if again is None else layout, rendered=texts)
+    shapes: set[str] = set()
     for number, row in enumerate(read_train(path), start=1):
         label, record_id, role = str(row["source"]), str(row["record_id"]), str(row["role"])
-        layout = layout or _layout(row)
+        shapes.add(_shape(row))
         place = f"row {number}"
         if label not in specs or (role == "companion") != (label == COMPANION):
             findings.add(path.name, f"{place}: source", f"a source of the recipe in its role, not {role}", label)
@@ -69,18 +94,22 @@ def _read(findings: Findings, recipe: Recipe, path: Path) -> TrainIds:
         own_id = unrepeated_id(recipe, row)
         if specs[label].duplicates == "keep":
             own_id = COPY_MARK.sub("", own_id)
-        record = _check_row(findings, path.name, place, {**row, "record_id": own_id}, makers[label], layout)
-        odd = odd or (record if record is not None and not record.is_plain else None)
-    asked, chat = recipe.output.layout, recipe.template == "chat"
-    expected = train_layout([odd] if odd else [], chat=chat, asked=asked)
-    findings.compare(path.name, expected, layout or expected, field="layout")
+        _check_row(findings, path.name, place, {**row, "record_id": own_id}, makers[label], expected, compared)
+    for shape in sorted(shapes - {_SHAPES[layout]}):
+        findings.compare(path.name, _SHAPES[layout], shape, field="layout")
     return ids
 
 
-def _layout(row: Mapping[str, object]) -> TrainLayout:
+def _layout_of_earlier(path: Path) -> TrainLayout:
+    """The layout of a run from before its manifest told it."""
+    shape = _shape(next(read_train(path), {"prompt": ""}))
+    return next(layout for layout, other in _SHAPES.items() if other == shape and layout != "rendered")
+
+
+def _shape(row: Mapping[str, object]) -> str:
     if "messages" in row:
         return "messages"
-    return "turns" if isinstance(row["prompt"], list) else "completion"
+    return "turns" if isinstance(row["prompt"], list) else "texts"
 
 
 def unrepeated_id(recipe: Recipe, row: Mapping[str, object]) -> str:
@@ -95,7 +124,8 @@ def _check_row(
     place: str,
     row: Mapping[str, object],
     make: _Maker,
-    layout: TrainLayout,
+    expected_row: Callable[[Record, RowRole], Mapping[str, object]],
+    compared: Sequence[str],
 ) -> Record | None:
     """Compare a row with the record that its original fields make, which is returned if they make one."""
     original = row["original"]
@@ -103,11 +133,11 @@ def _check_row(
         record = make(original if isinstance(original, Mapping) else {})
         if record is None:
             raise DataError("the recipe's filter leaves it out")
-        expected = train_row(record, _role(row), layout=layout)
+        expected = expected_row(record, _role(row))
     except InputError as error:
         findings.add(file, f"{place}: original", "fields that the recipe can use", str(error))
         return None
-    for name in ("record_id", "prompt", "completion", "messages", "tools"):
+    for name in compared:
         findings.compare(file, expected.get(name), row.get(name), field=f"{place}: {name}")
     return record
 
