@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import ast
 import gzip
 import json
 import os
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -125,3 +127,51 @@ def test_every_reference_solution_passes(sandbox: Sandbox, data_dir: Path) -> No
     cases = references(data_dir)
     assert len(cases) == 164 + 974 + 427
     assert failures(sandbox, cases) == []
+
+
+class _Returns(ast.NodeTransformer):
+    """A program whose every result is put in a list of its own."""
+
+    def visit_Return(self, node: ast.Return) -> ast.Return:
+        return ast.Return(ast.List([node.value or ast.Constant(None)], ast.Load()))
+
+
+def mutated(data: Path) -> list[tuple[str, CodeCase]]:
+    """The reference solutions of HumanEval and of MBPP's 500 test problems, with wrong results."""
+
+    def wrong(program: str) -> str | None:
+        with warnings.catch_warnings(action="ignore"):  # odd escapes
+            tree, same = ast.parse(program), ast.unparse(ast.parse(program))
+        other = ast.unparse(_Returns().visit(tree))
+        return other if other != same else None
+
+    with gzip.open(data / "modern/humaneval.test.jsonl.gz") as lines:
+        rows = [json.loads(line) for line in lines]
+    cases = [
+        (row["task_id"], humaneval_case(row, f"```python\n{wrong(row['prompt'] + row['canonical_solution'])}\n```"))
+        for row in rows
+    ]
+    with gzip.open(data / "modern/mbpp.all.jsonl.gz") as lines:
+        rows = [row for line in lines if 11 <= (row := json.loads(line))["task_id"] <= 510]
+    changed = [(row, other) for row in rows if (other := wrong(row["code"])) is not None]
+    return cases + [(f"mbpp {row['task_id']}", mbpp_case(row, other)) for row, other in changed]
+
+
+def passing(sandbox: Sandbox, cases: list[tuple[str, CodeCase]]) -> list[str]:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = pool.map(lambda case: sandbox.run(case[1]), cases)
+        return [name for (name, _), result in zip(cases, results, strict=True) if result.passed]
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_thirty_mutated_solutions_fail(sandbox: Sandbox, data_dir: Path) -> None:
+    assert passing(sandbox, mutated(data_dir)[::22][:30]) == []
+
+
+@pytest.mark.full
+@pytest.mark.data
+def test_every_mutated_solution_fails(sandbox: Sandbox, data_dir: Path) -> None:
+    cases = mutated(data_dir)
+    assert len(cases) >= 164 + 490
+    assert passing(sandbox, cases) == []

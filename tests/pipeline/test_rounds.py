@@ -10,7 +10,16 @@ from calibudget.pipeline import dry_run, ledger_of, run, score, verify
 from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.score import scorer_for
 from calibudget.recipe import load_recipe, resolved_yaml
-from calibudget.store import canonical_json, file_digest, read_manifest, read_rounds, read_splits, write_sums
+from calibudget.sources import read_source
+from calibudget.store import (
+    canonical_json,
+    file_digest,
+    read_manifest,
+    read_rounds,
+    read_scores_file,
+    read_splits,
+    write_sums,
+)
 from calibudget.store.canonical import sealed
 
 
@@ -282,3 +291,48 @@ def test_scoring_puts_the_adapter_on_the_model(make_recipe, tmp_path, monkeypatc
     with pytest.raises(ScoringError, match="loaded enough"), scorer_for(recipe):
         pass
     assert (seen["model"].name, seen["adapter"].name) == ("embedded", "tuned")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of peft's own calls
+def test_a_later_round_scores_with_what_the_earlier_one_trained(play, tmp_path, tiny_directory):
+    """The whole step: train the first round's picks, score again under the adapter, and hold it to peft's own model."""
+    torch = pytest.importorskip("torch")
+    peft = pytest.importorskip("peft")
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from calibudget.lm import Encoder
+    from calibudget.pipeline.train import train
+
+    local = ["engine=local", f"model={tiny_directory}"]
+    play("first", overrides=local)
+    options = ["rank=4", "scaling=8", "epochs=3", "batch_size=4", "learning_rate=0.02", "device=cpu", "max_length=512"]
+    train(tmp_path / "first", options)
+    adapter = tmp_path / "first" / "adapter"
+    plain = play("plain", "first", overrides=local)
+    tuned = play("tuned", "first", overrides=[*local, f"calibration.adapter={adapter}"])
+    scores = {name: read_scores_file(tmp_path / name / "scores.parquet").scores for name in ("plain", "tuned")}
+    ids = {name: [(one.source, one.record_id) for one in own] for name, own in scores.items()}
+    assert ids["plain"] == ids["tuned"]
+    means = {name: sum(one.nll for one in own) / len(own) for name, own in scores.items()}
+    assert means["tuned"] < means["plain"]
+    assert plain.plan.quotas.keys() == tuned.plan.quotas.keys()
+    assert verify(tmp_path / "tuned").differences == ()
+    scorers = {name: read_manifest(tmp_path / name / "manifest.json").scorer for name in ("plain", "tuned")}
+    assert scorers["tuned"]["model"]["adapter"]
+    assert not scorers["plain"]["model"].get("adapter")
+
+    encode = Encoder("alpaca", AutoTokenizer.from_pretrained(tiny_directory)).encode
+    model = peft.PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_directory), adapter).eval()
+    specs = load_recipe(tmp_path / "tuned" / "recipe.resolved.yaml", [f"data_dir={tmp_path / 'data'}"]).source_specs()
+    records = {
+        (spec.label, one.record_id): one for spec in specs for one in read_source(spec, tmp_path / "data").records
+    }
+    for scored in scores["tuned"]:
+        encoded = encode(records[scored.source, scored.record_id])
+        ids_of = torch.tensor([[*encoded.prompt_ids, *encoded.response_ids]])
+        with torch.no_grad():
+            logits = model(input_ids=ids_of).logits[0].log_softmax(-1)
+        start = len(encoded.prompt_ids)
+        own = [-logits[start + at - 1, token].item() for at, token in enumerate(encoded.response_ids)]
+        assert scored.nll == pytest.approx(sum(own) / len(own), abs=2e-4)

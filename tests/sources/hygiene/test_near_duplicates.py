@@ -70,3 +70,35 @@ def test_the_seed_and_the_threshold_are_the_rules() -> None:
     strict = NearDuplicates(NearDuplicatesRule(threshold=0.95)).look_up("source one", records)
     loose = NearDuplicates(NearDuplicatesRule(threshold=0.4, permutations=256)).look_up("source one", records)
     assert (strict, list(loose)) == ({}, ["source one"])
+
+
+def test_what_is_found_is_what_brute_force_counts_but_for_the_estimates_error() -> None:
+    """Every pair compared by its runs of three words: 600 records, each a changed copy of one of 600 others."""
+    draw = random.Random(2)  # noqa: S311
+    originals = [sentence(draw) for _ in range(600)]
+    copies = []
+    for words in originals:
+        changed = draw.randrange(13)
+        at = draw.randrange(len(words) - changed)  # words in a row: 60 words, so similarities from 1 to 0.6
+        copies.append([*words[:at], *(f"n{draw.randrange(10**6)}" for _ in range(changed)), *words[at + changed :]])
+
+    def runs(words: list[str]) -> set[tuple[str, ...]]:
+        whole = [*words, "yes"]
+        return {tuple(whole[at : at + RULE.ngram]) for at in range(len(whole) - RULE.ngram + 1)}
+
+    known = [runs(words) for words in originals]
+
+    def nearest(words: list[str]) -> float:
+        own = runs(words)
+        return max(len(own & other) / len(own | other) for other in known)
+
+    exact = {text_of(record(" ".join(words))): nearest(words) for words in copies}
+    near = NearDuplicates(RULE)
+    near.add("evaluation exam", (record(" ".join(words)) for words in originals))
+    found = near.look_up("source one", (record(" ".join(words)) for words in copies))["evaluation exam"].digests
+    error = (RULE.threshold * (1 - RULE.threshold) / RULE.permutations) ** 0.5
+    assert {text for text, likeness in exact.items() if likeness > RULE.threshold + 4 * error} <= found
+    assert not {text for text in found if exact[text] < RULE.threshold - 4 * error}
+    counted = sum(likeness >= RULE.threshold for likeness in exact.values())
+    assert 100 < counted < 500
+    assert abs(len(found) - counted) <= 0.15 * counted
