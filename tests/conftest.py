@@ -1,5 +1,7 @@
 """Fixtures that several packages' tests share: a tiny random language model and records for it."""
 
+from __future__ import annotations
+
 import gc
 import signal
 import sys
@@ -50,7 +52,7 @@ def signals_as_they_were() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def make_tokenizer(*, adds_bos=False, pad="<|im_end|>", chat_template=CHAT_TEMPLATE):
+def make_tokenizer(*, adds_bos: bool = False, pad: str = "<|im_end|>", chat_template: Any = CHAT_TEMPLATE) -> Any:
     """A byte-level BPE trained on the spot: <|endoftext|> 0, <|im_start|> 1, <|im_end|> 2."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
@@ -68,18 +70,18 @@ def make_tokenizer(*, adds_bos=False, pad="<|im_end|>", chat_template=CHAT_TEMPL
         tokenizer.post_processor = processors.TemplateProcessing(
             single="<|im_start|> $A", special_tokens=[("<|im_start|>", 1)]
         )
-    roles = {"bos_token": special[1], "eos_token": special[2], "pad_token": pad}
+    roles: dict[str, Any] = {"bos_token": special[1], "eos_token": special[2], "pad_token": pad}
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles)
     fast.chat_template = chat_template
     return fast
 
 
-def make_model(family="llama", **settings):
+def make_model(family: str = "llama", **settings: Any) -> Any:
     """A tiny random model of a family, its weights large enough for its words to vary."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    shape = {
+    shape: dict[str, Any] = {
         "vocab_size": 320,
         "hidden_size": 64,
         "intermediate_size": 128,
@@ -100,7 +102,9 @@ def make_model(family="llama", **settings):
     return model.eval()
 
 
-def make_record(source="apples", number=0, *, prompt=None, completion=None, answer=None):
+def make_record(
+    source: str = "apples", number: int = 0, *, prompt: Any = None, completion: Any = None, answer: Any = None
+) -> Any:
     """A record whose prompt and response vary in length with its number."""
     words = [WORDS[(number * 5 + i * 7) % len(WORDS)] for i in range(3 + number * 5 % 11)]
     return Record(

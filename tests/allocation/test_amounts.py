@@ -1,6 +1,9 @@
 """Floors and caps as people write them."""
 
+from __future__ import annotations
+
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +25,7 @@ from calibudget.errors import AllocationError, InputTypeError
         (Portion(share=Fraction(1, 3), of="pool"), Portion(share=Fraction(1, 3), of="pool")),
     ],
 )
-def test_amounts_are_counts_or_portions(written, amount):
+def test_amounts_are_counts_or_portions(written: Any, amount: Any) -> None:
     assert parse_amount(written, "the floor") == amount
 
 
@@ -33,7 +36,7 @@ def test_amounts_are_counts_or_portions(written, amount):
         *("9" * 5_000 + "% of pool", "0." + "0" * 5_000 + "1% of budget"),
     ],
 )
-def test_other_texts_are_refused_with_the_ways_out(written):
+def test_other_texts_are_refused_with_the_ways_out(written: Any) -> None:
     with pytest.raises(
         AllocationError, match=r"the cap of 'a' is '.{0,60}, which can't be read: write a whole number, or a text"
     ):
@@ -41,24 +44,24 @@ def test_other_texts_are_refused_with_the_ways_out(written):
 
 
 @pytest.mark.parametrize("written", [0.1, 3.0, Fraction(1, 2)])
-def test_a_fraction_of_nothing_named_is_refused(written):
+def test_a_fraction_of_nothing_named_is_refused(written: Any) -> None:
     with pytest.raises(InputTypeError, match=r"the floor is .*, but of what\?"):
         parse_amount(written, "the floor")
 
 
 @pytest.mark.parametrize("share", [0.5, 1, True, "1/2"])
-def test_a_portion_is_exact(share):
+def test_a_portion_is_exact(share: float | int | bool | str) -> None:
     with pytest.raises(InputTypeError, match=r"the share of the floor must be a Fraction, not "):
-        parse_amount(Portion(share=share, of="pool"), "the floor")
+        parse_amount(Portion(share=share, of="pool"), "the floor")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("written", [True, None, [1]])
-def test_other_types_are_refused(written):
+def test_other_types_are_refused(written: Any) -> None:
     with pytest.raises(InputTypeError, match="the floor must be an integer"):
         parse_amount(written, "the floor")
 
 
-def test_amounts_out_of_range_are_refused():
+def test_amounts_out_of_range_are_refused() -> None:
     with pytest.raises(AllocationError, match="the floor must not be negative, but is -1"):
         parse_amount(-1, "the floor")
     with pytest.raises(AllocationError, match=r"the cap is 1\.01 of the pool, but a share lies between 0 and 1"):
@@ -69,7 +72,7 @@ def test_amounts_out_of_range_are_refused():
         parse_amount(Portion(share=Fraction(-1, 2), of="budget"), "the cap")
 
 
-def test_floors_round_up_and_caps_down():
+def test_floors_round_up_and_caps_down() -> None:
     third = Portion(share=Fraction(1, 3), of="pool")
     assert least_units(third, budget=1, pool=100) == 34
     assert most_units(third, budget=1, pool=100) == 33

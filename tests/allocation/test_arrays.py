@@ -1,9 +1,12 @@
 """The array form: what it accepts and refuses."""
 
+from __future__ import annotations
+
 import math
 import re
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +29,7 @@ from calibudget.errors import AllocationError, InputTypeError
         np.array([Decimal("0.3"), Decimal("0.2"), Decimal("0.1")], dtype=object),
     ],
 )
-def test_arrays_of_all_kinds_of_numbers(utilities):
+def test_arrays_of_all_kinds_of_numbers(utilities: Any) -> None:
     made = apportion_arrays(utilities, 3)
     assert made.quotas.tolist() == [2, 1, 0]
     assert made.quotas.dtype == np.int64
@@ -34,14 +37,14 @@ def test_arrays_of_all_kinds_of_numbers(utilities):
     assert made.shares().tolist() == pytest.approx([1.5, 1.0, 0.5])
 
 
-def test_large_integers_are_not_rounded_to_doubles():
+def test_large_integers_are_not_rounded_to_doubles() -> None:
     assert apportion_arrays(np.array([2**53, 2**53 + 1]), 1).quotas.tolist() == [0, 1]
     assert apportion_arrays(np.array([2**53, 2**53]), 1).quotas.tolist() == [1, 0]
     assert apportion_arrays(np.array([2**53 - 1, 2**53]), 1).quotas.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("budget", [LARGEST_BUDGET, LARGEST_BUDGET + 1, 2**63 - 1])
-def test_budgets_beyond_the_filter_go_by_integers(budget):
+def test_budgets_beyond_the_filter_go_by_integers(budget: Any) -> None:
     utilities = [0.1, 0.2, 0.7]
     expected = apportion(dict(zip("abc", map(Fraction, utilities), strict=True)), budget)
     made = apportion_arrays(utilities, budget)
@@ -49,18 +52,18 @@ def test_budgets_beyond_the_filter_go_by_integers(budget):
     assert made.shares().tolist() == list(expected.shares.values())
 
 
-def test_labels_settle_ties_only():
+def test_labels_settle_ties_only() -> None:
     even = np.ones(5)
     assert apportion_arrays(even, 7).quotas.tolist() == [2, 2, 1, 1, 1]
     assert apportion_arrays(even, 7, labels=["e", "d", "c", "b", "a"]).quotas.tolist() == [1, 1, 1, 2, 2]
-    assert apportion_arrays(even, 7, labels=np.array(["b", "z", "a", "c", "d"])).quotas.tolist() == [2, 1, 2, 1, 1]
+    assert apportion_arrays(even, 7, labels=np.array(["b", "z", "a", "c", "d"])).quotas.tolist() == [2, 1, 2, 1, 1]  # type: ignore[arg-type]
     uneven = np.array([1.0, 1.0, 2.0, 1.0, 1.0])
     assert apportion_arrays(uneven, 7, labels=list("edcba")).quotas.tolist() == [1, 1, 3, 1, 1]
     upper = np.array([9, 0, 9, 9, 9])
     assert apportion_arrays(even, 6, upper=upper, labels=list("edcba")).quotas.tolist() == [1, 0, 1, 2, 2]
 
 
-def test_labels_settle_ties_of_exact_numbers_too():
+def test_labels_settle_ties_of_exact_numbers_too() -> None:
     thirds = np.array([Fraction(1, 3)] * 3, dtype=object)
     assert apportion_arrays(thirds, 4, labels=["c", "a", "b"]).quotas.tolist() == [1, 2, 1]
     assert apportion_arrays(thirds, 5).quotas.tolist() == [2, 2, 1]
@@ -69,36 +72,36 @@ def test_labels_settle_ties_of_exact_numbers_too():
     assert made.shares().tolist() == [0.0, 1.0, 3.0]
 
 
-def test_quotas_are_integers_whatever_the_utilities():
+def test_quotas_are_integers_whatever_the_utilities() -> None:
     for utilities in ([0.0, 1.0], [0.0, 0.0], [1.0, 1.0], np.array([0, 3]), [Fraction(0), Fraction(1)]):
-        made = apportion_arrays(utilities, 5, upper=[3, 4])
+        made = apportion_arrays(utilities, 5, upper=[3, 4])  # type: ignore[arg-type]
         assert made.quotas.dtype == np.int64
         assert made.quotas.sum() == 5
     assert apportion_arrays([0.0, 1.0], 5).quotas.tolist() == [0, 5]
 
 
-def test_upper_bounds_may_be_just_enough():
+def test_upper_bounds_may_be_just_enough() -> None:
     assert apportion_arrays([1.0, 9.0], 5, upper=[3, 2]).quotas.tolist() == [3, 2]
     assert apportion_arrays([1.0], 2**63 - 1, upper=np.array([2**64 - 1], dtype=np.uint64)).quotas.tolist() == [
         2**63 - 1
     ]
 
 
-def test_bounds_may_be_any_integers():
+def test_bounds_may_be_any_integers() -> None:
     made = apportion_arrays(
         [1.0, 9.0], 10, lower=np.array([2, 0], dtype=np.uint8), upper=np.array([2**64 - 1, 7], dtype=np.uint64)
     )
     assert made.quotas.tolist() == [3, 7]
 
 
-def test_no_sources():
+def test_no_sources() -> None:
     assert apportion_arrays([], 0).quotas.tolist() == []
     assert apportion_arrays([], 0).shares().tolist() == []
     with pytest.raises(AllocationError, match="there are no sources to spend a budget of 5 on"):
         apportion_arrays([], 5)
 
 
-def test_refusals_name_the_source_and_the_numbers(subtests):
+def test_refusals_name_the_source_and_the_numbers(subtests: pytest.Subtests) -> None:
     for arguments, message in [
         ({"utilities": [1.0, -1.0]}, "the utility of source 1 must not be negative, but is -1.0"),
         ({"utilities": [1.0, -1.0], "labels": ["x", "y"]}, "the utility of 'y' must not be negative, but is -1.0"),
@@ -114,7 +117,7 @@ def test_refusals_name_the_source_and_the_numbers(subtests):
         ({"budget": 2**63}, "the budget 9,223,372,036,854,775,808 doesn't fit 64-bit integers: use apportion"),
     ]:
         with subtests.test(arguments=arguments, message=message):
-            inputs = {"utilities": [1.0, 1.0], "budget": 5} | arguments
+            inputs: dict[str, Any] = {"utilities": [1.0, 1.0], "budget": 5} | arguments  # type: ignore[operator]
             with pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
                 apportion_arrays(inputs.pop("utilities"), inputs.pop("budget"), **inputs)
 
@@ -135,13 +138,13 @@ def test_refusals_name_the_source_and_the_numbers(subtests):
         ({"budget": 5.0}, "the budget must be an integer, not 5.0"),
     ],
 )
-def test_arrays_of_the_wrong_type_are_refused(arguments, message):
-    inputs = {"utilities": [1.0, 1.0], "budget": 5} | arguments
+def test_arrays_of_the_wrong_type_are_refused(arguments: Any, message: str) -> None:
+    inputs: dict[str, Any] = {"utilities": [1.0, 1.0], "budget": 5} | arguments
     with pytest.raises(InputTypeError, match=re.escape(message)):
         apportion_arrays(inputs.pop("utilities"), inputs.pop("budget"), **inputs)
 
 
-def test_near_ties_are_told_apart_in_twice_the_precision_and_beyond():
+def test_near_ties_are_told_apart_in_twice_the_precision_and_beyond() -> None:
     above = math.nextafter(1.0, 2.0)
     utilities = np.ones(9)
     for winner in range(9):
@@ -155,7 +158,7 @@ def test_near_ties_are_told_apart_in_twice_the_precision_and_beyond():
         assert apportion_arrays(utilities, 4).quotas[winner] == 1
 
 
-def test_labels_that_cant_settle_ties_are_refused(subtests):
+def test_labels_that_cant_settle_ties_are_refused(subtests: pytest.Subtests) -> None:
     for labels, error, message in [
         (["a", None, "c"], InputTypeError, "labels[1] must be a text, not None (NoneType)"),
         (["a", "b", 3], InputTypeError, "labels[2] must be a text, not 3 (int)"),
@@ -176,16 +179,16 @@ def test_labels_that_cant_settle_ties_are_refused(subtests):
                 subtests.test(utilities=utilities, labels=labels, error=error, message=message),
                 pytest.raises(error, match=f"^{re.escape(message)}"),
             ):
-                apportion_arrays(utilities, 5, labels=labels)
+                apportion_arrays(utilities, 5, labels=labels)  # type: ignore[arg-type]
 
 
-def test_equal_labels_do_no_harm_where_they_decide_nothing():
+def test_equal_labels_do_no_harm_where_they_decide_nothing() -> None:
     assert apportion_arrays([1.0, 1.0, 1.0], 4, labels=["b", "a", "b"]).quotas.tolist() == [1, 2, 1]
     assert apportion_arrays([1.0, 2.0], 3, labels=["b", "b"]).quotas.tolist() == [1, 2]
 
 
-def test_masked_and_ragged_arrays_are_refused():
+def test_masked_and_ragged_arrays_are_refused() -> None:
     with pytest.raises(InputTypeError, match="utilities must not have masked values"):
-        apportion_arrays(np.ma.array([1.0, 2.0], mask=[0, 1]), 3)
+        apportion_arrays(np.ma.array([1.0, 2.0], mask=[0, 1]), 3)  # type: ignore[arg-type]
     with pytest.raises(InputTypeError, match="lower must be an array of numbers"):
-        apportion_arrays([1.0, 2.0], 3, lower=[1, [2, 3]])
+        apportion_arrays([1.0, 2.0], 3, lower=[1, [2, 3]])  # type: ignore[arg-type]

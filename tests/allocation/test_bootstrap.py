@@ -1,8 +1,12 @@
 """Bootstrap means and spreads against plain fractions, and golden vectors that hold on every platform."""
 
+from __future__ import annotations
+
 import math
 import statistics
+from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,18 +20,18 @@ GOLDEN_SD = 0.1674938781530537
 ERRORS = [0.1, 2.5, 1.75, 3.25, 0.5, 0.7, 1.0, 4.0]
 
 
-def exact_means(errors, label, resamples, seed):
+def exact_means(errors: Any, label: Any, resamples: Any, seed: Any) -> Any:
     """One draw, one fraction at a time."""
     ordered = sorted(errors)
     stream = bootstrap_stream(seed, label)
 
-    def draw():
+    def draw() -> Any:
         return Fraction(ordered[((int(stream.random_raw()) >> 32) * len(ordered)) >> 32])
 
     return [sum((draw() for _ in ordered), Fraction(0)) / len(ordered) for _ in range(resamples)]
 
 
-def test_means_are_those_of_exact_arithmetic(subtests):
+def test_means_are_those_of_exact_arithmetic(subtests: pytest.Subtests) -> None:
     for scale in [1.0, 1e-9, 1e9, -1.0]:
         for size in [2, 3, 7, 64, 100]:
             with subtests.test(size=size, scale=scale):
@@ -39,7 +43,7 @@ def test_means_are_those_of_exact_arithmetic(subtests):
                 assert all(abs(Fraction(m) - e) <= abs(e) / 2**52 for m, e in zip(made.tolist(), exact, strict=True))
 
 
-def test_golden_vectors():
+def test_golden_vectors() -> None:
     """Fixed by the definition alone: stream, order of draws, grid and rounding."""
     means = bootstrap_means(ERRORS, "boolq", resamples=4, seed=42)
     assert means.tolist() == GOLDEN_MEANS
@@ -47,29 +51,29 @@ def test_golden_vectors():
     assert bootstrap_sd(means) == GOLDEN_SD
 
 
-def test_the_order_of_the_errors_changes_nothing():
+def test_the_order_of_the_errors_changes_nothing() -> None:
     assert np.array_equal(
         bootstrap_means(ERRORS, "a", resamples=50, seed=1), bootstrap_means(ERRORS[::-1], "a", resamples=50, seed=1)
     )
 
 
-def test_each_source_and_seed_has_a_stream_of_its_own():
+def test_each_source_and_seed_has_a_stream_of_its_own() -> None:
     first = bootstrap_means(ERRORS, "a", resamples=50, seed=1)
     assert not np.array_equal(first, bootstrap_means(ERRORS, "b", resamples=50, seed=1))
     assert not np.array_equal(first, bootstrap_means(ERRORS, "a", resamples=50, seed=2))
 
 
-def test_more_replicates_keep_the_first():
+def test_more_replicates_keep_the_first() -> None:
     few, many = (bootstrap_means(ERRORS, "a", resamples=r, seed=1) for r in (10, 30))
     assert np.array_equal(few, many[:10])
 
 
-def test_the_default_is_the_papers_number_of_replicates():
+def test_the_default_is_the_papers_number_of_replicates() -> None:
     assert bootstrap_means(ERRORS, "a", seed=1).shape == (200,)
 
 
 @pytest.mark.parametrize(("size", "resamples"), [(40_000, 3), (10_000, 5)])  # one replicate at a time; three, then two
-def test_a_large_split_is_drawn_in_parts(size, resamples):
+def test_a_large_split_is_drawn_in_parts(size: int, resamples: int) -> None:
     errors = np.random.default_rng(0).random(size)
     made = bootstrap_means(errors, "a", resamples=resamples, seed=1)
     assert len(made) == resamples
@@ -89,18 +93,18 @@ def test_a_large_split_is_drawn_in_parts(size, resamples):
         [1.5] * 3 + [-2.25],
     ],
 )
-def test_spreads_are_correctly_rounded_at_the_edges(means):
+def test_spreads_are_correctly_rounded_at_the_edges(means: Any) -> None:
     assert bootstrap_sd(means) == statistics.pstdev(means)
 
 
-def test_constant_errors_have_constant_means():
+def test_constant_errors_have_constant_means() -> None:
     assert bootstrap_means([0.1] * 5, "a", resamples=3, seed=1).tolist() == [0.1] * 3
     assert bootstrap_means([0.0] * 5, "a", resamples=3, seed=1).tolist() == [0.0] * 3
     assert bootstrap_sd([0.1] * 7) == 0.0
 
 
 @pytest.mark.parametrize("errors", [[], [1.0]])
-def test_fewer_than_two_errors_are_refused(errors):
+def test_fewer_than_two_errors_are_refused(errors: Any) -> None:
     with pytest.raises(
         AllocationError, match=f"'a' has {len(errors)} calibration errors?; a bootstrap needs at least 2"
     ):
@@ -108,12 +112,12 @@ def test_fewer_than_two_errors_are_refused(errors):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_errors_that_are_not_finite_are_refused(bad):
+def test_errors_that_are_not_finite_are_refused(bad: Any) -> None:
     with pytest.raises(AllocationError, match=r"^calibration errors\[1\] of 'a' must be finite, but is (nan|-?inf)$"):
         bootstrap_means([1.0, bad, 2.0], "a", seed=1)
 
 
-def hard_rows():
+def hard_rows() -> Iterator[Any]:
     rng = np.random.default_rng(5)
     yield from (rng.random(r) for r in (1, 2, 3, 200))
     yield 1e6 + rng.random(200)
@@ -128,19 +132,19 @@ def hard_rows():
 
 
 @pytest.mark.parametrize("row", list(hard_rows()), ids=range(13))
-def test_the_spread_is_correctly_rounded(row):
+def test_the_spread_is_correctly_rounded(row: Any) -> None:
     """The standard library's pstdev works on exact fractions and rounds once."""
     assert bootstrap_sd(row) == statistics.pstdev(row.tolist())
 
 
-def test_spreads_of_rows_with_their_own_scales():
+def test_spreads_of_rows_with_their_own_scales() -> None:
     rng = np.random.default_rng(1)
     for _ in range(200):
         row = rng.random(200) * 10.0 ** rng.integers(-20, 20)
         assert bootstrap_sd(row) == statistics.pstdev(row.tolist())
 
 
-def test_many_sources_get_what_each_gets_alone():
+def test_many_sources_get_what_each_gets_alone() -> None:
     """More sources than one batch holds, of different sizes."""
     rng = np.random.default_rng(2)
     errors = [(f"s{k}", rng.random(2 + k % 9)) for k in range(150)]
@@ -150,7 +154,7 @@ def test_many_sources_get_what_each_gets_alone():
         assert sd == bootstrap_sd(alone)
 
 
-def test_streams_made_anew_are_those_made_alone():
+def test_streams_made_anew_are_those_made_alone() -> None:
     streams = bootstrap_streams(42)
     for label in ("a", "b", "a", "é"):
         assert np.array_equal(streams(label).random_raw(11), bootstrap_stream(42, label).random_raw(11))

@@ -1,6 +1,9 @@
 """The independent judge finds every kind of contradiction."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,8 +13,8 @@ from calibudget.records import Exponents, SourceStatistics, Statistics
 POOLS = {"a": 500, "b": 2_000, "c": 50, "d": 0}
 
 
-def statistics():
-    def row(mean, sd):
+def statistics() -> Any:
+    def row(mean: Any, sd: Any) -> Any:
         return SourceStatistics(
             pool_size=9, calibration_size=9, mean_nll=1.0, error_rate=0.5, mean_error=mean, bootstrap_sd=sd,
             bootstrap_means=(mean, mean / 2, mean * 2),
@@ -21,29 +24,29 @@ def statistics():
     return Statistics(model={}, error="nll+wrong", resamples=3, bootstrap_seed=1, sources=rows)
 
 
-def made(policy="calibudget", **changes):
-    inputs = {"pool_sizes": POOLS, "statistics": statistics(), "budget": 1_001, "floor": 100}
+def made(policy: str = "calibudget", **changes: Any) -> Any:
+    inputs: dict[str, Any] = {"pool_sizes": POOLS, "statistics": statistics(), "budget": 1_001, "floor": 100}
     return plan(AllocationRequest(policy=policy, **inputs | changes))
 
 
-def with_source(result, label, **changes):
+def with_source(result: Any, label: Any, **changes: Any) -> Any:
     return replace(result, sources={**result.sources, label: replace(result.sources[label], **changes)})
 
 
-def test_a_good_plan_has_no_findings():
+def test_a_good_plan_has_no_findings() -> None:
     assert check_plan(made()) == []
     assert check_plan(made(caps={"b": 400}, floors={"a": 7}, budget=800)) == []
     assert check_plan(made(exponents=Exponents(need=0.3, availability=1.7, reliability=-1.0))) == []
     assert check_plan(made("weights", weights={"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0}, floor=10)) == []
 
 
-def test_plans_of_next_to_nothing_are_good():
+def test_plans_of_next_to_nothing_are_good() -> None:
     for pools in ({"a": 0}, {"a": 3}, {"a": 0, "b": 0}):
         for budget in {0, sum(pools.values())}:
             assert check_plan(plan(AllocationRequest(policy="equal", pool_sizes=pools, budget=budget))) == []
 
 
-def test_the_floors_alone_are_judged():
+def test_the_floors_alone_are_judged() -> None:
     result = plan(AllocationRequest(policy="floor", pool_sizes=POOLS, budget=1_001, floor=100))
     assert check_plan(result) == []
     assert check_plan(with_source(result, "a", utility=1.0)) == ["a: utility 1.0 isn't 0.0"]
@@ -54,13 +57,13 @@ def test_the_floors_alone_are_judged():
     ]
 
 
-def test_a_utility_off_by_a_little_is_found():
+def test_a_utility_off_by_a_little_is_found() -> None:
     result = made()
     utility = result.sources["a"].utility * (1 + 1e-11)
     assert check_plan(with_source(result, "a", utility=utility))[0].startswith("a: utility")
 
 
-def test_a_changed_source_is_found(subtests):
+def test_a_changed_source_is_found(subtests: pytest.Subtests) -> None:
     for label, changes, finding in [
         ("a", {"floor_quota": 101}, "a: floor quota 101 isn't the smaller of pool 500 and floor 100"),
         ("c", {"floor_quota": 100}, "c: floor quota 100 isn't the smaller of pool 50 and floor 100"),
@@ -84,16 +87,16 @@ def test_a_changed_source_is_found(subtests):
         ("a", {"interval": (301, 300)}, "a: interval [301, 300] is outside 100 to 500"),
     ]:
         with subtests.test(label=label, changes=changes, finding=finding):
-            findings = check_plan(with_source(made(), label, **changes))
+            findings = check_plan(with_source(made(), label, **changes))  # type: ignore[arg-type]
             assert any(found.startswith(finding) for found in findings), findings
 
 
 @pytest.mark.parametrize("interval", [(100, 500), (100, 100), None])
-def test_intervals_at_the_limits_are_good(interval):
+def test_intervals_at_the_limits_are_good(interval: Any) -> None:
     assert check_plan(with_source(made(), "a", interval=interval)) == []
 
 
-def test_a_full_trust_is_good():
+def test_a_full_trust_is_good() -> None:
     assert made().sources["c"].reliability == 1.0
 
 
@@ -111,12 +114,12 @@ def test_a_full_trust_is_good():
         ({"epsilon": 1e-6}, "d: availability 1e-06 isn't 0.001"),
     ],
 )
-def test_a_changed_plan_is_found(changes, finding):
+def test_a_changed_plan_is_found(changes: Any, finding: str) -> None:
     findings = check_plan(replace(made(), **changes))
     assert any(found.startswith(finding) for found in findings), findings
 
 
-def test_needs_must_have_mean_one():
+def test_needs_must_have_mean_one() -> None:
     result = made("need")
     doubled = replace(
         result,
@@ -127,7 +130,7 @@ def test_needs_must_have_mean_one():
     assert "the needs have mean 1.7e+308, not 1" in check_plan(huge)
 
 
-def test_a_unit_moved_between_sources_is_found():
+def test_a_unit_moved_between_sources_is_found() -> None:
     result = made(budget=701)
     a, b = result.sources["a"], result.sources["b"]
     moved = with_source(result, "a", residual_quota=a.residual_quota + 1, quota=a.quota + 1)
@@ -146,11 +149,11 @@ def test_a_unit_moved_between_sources_is_found():
         ("floor-sqrt", 2.0, "a: utility 2.0 isn't 20.0"),
     ],
 )
-def test_utilities_of_plain_policies_are_known(policy, utility, finding):
+def test_utilities_of_plain_policies_are_known(policy: str, utility: float, finding: str) -> None:
     assert check_plan(with_source(made(policy), "a", utility=utility))[0] == finding
 
 
-def test_a_tie_settled_the_wrong_way_is_found():
+def test_a_tie_settled_the_wrong_way_is_found() -> None:
     result = plan(AllocationRequest(policy="equal", pool_sizes={"a": 9, "b": 9}, budget=3))
     a, b = result.sources["a"], result.sources["b"]
     turned = replace(
@@ -166,7 +169,7 @@ GROUPS = {
 }
 
 
-def test_groups_are_judged_from_the_top_down():
+def test_groups_are_judged_from_the_top_down() -> None:
     result = made("floor-sqrt", groups=GROUPS, budget=950, floor=20)
     assert check_plan(result) == []
     without = replace(result, groups=None)
@@ -177,12 +180,12 @@ def test_groups_are_judged_from_the_top_down():
     assert check_plan(missing) == ["the groups don't hold each source exactly once"]
 
 
-def means(**values):
+def means(**values: Any) -> Any:
     rows = {label: replace(row, mean_error=values[label]) for label, row in statistics().sources.items()}
     return replace(statistics(), sources=rows)
 
 
-def test_all_zero_utilities_and_leftovers():
+def test_all_zero_utilities_and_leftovers() -> None:
     assert check_plan(made("val-error-floor", signal="z", statistics=means(a=0.0, b=0.0, c=0.0, d=0.0))) == []
     pools = {"a": 500, "b": 20, "c": 50, "d": 5}
     zero = means(a=0.0, b=1.0, c=0.0, d=1.0)
@@ -191,7 +194,7 @@ def test_all_zero_utilities_and_leftovers():
     assert check_plan(leftover) == []
 
 
-def test_idle_sources_keep_their_floors_until_the_others_are_full():
+def test_idle_sources_keep_their_floors_until_the_others_are_full() -> None:
     idle = means(a=0.0, b=0.5, c=0.0, d=0.0)
     for budget in (1_300, 2_150, 2_250):
         result = made("val-error-floor", signal="z", statistics=idle, budget=budget, floor=100)

@@ -1,7 +1,10 @@
 """Groups: whole units between them first, then within each."""
 
+from __future__ import annotations
+
 import re
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -16,14 +19,14 @@ GROUPS = {
 }
 
 
-def quotas(budget, groups, policy="proportional", pools=POOLS, **inputs):
+def quotas(budget: Any, groups: Any, policy: str = "proportional", pools: Any = POOLS, **inputs: Any) -> Any:
     made = plan(AllocationRequest(policy=policy, pool_sizes=pools, budget=budget, groups=groups, **inputs))
     assert check_plan(made) == []
     assert sum(made.quotas.values()) == budget
     return made.quotas
 
 
-def test_each_level_is_an_apportionment_of_its_own():
+def test_each_level_is_an_apportionment_of_its_own() -> None:
     made = quotas(2_000, GROUPS)
     between = apportion({"math": 3_000, "chat": 3_600}, 2_000, lower={"math": 600, "chat": 600}).quotas
     assert made["a"] + made["b"] == between["math"] == 909
@@ -32,17 +35,17 @@ def test_each_level_is_an_apportionment_of_its_own():
     assert {"c": made["c"], "d": made["d"]} == apportion({"c": 500, "d": 3_000}, chat["science"]).quotas
 
 
-def test_a_group_floor_lifts_its_members():
+def test_a_group_floor_lifts_its_members() -> None:
     groups = {"x": {"sources": ["a"], "floor": 900}, "y": {"sources": ["b", "c", "d", "e"]}}
     assert quotas(1_000, groups, "equal")["a"] == 900
 
 
-def test_a_group_cap_holds_its_members_down():
+def test_a_group_cap_holds_its_members_down() -> None:
     groups = {"x": {"sources": ["a"], "cap": 50}, "y": {"sources": ["b", "c", "d", "e"]}}
     assert quotas(1_000, groups, "equal") == {"a": 50, "b": 284, "c": 283, "d": 283, "e": 100}
 
 
-def test_group_bounds_count_what_floors_gave():
+def test_group_bounds_count_what_floors_gave() -> None:
     groups = {"x": {"sources": ["a", "b"], "cap": 250, "floor": 230}, "y": {"sources": ["c", "d", "e"]}}
     made = quotas(1_000, groups, "weights", floor=100, weights={"a": 1, "b": 1, "c": 99, "d": 99, "e": 9})
     assert made["a"] + made["b"] == 230
@@ -50,14 +53,14 @@ def test_group_bounds_count_what_floors_gave():
     assert made["a"] + made["b"] == 250
 
 
-def test_only_members_with_room_count_in_a_groups_utility():
+def test_only_members_with_room_count_in_a_groups_utility() -> None:
     groups = {"x": {"sources": ["a", "b"]}, "y": {"sources": ["c"]}}
     pools = {"a": 100, "b": 1_000, "c": 1_000}
     made = quotas(700, groups, "weights", pools=pools, floor=100, weights={"a": 9, "b": 1, "c": 1})
     assert made == {"a": 100, "b": 300, "c": 300}
 
 
-def test_groups_settle_ties_by_name():
+def test_groups_settle_ties_by_name() -> None:
     pools = {"a": 9, "b": 9, "c": 9}
     assert quotas(4, {"z": {"sources": ["a"]}, "x": {"sources": ["b"]}, "y": {"sources": ["c"]}}, "equal", pools) == {
         "a": 1, "b": 2, "c": 1,
@@ -66,7 +69,7 @@ def test_groups_settle_ties_by_name():
     assert quotas(4, nested, "equal", pools) == {"a": 2, "b": 1, "c": 1}
 
 
-def test_one_group_of_all_is_no_group():
+def test_one_group_of_all_is_no_group() -> None:
     whole = {"all": {"sources": list(POOLS)}}
     assert (
         quotas(1_234, whole, "floor-sqrt", floor=50)
@@ -74,7 +77,7 @@ def test_one_group_of_all_is_no_group():
     )
 
 
-def test_plans_record_groups_in_whole_units():
+def test_plans_record_groups_in_whole_units() -> None:
     groups = plan(AllocationRequest(policy="equal", pool_sizes=POOLS, budget=2_001, groups=GROUPS)).groups
     assert groups == {
         "chat": {
@@ -89,18 +92,18 @@ def test_plans_record_groups_in_whole_units():
     assert again.groups == groups
 
 
-def test_portions_of_the_pool_are_of_all_members_pools():
+def test_portions_of_the_pool_are_of_all_members_pools() -> None:
     groups = {
         "x": {"sources": ["a"], "groups": {"y": {"sources": ["b"]}}, "cap": "10% of pool"},
         "z": {"sources": ["c"]},
     }
     pools = {"a": 101, "b": 204, "c": 500}
     made = plan(AllocationRequest(policy="proportional", pool_sizes=pools, budget=500, groups=groups))
-    assert made.groups["x"]["cap"] == 30
+    assert made.groups["x"]["cap"] == 30  # type: ignore[index]
     assert made.quotas == {"a": 10, "b": 20, "c": 470}
 
 
-def test_portions_hold_at_any_depth():
+def test_portions_hold_at_any_depth() -> None:
     inner = {"sources": ["b"], "floor": "50% of pool", "cap": "90% of pool"}
     deep = {"sources": ["c"], "floor": "20% of budget", "cap": "30% of budget"}
     groups = plan(
@@ -111,14 +114,14 @@ def test_portions_hold_at_any_depth():
             groups={"x": {"sources": ["a"], "groups": {"y": inner, "z": deep}}},
         )
     ).groups
-    bounds = {name: (group["floor"], group["cap"]) for name, group in groups["x"]["groups"].items()}
+    bounds = {name: (group["floor"], group["cap"]) for name, group in groups["x"]["groups"].items()}  # type: ignore[index]
     assert bounds == {"y": (100, 180), "z": (80, 120)}
 
 
-def test_bounds_may_be_just_kept():
+def test_bounds_may_be_just_kept() -> None:
     pools = {"a": 100, "b": 100}
 
-    def of(x, y=None, **inputs):
+    def of(x: Any, y: Any = None, **inputs: Any) -> Any:
         groups = {"x": {"sources": ["a"], **x}, "y": {"sources": ["b"], **(y or {})}}
         return quotas(150, groups, "floor-sqrt", pools=pools, **inputs)
 
@@ -129,7 +132,7 @@ def test_bounds_may_be_just_kept():
     assert of({"cap": 80}, {"cap": 70}) == {"a": 80, "b": 70}
 
 
-def test_shares_are_those_within_the_group():
+def test_shares_are_those_within_the_group() -> None:
     made = plan(
         AllocationRequest(
             policy="equal",
@@ -142,7 +145,7 @@ def test_shares_are_those_within_the_group():
     assert {k: made.sources[k].share for k in "cde"} == dict.fromkeys("cde", 61 / 3)
 
 
-def test_records_and_mappings_say_the_same():
+def test_records_and_mappings_say_the_same() -> None:
     record = Group(sources=("a", "b"), floor=Portion(share=Fraction(3, 10), of="budget"), cap=1_500)
     inner = Group(sources=("c", "d"), floor=600)
     given = {"math": record, "chat": Group(sources=("e",), groups={"science": inner})}
@@ -197,13 +200,13 @@ def test_records_and_mappings_say_the_same():
         ({"x": {"sources": list("abcde"), "cap": -1}}, "the cap of group 'x' must not be negative, but is -1"),
     ],
 )
-def test_refusals_name_the_group_and_the_numbers(groups, message):
+def test_refusals_name_the_group_and_the_numbers(groups: Any, message: str) -> None:
     with pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
         plan(AllocationRequest(policy="equal", pool_sizes=POOLS, budget=2_000, groups=groups))
 
 
-def test_spreading_over_groups_wants_whole_units_and_good_utilities():
-    def spread(group, utility=1.0):
+def test_spreading_over_groups_wants_whole_units_and_good_utilities() -> None:
+    def spread(group: Any, utility: float = 1.0) -> Any:
         return spread_groups({"x": group}, [utility], ["a"], [9], 5, [0])
 
     for group in (
@@ -219,7 +222,7 @@ def test_spreading_over_groups_wants_whole_units_and_good_utilities():
     assert spread(Group(sources=("a",))).quotas == [5]
 
 
-def test_a_cap_below_the_members_floors_is_refused():
+def test_a_cap_below_the_members_floors_is_refused() -> None:
     groups = {"x": {"sources": ["a", "b"], "cap": 150}, "y": {"sources": ["c", "d", "e"]}}
     message = "the cap of group 'x' is 150, but its members' floors come to 200"
     with pytest.raises(AllocationError, match=re.escape(message)):
@@ -243,13 +246,13 @@ def test_a_cap_below_the_members_floors_is_refused():
         ({"x": {"sources": list("abcde"), "cap": True}}, "the cap of group 'x' must be an integer, not True"),
     ],
 )
-def test_fields_of_the_wrong_type_are_refused(groups, message):
+def test_fields_of_the_wrong_type_are_refused(groups: Any, message: str) -> None:
     with pytest.raises(InputTypeError, match=re.escape(message)):
         plan(AllocationRequest(policy="equal", pool_sizes=POOLS, budget=2_000, groups=groups))
 
 
-def test_groups_without_end_are_refused():
+def test_groups_without_end_are_refused() -> None:
     endless = {"sources": ["a"]}
-    endless["groups"] = {"within": endless}
+    endless["groups"] = {"within": endless}  # type: ignore[assignment]
     with pytest.raises(AllocationError, match="the groups are nested more than 100 deep, down to 'within'"):
         parse_groups({"g": endless}, ["a"])

@@ -1,7 +1,10 @@
 """Shares at a level: exact decisions about them, with more precision only where doubles can't tell."""
 
+from __future__ import annotations
+
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,18 +14,18 @@ from calibudget.allocation.exact.doubles import Level
 from calibudget.allocation.exact.integers import Doubles
 
 
-def level(values, budget):
+def level(values: Any, budget: Any) -> Any:
     utilities = np.array(values)
     doubles = Doubles.of(utilities)
     return Level.at(doubles, budget, doubles.total(), float(utilities.max()))
 
 
-def whole_parts(values, budget):
+def whole_parts(values: Any, budget: Any) -> Any:
     return level(values, budget).parted()[0].tolist()
 
 
 @pytest.mark.parametrize("scale", [0, 899, 901, 950, -899, -901, -950, -1060])
-def test_computed_shares_stay_within_their_bounds(scale):
+def test_computed_shares_stay_within_their_bounds(scale: int) -> None:
     values = np.ldexp(np.random.default_rng(2).random(500) + 0.5, scale)
     made = level(values, 12_345)
     total = sum(map(Fraction, values.tolist()))
@@ -34,7 +37,7 @@ def test_computed_shares_stay_within_their_bounds(scale):
     assert parts.tolist() == [s - math.floor(t) for s, t in zip(made.shares().tolist(), exact, strict=True)]
 
 
-def test_shares_far_beyond_any_bound_stay_finite():
+def test_shares_far_beyond_any_bound_stay_finite() -> None:
     doubles = Doubles.of(np.array([1e-300, 1e300]))
     made = Level.at(doubles, 2**48, doubles.only(slice(0, 1)).total(), 1e-300)
     assert made.shares().tolist() == [pytest.approx(2.0**48), 2.0**60]
@@ -42,7 +45,7 @@ def test_shares_far_beyond_any_bound_stay_finite():
     assert made.corrected(np.array([0, 1], dtype=np.int8), both - 1, both).tolist() == [0, 1]
 
 
-def test_shares_that_are_whole_numbers_are_not_rounded_down():
+def test_shares_that_are_whole_numbers_are_not_rounded_down() -> None:
     assert whole_parts([1.0, 2.0, 3.0, 6.0], 24) == [2, 4, 6, 12]
     assert whole_parts([1.0, 1.0, 1.0], 3) == [1, 1, 1]
     assert whole_parts([3.0, 1.0], 4) == [3, 1]
@@ -57,7 +60,7 @@ def test_shares_that_are_whole_numbers_are_not_rounded_down():
 @pytest.mark.parametrize(
     ("odd", "quota"), [(7411668012067175, 951850), (6556921135441741, 89252675), (7609417738465427, 48070119)]
 )
-def test_whole_shares_that_twice_the_precision_takes_to_be_below_are_not_rounded_down(odd, quota):
+def test_whole_shares_that_twice_the_precision_takes_to_be_below_are_not_rounded_down(odd: int, quota: int) -> None:
     """The utilities come to odd * (2**20 + 1), in more bits than wrapped differences hold."""
     values = [float(odd), float((odd - 1) << 20), 2.0**20 - 2.0**-32, 2.0**-32]
     made = level(values, quota * (2**20 + 1))
@@ -65,12 +68,12 @@ def test_whole_shares_that_twice_the_precision_takes_to_be_below_are_not_rounded
     assert made.parted()[0][0] == quota
 
 
-def test_shares_just_below_whole_numbers_are_rounded_down():
+def test_shares_just_below_whole_numbers_are_rounded_down() -> None:
     assert whole_parts([math.nextafter(1.0, 0.0), 1.0, 1.0], 3) == [0, 1, 1]
     assert whole_parts([1.0, 1.0, math.nextafter(1.0, 2.0)], 3) == [0, 0, 1]
 
 
-def test_sides_are_corrected_on_exact_numbers():
+def test_sides_are_corrected_on_exact_numbers() -> None:
     made = level([1.0, 1.0, math.nextafter(1.0, 2.0), math.nextafter(1.0, 0.0)], 8)
     lower, upper = np.array([2, 2, 2, 2]), np.array([2, 3, 2, 3])
     total = 3 + Fraction(math.nextafter(1.0, 2.0)) + Fraction(math.nextafter(1.0, 0.0)) - 1
@@ -80,7 +83,7 @@ def test_sides_are_corrected_on_exact_numbers():
         assert made.corrected(sides, lower, upper).tolist() == [-1, -1, 1, -1]
 
 
-def test_a_share_at_its_bound_may_count_either_way():
+def test_a_share_at_its_bound_may_count_either_way() -> None:
     made = level([1.0, 1.0], 4)
     for sides in ([1, 1], [0, 0], [-1, -1], [0, 1]):
         given = np.array(sides, dtype=np.int8)
@@ -88,7 +91,7 @@ def test_a_share_at_its_bound_may_count_either_way():
 
 
 @pytest.mark.parametrize("scale", [0, 960])
-def test_shares_between_their_bounds_are_known_to_be(scale):
+def test_shares_between_their_bounds_are_known_to_be(scale: int) -> None:
     made = level(np.ldexp([1.0, 2.0, 3.0], scale), 6)
     between = np.array([0, 1, 2]), np.array([2, 3, 4])
     for given in (1, 0, -1):
@@ -98,7 +101,7 @@ def test_shares_between_their_bounds_are_known_to_be(scale):
         assert made.corrected(sides, between[0] - 1, between[0]).tolist() == [1, 1, 1]
 
 
-def exact_largest(values, budget, count):
+def exact_largest(values: Any, budget: Any, count: Any) -> Any:
     total = sum(map(Fraction, values))
     shares = [budget * Fraction(u) / total for u in values]
     order = sorted(range(len(values)), key=lambda k: (math.floor(shares[k]) - shares[k], k))
@@ -123,7 +126,7 @@ DUST = [2.0**-80, 2.0**-75 / 3]
         ([2.5, 1.5, 3.5, 4.5, 2.0**-150], 12),
     ],
 )
-def test_the_largest_remainders_are_those_of_rational_numbers(values, budget):
+def test_the_largest_remainders_are_those_of_rational_numbers(values: Any, budget: Any) -> None:
     made = level(values, budget)
     whole, parts = made.parted()
     left = budget - int(whole.sum())
@@ -132,7 +135,7 @@ def test_the_largest_remainders_are_those_of_rational_numbers(values, budget):
         assert sorted(made.largest(whole, parts, count, None).tolist()) == exact_largest(values, budget, count)
 
 
-def test_remainders_in_many_blocks_are_those_of_rational_numbers(monkeypatch):
+def test_remainders_in_many_blocks_are_those_of_rational_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(integers, "_BLOCK", 64)
     values = [*(1.0 + 2.0**-52 * np.random.default_rng(4).integers(0, 3, 900)).tolist(), *DUST]
     made = level(values, 1_300)
@@ -142,7 +145,7 @@ def test_remainders_in_many_blocks_are_those_of_rational_numbers(monkeypatch):
     assert made.nearest().tolist() == [float(1_300 * Fraction(u) / total) for u in values]
 
 
-def test_labels_settle_what_is_tied_on_exact_numbers():
+def test_labels_settle_what_is_tied_on_exact_numbers() -> None:
     """Equal remainders beside one that is larger by less than doubles show."""
     for dust in ([], [2.0**-80]):
         made = level([1.0, 1.0, math.nextafter(1.0, 2.0), 1.0, *dust], 2)

@@ -1,8 +1,11 @@
 """The factors of the utility (paper 2.2)."""
 
+from __future__ import annotations
+
 import math
 import re
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -17,7 +20,7 @@ ROWS = {
 }
 
 
-def row(**fields):
+def row(**fields: Any) -> Any:
     return SourceStatistics(
         **{
             "pool_size": 10,
@@ -31,31 +34,31 @@ def row(**fields):
     )
 
 
-def test_needs_have_mean_one():
+def test_needs_have_mean_one() -> None:
     assert needs([1.0, 3.0]) == [0.5, 1.5]
     assert needs([2.0]) == [1.0]
     assert needs([]) == []
 
 
-def test_needs_are_scaled_by_an_exactly_rounded_sum():
+def test_needs_are_scaled_by_an_exactly_rounded_sum() -> None:
     errors = [0.1] * 10
     assert needs(errors) == [0.1 / (math.fsum(errors) / 10)] * 10
     assert needs([1e16, 1.0, -0.0, 1.0])[1] == 1.0 / (math.fsum([1e16, 1.0, EPSILON, 1.0]) / 4)
 
 
-def test_tiny_and_negative_errors_count_as_epsilon():
+def test_tiny_and_negative_errors_count_as_epsilon() -> None:
     assert EPSILON == 1e-12
     assert needs([-1e-9, 0.0, EPSILON / 2, EPSILON]) == [1.0] * 4
     low, high = needs([0.0, 1.0])
     assert 0 < low < high
 
 
-def test_ranks_share_the_mean_of_their_places():
+def test_ranks_share_the_mean_of_their_places() -> None:
     assert needs([5.0, 1.0, 3.0], "rank") == [1.5, 0.5, 1.0]
     assert needs([2.0, 2.0, 9.0], "rank") == [0.75, 0.75, 1.5]
 
 
-def test_log1p_is_correctly_rounded():
+def test_log1p_is_correctly_rounded() -> None:
     raw = [float(Fraction(*x)) for x in [(1, 10), (3, 1)]]
     values = [math.log1p(x) for x in raw]
     assert needs(raw, "log1p") == pytest.approx([v / (math.fsum(values) / 2) for v in values], rel=1e-15)
@@ -65,30 +68,30 @@ def test_log1p_is_correctly_rounded():
     assert first / second == pytest.approx(0.6931471805599453 / 0.4054651081081644, rel=1e-15)
 
 
-def test_an_unknown_transform_is_refused():
+def test_an_unknown_transform_is_refused() -> None:
     with pytest.raises(AllocationError, match=r"need_transform is 'B', but only rank, log1p are known"):
         needs([1.0], "B")
 
 
-def test_availability_is_the_root_of_what_is_left():
+def test_availability_is_the_root_of_what_is_left() -> None:
     assert availability(49) == 7.0
     assert availability(0) == math.sqrt(1e-12)
     assert availability(2) == math.sqrt(2)
 
 
-def test_an_exponent_that_is_no_number_is_refused_by_type():
+def test_an_exponent_that_is_no_number_is_refused_by_type() -> None:
     with pytest.raises(InputTypeError, match=r"^need_exponent must be a number, not '1' \(str\)$"):
-        utilities(ROWS, 0, need_exponent="1")
+        utilities(ROWS, 0, need_exponent="1")  # type: ignore[arg-type]
 
 
-def test_reliability_falls_with_the_spread():
+def test_reliability_falls_with_the_spread() -> None:
     assert reliability(0.0) == 1.0
     assert reliability(1.0) == 0.5
     assert reliability(3.0) == 0.25
 
 
 @pytest.mark.parametrize("base", [1e-12, 0.3, 1.0, 7.0, 1e300])
-def test_powers(base):
+def test_powers(base: float) -> None:
     assert power(base, 1) == base
     assert power(base, 0) == 1.0
     assert power(base, 0.5) == math.sqrt(base)
@@ -96,38 +99,38 @@ def test_powers(base):
     assert power(base, -0.7) == pytest.approx(base**-0.7, rel=3e-16)
 
 
-def test_other_powers_are_correctly_rounded():
+def test_other_powers_are_correctly_rounded() -> None:
     # 2**(1/4) = 1.18920711500272106671749997..., 3**1.5 = 5.19615242270663188058233902...
     assert power(2.0, 0.25) == 1.189207115002721
     assert power(3.0, 1.5) == 5.196152422706632
 
 
-def test_products_multiply_from_the_left():
+def test_products_multiply_from_the_left() -> None:
     factors, ones = [[0.1], [0.2], [0.3]], {"x": 1, "y": 1, "z": 1}
     assert products(["a"], factors, ones) == [(0.1 * 0.2) * 0.3]
     assert products(["a"], factors, ones) != [0.1 * (0.2 * 0.3)]
     assert products(["a", "b"], [[4.0, 9.0], [2.0, 3.0]], {"x": 0.5, "y": 1}) == [4.0, 9.0]
 
 
-def test_utilities_follow_the_papers_formula():
+def test_utilities_follow_the_papers_formula() -> None:
     made = utilities(ROWS, 100)
     assert list(made) == ["a", "b"]
     assert made["a"] == (0.5 * math.sqrt(math.sqrt(400))) * 1.0
     assert made["b"] == (1.5 * math.sqrt(math.sqrt(900))) * (1 / 1.25)
 
 
-def test_utilities_take_records_as_well_as_rows():
+def test_utilities_take_records_as_well_as_rows() -> None:
     records = {label: row(**fields) for label, fields in ROWS.items()}
     assert utilities(records, 100) == utilities(ROWS, 100)
 
 
-def test_utilities_know_own_floors_and_pools_below_the_floor():
+def test_utilities_know_own_floors_and_pools_below_the_floor() -> None:
     made = utilities(ROWS, 600, floors={"b": 0})
     assert made["a"] == 0.5 * math.sqrt(math.sqrt(1e-12))
     assert made["b"] == 1.5 * math.sqrt(math.sqrt(1000)) * 0.8
 
 
-def test_exponents_weigh_the_factors():
+def test_exponents_weigh_the_factors() -> None:
     made = utilities(ROWS, 100, need_exponent=0, availability_exponent=0, reliability_exponent=1)
     assert made == {"a": 1.0, "b": 0.8}
     made = utilities(ROWS, 100, need_exponent=2, availability_exponent=0, reliability_exponent=0)
@@ -151,32 +154,32 @@ def test_exponents_weigh_the_factors():
         ({"bootstrap_sd": math.inf}, AllocationError, "bootstrap_sd of 'a' must be finite, but is inf"),
     ],
 )
-def test_bad_statistics_are_refused_by_name(change, error, message):
+def test_bad_statistics_are_refused_by_name(change: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         utilities(ROWS | {"a": ROWS["a"] | change}, 100)
 
 
 @pytest.mark.parametrize("name", ["need_exponent", "availability_exponent", "reliability_exponent"])
-def test_bad_exponents_are_refused_by_name(name):
+def test_bad_exponents_are_refused_by_name(name: str) -> None:
     with pytest.raises(AllocationError, match=f"{name} must be finite, but is inf"):
-        utilities(ROWS, 100, **{name: math.inf})
+        utilities(ROWS, 100, **{name: math.inf})  # type: ignore[arg-type]
     with pytest.raises(InputTypeError, match=f"{name} must be a number, not True"):
-        utilities(ROWS, 100, **{name: True})
+        utilities(ROWS, 100, **{name: True})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "exponents", [{"availability_exponent": 500.0}, {"availability_exponent": 1e308}, {"need_exponent": -1e300}]
 )
-def test_exponents_that_leave_the_doubles_are_refused(exponents):
+def test_exponents_that_leave_the_doubles_are_refused(exponents: Any) -> None:
     with pytest.raises(
         AllocationError, match=r"_exponent: of 'a', .* is too large a number; take an exponent nearer to 0"
     ):
         utilities(ROWS, 1, **exponents)
 
 
-def test_bad_floors_are_refused():
+def test_bad_floors_are_refused() -> None:
     with pytest.raises(InputTypeError, match="the floor must be an integer"):
-        utilities(ROWS, 1.5)
+        utilities(ROWS, 1.5)  # type: ignore[arg-type]
     with pytest.raises(AllocationError, match="the floor of 'b' must not be negative"):
         utilities(ROWS, 1, floors={"b": -1})
 
@@ -203,13 +206,13 @@ def test_bad_floors_are_refused():
         ),
     ],
 )
-def test_utilities_beyond_the_doubles_are_refused_by_name(exponents, message):
+def test_utilities_beyond_the_doubles_are_refused_by_name(exponents: Any, message: str) -> None:
     """Else sources would get the same, or nothing, for want of digits."""
     with pytest.raises(AllocationError, match=f"^{re.escape(message)}"):
         utilities(ROWS, 1, **exponents)
 
 
-def test_numbers_beyond_the_doubles_are_refused_by_name():
+def test_numbers_beyond_the_doubles_are_refused_by_name() -> None:
     for field in ("mean_error", "pool_size"):
         with pytest.raises(AllocationError, match=rf"^{field} of 'a' is 10+\.\.\., too large for a double$"):
             utilities(ROWS | {"a": ROWS["a"] | {field: 10**400}}, 1)
@@ -220,18 +223,18 @@ def test_numbers_beyond_the_doubles_are_refused_by_name():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: needs("12"), "mean errors must be a sequence of numbers, not '12' (str)"),
-        (lambda: power("2", 3), "the base of a power must be a number, not '2' (str)"),
-        (lambda: power(2.0, "3"), "the exponent must be a number, not '3' (str)"),
-        (lambda: utilities(ROWS, 1, floors=[1]), "floors must be a mapping by label, not [1] (list)"),
-        (lambda: utilities({"a": 5}, 1), "the statistics of 'a' must be a row of them, not int"),
+        (lambda: needs("12"), "mean errors must be a sequence of numbers, not '12' (str)"),  # type: ignore[arg-type]
+        (lambda: power("2", 3), "the base of a power must be a number, not '2' (str)"),  # type: ignore[arg-type]
+        (lambda: power(2.0, "3"), "the exponent must be a number, not '3' (str)"),  # type: ignore[arg-type]
+        (lambda: utilities(ROWS, 1, floors=[1]), "floors must be a mapping by label, not [1] (list)"),  # type: ignore[arg-type]
+        (lambda: utilities({"a": 5}, 1), "the statistics of 'a' must be a row of them, not int"),  # type: ignore[dict-item]
     ],
 )
-def test_inputs_of_the_wrong_type_are_refused_by_name(call, message):
+def test_inputs_of_the_wrong_type_are_refused_by_name(call: Any, message: str) -> None:
     with pytest.raises(InputTypeError, match=f"^{re.escape(message)}$"):
         call()
 
 
-def test_a_power_needs_a_base_above_zero():
+def test_a_power_needs_a_base_above_zero() -> None:
     with pytest.raises(AllocationError, match="a power needs a base above 0, not 0"):
         power(0.0, -3.0)

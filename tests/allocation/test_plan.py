@@ -1,9 +1,12 @@
 """Plans: every policy, what it is made from, and what is recorded of it."""
 
+from __future__ import annotations
+
 import math
 import re
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -25,7 +28,7 @@ from calibudget.records import Exponents, SourceStatistics, Statistics
 POOLS = {"b": 2_000, "a": 500, "c": 50}
 
 
-def row(pool_size, mean_error, sd, *, rate=0.5, means=None):
+def row(pool_size: Any, mean_error: Any, sd: Any, *, rate: float = 0.5, means: Any = None) -> Any:
     return SourceStatistics(
         pool_size=pool_size,
         calibration_size=100,
@@ -51,8 +54,8 @@ STATISTICS = Statistics(
 WEIGHTS = {"a": 1, "b": 3, "c": 0}
 
 
-def made(policy, *, intervals=True, **changes):
-    inputs = {
+def made(policy: Any, *, intervals: bool = True, **changes: Any) -> Any:
+    inputs: dict[str, Any] = {
         "pool_sizes": POOLS,
         "statistics": STATISTICS,
         "budget": 1_000,
@@ -63,13 +66,13 @@ def made(policy, *, intervals=True, **changes):
     return plan(AllocationRequest(policy=policy, **inputs | changes), intervals=intervals)
 
 
-def factors(policy, label, **changes):
+def factors(policy: Any, label: Any, **changes: Any) -> Any:
     source = made(policy, **changes).sources[label]
     return source.need, source.availability, source.reliability, source.utility
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_plan_is_consistent(policy):
+def test_every_plan_is_consistent(policy: Any) -> None:
     result = made(policy)
     assert check_plan(result) == []
     assert list(result.sources) == ["a", "b", "c"]
@@ -85,7 +88,7 @@ def test_every_plan_is_consistent(policy):
         assert row.quota == row.floor_quota + row.residual_quota
 
 
-def test_the_papers_rule_is_utilities_and_allocate():
+def test_the_papers_rule_is_utilities_and_allocate() -> None:
     result = made("calibudget")
     expected = utilities(dict(STATISTICS.sources.items()), 100)
     assert {label: row.utility for label, row in result.sources.items()} == expected
@@ -94,7 +97,7 @@ def test_the_papers_rule_is_utilities_and_allocate():
     assert {label: row.share for label, row in result.sources.items()} == allocation.shares
 
 
-def test_factors_that_a_policy_does_not_use_are_none():
+def test_factors_that_a_policy_does_not_use_are_none() -> None:
     need, available, reliable = 1.0, math.sqrt(400), 1 / 1.1
     assert factors("calibudget", "a") == (need, available, reliable, need * math.sqrt(available) * reliable)
     assert factors("need", "a") == (need, None, None, need)
@@ -110,7 +113,7 @@ def test_factors_that_a_policy_does_not_use_are_none():
     assert factors("floor", "a") == (None, None, None, 0.0)
 
 
-def test_exponents_and_transforms_enter_the_utility_and_the_record():
+def test_exponents_and_transforms_enter_the_utility_and_the_record() -> None:
     powers = Exponents(need=2.0, availability=0.0, reliability=1.0)
     result = made("calibudget", exponents=powers, need_transform="rank")
     assert result.exponents == powers
@@ -122,25 +125,25 @@ def test_exponents_and_transforms_enter_the_utility_and_the_record():
     assert made("need-reliability", need_transform="log1p").need_transform == "log1p"
 
 
-def test_pooled_quotas_are_taken_as_they_are():
+def test_pooled_quotas_are_taken_as_they_are() -> None:
     assert made("pooled").quotas == {"a": 200, "b": 780, "c": 20}
 
 
-def test_policies_without_a_floor_ignore_it():
+def test_policies_without_a_floor_ignore_it() -> None:
     result = made("equal", floor=100, floors={"a": 400})
     assert (result.floor, result.floors) == (0, None)
     assert result.quotas == {"a": 475, "b": 475, "c": 50}
     assert made("proportional").quotas == apportion(POOLS, 1_000).quotas
 
 
-def test_a_weight_of_zero_leaves_a_source_its_floor():
+def test_a_weight_of_zero_leaves_a_source_its_floor() -> None:
     result = made("weights", floor=10)
     assert result.sources["c"].residual_capacity == 0
     assert result.quotas["c"] == 10
     assert made("weights", floor=0).quotas["c"] == 0
 
 
-def test_weights_that_exclude_too_much_are_refused():
+def test_weights_that_exclude_too_much_are_refused() -> None:
     message = (
         "the weights of 0 ('b', 'c') and the caps leave 550 of 2,550 units, 450 short of the budget 1,000: "
         "raise them or take a smaller budget"
@@ -151,14 +154,14 @@ def test_weights_that_exclude_too_much_are_refused():
         made("weights", weights={"c": 0, "b": 0, "a": 0})
 
 
-def test_weights_mean_the_doubles_that_are_recorded():
+def test_weights_mean_the_doubles_that_are_recorded() -> None:
     result = made("weights", weights={"a": Fraction(1, 3), "b": 10**17 + 1, "c": 1})
     assert result.sources["a"].utility == 1 / 3
     assert result.sources["b"].utility == 1e17
     assert check_plan(result) == []
 
 
-def test_the_floors_alone_leave_the_rest_of_the_budget():
+def test_the_floors_alone_leave_the_rest_of_the_budget() -> None:
     groups = {"x": {"sources": ["a", "b"], "floor": 700}, "y": {"sources": ["c"]}}
     result = made("floor", floor="12% of budget", floors={"b": 7}, groups=groups)
     assert result.quotas == {"a": 120, "b": 7, "c": 50}
@@ -171,7 +174,7 @@ def test_the_floors_alone_leave_the_rest_of_the_budget():
         made("floor", floor=600)
 
 
-def test_floors_and_caps_may_be_portions():
+def test_floors_and_caps_may_be_portions() -> None:
     result = made(
         "floor-sqrt", floor="5% of budget", floors={"c": "100% of pool"}, caps={"b": "50% of budget", "a": 450}
     )
@@ -182,7 +185,7 @@ def test_floors_and_caps_may_be_portions():
     assert check_plan(result) == []
 
 
-def test_a_common_portion_of_the_pools_becomes_own_floors():
+def test_a_common_portion_of_the_pools_becomes_own_floors() -> None:
     result = made("floor-sqrt", floor="5% of pool", floors={"b": 7})
     assert result.floor == 0
     assert result.floors == {"a": 25, "b": 7, "c": 3}
@@ -190,19 +193,19 @@ def test_a_common_portion_of_the_pools_becomes_own_floors():
     assert made("floor-sqrt", floors={}).floors == {}
 
 
-def test_caps_do_not_move_the_availability():
+def test_caps_do_not_move_the_availability() -> None:
     assert factors("calibudget", "b", caps={"b": 1_990}) == factors("calibudget", "b")
     assert made("calibudget", caps={"b": 1_990}).quotas == made("calibudget").quotas
 
 
-def test_intervals_come_from_the_replicates():
+def test_intervals_come_from_the_replicates() -> None:
     result = made("need", budget=600)
     replicates = replicate_quotas(
         AllocationRequest(policy="need", pool_sizes=POOLS, statistics=STATISTICS, budget=600, floor=100)
     )
     assert len(replicates) == 3
     for number, quotas in enumerate(replicates):
-        means = {label: s.bootstrap_means[number] for label, s in STATISTICS.sources.items()}
+        means = {label: s.bootstrap_means[number] for label, s in STATISTICS.sources.items()}  # type: ignore[index]
         changed = {label: replace(s, mean_error=means[label]) for label, s in STATISTICS.sources.items()}
         assert quotas == made("need", budget=600, statistics=replace(STATISTICS, sources=changed)).quotas
     for label, source in result.sources.items():
@@ -211,8 +214,8 @@ def test_intervals_come_from_the_replicates():
     assert result.sources["a"].interval[0] < result.quotas["a"] < result.sources["a"].interval[1]
 
 
-def test_only_policies_of_the_mean_error_have_intervals():
-    def has(policy, **changes):
+def test_only_policies_of_the_mean_error_have_intervals() -> None:
+    def has(policy: Any, **changes: Any) -> Any:
         return {row.interval is not None for row in made(policy, **changes).sources.values()}
 
     with_intervals = [policy for policy in POLICIES if has(policy) == {True}]
@@ -221,12 +224,12 @@ def test_only_policies_of_the_mean_error_have_intervals():
     assert has("calibudget", intervals=False) == {False}
     without = {label: replace(s, bootstrap_means=None) for label, s in STATISTICS.sources.items()}
     assert has("calibudget", statistics=replace(STATISTICS, sources=without)) == {False}
-    half = STATISTICS.sources | {"a": without["a"]}
+    half = STATISTICS.sources | {"a": without["a"]}  # type: ignore[operator]
     assert has("calibudget", statistics=replace(STATISTICS, sources=half)) == {False}
 
 
-def test_replicates_that_are_not_there_are_refused():
-    inputs = {"pool_sizes": POOLS, "statistics": STATISTICS, "budget": 1_000}
+def test_replicates_that_are_not_there_are_refused() -> None:
+    inputs: dict[str, Any] = {"pool_sizes": POOLS, "statistics": STATISTICS, "budget": 1_000}
     with pytest.raises(AllocationError, match="the policy equal doesn't allocate by mean errors"):
         replicate_quotas(AllocationRequest(policy="equal", **inputs))
     without = {label: replace(s, bootstrap_means=None) for label, s in STATISTICS.sources.items()}
@@ -236,13 +239,13 @@ def test_replicates_that_are_not_there_are_refused():
         )
 
 
-def test_the_digest_is_kept_where_statistics_are_read():
+def test_the_digest_is_kept_where_statistics_are_read() -> None:
     assert made("need", statistics_sha256="f00").statistics_sha256 == "f00"
     assert made("equal", statistics_sha256="f00").statistics_sha256 is None
     assert made("weights", statistics_sha256="f00", unit="tokens").unit == "tokens"
 
 
-def test_refusals(subtests):
+def test_refusals(subtests: pytest.Subtests) -> None:
     for policy, changes, message in [
         ("best", {}, "there is no policy 'best'; the policies are calibudget, need, need-availability"),
         ("need", {"statistics": None}, "the policy need needs statistics"),
@@ -281,7 +284,7 @@ def test_refusals(subtests):
             subtests.test(policy=policy, changes=changes, message=message),
             pytest.raises(AllocationError, match=re.escape(message)),
         ):
-            made(policy, **changes)
+            made(policy, **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -293,7 +296,7 @@ def test_refusals(subtests):
         ("pooled", {"caps": {"a": 1}}),
     ],
 )
-def test_a_policy_without_its_input_is_told_from_a_budget_that_cant_be_met(policy, changes):
+def test_a_policy_without_its_input_is_told_from_a_budget_that_cant_be_met(policy: str, changes: Any) -> None:
     with pytest.raises(UnfedPolicyError):
         made(policy, **changes)
     with pytest.raises(AllocationError, match="above all pools") as caught:
@@ -302,7 +305,7 @@ def test_a_policy_without_its_input_is_told_from_a_budget_that_cant_be_met(polic
 
 
 @pytest.mark.parametrize("policy", ["equal", "proportional", "floor-sqrt", "floor"])
-def test_nothing_to_give_and_nobody_to_give_to(policy):
+def test_nothing_to_give_and_nobody_to_give_to(policy: str) -> None:
     assert plan(AllocationRequest(policy=policy, pool_sizes={}, budget=0)).quotas == {}
     assert plan(AllocationRequest(policy=policy, pool_sizes={"a": 0, "b": 7}, budget=0)).quotas == {"a": 0, "b": 0}
     for result in (
@@ -315,7 +318,7 @@ def test_nothing_to_give_and_nobody_to_give_to(policy):
 
 
 @pytest.mark.parametrize("policy", ["calibudget", "equal", "weights"])
-def test_one_source_takes_it_all(policy):
+def test_one_source_takes_it_all(policy: str) -> None:
     one = replace(STATISTICS, sources={"a": STATISTICS.sources["a"]})
     result = plan(
         AllocationRequest(policy=policy, pool_sizes={"a": 500}, statistics=one, weights={"a": 0.1}, budget=17, floor=3)
@@ -324,7 +327,7 @@ def test_one_source_takes_it_all(policy):
     assert check_plan(result) == []
 
 
-def test_counts_of_any_size_are_exact():
+def test_counts_of_any_size_are_exact() -> None:
     result = plan(
         AllocationRequest(
             policy="proportional", pool_sizes={"a": 10**30, "b": 10**30}, budget=10**30 + 1, caps={"b": "1% of pool"}
@@ -333,16 +336,16 @@ def test_counts_of_any_size_are_exact():
     assert result.quotas == {"a": 99 * 10**28 + 1, "b": 10**28}
     assert check_plan(result) == []
     with pytest.raises(InputTypeError, match="the budget must be an integer"):
-        plan(AllocationRequest(policy="proportional", pool_sizes={"a": 10**30}, budget=1e30))
+        plan(AllocationRequest(policy="proportional", pool_sizes={"a": 10**30}, budget=1e30))  # type: ignore[arg-type]
 
 
-def test_all_pools_may_be_used_up_under_any_policy():
+def test_all_pools_may_be_used_up_under_any_policy() -> None:
     for policy in POLICIES:
         if POLICIES[policy].floor_use != "only" and policy not in ("pooled", "weights"):
             assert made(policy, budget=2_550).quotas == POOLS
 
 
-def test_types_are_checked():
+def test_types_are_checked() -> None:
     with pytest.raises(InputTypeError, match="the budget must be an integer"):
         made("need", budget=1e3)
     with pytest.raises(InputTypeError, match=r"the floor is 0\.1, but of what"):
@@ -357,19 +360,19 @@ def test_types_are_checked():
         ("val-error-floor", "error_rate", "'b' has no error rate, since its answers aren't checked: choose signal: z"),
     ],
 )
-def test_a_signal_that_a_source_lacks_is_named(policy, field, message):
-    sources = STATISTICS.sources | {"b": replace(STATISTICS.sources["b"], **{field: None})}
+def test_a_signal_that_a_source_lacks_is_named(policy: str, field: str, message: str) -> None:
+    sources = STATISTICS.sources | {"b": replace(STATISTICS.sources["b"], **{field: None})}  # type: ignore[arg-type, operator]
     with pytest.raises(UnfedPolicyError, match=f"^{re.escape(message)}$"):
         made(policy, statistics=replace(STATISTICS, sources=sources))
 
 
-def test_a_negative_spread_is_refused():
-    sources = STATISTICS.sources | {"b": replace(STATISTICS.sources["b"], bootstrap_sd=-0.1)}
+def test_a_negative_spread_is_refused() -> None:
+    sources = STATISTICS.sources | {"b": replace(STATISTICS.sources["b"], bootstrap_sd=-0.1)}  # type: ignore[operator]
     with pytest.raises(AllocationError, match="bootstrap_sd of 'b' must not be negative"):
         made("calibudget", statistics=replace(STATISTICS, sources=sources))
 
 
-def test_policies_describe_themselves():
+def test_policies_describe_themselves() -> None:
     assert policy_named("equal") is POLICIES["equal"]
     assert all(policy.summary and not policy.summary.endswith(".") for policy in POLICIES.values())
     assert {name for name, policy in POLICIES.items() if policy.wants == "statistics"} == {
@@ -386,7 +389,7 @@ def test_policies_describe_themselves():
     }
 
 
-def test_pooled_quotas_count_the_first_keys_of_all():
+def test_pooled_quotas_count_the_first_keys_of_all() -> None:
     keys = {"b": [b"\x03", b"\x01"], "a": [b"\x02", b"\x09", b"\x04"]}
     assert pooled_quotas(keys, 3) == {"a": 1, "b": 2}
     assert pooled_quotas(keys, 0) == {"a": 0, "b": 0}
@@ -395,7 +398,7 @@ def test_pooled_quotas_count_the_first_keys_of_all():
     with pytest.raises(AllocationError, match=r"the budget 6 is 1 above all pools together \(5\)"):
         pooled_quotas(keys, 6)
     with pytest.raises(InputTypeError, match="the budget must be an integer"):
-        pooled_quotas(keys, 1.0)
+        pooled_quotas(keys, 1.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -406,44 +409,44 @@ def test_pooled_quotas_count_the_first_keys_of_all():
         ("need", {"statistics": STATISTICS.sources}, "statistics must be Statistics, not dict"),
         (
             "need",
-            {"statistics": replace(STATISTICS, sources={"a": 5})},
+            {"statistics": replace(STATISTICS, sources={"a": 5})},  # type: ignore[dict-item]
             "the statistics of 'a' must be SourceStatistics, not int",
         ),
         (
             "need",
-            {"statistics": replace(STATISTICS, sources=5)},
+            {"statistics": replace(STATISTICS, sources=5)},  # type: ignore[arg-type]
             "the sources of the statistics must be a mapping by label",
         ),
         ("need", {"exponents": 2.0}, "exponents must be Exponents, not float"),
-        ("need", {"exponents": Exponents(need="1")}, "exponents.need must be a number, not '1' (str)"),
+        ("need", {"exponents": Exponents(need="1")}, "exponents.need must be a number, not '1' (str)"),  # type: ignore[arg-type]
         ("need", {"need_transform": ["rank"]}, "need_transform must be a text, not ['rank'] (list)"),
         ("need", {"floors": [1]}, "floors must be a mapping by label, not [1] (list)"),
         ("val-error-floor", {"signal": None}, "signal must be a text, not None (NoneType)"),
         ("need", {"unit": 1}, "the unit must be a text, not 1 (int)"),
     ],
 )
-def test_inputs_of_the_wrong_type_are_refused_by_name(policy, changes, message):
+def test_inputs_of_the_wrong_type_are_refused_by_name(policy: Any, changes: Any, message: str) -> None:
     with pytest.raises(InputTypeError, match=f"^{re.escape(message)}"):
         made(policy, **changes)
 
 
 @pytest.mark.parametrize("name", ["floors", "caps", "weights", "groups", "pooled"])
-def test_inputs_by_label_are_mappings(name):
+def test_inputs_by_label_are_mappings(name: str) -> None:
     with pytest.raises(InputTypeError, match=f"^{name} must be a mapping by label, not 5 "):
-        made("need", **{name: 5})
+        made("need", **{name: 5})  # type: ignore[arg-type]
 
 
-def test_what_a_policy_doesnt_read_is_ignored():
-    others = {"weights": {"z": 1}, "pooled": {"z": 1}}
+def test_what_a_policy_doesnt_read_is_ignored() -> None:
+    others: dict[str, Any] = {"weights": {"z": 1}, "pooled": {"z": 1}}
     assert made("equal", **others) == made("equal")
 
 
-def test_a_pooled_draw_is_of_counts():
+def test_a_pooled_draw_is_of_counts() -> None:
     with pytest.raises(InputTypeError, match=r"^pooled of 'a' must be an integer, not 1\.5"):
         made("pooled", pooled={"a": 1.5, "b": 5, "c": 5})
 
 
-def test_mean_errors_are_checked_where_they_are_read():
+def test_mean_errors_are_checked_where_they_are_read() -> None:
     rows = {label: replace(row, mean_error=math.nan) for label, row in STATISTICS.sources.items()}
     statistics = replace(STATISTICS, sources=rows)
     assert made("equal", statistics=statistics).quotas == made("equal").quotas
@@ -460,7 +463,7 @@ def test_mean_errors_are_checked_where_they_are_read():
         (5, InputTypeError, "bootstrap_means of 'b' must be a sequence of numbers"),
     ],
 )
-def test_bootstrap_means_that_cant_be_used_are_refused_by_name(means, error, message):
+def test_bootstrap_means_that_cant_be_used_are_refused_by_name(means: Any, error: Any, message: str) -> None:
     sources = {label: replace(row, bootstrap_means=(1.0, 2.0)) for label, row in STATISTICS.sources.items()}
     sources["b"] = replace(sources["b"], bootstrap_means=means)
     with pytest.raises(error, match=re.escape(message)):
@@ -468,6 +471,6 @@ def test_bootstrap_means_that_cant_be_used_are_refused_by_name(means, error, mes
 
 
 @pytest.mark.parametrize("name", ["learning-curve", "least-nll"])
-def test_a_removed_policy_is_refused_by_name(name):
+def test_a_removed_policy_is_refused_by_name(name: str) -> None:
     with pytest.raises(AllocationError, match=f"^the policy '{name}' was removed: the second of two frozen"):
         policy_named(name)

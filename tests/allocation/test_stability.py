@@ -1,8 +1,11 @@
 """Stability across splits (paper 3.4), orders and intervals over replicates, and grids."""
 
+from __future__ import annotations
+
 import math
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from scipy.stats import pearsonr, spearmanr
@@ -20,7 +23,7 @@ SPLITS = [
 ]
 
 
-def test_the_papers_audit():
+def test_the_papers_audit() -> None:
     made = stability(SPLITS)
     assert made.splits == 3
     assert made.largest_range == 5
@@ -32,16 +35,16 @@ def test_the_papers_audit():
     assert made.smallest_spearman == pytest.approx(min(spearmanr(rows[i], rows[j])[0] for i, j in pairs), rel=1e-12)
 
 
-def test_equal_and_reversed_orders_are_exactly_one_and_minus_one():
+def test_equal_and_reversed_orders_are_exactly_one_and_minus_one() -> None:
     made = stability([{"a": 1, "b": 20, "c": 300}, {"a": 2, "b": 21, "c": 900}])
     assert made.smallest_spearman == 1.0
-    assert 0.9 < made.smallest_pearson < 1.0
+    assert 0.9 < made.smallest_pearson < 1.0  # type: ignore[operator]
     same = stability([{"a": 3, "b": 7, "c": 11}] * 2)
     assert (same.smallest_pearson, same.mean_quota_sd, same.largest_range) == (1.0, 0.0, 0)
     assert stability([{"a": 1, "b": 2}, {"a": 2, "b": 1}]).smallest_spearman == -1.0
 
 
-def test_equal_quotas_share_the_mean_of_their_ranks():
+def test_equal_quotas_share_the_mean_of_their_ranks() -> None:
     assert doubled_ranks([5, 5, 1]) == [5, 5, 2]
     assert doubled_ranks([7]) == [2]
     first, second = {"a": 5, "b": 5, "c": 1, "d": 9}, {"a": 4, "b": 6, "c": 6, "d": 7}
@@ -49,25 +52,25 @@ def test_equal_quotas_share_the_mean_of_their_ranks():
     assert stability([first, second]).smallest_spearman == pytest.approx(expected, rel=1e-12)
 
 
-def test_proportional_quotas_correlate_exactly():
+def test_proportional_quotas_correlate_exactly() -> None:
     for scale in range(2, 60):
         first = {"a": 1, "b": 5, "c": 13, "d": 700}
         assert stability([first, {k: scale * q + 3 for k, q in first.items()}]).smallest_pearson == 1.0
 
 
-def test_quotas_that_do_not_vary_have_no_correlation():
+def test_quotas_that_do_not_vary_have_no_correlation() -> None:
     made = stability([{"a": 5, "b": 5}, {"a": 4, "b": 6}])
     assert (made.smallest_pearson, made.smallest_spearman) == (None, None)
     assert (made.largest_range, made.splits) == (1, 2)
 
 
 @pytest.mark.parametrize("allocations", [[], [{"a": 1}], [{}, {}], [{}, {"a": 1}]])
-def test_too_little_to_compare_is_refused(allocations):
+def test_too_little_to_compare_is_refused(allocations: Any) -> None:
     with pytest.raises(AllocationError, match=r"^stability compares at least two allocations of at least one source$"):
         stability(allocations)
 
 
-def test_other_sources_are_refused():
+def test_other_sources_are_refused() -> None:
     with pytest.raises(
         AllocationError,
         match="allocation 2 and allocation 1 must name the same sources, but 'b' is missing from allocation 2",
@@ -75,7 +78,7 @@ def test_other_sources_are_refused():
         stability([{"a": 1, "b": 2}, {"a": 1}])
 
 
-def test_pairs_keep_their_order_in_some_replicates():
+def test_pairs_keep_their_order_in_some_replicates() -> None:
     quotas = {"a": 10, "b": 30, "c": 10}
     replicates = [
         {"a": 9, "b": 30, "c": 11},
@@ -90,7 +93,7 @@ def test_pairs_keep_their_order_in_some_replicates():
     }
 
 
-def test_orders_need_replicates_of_the_same_sources():
+def test_orders_need_replicates_of_the_same_sources() -> None:
     with pytest.raises(AllocationError, match=r"^order probabilities need at least one replicate$"):
         order_probabilities({"a": 1}, [])
     with pytest.raises(
@@ -103,13 +106,13 @@ def test_orders_need_replicates_of_the_same_sources():
     ("replicates", "low", "high"),
     [(1, 1, 1), (2, 1, 2), (39, 1, 39), (40, 1, 39), (41, 2, 40), (200, 5, 195), (1_000, 25, 975)],
 )
-def test_intervals_are_inverted_cdf_quantiles(replicates, low, high):
+def test_intervals_are_inverted_cdf_quantiles(replicates: int, low: int, high: int) -> None:
     """The smallest value with at least 2.5% (97.5%) of the replicates at or below it."""
     rows = [[k, 2 * k] for k in range(replicates, 0, -1)]
     assert quota_intervals(rows) == [(low, high), (2 * low, 2 * high)]
 
 
-def test_a_grid_shows_every_combination_and_why_some_fail():
+def test_a_grid_shows_every_combination_and_why_some_fail() -> None:
     pools = {"a": 100, "b": 400}
     points = what_if(
         AllocationRequest(policy="floor-sqrt", pool_sizes=pools, floors={"b": 1}, budget=0),
@@ -122,20 +125,20 @@ def test_a_grid_shows_every_combination_and_why_some_fail():
         == plan(AllocationRequest(policy="floor-sqrt", pool_sizes=pools, budget=100, floors={"b": 1})).quotas
     )
     assert (points[0].residual_budget, points[0].refusal) == (99, None)
-    assert points[1].quotas["a"] >= 50
+    assert points[1].quotas["a"] >= 50  # type: ignore[index]
     assert points[1].residual_budget == 49
     assert (points[2].quotas, points[2].residual_budget) == (None, None)
-    assert re.match("the budget 600 is 100 above all pools together", points[2].refusal)
+    assert re.match("the budget 600 is 100 above all pools together", points[2].refusal)  # type: ignore[arg-type]
 
 
-def test_a_grid_of_exponents():
+def test_a_grid_of_exponents() -> None:
     row = SourceStatistics(
         pool_size=9, calibration_size=9, mean_nll=1.0, error_rate=None, mean_error=1.0, bootstrap_sd=0.5
     )
     measured = Statistics(
         model={}, error="nll", resamples=1, bootstrap_seed=1, sources={"a": row, "b": replace(row, bootstrap_sd=0.0)}
     )
-    inputs = {"pool_sizes": {"a": 90, "b": 90}, "statistics": measured}
+    inputs: dict[str, Any] = {"pool_sizes": {"a": 90, "b": 90}, "statistics": measured}
     powers = [Exponents(), Exponents(reliability=0.0)]
     first, second = what_if(
         AllocationRequest(policy="calibudget", **inputs, budget=0), budgets=[100], common_floors=[0], exponents=powers
@@ -145,22 +148,22 @@ def test_a_grid_of_exponents():
     assert second.quotas == {"a": 50, "b": 50}
 
 
-def test_mistakes_of_a_grid_are_errors():
+def test_mistakes_of_a_grid_are_errors() -> None:
     with pytest.raises(AllocationError, match="there is no policy 'best'"):
         what_if(AllocationRequest(policy="best", pool_sizes={"a": 1}, budget=0), budgets=[1], common_floors=[0])
     with pytest.raises(InputTypeError, match="the budget must be an integer"):
-        what_if(AllocationRequest(policy="equal", pool_sizes={"a": 1}, budget=0), budgets=[1.5], common_floors=[0])
+        what_if(AllocationRequest(policy="equal", pool_sizes={"a": 1}, budget=0), budgets=[1.5], common_floors=[0])  # type: ignore[list-item]
 
 
-def test_no_correlation_is_a_plain_zero():
+def test_no_correlation_is_a_plain_zero() -> None:
     made = stability([{"a": 1, "b": 2, "c": 1}, {"a": 1, "b": 1, "c": 3}, {"a": 0, "b": 5, "c": 9}])
     assert made.smallest_pearson == pytest.approx(-0.5)
     square = stability([{"a": 0, "b": 1, "c": 0, "d": 1}, {"a": 0, "b": 0, "c": 1, "d": 1}])
-    assert [math.copysign(1.0, found) for found in (square.smallest_pearson, square.smallest_spearman)] == [1.0, 1.0]
+    assert [math.copysign(1.0, found) for found in (square.smallest_pearson, square.smallest_spearman)] == [1.0, 1.0]  # type: ignore[arg-type]
     assert (square.smallest_pearson, square.smallest_spearman) == (0.0, 0.0)
 
 
-def test_correlations_of_huge_quotas_are_finite():
+def test_correlations_of_huge_quotas_are_finite() -> None:
     first, second = {"a": 10**200, "b": 10**201, "c": 1}, {"a": 10**300, "b": 10**299, "c": 2}
     rows = [[float(value) / 1e200 for value in first.values()], [float(value) / 1e300 for value in second.values()]]
     assert stability([first, second]).smallest_pearson == pytest.approx(pearsonr(*rows)[0], rel=1e-9)
@@ -174,16 +177,16 @@ def test_correlations_of_huge_quotas_are_finite():
         ([{"a": 1}, 5], r"allocation 2 must be a mapping by label, not 5 \(int\)"),
     ],
 )
-def test_quotas_that_are_none_are_refused_by_name(allocations, message):
+def test_quotas_that_are_none_are_refused_by_name(allocations: Any, message: str) -> None:
     with pytest.raises(InputTypeError, match=f"^{message}$"):
         stability(allocations)
 
 
-def test_replicates_are_a_sequence():
+def test_replicates_are_a_sequence() -> None:
     with pytest.raises(InputTypeError, match=r"^replicates must be a sequence of quotas by label, not 5$"):
-        order_probabilities({"a": 1}, 5)
+        order_probabilities({"a": 1}, 5)  # type: ignore[arg-type]
 
 
-def test_a_grid_is_made_of_sequences():
+def test_a_grid_is_made_of_sequences() -> None:
     with pytest.raises(InputTypeError, match=r"^budgets must be a sequence of values to try, not 5$"):
-        what_if(AllocationRequest(policy="equal", pool_sizes={"a": 9}, budget=0), budgets=5, common_floors=[0])
+        what_if(AllocationRequest(policy="equal", pool_sizes={"a": 9}, budget=0), budgets=5, common_floors=[0])  # type: ignore[arg-type]

@@ -1,7 +1,10 @@
 """From scores to statistics (paper 2.2)."""
 
+from __future__ import annotations
+
 import math
 import re
+from typing import Any
 
 import pytest
 
@@ -10,7 +13,7 @@ from calibudget.errors import AllocationError, InputTypeError, ScoringError
 from calibudget.records import Score
 
 
-def score(source, number, *, nll=1.0, correct=True, error=None):
+def score(source: Any, number: Any, *, nll: float = 1.0, correct: bool = True, error: Any = None) -> Any:
     wrong = 0.0 if correct else 1.0
     return Score(
         source=source,
@@ -23,17 +26,19 @@ def score(source, number, *, nll=1.0, correct=True, error=None):
     )
 
 
-def scores(source, count=40):
+def scores(source: Any, count: int = 40) -> Any:
     return [score(source, k, nll=0.1 * k, correct=k % 4 != 0) for k in range(count)]
 
 
-def summed(given, pools, **changes):
+def summed(given: Any, pools: Any, **changes: Any) -> Any:
     return summarise(
-        given, pools, **{"model": {"name": "m"}, "error": "nll+wrong", "bootstrap_seed": 3, "resamples": 10} | changes
+        given,
+        pools,
+        **{"model": {"name": "m"}, "error": "nll+wrong", "bootstrap_seed": 3, "resamples": 10} | changes,  # type: ignore[arg-type]
     )
 
 
-def test_one_row_a_source_in_code_point_order():
+def test_one_row_a_source_in_code_point_order() -> None:
     made = summed(scores("b") + scores("a"), {"b": 7, "a": 5})
     assert list(made.sources) == ["a", "b"]
     assert (made.model, made.error, made.resamples, made.bootstrap_seed) == ({"name": "m"}, "nll+wrong", 10, 3)
@@ -46,19 +51,19 @@ def test_one_row_a_source_in_code_point_order():
     assert row.bootstrap_sd == bootstrap_sd(means)
 
 
-def test_the_order_of_the_scores_changes_nothing():
+def test_the_order_of_the_scores_changes_nothing() -> None:
     given = scores("a") + scores("b")
     assert summed(given, {"a": 1, "b": 2}) == summed(given[::-1], {"b": 2, "a": 1})
 
 
-def test_means_need_not_be_kept():
+def test_means_need_not_be_kept() -> None:
     made = summed(scores("a"), {"a": 1}, keep_means=False).sources["a"]
     assert made.bootstrap_means is None
     assert made.bootstrap_sd == summed(scores("a"), {"a": 1}).sources["a"].bootstrap_sd
 
 
-def test_the_nll_rule_takes_no_notice_of_answers():
-    given = [score("a", k, nll=float(k), correct=None, error=float(k)) for k in range(30)]
+def test_the_nll_rule_takes_no_notice_of_answers() -> None:
+    given = [score("a", k, nll=float(k), correct=None, error=float(k)) for k in range(30)]  # type: ignore[arg-type]
     made = summed(given, {"a": 1}, error="nll").sources["a"]
     assert made.error_rate is None
     assert made.mean_error == made.mean_nll == 14.5
@@ -72,7 +77,7 @@ def test_the_nll_rule_takes_no_notice_of_answers():
         (score("a", 99, nll=math.nan), "the score of record 'r99' of 'a' isn't finite: nll nan, error nan"),
         (score("a", 99, error=math.inf), "the score of record 'r99' of 'a' isn't finite: nll 1.0, error inf"),
         (
-            score("a", 99, correct=None),
+            score("a", 99, correct=None),  # type: ignore[arg-type]
             "the score of record 'r99' of 'a' has no checked answer, but the error rule nll+wrong needs one: "
             "choose error: nll",
         ),
@@ -86,17 +91,17 @@ def test_the_nll_rule_takes_no_notice_of_answers():
         ),
     ],
 )
-def test_bad_scores_are_refused_by_record(bad, message):
+def test_bad_scores_are_refused_by_record(bad: Any, message: str) -> None:
     with pytest.raises(ScoringError, match=f"^{re.escape(message)}$"):
         summed([*scores("a"), bad], {"a": 1})
 
 
-def test_the_error_must_follow_the_rule():
+def test_the_error_must_follow_the_rule() -> None:
     with pytest.raises(ScoringError, match=r"has error 2\.0, but the error rule nll gives 1\.0"):
         summed([score("a", 0, correct=False)], {"a": 1}, error="nll")
 
 
-def test_scores_and_pools_speak_of_the_same_sources():
+def test_scores_and_pools_speak_of_the_same_sources() -> None:
     with pytest.raises(
         AllocationError,
         match="the scores and the pool sizes must name the same sources, but 'b' is missing from the scores",
@@ -107,7 +112,7 @@ def test_scores_and_pools_speak_of_the_same_sources():
 
 
 @pytest.mark.parametrize("error", ["nll", "nll+wrong"])
-def test_nlls_too_large_to_sum_are_refused_by_source_and_record(error):
+def test_nlls_too_large_to_sum_are_refused_by_source_and_record(error: str) -> None:
     huge = [score("b", number, nll=1e308) for number in range(40)]
     with pytest.raises(
         ScoringError, match=r"^the nll of 'b' sums to more than the largest double; record 'r0' has 1e\+308"
@@ -115,12 +120,12 @@ def test_nlls_too_large_to_sum_are_refused_by_source_and_record(error):
         summed(huge, {"b": 1}, error=error)
 
 
-def test_one_score_is_too_few():
+def test_one_score_is_too_few() -> None:
     with pytest.raises(ScoringError, match=r"fewer than 2 calibration scores, too few for a spread: 'b'$"):
         summed(scores("a") + scores("b", 1), {"a": 1, "b": 1})
 
 
-def test_few_scores_are_warned_of():
+def test_few_scores_are_warned_of() -> None:
     expected = r"fewer than 30 calibration records, so their bootstrap sd says little: 'b \(29\)'$"
     with pytest.warns(SmallCalibrationWarning, match=expected):
         summed(scores("a", 30) + scores("b", 29), {"a": 1, "b": 1})
@@ -128,7 +133,7 @@ def test_few_scores_are_warned_of():
         summed(scores("a", 2), {"a": 1})
 
 
-def test_counts_are_checked():
+def test_counts_are_checked() -> None:
     with pytest.raises(InputTypeError, match="the pool size of 'a' must be an integer"):
         summed(scores("a"), {"a": 1.0})
     with pytest.raises(InputTypeError, match="resamples must be an integer"):

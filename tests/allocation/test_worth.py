@@ -1,6 +1,9 @@
 """Rules from evidence to utilities, by themselves."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import pytest
 
@@ -9,7 +12,7 @@ from calibudget.errors import AllocationError
 from calibudget.records import Exponents, SourceStatistics
 
 
-def row(sd):
+def row(sd: Any) -> Any:
     return SourceStatistics(
         pool_size=1, calibration_size=2, mean_nll=1.0, error_rate=0.5, mean_error=9.0, bootstrap_sd=sd
     )
@@ -25,7 +28,7 @@ EVIDENCE = utility.Evidence(
 )
 
 
-def test_products_take_their_factors_in_the_papers_order():
+def test_products_take_their_factors_in_the_papers_order() -> None:
     made = utility.product_of("reliability", "need", "availability")(EVIDENCE)
     assert list(made.factors) == ["need", "availability", "reliability"]
     assert made.factors == {"need": [0.5, 1.5], "availability": [4.0, 9.0], "reliability": [0.5, 0.8]}
@@ -33,7 +36,7 @@ def test_products_take_their_factors_in_the_papers_order():
     assert made.from_means is True
 
 
-def test_each_factor_stands_alone():
+def test_each_factor_stands_alone() -> None:
     assert utility.product_of("need")(EVIDENCE).utilities == [0.25, 2.25]
     made = utility.product_of("availability", "reliability")(EVIDENCE)
     assert made.utilities == [4.0 * math.sqrt(0.5), 9.0 * math.sqrt(0.8)]
@@ -41,14 +44,14 @@ def test_each_factor_stands_alone():
     assert made.from_means is False
 
 
-def test_bad_exponents_are_named():
+def test_bad_exponents_are_named() -> None:
     for name in utility.FACTORS:
         evidence = utility.Evidence(labels=[], pool_sizes=[], capacities=[], exponents=Exponents(**{name: math.nan}))
         with pytest.raises(AllocationError, match=f"^exponents.{name} must be finite, but is nan$"):
             utility.product_of(name)(evidence)
 
 
-def test_plain_rules_have_no_means():
+def test_plain_rules_have_no_means() -> None:
     assert utility.pool_size(EVIDENCE) == utility.Worth(utilities=[30.0, 40.0])
     assert utility.equal_worth(EVIDENCE) == utility.Worth(utilities=[1.0, 1.0])
     assert utility.root_of_capacity(EVIDENCE) == utility.Worth(

@@ -1,7 +1,10 @@
 """Commands run in this process, with their exit code, output and messages."""
 
+from __future__ import annotations
+
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -16,7 +19,7 @@ class Outcome:
 
 
 @pytest.fixture
-def calibudget(monkeypatch, capsys):
+def calibudget(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Runs `calibudget` with these arguments, as the console script does."""
 
     def call(*arguments: object) -> Outcome:
@@ -24,6 +27,6 @@ def calibudget(monkeypatch, capsys):
         with pytest.raises(SystemExit) as leave:
             entry()
         captured = capsys.readouterr()
-        return Outcome(code=leave.value.code, out=captured.out, err=captured.err)
+        return Outcome(code=leave.value.code, out=captured.out, err=captured.err)  # type: ignore[arg-type]
 
     return call

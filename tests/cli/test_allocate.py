@@ -1,6 +1,11 @@
 """`calibudget allocate` and `whatif` with groups and in tokens: what a recipe's run gives, without the recipe."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +31,7 @@ LENGTHS = {"a": [150, *[9] * 60], "b": [4 + i % 7 for i in range(80)], "c": [300
 
 
 @pytest.fixture(scope="module")
-def token_run(tmp_path_factory):
+def token_run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A run with a budget of tokens, groups, and an example that is longer than its source's quota."""
     root = tmp_path_factory.mktemp("tokens")
     for label, counts in LENGTHS.items():
@@ -36,12 +41,12 @@ def token_run(tmp_path_factory):
     return run(load_recipe(root / "recipe.yaml"), root / "run")
 
 
-def plan_of(outcome):
+def plan_of(outcome: Any) -> Any:
     assert outcome.code == 0, outcome.err
     return parse_allocation(json.loads(outcome.out), "stdout")
 
 
-def test_the_files_of_a_run_in_tokens_give_its_allocation_again(calibudget, token_run):
+def test_the_files_of_a_run_in_tokens_give_its_allocation_again(calibudget: Callable[..., Any], token_run: Any) -> None:
     directory = token_run.directory
     arguments = [directory / "statistics.json", "--splits", directory / "splits.parquet", "--unit", "tokens"]
     arguments += ["--budget", 400, "--floor", 60, "--groups", GROUPS]
@@ -57,7 +62,7 @@ def test_the_files_of_a_run_in_tokens_give_its_allocation_again(calibudget, toke
     assert all(sum(quotas.values()) == 400 for quotas in compared["quotas"].values())
 
 
-def test_the_pooled_draw_in_tokens_needs_no_statistics(calibudget, token_run):
+def test_the_pooled_draw_in_tokens_needs_no_statistics(calibudget: Callable[..., Any], token_run: Any) -> None:
     arguments = ["allocate", "--splits", token_run.directory / "splits.parquet", "--unit", "tokens", "--budget", 400]
     assert sum(plan_of(calibudget(*arguments, "--policy", "pooled", "--json")).quotas.values()) == 400
     below = calibudget(*arguments[:-1], 3, "--policy", "pooled")
@@ -65,7 +70,7 @@ def test_the_pooled_draw_in_tokens_needs_no_statistics(calibudget, token_run):
     assert "the budget of 3 tokens is below the shortest example" in below.err
 
 
-def test_sizes_may_be_tokens_beside_statistics(calibudget, token_run):
+def test_sizes_may_be_tokens_beside_statistics(calibudget: Callable[..., Any], token_run: Any) -> None:
     arguments = ["allocate", token_run.directory / "statistics.json", "--unit", "tokens", *SIZES, "--budget", 800]
     plan = plan_of(calibudget(*arguments, "--json"))
     assert plan.unit == "tokens"
@@ -73,7 +78,7 @@ def test_sizes_may_be_tokens_beside_statistics(calibudget, token_run):
     assert "800 tokens" in calibudget(*arguments).out
 
 
-def test_groups_written_out_and_in_files_say_the_same(calibudget, tmp_path):
+def test_groups_written_out_and_in_files_say_the_same(calibudget: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "groups.yaml").write_text(
         "x:\n  sources: [a]\n  cap: 10% of pool\ny: {sources: [b, c], floor: 30% of budget}\n"
     )
@@ -94,7 +99,7 @@ def test_groups_written_out_and_in_files_say_the_same(calibudget, tmp_path):
     assert "group x: 100 (floor 0, cap 100)" in shown
 
 
-def test_floors_and_caps_may_be_portions(calibudget):
+def test_floors_and_caps_may_be_portions(calibudget: Callable[..., Any]) -> None:
     bounds = ["--floors", "a=5% of budget b=10", "--caps", "b=10% of pool", "--caps", "c=9"]
     arguments = [*SIZES, "--policy", "floor-sqrt", "--budget", 400, *bounds]
     told = json.loads(calibudget("allocate", *arguments, "--json").out)
@@ -115,13 +120,13 @@ def test_floors_and_caps_may_be_portions(calibudget):
         (["--caps", ""], "--caps '': write label=number"),
     ],
 )
-def test_floors_and_caps_that_cannot_be_read(calibudget, bounds, message):
+def test_floors_and_caps_that_cannot_be_read(calibudget: Callable[..., Any], bounds: Any, message: str) -> None:
     outcome = calibudget("allocate", *SIZES, "--policy", "floor-sqrt", "--budget", 400, *bounds)
     assert outcome.code == 2
     assert message in " ".join(outcome.err.split())
 
 
-def test_the_floors_alone(calibudget):
+def test_the_floors_alone(calibudget: Callable[..., Any]) -> None:
     plan = plan_of(calibudget("allocate", *SIZES, "--budget", 1000, "--floor", 100, "--policy", "floor", "--json"))
     assert (plan.budget, plan.residual_budget) == (300, 0)
     assert plan.quotas == {"a": 100, "b": 100, "c": 100}
@@ -143,14 +148,14 @@ def test_the_floors_alone(calibudget):
         ([*SIZES, "--groups", "x.yaml"], "x.yaml: no such file; --groups takes a file, or a mapping written out"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told(calibudget, token_run, arguments, message):
+def test_what_is_wrong_is_told(calibudget: Callable[..., Any], token_run: Any, arguments: Any, message: str) -> None:
     given = [argument.format(run=token_run.directory) for argument in arguments]
     outcome = calibudget("allocate", "--budget", 100, "--policy", "equal", *given)
     assert outcome.code == 2
     assert message in outcome.err
 
 
-def test_splits_without_counts_tell_no_tokens(calibudget, tmp_path, token_run):
+def test_splits_without_counts_tell_no_tokens(calibudget: Callable[..., Any], tmp_path: Path, token_run: Any) -> None:
     recipe = load_recipe(token_run.directory.parent / "recipe.yaml", ["budget=40", "floor=5", "groups=null"])
     run(recipe, tmp_path / "run")
     arguments = ["--splits", tmp_path / "run" / "splits.parquet", "--budget", 40, "--policy", "pooled"]
@@ -161,7 +166,7 @@ def test_splits_without_counts_tell_no_tokens(calibudget, tmp_path, token_run):
     assert sum(examples.quotas.values()) == 40
 
 
-def test_integers_that_json_cant_hold_are_named_and_told_in_a_table(calibudget):
+def test_integers_that_json_cant_hold_are_named_and_told_in_a_table(calibudget: Callable[..., Any]) -> None:
     arguments = ["allocate", "--policy", "equal", "--budget", 10, "--sizes", f"a=5 b={10**30}"]
     refused = calibudget(*arguments, "--json")
     assert refused.code == 2
@@ -170,7 +175,7 @@ def test_integers_that_json_cant_hold_are_named_and_told_in_a_table(calibudget):
     assert f"{10**30:,}" in calibudget(*arguments).out
 
 
-def test_a_token_budget_below_the_shortest_example_is_refused(calibudget, token_run):
+def test_a_token_budget_below_the_shortest_example_is_refused(calibudget: Callable[..., Any], token_run: Any) -> None:
     files = ["--splits", token_run.directory / "splits.parquet", "--unit", "tokens", "--policy", "floor-sqrt"]
     refused = calibudget("allocate", *files, "--budget", 3)
     assert refused.code == 2
@@ -185,7 +190,7 @@ def test_a_token_budget_below_the_shortest_example_is_refused(calibudget, token_
 
 
 @pytest.mark.parametrize("loose", [["b=2"], ["b=2", "c=3"]])
-def test_labels_beside_their_option_are_told_how_it_repeats(calibudget, loose):
+def test_labels_beside_their_option_are_told_how_it_repeats(calibudget: Callable[..., Any], loose: Any) -> None:
     outcome = calibudget("allocate", "--sizes", "a=1", *loose, "--policy", "equal", "--budget", 2)
     assert outcome.code == 2
     assert "repeat the option, or put several into one text" in outcome.err

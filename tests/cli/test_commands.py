@@ -1,9 +1,14 @@
 """Every command on small files: exit codes, tables, `--json`, and messages that name what to do."""
 
+from __future__ import annotations
+
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +31,7 @@ sources:
 
 
 @pytest.fixture
-def recipe(tmp_path):
+def recipe(tmp_path: Path) -> Any:
     for name, answers in (("a", ("yes", "no")), ("b", ("1", "2"))):
         rows = ({"prompt": f"{name} {n}?", "completion": f"the answer is {answers[n % 2]}"} for n in range(20))
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -35,7 +40,9 @@ def recipe(tmp_path):
 
 
 @pytest.mark.parametrize(("floor", "floor_total", "residual"), [(1150, 9069, 931), (950, 7600, 2400)])
-def test_the_paper_s_floors_and_residual_budgets(calibudget, floor, floor_total, residual) -> None:
+def test_the_paper_s_floors_and_residual_budgets(
+    calibudget: Callable[..., Any], floor: int, floor_total: int, residual: int
+) -> None:
     """Paper 2.3 and 3.5: the floor of 1,150 assigns 9,069 examples and leaves R = 931; 950 leaves 2,400."""
     sizes = [part for size in SIZES for part in ("--sizes", size)]
     outcome = calibudget("allocate", *sizes, "--budget", 10000, "--floor", floor, "--policy", "floor-sqrt", "--json")
@@ -46,7 +53,7 @@ def test_the_paper_s_floors_and_residual_budgets(calibudget, floor, floor_total,
     assert sum(plan.quotas.values()) == 10000
 
 
-def test_allocate_without_statistics_shows_a_table(calibudget) -> None:
+def test_allocate_without_statistics_shows_a_table(calibudget: Callable[..., Any]) -> None:
     outcome = calibudget("allocate", "--sizes", "rows=100 more=10000", "--budget", 150, "--policy", "equal")
     assert outcome.code == 0
     assert [line.split("│")[-2].strip() for line in outcome.out.splitlines() if line.startswith("│ ")] == [
@@ -56,14 +63,14 @@ def test_allocate_without_statistics_shows_a_table(calibudget) -> None:
     ]
 
 
-def test_nlls_too_large_to_sum_are_refused_by_source_and_record(calibudget, tmp_path) -> None:
+def test_nlls_too_large_to_sum_are_refused_by_source_and_record(calibudget: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "scores.jsonl").write_text('{"source": "a", "nll": 1e308}\n' * 40)
     outcome = calibudget("statistics", tmp_path / "scores.jsonl", "--pool-sizes", "a=100")
     assert outcome.code == 2
     assert "the nll of 'a' sums to more than the largest double; record 'row-1' has 1e+308" in outcome.err
 
 
-def test_statistics_and_allocate_from_scores_made_elsewhere(calibudget, tmp_path) -> None:
+def test_statistics_and_allocate_from_scores_made_elsewhere(calibudget: Callable[..., Any], tmp_path: Path) -> None:
     scores = tmp_path / "scores.jsonl"
     rows = [{"source": source, "nll": 1 + n / 50, "correct": n % 3 == 0} for source in "ab" for n in range(40)]
     scores.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -91,14 +98,16 @@ def test_statistics_and_allocate_from_scores_made_elsewhere(calibudget, tmp_path
     assert all(sum(row.values()) == 60 for row in quotas.values())
 
 
-def test_repeats_multiply_the_pools(calibudget) -> None:
+def test_repeats_multiply_the_pools(calibudget: Callable[..., Any]) -> None:
     arguments = ["allocate", "--sizes", "a=5 b=20", "--budget", 40, "--policy", "equal", "--json"]
     assert calibudget(*arguments).code == 2
     outcome = calibudget(*arguments, "--max-repeats", 2)
     assert parse_allocation(json.loads(outcome.out), "stdout").quotas == {"a": 10, "b": 30}
 
 
-def test_run_verify_select_and_score_belong_together(calibudget, recipe, tmp_path) -> None:
+def test_run_verify_select_and_score_belong_together(
+    calibudget: Callable[..., Any], recipe: Any, tmp_path: Path
+) -> None:
     ran = calibudget("run", recipe, "--output-dir", tmp_path / "run", "--json")
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)
@@ -122,7 +131,9 @@ def test_run_verify_select_and_score_belong_together(calibudget, recipe, tmp_pat
     assert json.loads(again.out)["manifest_sha256"] == told["manifest_sha256"]
 
 
-def test_a_run_shows_what_its_sources_share_and_ends_with_2_where_that_is_refused(calibudget, recipe, tmp_path) -> None:
+def test_a_run_shows_what_its_sources_share_and_ends_with_2_where_that_is_refused(
+    calibudget: Callable[..., Any], recipe: Any, tmp_path: Path
+) -> None:
     (tmp_path / "exam.jsonl").write_text('{"prompt": "A 3?", "completion": "no"}\n')
     exam = "hygiene.evaluation={exam: {path: exam.jsonl, answer: none}}"
     ran = calibudget("run", recipe, exam, "--output-dir", tmp_path / "run")
@@ -140,7 +151,7 @@ def test_a_run_shows_what_its_sources_share_and_ends_with_2_where_that_is_refuse
 
 
 @pytest.mark.slow
-def test_two_rounds_with_a_trained_first_one(calibudget, recipe, tmp_path) -> None:
+def test_two_rounds_with_a_trained_first_one(calibudget: Callable[..., Any], recipe: Any, tmp_path: Path) -> None:
     first = calibudget("run", recipe, "policy=floor", "--output-dir", tmp_path / "first")
     assert "left for the next round: 6 of the budget of 12" in first.out
     (tmp_path / "first" / "adapter").mkdir()
@@ -158,7 +169,7 @@ def test_two_rounds_with_a_trained_first_one(calibudget, recipe, tmp_path) -> No
     assert "a recipe that names none" in alone.out
 
 
-def test_verify_exits_with_1_and_names_the_file(calibudget, recipe, tmp_path) -> None:
+def test_verify_exits_with_1_and_names_the_file(calibudget: Callable[..., Any], recipe: Any, tmp_path: Path) -> None:
     calibudget("run", recipe, "--output-dir", tmp_path / "run")
     allocation = tmp_path / "run" / "allocation.json"
     allocation.write_bytes(allocation.read_bytes().replace(b'"budget":12', b'"budget":13'))
@@ -167,7 +178,7 @@ def test_verify_exits_with_1_and_names_the_file(calibudget, recipe, tmp_path) ->
     assert "allocation.json" in outcome.out
 
 
-def test_a_dry_run_counts_and_writes_nothing(calibudget, recipe, tmp_path) -> None:
+def test_a_dry_run_counts_and_writes_nothing(calibudget: Callable[..., Any], recipe: Any, tmp_path: Path) -> None:
     outcome = calibudget("run", recipe, "--output-dir", tmp_path / "run", "--dry-run", "--json")
     assert outcome.code == 0, outcome.err
     told = json.loads(outcome.out)
@@ -178,7 +189,7 @@ def test_a_dry_run_counts_and_writes_nothing(calibudget, recipe, tmp_path) -> No
     assert not (tmp_path / "run").exists()
 
 
-def test_init_writes_a_recipe_that_loads(calibudget, recipe, tmp_path) -> None:
+def test_init_writes_a_recipe_that_loads(calibudget: Callable[..., Any], recipe: Any, tmp_path: Path) -> None:
     (tmp_path / "c.test.jsonl").write_text('{"prompt": "held out", "completion": "x"}\n')
     (tmp_path / "a.test.jsonl").write_text('{"prompt": "A 3?", "completion": "x"}\n')
     written = tmp_path / "drafted.yaml"
@@ -216,14 +227,16 @@ def test_init_writes_a_recipe_that_loads(calibudget, recipe, tmp_path) -> None:
         (["run"], "RECIPE"),
     ],
 )
-def test_wrong_input_exits_with_2_and_says_what(calibudget, recipe, arguments, message) -> None:
+def test_wrong_input_exits_with_2_and_says_what(
+    calibudget: Callable[..., Any], recipe: Any, arguments: Any, message: str
+) -> None:
     outcome = calibudget(*(argument.format(recipe=recipe) for argument in arguments))
     assert outcome.code == 2
     assert message in outcome.err
     assert "Traceback" not in outcome.err
 
 
-def test_a_bug_exits_with_4(calibudget, recipe, monkeypatch) -> None:
+def test_a_bug_exits_with_4(calibudget: Callable[..., Any], recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_arguments: object, **_options: object) -> None:
         raise RuntimeError("broken")
 
@@ -243,7 +256,7 @@ def test_import_and_help_load_no_model_library() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_every_command_has_help(calibudget) -> None:
+def test_every_command_has_help(calibudget: Callable[..., Any]) -> None:
     listed = calibudget("--help")
     assert listed.code == 0
     for command in (

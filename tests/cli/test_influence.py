@@ -1,6 +1,11 @@
 """`calibudget influence` from the command line, on to `proxy` and `run`."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +26,7 @@ WARM_UP = ["--warm-up", "epochs=1", "--warm-up", "rank=4", "--warm-up", "learnin
 
 
 @pytest.fixture
-def recipe(tmp_path, tiny_directory):
+def recipe(tmp_path: Path, tiny_directory: Path) -> Any:
     for name, count in (("apples", 14), ("pears", 18)):
         rows = [
             {"instruction": f"How many {name} are {n}?", "output": f"answer{n % 2 + 1} " * (n % 3 + 1)}
@@ -33,7 +38,9 @@ def recipe(tmp_path, tiny_directory):
 
 
 @pytest.mark.slow
-def test_shards_are_scored_apart_merged_and_selected_by(tmp_path, recipe, calibudget):
+def test_shards_are_scored_apart_merged_and_selected_by(
+    tmp_path: Path, recipe: Any, calibudget: Callable[..., Any]
+) -> None:
     output = tmp_path / "influence"
     first = calibudget("influence", recipe, "--output-dir", output, *OPTIONS, *WARM_UP, "--shard", "0")
     assert first.code == 0, first.err
@@ -71,7 +78,9 @@ def test_shards_are_scored_apart_merged_and_selected_by(tmp_path, recipe, calibu
         (["calibration=none", "policy=equal"], "measured on the calibration splits"),
     ],
 )
-def test_what_cant_be_ends_with_exit_code_2(tmp_path, recipe, calibudget, arguments, words):
+def test_what_cant_be_ends_with_exit_code_2(
+    tmp_path: Path, recipe: Any, calibudget: Callable[..., Any], arguments: Any, words: str
+) -> None:
     outcome = calibudget("influence", recipe, *arguments, "--output-dir", tmp_path / "influence")
     assert outcome.code == 2
     assert words in outcome.err

@@ -1,10 +1,14 @@
 """What an interrupted command says: how to go on, by an option only where it has that option."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -32,8 +36,10 @@ LOAD = "calibudget.recipe.load_recipe"
         (["study", "report", "out"], "calibudget.study.reporting.report.write_report", NOTHING),
     ],
 )
-def test_an_interrupted_command_names_what_goes_on(calibudget, monkeypatch, arguments, where, words, stop):
-    def stopped(*_arguments, **_options):
+def test_an_interrupted_command_names_what_goes_on(
+    calibudget: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, arguments: Any, where: Any, words: Any, stop: Any
+) -> None:
+    def stopped(*_arguments: Any, **_options: Any) -> None:
         raise stop
 
     monkeypatch.setattr(where, stopped)
@@ -45,7 +51,7 @@ def test_an_interrupted_command_names_what_goes_on(calibudget, monkeypatch, argu
 def test_commands_that_are_told_to_resume_can() -> None:
     from typer.main import get_command
 
-    commands = get_command(app).commands
+    commands = get_command(app).commands  # type: ignore[attr-defined]
     known = {name for name, command in commands.items() if any(each.name == "resume" for each in command.params)}
     assert known == RESUMED
     nested = {f"study {name}" for name in commands["study"].commands}
@@ -74,7 +80,7 @@ entry()
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sent", "module"), [("SIGINT", "typer"), ("SIGTERM", "calibudget.cli.main")])
-def test_a_signal_while_modules_are_imported_is_an_interruption_like_any_other(sent, module) -> None:
+def test_a_signal_while_modules_are_imported_is_an_interruption_like_any_other(sent: str, module: str) -> None:
     done = command(CHILD.format(signal=sent, module=module, last=""))
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == f"calibudget: interrupted; {NOTHING}\n"
@@ -82,17 +88,19 @@ def test_a_signal_while_modules_are_imported_is_an_interruption_like_any_other(s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM"])
-def test_a_signal_after_the_work_changes_nothing(sent) -> None:
+def test_a_signal_after_the_work_changes_nothing(sent: str) -> None:
     done = command(CHILD.format(signal=sent, module="", last="atexit.register(stop)"))
     assert (done.returncode, done.stderr) == (0, "")
     assert "Usage" in done.stdout
 
 
-def test_a_second_signal_takes_neither_the_line_nor_the_code(calibudget, monkeypatch) -> None:
-    def stopped(*_arguments, **_options):
+def test_a_second_signal_takes_neither_the_line_nor_the_code(
+    calibudget: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_arguments: Any, **_options: Any) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    def told_twice():
+    def told_twice() -> str:
         os.kill(os.getpid(), signal.SIGINT)
         return "that was two"
 
@@ -102,12 +110,14 @@ def test_a_second_signal_takes_neither_the_line_nor_the_code(calibudget, monkeyp
     assert (outcome.code, outcome.err) == (3, "calibudget: interrupted; that was two\n")
 
 
-def test_a_signal_in_a_finalizer_stops_the_command_all_the_same(calibudget, monkeypatch) -> None:
+def test_a_signal_in_a_finalizer_stops_the_command_all_the_same(
+    calibudget: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Dying:
-        def __del__(self):
+        def __del__(self) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def working(*_arguments, **_options):
+    def working(*_arguments: Any, **_options: Any) -> None:
         Dying()
         time.sleep(30)
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -58,7 +59,7 @@ def call(*arguments: object) -> str:
     return result.output
 
 
-def test_merge_writes_the_best_candidate_first(shards, tmp_path):
+def test_merge_writes_the_best_candidate_first(shards: Any, tmp_path: Path) -> None:
     merged = tmp_path / "merged.jsonl"
     output = call("merge", *shards[::-1], "--output", merged)
     assert "6 records, all 6 candidates, 8 subgroups" in output
@@ -72,14 +73,14 @@ def test_merge_writes_the_best_candidate_first(shards, tmp_path):
     assert "all 6 candidates" in call("validate", merged)
 
 
-def test_validate_takes_a_shard_or_the_whole_set(shards):
+def test_validate_takes_a_shard_or_the_whole_set(shards: Any) -> None:
     assert "2 records, shard 1 of 4 of 6 candidates" in call("validate", shards[1])
     assert "6 records, all 6 candidates" in call("validate", *shards)
     with pytest.raises(ArtefactError, match=r"each of the shards 0 to 3 once; given were \[0, 1\]"):
         call("validate", *shards[:2])
 
 
-def test_json_output_binds_every_file(shards, tmp_path):
+def test_json_output_binds_every_file(shards: Any, tmp_path: Path) -> None:
     merged = tmp_path / "merged.jsonl"
     report = json.loads(call("merge", *shards, "--output", merged, "--json"))
     assert report["schema"] == "calibudget.proxy-report/1"
@@ -94,7 +95,7 @@ def test_json_output_binds_every_file(shards, tmp_path):
     assert report["output"]["sha256"] == file_digest(merged).sha256
 
 
-def test_a_changed_score_is_refused_and_nothing_is_written(shards, tmp_path):
+def test_a_changed_score_is_refused_and_nothing_is_written(shards: Any, tmp_path: Path) -> None:
     shards[2].write_bytes(shards[2].read_bytes().replace(b'"score":1.375', b'"score":1.376'))
     before = sorted(tmp_path.iterdir())
     with pytest.raises(ArtefactError, match=r"proxy-2\.jsonl: position 2 has the score 1\.376") as refusal:
@@ -103,7 +104,7 @@ def test_a_changed_score_is_refused_and_nothing_is_written(shards, tmp_path):
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_line_cut_off_is_refused(shards):
+def test_a_line_cut_off_is_refused(shards: Any) -> None:
     shards[0].write_bytes(shards[0].read_bytes()[:-1])  # a missing line end alone loses nothing
     call("validate", shards[0])
     shards[0].write_bytes(shards[0].read_bytes()[:-5])
@@ -114,7 +115,7 @@ def test_a_line_cut_off_is_refused(shards):
         call("validate", shards[0])
 
 
-def test_another_subgroup_order_and_shard_count_must_be_named(shards, tmp_path):
+def test_another_subgroup_order_and_shard_count_must_be_named(shards: Any, tmp_path: Path) -> None:
     order = PAPER_SUBGROUPS[::-1]
     named = [part for name in order for part in ("--subgroup", name)]
     with pytest.raises(ArtefactError, match="the subgroups must be winogrande, social_i_qa"):
@@ -130,7 +131,7 @@ def test_another_subgroup_order_and_shard_count_must_be_named(shards, tmp_path):
         call("validate", shards[0], "--shards", 2)
 
 
-def test_a_symbolic_link_or_a_missing_file_is_refused(shards, tmp_path):
+def test_a_symbolic_link_or_a_missing_file_is_refused(shards: Any, tmp_path: Path) -> None:
     link = tmp_path / "link.jsonl"
     link.symlink_to(shards[0])
     with pytest.raises(ArtefactError, match=r"link\.jsonl"):
@@ -141,14 +142,14 @@ def test_a_symbolic_link_or_a_missing_file_is_refused(shards, tmp_path):
         call("validate", tmp_path)
 
 
-def test_the_output_must_not_be_one_of_the_shards(shards):
+def test_the_output_must_not_be_one_of_the_shards(shards: Any) -> None:
     before = shards[3].read_bytes()
     with pytest.raises(ArtefactError, match="is one of the shards"):
         call("merge", *shards, "--output", shards[3])
     assert shards[3].read_bytes() == before
 
 
-def test_the_pool_of_a_run_holds_or_refuses_the_scores(shards, tmp_path):
+def test_the_pool_of_a_run_holds_or_refuses_the_scores(shards: Any, tmp_path: Path) -> None:
     run, other = tmp_path / "run", tmp_path / "other"
     for directory, pools in ((run, POOLS), (other, POOLS | {"piqa": ["p0", "p2"]})):
         directory.mkdir()

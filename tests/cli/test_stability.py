@@ -1,11 +1,16 @@
 """`calibudget stability`: statistics or scores of several calibration splits, policy by policy."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 
-def write_scores(path, shift):
+def write_scores(path: Path, shift: Any) -> Any:
     rows = [
         {"source": label, "nll": nll + shift * (n % 7) / 10, "correct": (n + round(10 * shift)) % wrong > 0}
         for label, nll, wrong in (("a", 1.0, 9), ("b", 3.0, 2), ("c", 2.0, 3))
@@ -16,7 +21,7 @@ def write_scores(path, shift):
 
 
 @pytest.fixture
-def splits(tmp_path):
+def splits(tmp_path: Path) -> Any:
     return [write_scores(tmp_path / f"scores{number}.jsonl", number / 3) for number in range(3)]
 
 
@@ -25,7 +30,9 @@ ASKED = ("--budget", 600, "--floor", 50)
 
 
 @pytest.mark.slow
-def test_the_audit_is_that_of_the_allocations_themselves(calibudget, splits, tmp_path) -> None:
+def test_the_audit_is_that_of_the_allocations_themselves(
+    calibudget: Callable[..., Any], splits: Any, tmp_path: Path
+) -> None:
     told = json.loads(calibudget("stability", *splits, *SIZES, *ASKED, "--json").out)
     assert told["splits"] == 3
     assert set(told["policies"]) == {"calibudget", "need", "need-availability", "need-reliability", "val-error-floor"}
@@ -41,7 +48,7 @@ def test_the_audit_is_that_of_the_allocations_themselves(calibudget, splits, tmp
     assert json.loads(calibudget("stability", *files, *ASKED, "--json").out) == told
 
 
-def test_a_table_a_policy_and_one_split_against_itself(calibudget, splits) -> None:
+def test_a_table_a_policy_and_one_split_against_itself(calibudget: Callable[..., Any], splits: Any) -> None:
     outcome = calibudget("stability", splits[0], splits[0], *SIZES, *ASKED, "--policy", "calibudget")
     assert outcome.code == 0
     assert "smallest Spearman" in outcome.out
@@ -49,7 +56,7 @@ def test_a_table_a_policy_and_one_split_against_itself(calibudget, splits) -> No
     assert "val-error-floor" not in outcome.out
 
 
-def test_pairs_tell_how_surely_they_keep_their_order(calibudget, splits) -> None:
+def test_pairs_tell_how_surely_they_keep_their_order(calibudget: Callable[..., Any], splits: Any) -> None:
     outcome = calibudget("stability", splits[1], *SIZES, *ASKED, "--pairs", "--policy", "calibudget", "--json")
     told = json.loads(outcome.out)
     assert told["policies"] == {}
@@ -71,13 +78,15 @@ def test_pairs_tell_how_surely_they_keep_their_order(calibudget, splits) -> None
         (2, [*SIZES, *ASKED[:2], "--floor", "500"], "above the budget"),
     ],
 )
-def test_what_can_t_be_compared_is_refused(calibudget, splits, count, arguments, message) -> None:
+def test_what_can_t_be_compared_is_refused(
+    calibudget: Callable[..., Any], splits: Any, count: int, arguments: Any, message: str
+) -> None:
     outcome = calibudget("stability", *splits[:count], *arguments)
     assert outcome.code == 2
     assert message in outcome.err
 
 
-def test_splits_of_other_sources_are_refused(calibudget, splits, tmp_path) -> None:
+def test_splits_of_other_sources_are_refused(calibudget: Callable[..., Any], splits: Any, tmp_path: Path) -> None:
     text = splits[1].read_text()
     (tmp_path / "other.jsonl").write_text(text.replace('"c"', '"d"'))
     calibudget("statistics", splits[0], *SIZES, "--output", tmp_path / "one.json")

@@ -23,32 +23,32 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("form", ["", "--json"])
-def test_a_reader_that_has_seen_enough_is_no_failure(form):
+def test_a_reader_that_has_seen_enough_is_no_failure(form: str) -> None:
     result = shell(f"cb {ALLOCATE} --budget 20 {form} | head -c 0")
     assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("form", ["", "--json"])
-def test_a_closed_stdout_takes_nothing(form):
+def test_a_closed_stdout_takes_nothing(form: str) -> None:
     result = shell(f"cb {ALLOCATE} --budget 20 {form} >&-")
     assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("form", ["", "--json"])
-def test_a_full_stdout_is_told_and_no_bug(form):
+def test_a_full_stdout_is_told_and_no_bug(form: str) -> None:
     result = shell(f"cb {ALLOCATE} --budget 20 {form} >/dev/full")
     assert result.returncode == 2
     assert result.stderr == "calibudget: output: No space left on device\n"
 
 
 @pytest.mark.parametrize("sink", ["&-", "/dev/full"])
-def test_without_stderr_the_exit_code_says_it_and_stdout_stays_clean(sink):
+def test_without_stderr_the_exit_code_says_it_and_stdout_stays_clean(sink: str) -> None:
     result = shell(f"cb {ALLOCATE} --budget 2000 2>{sink}")
     assert (result.returncode, result.stdout) == (2, "")
 
 
 @pytest.mark.parametrize("locale", ["LC_ALL=C PYTHONCOERCECLOCALE=0 PYTHONUTF8=0", "LC_ALL=C PYTHONUTF8=1"])
-def test_names_beyond_ascii_are_taken_or_refused_in_a_line(tmp_path, locale):
+def test_names_beyond_ascii_are_taken_or_refused_in_a_line(tmp_path: Path, locale: str) -> None:
     folder = tmp_path / "données"
     folder.mkdir()
     rows = [f'{{"instruction": "q {i}?", "output": "answer{i % 2}"}}\n' for i in range(80)]
@@ -65,7 +65,7 @@ def test_names_beyond_ascii_are_taken_or_refused_in_a_line(tmp_path, locale):
     assert not (tmp_path / "ünder").exists()
 
 
-def test_a_pattern_that_is_none_is_refused(tmp_path):
+def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(
         "model: embedded\nengine: fake\nerror: nll\nbudget: 9\nsources:\n  a: {path: 'bool**', answer: none}\n"
     )

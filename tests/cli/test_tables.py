@@ -1,6 +1,10 @@
 """What tables show is whole and meant literally, however narrow the terminal and whatever the names."""
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from rich.table import Table
@@ -13,20 +17,22 @@ ALLOCATE = ("allocate", "--sizes", SIZES, "--policy", "floor-sqrt", "--budget", 
 
 
 @pytest.fixture(params=["pipe", "terminal"])
-def attach(request, monkeypatch):
+def attach(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes stdout what the parameter says, and returns that; to be called in the test, whose stdout is its own."""
 
     def attached() -> str:
         if request.param == "terminal":
             monkeypatch.setenv("TERM", "dumb")  # 80 columns, no colours
             monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-        return request.param
+        return request.param  # type: ignore[no-any-return]
 
     return attached
 
 
 @pytest.mark.parametrize("more", [(), ("--compare",)])
-def test_labels_and_numbers_are_never_cut_nor_read_as_markup(calibudget, attach, more) -> None:
+def test_labels_and_numbers_are_never_cut_nor_read_as_markup(
+    calibudget: Callable[..., Any], attach: Any, more: Any
+) -> None:
     attach()
     outcome = calibudget(*ALLOCATE, *more)
     assert (outcome.code, outcome.err) == (0, "")
@@ -35,7 +41,9 @@ def test_labels_and_numbers_are_never_cut_nor_read_as_markup(calibudget, attach,
     assert "…" not in outcome.out
 
 
-def test_a_table_wider_than_80_columns_loses_its_frame_on_a_terminal_alone(capsys, attach) -> None:
+def test_a_table_wider_than_80_columns_loses_its_frame_on_a_terminal_alone(
+    capsys: pytest.CaptureFixture[str], attach: Any
+) -> None:
     stdout = attach()
     table = Table(*(f"column {number:03}" for number in range(12)))
     table.add_row(*("x" * 10 for _ in range(12)))
@@ -46,7 +54,7 @@ def test_a_table_wider_than_80_columns_loses_its_frame_on_a_terminal_alone(capsy
     assert sum(line.count("x" * 10) for line in lines) == 12
 
 
-def test_a_line_is_printed_as_it_is(capsys, attach) -> None:
+def test_a_line_is_printed_as_it_is(capsys: pytest.CaptureFixture[str], attach: Any) -> None:
     attach()
     line = "runs/[/x]/manifest.json " + "0123456789abcdef" * 4 + " [bold] :smile:"
     print_line(line)

@@ -3,6 +3,8 @@
 What is killed is killed by the run itself, at a batch that the test names, so nothing depends on how fast it goes.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -10,6 +12,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,7 +71,7 @@ ANSWER = AnswerSpec(kind="choice", labels=("answer1", "answer2"))
 
 
 @pytest.fixture
-def start(tmp_path, request):
+def start(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
     """Start a scoring run in a process of its own; it tells its workers' ids once it begins.
 
     `stop` says what ends at the batch of that number: the "run", a "worker", or the work ("wait").
@@ -74,33 +79,33 @@ def start(tmp_path, request):
     tests = str(request.config.rootpath / "tests")
     started = []
 
-    def run(workers, stop="", batches=0):
+    def run(workers: Any, stop: str = "", batches: int = 0) -> Any:
         paths = {name: str(tmp_path / name) for name in ("log", "journal", "out")}
         code = RUN.format(tests=tests, workers=workers, stop=stop, batches=batches, **paths)
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
         started.append(process)
-        return process, json.loads(process.stdout.readline())
+        return process, json.loads(process.stdout.readline())  # type: ignore[union-attr]
 
     yield run
     for process in started:
         process.kill()
         process.wait()
-        process.stdout.close()
+        process.stdout.close()  # type: ignore[union-attr]
 
 
 @pytest.fixture
-def expected(record_of):
+def expected(record_of: Callable[..., Any]) -> Any:
     items = [CalibrationItem(record=record_of("apples", n), answer=ANSWER) for n in range(160)]
     return [[one.record_id, one.nll, one.text] for one in measure_all(FakeScorer(), items)]
 
 
-def finish(start, workers, tmp_path):
+def finish(start: Any, workers: Any, tmp_path: Path) -> Any:
     process, _ = start(workers)
     assert process.wait() == 0
     return json.loads((tmp_path / "out").read_text())
 
 
-def has_ended(pid):
+def has_ended(pid: Any) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -108,14 +113,14 @@ def has_ended(pid):
     return False
 
 
-def at_batches(*few):
+def at_batches(*few: Any) -> Any:
     """A few of the ten batches for every test run, and the rest for a full one."""
     rest = [pytest.param(number, marks=pytest.mark.full) for number in range(1, 11) if number not in few]
     return pytest.mark.parametrize("batch", [*few, *rest])
 
 
-@at_batches(1, 6)
-def test_a_killed_run_resumes_with_nothing_scored_twice(start, expected, tmp_path, batch):
+@at_batches(1, 6)  # type: ignore[untyped-decorator]
+def test_a_killed_run_resumes_with_nothing_scored_twice(start: Any, expected: Any, tmp_path: Path, batch: Any) -> None:
     process, _ = start(0, "run", batch)
     assert process.wait() == -signal.SIGKILL
     first = (tmp_path / "log").read_text().split()
@@ -127,8 +132,10 @@ def test_a_killed_run_resumes_with_nothing_scored_twice(start, expected, tmp_pat
     assert len(set(first) | set(second)) == 10
 
 
-@at_batches(1, 4, 9)
-def test_a_killed_sharded_run_resumes_and_leaves_no_workers(start, expected, tmp_path, batch):
+@at_batches(1, 4, 9)  # type: ignore[untyped-decorator]
+def test_a_killed_sharded_run_resumes_and_leaves_no_workers(
+    start: Any, expected: Any, tmp_path: Path, batch: Any
+) -> None:
     process, workers = start(2, "run", batch)
     assert process.wait() == -signal.SIGKILL
     while not all(map(has_ended, workers)):  # or the test's own time is up
@@ -142,14 +149,14 @@ def test_a_killed_sharded_run_resumes_and_leaves_no_workers(start, expected, tmp
     assert sorted(int(number) for number in re.findall(rb'"batch":(\d+)', journal.read_bytes())) == list(range(10))
 
 
-@at_batches(1, 5)
-def test_a_killed_worker_changes_nothing(start, expected, tmp_path, batch):
+@at_batches(1, 5)  # type: ignore[untyped-decorator]
+def test_a_killed_worker_changes_nothing(start: Any, expected: Any, tmp_path: Path, batch: Any) -> None:
     process, _ = start(2, "worker", batch)
     assert process.wait() == 0
     assert json.loads((tmp_path / "out").read_text()) == expected
 
 
-def test_an_interrupted_sharded_run_resumes(start, expected, tmp_path):
+def test_an_interrupted_sharded_run_resumes(start: Any, expected: Any, tmp_path: Path) -> None:
     process, workers = start(2, "wait", 3)
     assert process.stdout.readline() == "waiting\n"
     process.send_signal(signal.SIGINT)

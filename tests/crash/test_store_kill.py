@@ -1,8 +1,12 @@
 """Kill -9 at random moments: files stay whole, journals keep what was promised."""
 
+from __future__ import annotations
+
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,10 +42,10 @@ with Journal.open(Path(sys.argv[1]) / "journal", {"run": 1}) as journal:
 """
 
 
-def killed(program, directory, reports):
+def killed(program: Any, directory: Any, reports: Any) -> Any:
     """Run a program, kill it after so many reports, while it goes on; the last number that it reported."""
     child = subprocess.Popen([sys.executable, "-c", program, str(directory)], stdout=subprocess.PIPE, text=True)
-    first = [child.stdout.readline() for _ in range(reports)]
+    first = [child.stdout.readline() for _ in range(reports)]  # type: ignore[union-attr]
     child.send_signal(signal.SIGKILL)
     rest, _ = child.communicate()
     reported = [*first, *rest.splitlines(keepends=True)]
@@ -49,7 +53,7 @@ def killed(program, directory, reports):
 
 
 @pytest.mark.slow
-def test_a_killed_writer_leaves_a_whole_file_and_its_leavings_are_cleaned(tmp_path):
+def test_a_killed_writer_leaves_a_whole_file_and_its_leavings_are_cleaned(tmp_path: Path) -> None:
     for reports in REPORTS:
         number = killed(REPLACE, tmp_path, reports)
         data = (tmp_path / "artefact").read_bytes()
@@ -60,7 +64,7 @@ def test_a_killed_writer_leaves_a_whole_file_and_its_leavings_are_cleaned(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_killed_journal_keeps_every_reported_entry_and_goes_on(tmp_path):
+def test_a_killed_journal_keeps_every_reported_entry_and_goes_on(tmp_path: Path) -> None:
     for reports in REPORTS:
         number = killed(APPEND, tmp_path, reports)
         with Journal.open(tmp_path / "journal", {"run": 1}) as journal:
@@ -69,7 +73,7 @@ def test_a_killed_journal_keeps_every_reported_entry_and_goes_on(tmp_path):
         assert len(numbers) in (number + 1, number + 2)
 
 
-def test_a_writer_killed_between_write_and_replace_leaves_the_old_file(tmp_path):
+def test_a_writer_killed_between_write_and_replace_leaves_the_old_file(tmp_path: Path) -> None:
     (tmp_path / "artefact").write_bytes(b"old")
     program = (
         "import os, signal, sys\n"

@@ -1,9 +1,13 @@
 """Training killed at random moments (kill -9) and resumed ends with the same bytes as one left alone."""
 
+from __future__ import annotations
+
 import random
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,24 +47,24 @@ train(job, resume=True, listener=lambda report: print(report.step, flush=True))
 """
 
 
-def start(model_directory, output_dir):
+def start(model_directory: Any, output_dir: Any) -> Any:
     command = [sys.executable, "-c", SCRIPT, str(model_directory), str(output_dir)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def finish(model_directory, output_dir):
+def finish(model_directory: Any, output_dir: Any) -> Any:
     process = start(model_directory, output_dir)
     output, _ = process.communicate()
     assert process.returncode == 0
     return output
 
 
-def contents(output_dir):
+def contents(output_dir: Path) -> Any:
     files = sorted(path for path in output_dir.rglob("*") if path.is_file() and path.suffix != ".lock")
     return {path.relative_to(output_dir).as_posix(): path.read_bytes() for path in files}
 
 
-def kill_after(process, steps, delay):
+def kill_after(process: Any, steps: Any, delay: Any) -> None:
     """Kill the process once it has said so many steps, a moment later."""
     for _ in range(steps):
         if not process.stdout.readline():
@@ -73,7 +77,7 @@ def kill_after(process, steps, delay):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.full)])
-def test_killed_training_resumes_to_the_same_bytes(tiny_directory, tmp_path, kills):
+def test_killed_training_resumes_to_the_same_bytes(tiny_directory: Path, tmp_path: Path, kills: int) -> None:
     finish(tiny_directory, tmp_path / "whole")
     whole = contents(tmp_path / "whole")
     moments = random.Random(kills)  # noqa: S311 - moments to kill at, no secret

@@ -1,10 +1,14 @@
 """Kill -9 at a command's writes: what it left is never in the way, and going on gives the bytes of a whole one."""
 
+from __future__ import annotations
+
 import json
 import signal
 import subprocess
 import sys
 from itertools import count
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +38,7 @@ entry()
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory):
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("data")
     for label in ("one", "two"):
         rows = [{"instruction": f"{label} {i}?", "output": f"answer{i % 2 + 1}"} for i in range(120)]
@@ -46,7 +50,7 @@ def recipe(tmp_path_factory):
     return folder / "recipe.yaml"
 
 
-def killed(number, when, *arguments):
+def killed(number: Any, when: Any, *arguments: Any) -> bool:
     """Run a command that dies at a write; False if it came to its end before that."""
     command = [sys.executable, "-c", PROGRAM, str(number), when, *map(str, arguments)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -54,27 +58,27 @@ def killed(number, when, *arguments):
     return result.returncode != 0
 
 
-def finish(*arguments):
+def finish(*arguments: Any) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "calibudget", *map(str, arguments)], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
 
 
-def contents(directory):
+def contents(directory: Path) -> Any:
     files = (path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != ".calibudget.lock")
     return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")
-def whole(recipe, tmp_path_factory):
+def whole(recipe: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A run that nothing disturbed."""
     directory = tmp_path_factory.mktemp("whole") / "run"
     finish("run", recipe, "--output-dir", directory)
     return directory
 
 
-def writes():
+def writes() -> Any:
     """The first writes of a command; all of them in the full count."""
     return [
         pytest.param([0, 1, 5], id="some"),
@@ -84,7 +88,9 @@ def writes():
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("numbers", writes())
-def test_a_run_killed_at_a_write_resumes_to_the_same_bytes(recipe, whole, tmp_path, numbers, when):
+def test_a_run_killed_at_a_write_resumes_to_the_same_bytes(
+    recipe: Any, whole: Any, tmp_path: Path, numbers: Any, when: str
+) -> None:
     for number in numbers or count():
         directory = tmp_path / str(number)
         if not killed(number, when, "run", recipe, "--output-dir", directory):
@@ -95,7 +101,7 @@ def test_a_run_killed_at_a_write_resumes_to_the_same_bytes(recipe, whole, tmp_pa
 
 
 @pytest.mark.parametrize("numbers", writes())
-def test_a_draw_killed_at_a_write_is_made_again(recipe, whole, tmp_path, numbers):
+def test_a_draw_killed_at_a_write_is_made_again(recipe: Any, whole: Path, tmp_path: Path, numbers: Any) -> None:
     select = ("select", recipe, "--allocation", whole / "allocation.json", "--output-dir")
     finish(*select, tmp_path / "undisturbed")
     for number in numbers or count():
@@ -108,7 +114,9 @@ def test_a_draw_killed_at_a_write_is_made_again(recipe, whole, tmp_path, numbers
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("numbers", [pytest.param([0, 1, 2], id="some")])
-def test_an_evaluation_killed_at_a_write_never_makes_the_run_differ(recipe, tmp_path, numbers, when):
+def test_an_evaluation_killed_at_a_write_never_makes_the_run_differ(
+    recipe: Any, tmp_path: Path, numbers: Any, when: str
+) -> None:
     rows = [{"instruction": f"eval {i}?", "answer": "true", "output": "true"} for i in range(9)]
     task = tmp_path / "boolq.jsonl"
     task.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -123,7 +131,7 @@ def test_an_evaluation_killed_at_a_write_never_makes_the_run_differ(recipe, tmp_
         assert not list(directory.glob(".calibudget-*"))
 
 
-def test_what_a_killed_writer_left_is_nothing_and_what_looks_like_it_is_something(whole, tmp_path):
+def test_what_a_killed_writer_left_is_nothing_and_what_looks_like_it_is_something(whole: Path, tmp_path: Path) -> None:
     (tmp_path / ".calibudget-0123456789abcdef.tmp").write_bytes(b"half")
     (tmp_path / ".calibudget-0123456789abcdef.tmp2").write_bytes(b"")
     (tmp_path / ".calibudget-x.tmp").write_bytes(b"")

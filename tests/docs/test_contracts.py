@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,14 +40,14 @@ def directory(tmp_path: Path) -> Path:
 
 
 @needs_sha256sum
-def test_an_untouched_directory_passes_both_lines(directory):
+def test_an_untouched_directory_passes_both_lines(directory: Any) -> None:
     assert shell(CHECK, directory) == (0, "")
     assert shell(UNBOUND, directory) == (0, "")
 
 
 @needs_sha256sum
 @pytest.mark.parametrize("fault", ["byte", "longer", "missing", "link", "folder"])
-def test_a_changed_file_is_named_and_fails(directory, fault):
+def test_a_changed_file_is_named_and_fails(directory: Path, fault: str) -> None:
     path = directory / "adapter" / "weights"
     data = path.read_bytes()
     path.unlink()
@@ -63,7 +64,7 @@ def test_a_changed_file_is_named_and_fails(directory, fault):
 
 
 @needs_sha256sum
-def test_the_last_entry_counts_without_its_line_feed(directory):
+def test_the_last_entry_counts_without_its_line_feed(directory: Path) -> None:
     sums = directory / "SHA256SUMS.tsv"
     sums.write_bytes(sums.read_bytes().removesuffix(b"\n"))
     assert shell(CHECK, directory) == (0, "")
@@ -72,14 +73,14 @@ def test_the_last_entry_counts_without_its_line_feed(directory):
 
 
 @needs_sha256sum
-def test_a_file_that_nothing_binds_is_named_and_fails(directory):
+def test_a_file_that_nothing_binds_is_named_and_fails(directory: Path) -> None:
     (directory / "adapter" / "more").write_bytes(b"")
     (directory / "link").symlink_to("empty")
     code, output = shell(UNBOUND, directory)
     assert (code, sorted(output.split())) == (1, ["adapter/more", "link"])
 
 
-def test_every_function_on_the_page_exists():
+def test_every_function_on_the_page_exists() -> None:
     names = re.findall(r"`(calibudget(?:\.\w+)+)`", PAGE)
     assert len(names) > 10
     for name in names:
@@ -87,7 +88,7 @@ def test_every_function_on_the_page_exists():
         assert hasattr(import_module(module), attribute), name
 
 
-def test_every_page_and_test_that_is_named_exists():
+def test_every_page_and_test_that_is_named_exists() -> None:
     root = Path(__file__).parents[2]
     for name in re.findall(r"`((?:tests|decisions)/[\w/.-]+|[\w-]+\.md)`", PAGE):
         assert (root / name).exists() or (root / "docs" / name).exists(), name

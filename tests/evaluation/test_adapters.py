@@ -25,9 +25,9 @@ def make_adapter(model: object, directory: Path, seed: int) -> Path:
     return directory
 
 
-def logits(model: object) -> torch.Tensor:
+def logits(model: object) -> torch.Tensor:  # type: ignore[name-defined]
     with torch.inference_mode():
-        return model.model(torch.tensor([[5, 6, 7, 8]])).logits
+        return model.model(torch.tensor([[5, 6, 7, 8]])).logits  # type: ignore[attr-defined]
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own

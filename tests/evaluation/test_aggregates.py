@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,10 @@ def scores(**shares: float) -> dict[str, TaskScore]:
 @pytest.mark.parametrize("row", TABLE_1)
 def test_macro_and_overall_of_the_papers_table_1(row: str) -> None:
     math_average, common, macro, overall = TABLE_1[row]
-    tasks = {**dict.fromkeys(MATH_TASKS, math_average / 100), **dict.fromkeys(COMMON_TASKS, common / 100)}
+    tasks: dict[str, Any] = {
+        **dict.fromkeys(MATH_TASKS, math_average / 100),
+        **dict.fromkeys(COMMON_TASKS, common / 100),
+    }
     found = aggregate(scores(**tasks))
     for name, expected in (("MathAvg", math_average), ("CommonAvg", common), ("MacroAvg", macro), ("Overall", overall)):
         panel = found[name]

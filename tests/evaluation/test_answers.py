@@ -13,11 +13,11 @@ from calibudget.tasks import AnswerSpec, answers_equal, parse_answer
 TABLE = [json.loads(line) for line in Path(__file__).with_name("answers.jsonl").read_text("utf-8").splitlines()]
 
 
-def spec_of(row: dict) -> AnswerSpec:
+def spec_of(row: dict) -> AnswerSpec:  # type: ignore[type-arg]
     return AnswerSpec(kind=row["kind"], labels=tuple(row.get("labels", ())), pattern=row.get("pattern"))
 
 
-def verdict_of(row: dict) -> str:
+def verdict_of(row: dict) -> str:  # type: ignore[type-arg]
     spec = spec_of(row)
     parsed = parse_answer(spec, row["text"])
     if parsed is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ SIZES = {
     "winogrande": 1267, "arc_easy": 2376, "arc_challenge": 1172, "openbookqa": 500,
     "bbh": 6511, "gsm_plus": 2100, "humaneval": 164, "ifeval": 541, "math500": 500, "mbpp": 500,
 }  # fmt: skip
-ORIGINALS: dict[str, dict[str, object]] = {
+ORIGINALS: dict[str, dict[str, Any]] = {
     "piqa": {"goal": "Open a jar.", "sol1": "Twist.", "sol2": "Sing.", "label": 0},
     "social_i_qa": {"context": "A ate.", "question": "Why?", "answerA": "hungry", "answerB": "sad", "answerC": "x", "label": "1"},
     "hellaswag": {"ctx": "A man", "endings": ["a", "b", "c", "d"], "label": 3},
@@ -39,22 +40,22 @@ ORIGINALS: dict[str, dict[str, object]] = {
 }  # fmt: skip
 
 
-def write(folder: Path, name: str, *rows: dict[str, object]) -> Path:
+def write(folder: Path, name: str, *rows: dict[str, Any]) -> Path:
     path = folder / TASKS[name].path.removesuffix(".gz")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-def load(folder: Path, name: str, *rows: dict[str, object]) -> Benchmark:
+def load(folder: Path, name: str, *rows: dict[str, Any]) -> Benchmark:
     return load_benchmark(name, folder, path=str(write(folder, name, *rows)))
 
 
-def words(**arguments: object) -> dict[str, object]:
+def words(**arguments: Any) -> dict[str, Any]:
     return {"instruction_id_list": ["length_constraints:number_words"], "kwargs": [arguments]}
 
 
-def keywords(value: object) -> dict[str, object]:
+def keywords(value: object) -> dict[str, Any]:
     return {"instruction_id_list": ["keywords:existence"], "kwargs": [{"keywords": value}]}
 
 
@@ -128,7 +129,7 @@ def test_the_instruction_format_is_read(tmp_path: Path) -> None:
         checked("ifeval", keywords(["C("]), "'keywords' .* a regular expression"),
     ],
 )
-def test_an_item_without_a_usable_gold_is_refused(tmp_path: Path, name: str, fields: dict, message: str) -> None:
+def test_an_item_without_a_usable_gold_is_refused(tmp_path: Path, name: str, fields: dict, message: str) -> None:  # type: ignore[type-arg]
     row = {field: value for field, value in (ORIGINALS[name] | fields).items() if value is not ...}
     path = write(tmp_path, name, ORIGINALS[name], row)
     with pytest.raises(DataError, match=message) as refusal:

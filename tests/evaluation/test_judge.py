@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_strict_verdicts() -> None:
 @pytest.mark.slow
 def test_instructions_are_judged_together() -> None:
     pytest.importorskip("if_verifiable")
-    original = {
+    original: dict[str, Any] = {
         "prompt": "x",
         "instruction_id_list": ["punctuation:no_comma", "startend:quotation"],
         "kwargs": [{}, {}],
@@ -56,7 +57,11 @@ def test_instructions_are_judged_together() -> None:
     assert found["ifeval-1"].reason == "not followed: punctuation:no_comma"
 
 
-ADD = {"prompt": "def add(a, b):\n", "entry_point": "add", "test": "def check(c):\n    assert c(2, 3) == 5\n"}
+ADD: dict[str, Any] = {
+    "prompt": "def add(a, b):\n",
+    "entry_point": "add",
+    "test": "def check(c):\n    assert c(2, 3) == 5\n",
+}
 
 
 @pytest.mark.slow
@@ -124,8 +129,8 @@ def test_prompts_of_the_training_set_are_found_whatever_their_case_and_spacing(t
 
 
 def row(task: str, text: str, gold: str, **more: object) -> Prediction:
-    given = {"prediction": None, "verdict": "wrong", **more}
-    return Prediction(task=task, item_id="x", text=text, gold=gold, **given)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"prediction": None, "verdict": "wrong", **more}
+    return Prediction(task=task, item_id="x", text=text, gold=gold, **given)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,6 @@ def test_a_spoilt_panel_is_refused(spoil: str, monkeypatch: pytest.MonkeyPatch, 
     else:
         tasks["bbh"][0] = tasks["bbh"][1]
     (tmp_path / "panel-320.json").write_text(json.dumps({"tasks": tasks}))
-    monkeypatch.setattr(panel.resources, "files", lambda _: tmp_path)
+    monkeypatch.setattr(panel.resources, "files", lambda _: tmp_path)  # type: ignore[attr-defined]
     with pytest.raises(ArtefactError, match="panel-320"):
         frozen_panel()

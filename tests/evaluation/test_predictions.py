@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_a_spoilt_file_is_refused(tmp_path: Path) -> None:
 
 
 def evaluation() -> Evaluation:
-    evidence = {
+    evidence = {  # type: ignore[var-annotated]
         "subset": None, "items_sha256": "0" * 64, "left_out": 0, "files": [], "checker": {"check": "answer"}, "scorer": None,
     }  # fmt: skip
     right = TaskResult(score=TaskScore(items=4, right=1), verdicts={"right": 1, "wrong": 3}, mean_nll=1.25, shared=("x",), evidence=evidence)  # fmt: skip
@@ -90,7 +91,7 @@ def test_an_evaluation_comes_back(tmp_path: Path) -> None:
         (lambda d: d.update(tasks=[]), "tasks"),
     ],
 )
-def test_an_edited_evaluation_is_refused(tmp_path: Path, change, message: str) -> None:
+def test_an_edited_evaluation_is_refused(tmp_path: Path, change: Any, message: str) -> None:
     document = evaluation().to_json()
     change(document)
     path = tmp_path / "evaluation.json"

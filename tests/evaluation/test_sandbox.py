@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def values() -> Iterator[dict[str, object]]:
 
 
 def limited(sandbox: Sandbox, kind: type[Sandbox] = Sandbox, **limits: float) -> Sandbox:
-    return kind(sandbox.interpreter, version=sandbox.version, limits=dataclasses.replace(sandbox.limits, **limits))
+    return kind(sandbox.interpreter, version=sandbox.version, limits=dataclasses.replace(sandbox.limits, **limits))  # type: ignore[arg-type]
 
 
 #: Those that `make test` runs, of every kind some; `make test-full` runs all.
@@ -78,7 +79,7 @@ DOZEN = {
 }  # fmt: skip
 
 
-def some(values: list, chosen) -> list:
+def some(values: list, chosen: Any) -> list:  # type: ignore[type-arg]
     """All values as parameters, those that aren't chosen for `make test-full` alone."""
     return [pytest.param(*one, marks=() if chosen(*one) else pytest.mark.full) for one in values]
 
@@ -89,7 +90,7 @@ def some(values: list, chosen) -> list:
     some([(one,) for one in hostile.HOSTILE], lambda one: one.name in DOZEN),
     ids=lambda program: program.name,
 )
-def test_hostile_program_is_held(sandbox: Sandbox, values: dict[str, object], program) -> None:
+def test_hostile_program_is_held(sandbox: Sandbox, values: dict[str, object], program: Any) -> None:
     result = limited(sandbox, **program.limits).run(program.case(**values))
     assert result.verdict in program.ends, result
 
@@ -240,7 +241,9 @@ _BY_NAME = {program.name: program for program in hostile.HOSTILE}
     some([(kind, name) for kind, names in WEAKER for name in names], lambda _, name: name in FIRST),
     ids=lambda value: getattr(value, "__name__", value),
 )
-def test_without_its_defence_it_gets_through(sandbox: Sandbox, values, monkeypatch, kind, name) -> None:
+def test_without_its_defence_it_gets_through(
+    sandbox: Sandbox, values: Any, monkeypatch: pytest.MonkeyPatch, kind: Any, name: Any
+) -> None:
     if kind is Caller and os.geteuid() == 0:
         monkeypatch.setattr(module, "_as_nobody", dict)
         if not os.access(sandbox.interpreter.executable, os.X_OK):
@@ -259,7 +262,7 @@ def test_without_its_defence_it_gets_through(sandbox: Sandbox, values, monkeypat
     ],
 )
 def test_without_the_callers_limit_it_gets_through(sandbox: Sandbox, name: str, limits: dict[str, float]) -> None:
-    assert limited(sandbox, **limits).run(_BY_NAME[name].case()).verdict == "passed"
+    assert limited(sandbox, **limits).run(_BY_NAME[name].case()).verdict == "passed"  # type: ignore[arg-type]
 
 
 def test_the_environment_is_what_the_documentation_says(sandbox: Sandbox) -> None:
@@ -304,7 +307,7 @@ def test_read_only_binds(sandbox: Sandbox, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_input_reaches_a_program_that_is_given_some(sandbox: Sandbox) -> None:
     class FedInput(Sandbox):
-        def _process(self, role: str, channel: int, *, stdin):
+        def _process(self, role: str, channel: int, *, stdin: Any) -> Any:
             return super()._process(role, channel, stdin=fed if role == "program" else stdin)
 
     with tempfile.TemporaryFile() as fed:

@@ -1,4 +1,8 @@
+from __future__ import annotations
+
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +24,7 @@ companion: {{path: companion.jsonl, answer: none}}
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory, tiny_directory):
+def finished(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -> Any:
     """A finished run with the tiny model; to be copied, never changed."""
     root = tmp_path_factory.mktemp("export")
     for label in ("apples", "pears", "companion"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,7 @@ NUMBERED = {"text": ["x", "y"], "label": ["1", "2"]}
 def test_the_prompt_of_a_preset_is_that_of_a_row_whose_answer_is_hidden(
     tmp_path: Path, preset: str, row: dict[str, object], gold: dict[str, object]
 ) -> None:
-    found = []
+    found: list[Any] = []
     for fields, suffices in ((row, True), (row | gold, False)):
         (tmp_path / "e.jsonl").write_text(json.dumps(fields) + "\n")
         spec = SourceSpec(label="e", path="e.jsonl", preset=preset, prompts_suffice=suffices)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,12 +19,12 @@ from calibudget.sources import SourceRead, SourceSpec, read_source
 from calibudget.store import read_manifest
 
 
-def read(folder: Path, *rows: dict[str, object], **spec: object) -> SourceRead:
+def read(folder: Path, *rows: dict[str, Any], **spec: Any) -> SourceRead:
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return read_source(SourceSpec(label="s", path="rows.jsonl", **spec), folder)  # type: ignore[arg-type]
+    return read_source(SourceSpec(label="s", path="rows.jsonl", **spec), folder)
 
 
-def only(folder: Path, row: dict[str, object], **spec: object) -> Record:
+def only(folder: Path, row: dict[str, Any], **spec: Any) -> Record:
     (record,) = read(folder, row, **spec).records
     return record
 
@@ -66,7 +67,7 @@ CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
     ],
 )  # fmt: skip
 def test_a_field_that_belongs_to_the_prompt_is_in_it(
-    tmp_path: Path, row: dict[str, object], prompt: tuple[Message, ...]
+    tmp_path: Path, row: dict[str, Any], prompt: tuple[Message, ...]
 ) -> None:
     record = only(tmp_path, row)
     assert record.prompt == prompt
@@ -78,7 +79,7 @@ def test_tools_of_one_exchange_are_kept(tmp_path: Path) -> None:
     assert only(tmp_path, {"instruction": "q", "output": "a", "tools": json.dumps(tools)}).tools == tuple(tools)
 
 
-ALPACA: dict[str, object] = {"instruction": "q", "output": "a"}
+ALPACA: dict[str, Any] = {"instruction": "q", "output": "a"}
 LAST = {"role": "assistant", "content": "a"}
 
 
@@ -122,7 +123,7 @@ LAST = {"role": "assistant", "content": "a"}
     ],
 )  # fmt: skip
 def test_what_is_not_to_be_taught_or_cannot_be_read_is_refused_by_name(
-    tmp_path: Path, row: dict[str, object], message: str
+    tmp_path: Path, row: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(DataError, match=message):
         only(tmp_path, row)
@@ -144,7 +145,7 @@ def test_what_is_not_to_be_taught_or_cannot_be_read_is_refused_by_name(
         ALPACA | {"instruction": "The <image> of <image>x</image>"},
     ],
 )
-def test_what_says_nothing_against_a_row_refuses_none(tmp_path: Path, row: dict[str, object]) -> None:
+def test_what_says_nothing_against_a_row_refuses_none(tmp_path: Path, row: dict[str, Any]) -> None:
     assert read(tmp_path, row).columns_not_used == ()
 
 
@@ -180,7 +181,7 @@ def _number(field: str) -> object:
 
 
 def test_columns_can_be_mapped_joined_and_left_out_on_purpose(tmp_path: Path) -> None:
-    row: dict[str, object] = {
+    row: dict[str, Any] = {
         "input": "q", "passage": "p", "hint": None, "thinking": "t", "output": "a", "image": "<x>", "weight": 0,
     }  # fmt: skip
     columns = {
@@ -193,7 +194,7 @@ def test_columns_can_be_mapped_joined_and_left_out_on_purpose(tmp_path: Path) ->
 
 
 def test_fields_of_turns_can_be_left_out_on_purpose(tmp_path: Path) -> None:
-    row: dict[str, object] = {"messages": [CHAT[0] | {"content": "<image> q"}, LAST | {"reasoning_content": "r"}]}
+    row: dict[str, Any] = {"messages": [CHAT[0] | {"content": "<image> q"}, LAST | {"reasoning_content": "r"}]}
     found = read(tmp_path, row, columns={"reasoning_content": None, "image": None})
     assert found.records[0].prompt == turns(("user", "<image> q"))
     assert found.columns_not_used == ("messages[].reasoning_content",)
@@ -204,7 +205,7 @@ NAMES = [
     "reasoning_content", "thinking", "reasoning", "image", "images", "video", "audios", "answer", "question", "output",
     "passage", "choices", "category", "id", "Context", "messages", "prompt", "é ü",
 ]  # fmt: skip
-BASES: list[dict[str, object]] = [
+BASES: list[dict[str, Any]] = [
     {"instruction": "q", "output": "a"},
     {"prompt": "q", "completion": "a"},
     {"question": "q", "answer": "a"},

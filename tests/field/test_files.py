@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,8 @@ def make(folder: Path, *names: str) -> None:
         path.write_text(json.dumps(ROW | {"instruction": name}) + "\n", encoding="utf-8")
 
 
-def found(folder: Path, path: str = "d", **spec: object) -> list[str]:
-    return [file.name for file in find_files(SourceSpec(label="s", path=path, **spec), folder)]  # type: ignore[arg-type]
+def found(folder: Path, path: str = "d", **spec: Any) -> list[str]:
+    return [file.name for file in find_files(SourceSpec(label="s", path=path, **spec), folder)]
 
 
 @pytest.mark.parametrize("path", ["d", "d/data", "d/data/*.jsonl", "d/**/*.jsonl", "d/*"])
@@ -120,5 +121,5 @@ def test_a_run_tells_the_files_beside_those_that_it_read(tmp_path: Path) -> None
     result = run(load_recipe(recipe), tmp_path / "out")
     assert f"a: files not read: d/README.md, {SHARDS[0]}, {SHARDS[2]}" in result.notes
     assert "companion: files not read: e/notes.txt" in result.notes
-    prompts = {value for row in read_train(result.train_file) for value in row["original"].values()}
+    prompts = {value for row in read_train(result.train_file) for value in row["original"].values()}  # type: ignore[attr-defined]
     assert {SHARDS[1], "e/a.jsonl"} <= prompts

@@ -1,10 +1,13 @@
 """Twenty sources with rows of 40 MB: reading them takes the memory of one such row, however many there are."""
 
+from __future__ import annotations
+
 import gzip
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +32,7 @@ print(sum(prepared.pool_sizes.values()), int(peak[1]) // 1024)
 """
 
 
-def peak_mib(root, count):
+def peak_mib(root: Path, count: Any) -> Any:
     """Records read, and the peak memory of a process that reads so many sources, in MiB."""
     sources = "\n".join(f"  s{number}: {{path: s{number}.jsonl.gz}}" for number in range(count))
     recipe = root / f"{count}.yaml"
@@ -41,7 +44,7 @@ def peak_mib(root, count):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory where Linux keeps it")
-def test_twenty_sources_of_40_mb_rows_take_the_memory_of_one_row(tmp_path):
+def test_twenty_sources_of_40_mb_rows_take_the_memory_of_one_row(tmp_path: Path) -> None:
     long = json.dumps({"prompt": "summarise " + "word " * (ROW_BYTES // 5), "completion": "words"}).encode() + b"\n"
     packed = gzip.compress(long, 1)
     for number in range(20):

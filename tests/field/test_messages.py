@@ -77,7 +77,7 @@ def test_data_that_changed_before_a_run_goes_on_is_refused_by_source(
 ) -> None:
     path = recipe(tmp_path, a=rows("a", 20), b=rows("b", 20))
     with pytest.raises(_InterruptedError):
-        run(load_recipe(path), tmp_path / "out", progress=_interrupt)
+        run(load_recipe(path), tmp_path / "out", progress=_interrupt)  # type: ignore[arg-type]
     before = (tmp_path / "b.jsonl").read_bytes()
     (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
     with pytest.raises(ArtefactError, match=message):

@@ -1,6 +1,11 @@
 """Models and tokenizers as people bring them: tokens added without an embedding, templates that refuse some turns."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,10 +27,10 @@ sources:
 
 
 @pytest.fixture
-def recipe_of(tmp_path, model_of):
+def recipe_of(tmp_path: Path, model_of: Callable[..., Any]) -> Any:
     """Writes rows, a tiny model with some tokenizer, and a recipe for both; returns the recipe's path."""
 
-    def write(rows, tokenizer, template="alpaca"):
+    def write(rows: Any, tokenizer: Any, template: str = "alpaca") -> Any:
         for part in (model_of(num_key_value_heads=2), tokenizer):
             part.save_pretrained(tmp_path / "model")
         (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -35,7 +40,9 @@ def recipe_of(tmp_path, model_of):
     return write
 
 
-def test_a_token_beyond_the_embedding_is_refused_before_anything_is_scored(recipe_of, tokenizer_with, tmp_path):
+def test_a_token_beyond_the_embedding_is_refused_before_anything_is_scored(
+    recipe_of: Callable[..., Any], tokenizer_with: Callable[..., Any], tmp_path: Path
+) -> None:
     tokenizer = tokenizer_with()
     tokenizer.add_tokens(["<extra_one>", "<extra_two>"])
     rows = [{"instruction": f"Say <extra_two> {i}", "output": f"ok <extra_two> {i}"} for i in range(12)]
@@ -51,7 +58,7 @@ NO_SYSTEM = (
 )
 
 
-def turns_of(number, *, system=False):
+def turns_of(number: Any, *, system: bool = False) -> Any:
     first = [{"role": "system", "content": "Be brief."}] if system else []
     return {
         "messages": [
@@ -62,7 +69,9 @@ def turns_of(number, *, system=False):
     }
 
 
-def test_a_record_that_the_template_refuses_is_told_by_the_run_not_by_train(recipe_of, tokenizer_with, tmp_path):
+def test_a_record_that_the_template_refuses_is_told_by_the_run_not_by_train(
+    recipe_of: Callable[..., Any], tokenizer_with: Callable[..., Any], tmp_path: Path
+) -> None:
     """Of 41 records 4 calibrate and 37 are drawn, so the one with a system turn is needed, as this or as that."""
     tokenizer, told = tokenizer_with(chat_template=NO_SYSTEM), []
     for number in range(6):
@@ -75,7 +84,9 @@ def test_a_record_that_the_template_refuses_is_told_by_the_run_not_by_train(reci
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_on_error_skip_leaves_such_a_record_out_before_the_draw(recipe_of, tokenizer_with, tmp_path, number):
+def test_on_error_skip_leaves_such_a_record_out_before_the_draw(
+    recipe_of: Callable[..., Any], tokenizer_with: Callable[..., Any], tmp_path: Path, number: int
+) -> None:
     rows = [turns_of(i, system=i == number) for i in range(41)]
     recipe = recipe_of(rows, tokenizer_with(chat_template=NO_SYSTEM), "chat")
     result = run(load_recipe(recipe, ["budget=36", "on_error=skip"]), tmp_path / "out")
@@ -85,7 +96,9 @@ def test_on_error_skip_leaves_such_a_record_out_before_the_draw(recipe_of, token
     assert verify(result.directory, data_dir=tmp_path).differences == ()
 
 
-def test_the_companion_set_is_encoded_too(recipe_of, tokenizer_with, tmp_path):
+def test_the_companion_set_is_encoded_too(
+    recipe_of: Callable[..., Any], tokenizer_with: Callable[..., Any], tmp_path: Path
+) -> None:
     tokenizer = tokenizer_with(chat_template=NO_SYSTEM)
     recipe = recipe_of([turns_of(number) for number in range(12)], tokenizer, "chat")
     rows = [turns_of(100), turns_of(101, system=True)]

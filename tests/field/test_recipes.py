@@ -1,7 +1,12 @@
 """Faults that users of neighbouring systems reported, as they would meet them here: in a recipe and its run."""
 
+from __future__ import annotations
+
 import json
 import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -20,13 +25,13 @@ RECIPE = {
 
 
 @pytest.fixture
-def recipe_with(tmp_path):
+def recipe_with(tmp_path: Path) -> Any:
     """Writes two sources of 40 rows, sorted by number, and a recipe with some fields changed; returns its path."""
     for name in ("left", "right"):
         rows = [{"prompt": f"{name} {number:03d}", "completion": f"answer {number}"} for number in range(40)]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def write(**changes):
+    def write(**changes: Any) -> Any:
         path = tmp_path / "recipe.yaml"
         path.write_text(yaml.safe_dump(RECIPE | changes))
         return path
@@ -35,7 +40,7 @@ def recipe_with(tmp_path):
 
 
 @pytest.mark.parametrize("caps", [{"left": 9}, {"left": 9, "right": 31}, {"left": "25% of pool"}])
-def test_caps_name_their_source(recipe_with, tmp_path, caps):
+def test_caps_name_their_source(recipe_with: Callable[..., Any], tmp_path: Path, caps: Any) -> None:
     """hiyouga/LlamaFactory #6349: caps are read as written, or refused by name."""
     quotas = run(load_recipe(recipe_with(caps=caps)), tmp_path / "out").plan.quotas
     assert quotas == ({"left": 9, "right": 11} if caps["left"] == 9 else {"left": 10, "right": 10})
@@ -44,19 +49,19 @@ def test_caps_name_their_source(recipe_with, tmp_path, caps):
 @pytest.mark.parametrize(
     "caps", ["9000,1000", [9, 1], {"left": "9"}, {"left": "9000,1000"}, {"left": "9O"}, {"left": 9.5}]
 )
-def test_caps_of_another_form_are_refused_by_name(recipe_with, caps):
+def test_caps_of_another_form_are_refused_by_name(recipe_with: Callable[..., Any], caps: Any) -> None:
     """hiyouga/LlamaFactory #6349."""
     with pytest.raises(RecipeError, match="caps"):
         load_recipe(recipe_with(caps=caps))
 
 
-def test_a_mistyped_weight_is_refused_by_name(recipe_with):
+def test_a_mistyped_weight_is_refused_by_name(recipe_with: Callable[..., Any]) -> None:
     """NVIDIA/Megatron-LM PR #6865: a weight written with the letter O."""
     with pytest.raises(RecipeError, match=r"weights.*right"):
         load_recipe(recipe_with(policy="weights", weights={"left": 1, "right": "1O"}))
 
 
-def test_a_pick_is_no_head(recipe_with, tmp_path):
+def test_a_pick_is_no_head(recipe_with: Callable[..., Any], tmp_path: Path) -> None:
     """allenai/open-instruct #1019: rows sorted by id, a tenth of them isn't the first tenth."""
     run(load_recipe(recipe_with(budget=8, floor=0)), tmp_path / "out")
     rows = [json.loads(line) for line in (tmp_path / "out/train.jsonl").read_text().splitlines()]
@@ -65,7 +70,7 @@ def test_a_pick_is_no_head(recipe_with, tmp_path):
     assert numbers != [0, 1, 2, 3]
 
 
-def test_sources_of_one_file_name_and_split_are_all_used(recipe_with, tmp_path):
+def test_sources_of_one_file_name_and_split_are_all_used(recipe_with: Callable[..., Any], tmp_path: Path) -> None:
     """allenai/open-instruct PR #415: the second source of one split name is not dropped."""
     recipe = recipe_with(
         sources={
@@ -79,7 +84,7 @@ def test_sources_of_one_file_name_and_split_are_all_used(recipe_with, tmp_path):
     assert run(load_recipe(recipe), tmp_path / "out").plan.quotas == {"left": 10, "right": 10}
 
 
-def test_a_share_of_a_pool_is_a_whole_number_by_a_stated_rule(recipe_with, tmp_path):
+def test_a_share_of_a_pool_is_a_whole_number_by_a_stated_rule(recipe_with: Callable[..., Any], tmp_path: Path) -> None:
     """modelscope/ms-swift #593: three rows times one half; a floor is rounded up, a cap down."""
     recipe_with()
     lines = (tmp_path / "left.jsonl").read_text().splitlines(keepends=True)
@@ -91,7 +96,7 @@ def test_a_share_of_a_pool_is_a_whole_number_by_a_stated_rule(recipe_with, tmp_p
     assert plan.quotas["left"] == 1
 
 
-def test_the_manifest_lists_every_default(recipe_with, tmp_path):
+def test_the_manifest_lists_every_default(recipe_with: Callable[..., Any], tmp_path: Path) -> None:
     """princeton-nlp/LESS #34: nothing that a run depends on stays hidden in the code."""
     run(load_recipe(recipe_with()), tmp_path / "out")
     resolved = yaml.safe_load((tmp_path / "out/recipe.resolved.yaml").read_text())
@@ -100,7 +105,7 @@ def test_the_manifest_lists_every_default(recipe_with, tmp_path):
     assert "recipe.resolved.yaml" in (tmp_path / "out/SHA256SUMS.tsv").read_text()
 
 
-def test_errors_of_the_field_are_typed(recipe_with):
+def test_errors_of_the_field_are_typed(recipe_with: Callable[..., Any]) -> None:
     """Each of them is the one error tree's, so a caller can catch it."""
     with pytest.raises(CalibudgetError):
         load_recipe(recipe_with(budget="many"))

@@ -1,10 +1,14 @@
 """Statistics and allocations a second time, from docs/formats.md alone: nothing here is the product's, nor numpy's."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import math
+from collections.abc import Iterator
 from decimal import Context, Decimal
 from fractions import Fraction
+from typing import Any
 
 EPSILON = 1e-12
 WORD = 2**64 - 1
@@ -14,7 +18,7 @@ ALLOCATED = ["pool_size", "floor_quota", "residual_capacity", "need", "availabil
 ALLOCATED += ["share", "residual_quota", "quota", "interval"]
 
 
-def canonical(value):
+def canonical(value: Any) -> Any:
     """RFC 8785 of what this file makes: keys sorted, shortest floats, integral ones without a point."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{canonical(key)}:{canonical(value[key])}" for key in sorted(value)) + "}"
@@ -25,7 +29,7 @@ def canonical(value):
     return json.dumps(value, ensure_ascii=False)
 
 
-def number(value):
+def number(value: Any) -> Any:
     if value == int(value) and abs(value) < 1e21:
         return str(int(value))
     digits, exponent = f"{Decimal(repr(value)):e}".split("e")
@@ -39,11 +43,11 @@ def number(value):
     return f"{sign}{digits[:point]}.{digits[point:]}" if point < len(digits) else f"{sign}{digits:0<{point}}"
 
 
-def digest(value):
+def digest(value: Any) -> Any:
     return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
-def philox(seed, label):
+def philox(seed: Any, label: Any) -> Iterator[Any]:
     """The 64-bit outputs of a source's stream."""
     name = hashlib.blake2b(canonical(["bootstrap", seed, label]).encode(), digest_size=32).digest()
     block = 0
@@ -58,7 +62,7 @@ def philox(seed, label):
         yield from c
 
 
-def bootstrap(errors, seed, label, resamples):
+def bootstrap(errors: Any, seed: Any, label: Any, resamples: Any) -> Any:
     errors, count = sorted(errors), len(errors)
     exponent = math.frexp(max(map(abs, errors)))[1]
     scale = 62 - count.bit_length() - exponent
@@ -73,11 +77,11 @@ def bootstrap(errors, seed, label, resamples):
     return means, float(root)
 
 
-def mean(values):
+def mean(values: Any) -> Any:
     return float(sum(map(Fraction, values))) / len(values)
 
 
-def statistics(scores, pools, seed, resamples, model):
+def statistics(scores: Any, pools: Any, seed: Any, resamples: Any, model: Any) -> Any:
     """The object of `statistics.json`; scores are (nll, correct) by label, correct None under `nll`."""
     rule = "nll" if any(right is None for rows in scores.values() for _, right in rows) else "nll+wrong"
     sources = {}
@@ -92,7 +96,7 @@ def statistics(scores, pools, seed, resamples, model):
     return start | {"bootstrap": {"resamples": resamples, "seed": seed}, "sources": sources}
 
 
-def factors(sources, floor, means):
+def factors(sources: Any, floor: Any, means: Any) -> Any:
     raised, rows = [max(m, EPSILON) for m in means], []
     typical = mean(raised)
     for (_, row), m in zip(sorted(sources.items()), raised, strict=True):
@@ -104,9 +108,9 @@ def factors(sources, floor, means):
     return rows
 
 
-def apportion(utilities, rooms, budget):
+def apportion(utilities: Any, rooms: Any, budget: Any) -> Any:
     """Exact shares at the water level, and largest-remainder quotas; all utilities are above 0."""
-    exact, shares, free, left = list(map(Fraction, utilities)), {}, set(range(len(rooms))), budget
+    exact, shares, free, left = list(map(Fraction, utilities)), {}, set(range(len(rooms))), budget  # type: ignore[var-annotated]
     while True:
         total = sum(exact[k] for k in free)
         full = {k for k in free if left * exact[k] >= rooms[k] * total}
@@ -122,7 +126,7 @@ def apportion(utilities, rooms, budget):
     return [float(shares[k]) for k in range(len(rooms))], quotas
 
 
-def allocation(stated, budget, floor):
+def allocation(stated: Any, budget: Any, floor: Any) -> Any:
     """The object of `allocation.json` under the policy calibudget."""
     sources = dict(sorted(stated["sources"].items()))
     rows = factors(sources, floor, [row["mean_error"] for row in sources.values()])
@@ -140,8 +144,8 @@ def allocation(stated, budget, floor):
         values = source["pool_size"], *rows[k], shares[k], extras[k], rows[k][0] + extras[k], interval
         made[label] = dict(zip(ALLOCATED, values, strict=True))
     constant = {"policy": "calibudget", "unit": "examples", "floors": None, "caps": None, "groups": None}
-    constant |= {"exponents": {"need": 1.0, "availability": 0.5, "reliability": 1.0}, "need_transform": None}
-    constant |= {"schema": "calibudget.allocation/1", "epsilon": EPSILON, "statistics_sha256": digest(stated)}
+    constant |= {"exponents": {"need": 1.0, "availability": 0.5, "reliability": 1.0}, "need_transform": None}  # type: ignore[dict-item]
+    constant |= {"schema": "calibudget.allocation/1", "epsilon": EPSILON, "statistics_sha256": digest(stated)}  # type: ignore[dict-item]
     quotas = {label: row["quota"] for label, row in made.items()}
     own = {"budget": budget, "floor": floor, "residual_budget": residual, "quotas_sha256": digest(quotas)}
     return constant | own | {"sources": made}

@@ -8,6 +8,7 @@ import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ CAPACITIES = {"a": 3, "b": 10, "c": 10}
 # (i) "exact budget and capacity safety of floor-residual allocation"
 
 
-def test_the_budget_is_spent_exactly_between_floor_and_capacity():
+def test_the_budget_is_spent_exactly_between_floor_and_capacity() -> None:
     """Appendix, "Stable Tie Breaking and Selection Identity": capacities (3,10,10), utilities (1,2,3), B=12, f=2."""
     assert list(allocate(CAPACITIES, {"a": 1, "b": 2, "c": 3}, 12, 2).quotas.values()) == [3, 4, 5]
     for budget in range(6, 24):
@@ -64,7 +65,7 @@ def test_the_budget_is_spent_exactly_between_floor_and_capacity():
         "negative utility",
     ],
 )
-def test_what_no_allocation_satisfies_is_refused(pools, utilities, budget, floor):
+def test_what_no_allocation_satisfies_is_refused(pools: Any, utilities: Any, budget: int, floor: int) -> None:
     """Appendix, "Floor-Residual Decomposition": the list of rejections."""
     with pytest.raises(CalibudgetError):
         allocate(pools, utilities, budget, floor)
@@ -73,7 +74,7 @@ def test_what_no_allocation_satisfies_is_refused(pools, utilities, budget, floor
 # (ii) "order-sensitive selected-index hashes"
 
 
-def test_selected_indices_have_a_digest_that_depends_on_their_order():
+def test_selected_indices_have_a_digest_that_depends_on_their_order() -> None:
     """Appendix, "Stable Tie Breaking and Selection Identity"."""
     assert canonical_selected_indices_sha256([3, 1, 2]) == hashlib.sha256(b"[3,1,2]").hexdigest()
     assert canonical_selected_indices_sha256([3, 1, 2]) != canonical_selected_indices_sha256([1, 2, 3])
@@ -102,7 +103,7 @@ def four_shards() -> list[ProxyScores]:
     return [ProxyScores(header=replace(header, shard=k), records=tuple(records[k::4])) for k in range(4)]
 
 
-def test_four_shards_merge_into_a_stable_order_by_score_then_id():
+def test_four_shards_merge_into_a_stable_order_by_score_then_id() -> None:
     """Appendix, "Proxy-Score and Shard Validation"."""
     shards = four_shards()
     for turned in (shards, shards[::-1], [shards[2], shards[0], shards[3], shards[1]]):
@@ -113,7 +114,7 @@ def test_four_shards_merge_into_a_stable_order_by_score_then_id():
 @pytest.mark.parametrize(
     "fault", ["missing", "duplicated", "out of range", "cross-shard", "three shards", "not the max"]
 )
-def test_an_incomplete_union_or_a_malformed_record_is_refused(fault):
+def test_an_incomplete_union_or_a_malformed_record_is_refused(fault: str) -> None:
     """Appendix, "Proxy-Score and Shard Validation": missing, duplicated, out-of-range or cross-shard positions."""
     shards = four_shards()
     merge_shards(shards)
@@ -134,7 +135,7 @@ def test_an_incomplete_union_or_a_malformed_record_is_refused(fault):
 # (iv) "rejection of subgroup-order drift"
 
 
-def test_the_subgroup_order_is_frozen():
+def test_the_subgroup_order_is_frozen() -> None:
     """Appendix, "Proxy-Score and Shard Validation": ARC-Challenge, ARC-Easy, BoolQ, HellaSwag, ..., WinoGrande."""
     names = "arc_challenge arc_easy boolq hellaswag openbookqa piqa social_i_qa winogrande"
     assert " ".join(PAPER_SUBGROUPS) == names
@@ -155,7 +156,7 @@ def test_the_subgroup_order_is_frozen():
 
 @pytest.mark.parametrize("prompt", ["instruction", "prompt", "question"])
 @pytest.mark.parametrize("response", ["response", "output", "answer"])
-def test_records_normalise_under_common_names_to_one_id(prompt, response):
+def test_records_normalise_under_common_names_to_one_id(prompt: str, response: str) -> None:
     """Appendix, "Record and Role Integrity"."""
     record = normalise_record({prompt: "  Is \n it\tso? ", response: " Yes, it is. \n"})
     assert (record.instruction, record.response) == ("Is it so?", "Yes, it is.")
@@ -177,7 +178,7 @@ def test_records_normalise_under_common_names_to_one_id(prompt, response):
     ],
     ids=["empty", "repeated", "shared", "upper case", "no identifier"],
 )
-def test_roles_are_nonempty_unique_disjoint_and_lower_case(roles):
+def test_roles_are_nonempty_unique_disjoint_and_lower_case(roles: Any) -> None:
     """Appendix, "Record and Role Integrity"."""
     check_roles({"calibration": [1, 2], "candidate": [3], "validation": {4}})
     with pytest.raises(CalibudgetError):
@@ -187,7 +188,7 @@ def test_roles_are_nonempty_unique_disjoint_and_lower_case(roles):
 # (vi) "deterministic sketching and rejection of nonfinite vectors"
 
 
-def test_a_sketch_is_a_function_of_seed_and_position():
+def test_a_sketch_is_a_function_of_seed_and_position() -> None:
     """Appendix, "Tokenization, Sketching, and File Binding"; the vector of docs/decisions/0010-countsketch.md."""
     vector = np.arange(40.0)
     expected = [49, 16, -80, 39, 38, 23, 3, 18]
@@ -202,7 +203,7 @@ def test_a_sketch_is_a_function_of_seed_and_position():
 # (vii) "JSON/file-binding integrity"
 
 
-def test_json_roots_are_objects_and_files_are_bound(tmp_path: Path):
+def test_json_roots_are_objects_and_files_are_bound(tmp_path: Path) -> None:
     """Appendix, "Tokenization, Sketching, and File Binding", and the archive's own SHA256SUMS.tsv."""
     assert loads_object(b'{"a":[1]}', "x") == {"a": [1]}
     for data in (b"[1]", b'"a"', b"null", b"1", b"{", b'{"a":NaN}', b'{"a":1,"a":2}'):
@@ -247,7 +248,7 @@ def record(prompt: str, completion: str) -> Record:
     )
 
 
-def test_only_the_response_is_taught_and_truncation_leaves_at_least_one_token_of_it():
+def test_only_the_response_is_taught_and_truncation_leaves_at_least_one_token_of_it() -> None:
     """Appendix, "Tokenization, Sketching, and File Binding": total length and surviving response tokens."""
     prompt_length = len(Encoder("alpaca", Words()).encode(record("Say hi.", "hi")).prompt_ids)
     whole = Encoder("alpaca", Words()).encode(record("Say hi.", "hi"))
@@ -263,7 +264,7 @@ def test_only_the_response_is_taught_and_truncation_leaves_at_least_one_token_of
 
 
 @pytest.mark.slow
-def test_a_quota_and_a_selection_are_the_same_in_another_process(tmp_path: Path):
+def test_a_quota_and_a_selection_are_the_same_in_another_process(tmp_path: Path) -> None:
     """Appendix, "Stable Tie Breaking and Selection Identity": the same dictionary across Python processes."""
     import os
     import subprocess

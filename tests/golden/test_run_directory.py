@@ -3,11 +3,14 @@
 `python tests/golden/test_run_directory.py` writes the directory anew: only when a format's version number rises.
 """
 
+from __future__ import annotations
+
 import json
 import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from calibudget.pipeline import run, verify
 from calibudget.recipe import load_recipe
@@ -26,7 +29,7 @@ companion: {path: math.jsonl, answer: none}
 """
 
 
-def make(directory):
+def make(directory: Path) -> Any:
     for name, count in (("boolq", 20), ("piqa", 30), ("math", 3)):
         rows = [
             {"prompt": f"{name} question {number}?", "completion": ["true", "false"][number * number % 7 % 2]}
@@ -37,12 +40,12 @@ def make(directory):
     return run(load_recipe(directory / "recipe.yaml"), directory / "run")
 
 
-def test_a_run_of_an_earlier_build_verifies(tmp_path):
+def test_a_run_of_an_earlier_build_verifies(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN, tmp_path / "run")
     assert verify(tmp_path / "run").differences == ()
 
 
-def test_the_same_recipe_gives_the_same_quotas_and_picks_today(tmp_path):
+def test_the_same_recipe_gives_the_same_quotas_and_picks_today(tmp_path: Path) -> None:
     today = make(tmp_path)
     then = json.loads((GOLDEN / "selection.json").read_text())
     assert {label: row["quota"] for label, row in then["sources"].items()} == today.plan.quotas

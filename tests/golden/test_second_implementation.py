@@ -52,7 +52,7 @@ def test_statistics_and_allocation_are_the_same_bytes(number: int) -> None:
     luck.shuffle(given)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        own = summarise(given, pools, model=MODEL, error=rule, resamples=resamples, bootstrap_seed=seed)
+        own = summarise(given, pools, model=MODEL, error=rule, resamples=resamples, bootstrap_seed=seed)  # type: ignore[arg-type]
     second = SECOND["statistics"](scores, pools, seed, resamples, MODEL)
     assert SECOND["canonical"](second).encode() == statistics_bytes(own)
 

@@ -40,7 +40,7 @@ ODD: list[Any] = [
     Decimal("sNaN"), Decimal("NaN"), Decimal("Infinity"), Decimal("1e400"), Decimal("1e-400"),
     Fraction(10**5000, 3), Fraction(-(10**5000), 3), Fraction(1, 10**5000),
     np.int64(3), np.uint64(2**64 - 1), np.float32(1.5), np.float64("nan"), np.longdouble(1) / 3, np.bool_(True),
-    np.array(3), np.array(1.5), np.array([1, 2]), np.array([]), np.ma.array([1, 2, 3], mask=[0, 1, 0]),
+    np.array(3), np.array(1.5), np.array([1, 2]), np.array([]), np.ma.array([1, 2, 3], mask=[0, 1, 0]),  # type: ignore[arg-type]
     np.array([True, False, True]), np.array([1, 2, 3], dtype="M8[s]"), np.array([1j, 2, 3]),
     "", "x", "3", "10% of pool", "200% of budget", "\ud800", b"x", 1j, [], [1], [1, 2, 3], (), {}, {"a": 1},
     {1: 2}, {None: 1}, {("t",): 1}, set(), {1, 2, 3}, object(), lambda: 1, int,
@@ -96,7 +96,7 @@ def odd_statistics() -> Iterator[Any]:
     for odd in ODD:
         yield replace(STATISTICS, sources=odd)
     for means in ((), (1.0,), (1.0, math.nan), (1.0, None), (1e308, 1e308), (-1.0, 0.0), ("a", "b")):
-        yield replace(STATISTICS, sources={**STATISTICS.sources, "b": replace(ROW, bootstrap_means=means)})
+        yield replace(STATISTICS, sources={**STATISTICS.sources, "b": replace(ROW, bootstrap_means=means)})  # type: ignore[arg-type]
 
 
 def odd_exponents() -> Iterator[Any]:
@@ -111,7 +111,7 @@ def odd_groups() -> Iterator[Any]:
     yield from ODD
     for field in ("sources", "groups", "floor", "cap", "x"):
         for odd in ODD:
-            yield {"g": {**GROUPS["g"], field: odd}, "h": GROUPS["h"]}
+            yield {"g": {**GROUPS["g"], field: odd}, "h": GROUPS["h"]}  # type: ignore[dict-item]
     for odd in ODD:
         yield {**GROUPS, "h": odd}
     deep: dict[str, Any] = {"sources": ["a", "b", "c"]}

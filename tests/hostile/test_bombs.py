@@ -1,11 +1,15 @@
 """Small inputs that ask for a great deal of time or memory end soon, with an error that names them."""
 
+from __future__ import annotations
+
 import gzip
 import json
 import random
 import subprocess
 import sys
 import unicodedata
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,13 +26,13 @@ from calibudget.tasks.answers import AnswerSpec, answers_equal, parse_answer
 MARKS = [character for character in map(chr, range(0x20000)) if unicodedata.category(character)[0] == "M"]
 
 
-def within(code, *arguments, cpu_s):
+def within(code: Any, *arguments: Any, cpu_s: Any) -> Any:
     """Run code in a process that the system ends after so many seconds of computing, whatever else the machine does."""
     limited = f"import resource; resource.setrlimit(resource.RLIMIT_CPU, ({cpu_s}, {cpu_s}))\n{code}"
     return subprocess.run([sys.executable, "-c", limited, *map(str, arguments)], capture_output=True, check=False)
 
 
-def test_a_run_of_combining_marks_takes_time_in_proportion():
+def test_a_run_of_combining_marks_takes_time_in_proportion() -> None:
     code = (
         "from calibudget.sources import identify\nfrom calibudget.records import Message\n"
         "identify([Message(role='user', content='a' + '\\u0301\\u0323' * 60_000)], 'a' + '\\u0344' * 60_000)"
@@ -37,13 +41,13 @@ def test_a_run_of_combining_marks_takes_time_in_proportion():
 
 
 @given(st.randoms(use_true_random=False))
-def test_the_form_of_long_runs_is_unicode_s_own(random: random.Random):
+def test_the_form_of_long_runs_is_unicode_s_own(random: random.Random) -> None:
     run = "".join(random.choices(MARKS, k=random.randrange(200, 400)))
     text = random.choice(["", "e", "é", "가", "x "]) + run + random.choice(["", "a\u0301", "\u1161", "é"])
     assert nfc(text) == unicodedata.normalize("NFC", text)
 
 
-def test_a_pattern_that_backtracks_without_end_is_refused_by_name():
+def test_a_pattern_that_backtracks_without_end_is_refused_by_name() -> None:
     spec = AnswerSpec(kind="regex", pattern="(a+)+$")
     assert parse_answer(spec, "baaa") == "aaa"
     with pytest.raises(DataError, match=r"answer\.pattern: '\(a\+\)\+\$' takes too long"):
@@ -52,7 +56,7 @@ def test_a_pattern_that_backtracks_without_end_is_refused_by_name():
 
 
 @pytest.mark.parametrize("ending", [".jsonl.gz", ".csv.gz"])
-def test_a_compressed_file_of_blank_lines_is_refused(tmp_path, ending):
+def test_a_compressed_file_of_blank_lines_is_refused(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"blank{ending}"
     row = json.dumps({"a": "b"}) if "json" in ending else "a\nb"
     with gzip.open(path, "wb") as handle:
@@ -62,7 +66,7 @@ def test_a_compressed_file_of_blank_lines_is_refused(tmp_path, ending):
 
 
 @pytest.mark.parametrize("kind", ["text", "bytes", "list", "dictionary"])
-def test_a_cell_of_a_table_that_is_too_long_is_a_bad_row(tmp_path, kind):
+def test_a_cell_of_a_table_that_is_too_long_is_a_bad_row(tmp_path: Path, kind: str) -> None:
     long = "x" * 2_000
     values = ["a", long, "b"]
     column = {

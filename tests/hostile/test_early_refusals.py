@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,9 @@ def evaluates(recipe: Recipe, output: Path) -> None:
 
 
 @pytest.mark.parametrize("work", [runs, scores, influences, evaluates])
-def test_an_output_that_cant_be_made_is_told_at_once(recipe_of, tiny_directory, tmp_path, no_reading, work):
+def test_an_output_that_cant_be_made_is_told_at_once(
+    recipe_of: Callable[..., Any], tiny_directory: Path, tmp_path: Path, no_reading: Any, work: Any
+) -> None:
     (tmp_path / "file").write_bytes(b"")
     recipe = recipe_of(tiny_directory)
     before = sorted(tmp_path.rglob("*"))
@@ -82,13 +85,17 @@ def test_an_output_that_cant_be_made_is_told_at_once(recipe_of, tiny_directory, 
 
 
 @pytest.mark.parametrize("work", [runs, evaluates])
-def test_an_output_in_use_is_told_at_once(recipe_of, tiny_directory, tmp_path, no_reading, work):
+def test_an_output_in_use_is_told_at_once(
+    recipe_of: Callable[..., Any], tiny_directory: Path, tmp_path: Path, no_reading: Any, work: Any
+) -> None:
     (tmp_path / "out").mkdir()
     with directory_lock(tmp_path / "out"), pytest.raises(ArtefactError, match="in use"):
         work(recipe_of(tiny_directory), tmp_path / "out")
 
 
-def test_work_in_use_is_told_at_once(recipe_of, tiny_directory, tmp_path, no_reading):
+def test_work_in_use_is_told_at_once(
+    recipe_of: Callable[..., Any], tiny_directory: Path, tmp_path: Path, no_reading: Any
+) -> None:
     folder = "scores.parquet.work"
     (tmp_path / folder).mkdir()
     recipe = recipe_of(tiny_directory)
@@ -136,8 +143,8 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 @pytest.mark.parametrize("work", [runs, scores, influences, evaluates])
 def test_a_model_that_cant_be_loaded_is_told_before_anything_is_read(
-    recipe_of, tiny_directory, tmp_path, no_reading, work, fault
-):
+    recipe_of: Callable[..., Any], tiny_directory: Path, tmp_path: Path, no_reading: Any, work: Any, fault: Any
+) -> None:
     model = shutil.copytree(tiny_directory, tmp_path / "model")
     fault(model)
     recipe = recipe_of(model)
@@ -149,7 +156,9 @@ def test_a_model_that_cant_be_loaded_is_told_before_anything_is_read(
             dry_run(recipe)
 
 
-def test_an_adapter_that_is_none_is_told_before_anything_is_read(recipe_of, tiny_directory, tmp_path, no_reading):
+def test_an_adapter_that_is_none_is_told_before_anything_is_read(
+    recipe_of: Callable[..., Any], tiny_directory: Path, tmp_path: Path, no_reading: Any
+) -> None:
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
     (tmp_path / "adapter" / "adapter_model.safetensors").write_bytes(b"torn")
@@ -159,7 +168,9 @@ def test_an_adapter_that_is_none_is_told_before_anything_is_read(recipe_of, tiny
         evaluate(str(tiny_directory), Asking(), adapters=[tmp_path / "adapter"], output_dir=tmp_path / "out")
 
 
-def test_scores_made_elsewhere_are_opened_before_anything_is_read(recipe_of, tmp_path, no_reading):
+def test_scores_made_elsewhere_are_opened_before_anything_is_read(
+    recipe_of: Callable[..., Any], tmp_path: Path, no_reading: Any
+) -> None:
     (tmp_path / "scores.jsonl").write_text("{")
     for missing in ("scores.jsonl", "nowhere.parquet"):
         for work in (lambda r, s: run(r, tmp_path / "out", scores=s), lambda r, s: dry_run(r, scores=s)):
@@ -168,7 +179,9 @@ def test_scores_made_elsewhere_are_opened_before_anything_is_read(recipe_of, tmp
     assert not (tmp_path / "out").exists()
 
 
-def test_a_selection_needs_a_place_before_it_reads(recipe_of, tmp_path, no_reading):
+def test_a_selection_needs_a_place_before_it_reads(
+    recipe_of: Callable[..., Any], tmp_path: Path, no_reading: Any
+) -> None:
     allocation = tmp_path / "allocation.json"
     run_dir = tmp_path / "file" / "run"
     (tmp_path / "file").write_bytes(b"")
@@ -176,7 +189,9 @@ def test_a_selection_needs_a_place_before_it_reads(recipe_of, tmp_path, no_readi
         select(recipe_of(), allocation, run_dir)
 
 
-def test_training_asks_for_its_place_before_a_model_is_loaded(recipe_of, tiny_directory, tmp_path, monkeypatch):
+def test_training_asks_for_its_place_before_a_model_is_loaded(
+    recipe_of: Callable[..., Any], tiny_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(recipe_of(tiny_directory), tmp_path / "run")
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setattr("calibudget.lm.load_model", lambda *_, **__: pytest.fail("a model was loaded"))

@@ -1,8 +1,12 @@
 """A credential in a recipe, a protocol or an option is refused before anything is written, and never repeated."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,18 +34,18 @@ FIELDS = {
 }
 
 
-def command(*arguments):
+def command(*arguments: Any) -> Any:
     result = subprocess.run(
         [sys.executable, "-m", "calibudget", *map(str, arguments)], capture_output=True, text=True, check=False
     )
     return result.returncode, result.stdout + result.stderr
 
 
-def secret_of(text):
+def secret_of(text: Any) -> Any:
     return PRIVATE if PRIVATE in text else text
 
 
-def test_every_form_is_found_and_plain_texts_stay():
+def test_every_form_is_found_and_plain_texts_stay() -> None:
     for text in TEXTS.values():
         assert secret_of(text) not in redacted(f"model {text!r}: no such thing")
     for plain in (
@@ -61,14 +65,14 @@ def test_every_form_is_found_and_plain_texts_stay():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_no_field_takes_one_and_nothing_is_written(tmp_path, text):
+def test_no_field_takes_one_and_nothing_is_written(tmp_path: Path, text: Any) -> None:
     (tmp_path / "rows.jsonl").write_text('{"instruction": "a", "output": "b"}\n' * 3)
     for field, (outer, inner) in FIELDS.items():
         recipe = {"engine": "fake", "model": "m", "budget": 1, "error": "nll", "sources": {"a": {"answer": "none"}}}
         if outer == "sources":
-            recipe["sources"]["a"][inner] = text
+            recipe["sources"]["a"][inner] = text  # type: ignore[index]
         else:
-            recipe["sources"]["a"]["path"] = "rows.jsonl"
+            recipe["sources"]["a"]["path"] = "rows.jsonl"  # type: ignore[index]
             recipe[outer] = {inner: text} if inner else text
         path = tmp_path / "recipe.yaml"
         path.write_text(json.dumps(recipe))
@@ -81,7 +85,7 @@ def test_no_field_takes_one_and_nothing_is_written(tmp_path, text):
             break  # a process takes seconds; the fields beyond are walked by the same function, see below
 
 
-def test_the_walk_finds_one_at_any_depth(tmp_path):
+def test_the_walk_finds_one_at_any_depth(tmp_path: Path) -> None:
     from calibudget.errors import RecipeError
     from calibudget.recipe import load_recipe
 
@@ -96,7 +100,7 @@ def test_the_walk_finds_one_at_any_depth(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", [TEXTS["user"], TEXTS["hub"]])
-def test_no_option_or_override_repeats_one(tmp_path, text):
+def test_no_option_or_override_repeats_one(tmp_path: Path, text: Any) -> None:
     (tmp_path / "rows.jsonl").write_text('{"instruction": "a", "output": "b"}\n' * 3)
     recipe = {"engine": "fake", "model": "m", "budget": 1, "error": "nll"}
     recipe["sources"] = {"a": {"path": "rows.jsonl", "answer": "none"}}

@@ -209,7 +209,7 @@ def test_a_selected_row_that_is_another_later_is_noticed(tmp_path: Path) -> None
         path.write_bytes(MANY)
         source = open_source(SourceSpec(label="s", path="r.jsonl"), tmp_path, selection_seed=0)
         rows = next(iter(source.parts()))
-        change()
+        change()  # type: ignore[no-untyped-call]
         with pytest.raises(DataError, match=rf"source 's': r\.jsonl:{place}: isn't what it was"):
             source.scan.records(rows)
 
@@ -249,7 +249,7 @@ def test_lines_are_counted_only_when_an_error_needs_them(tmp_path: Path, monkeyp
     (tmp_path / "r.jsonl").write_bytes(GOOD + b"broken\n" * 50 + GOOD.replace(b'"p"', b'"q"'))
     counted = []
     honest = lines.line_number
-    monkeypatch.setattr(lines, "line_number", lambda path, at: counted.append(at) or honest(path, at))
+    monkeypatch.setattr(lines, "line_number", lambda path, at: counted.append(at) or honest(path, at))  # type: ignore[func-returns-value]
     result = read(tmp_path, "r.jsonl", on_error="skip")
     assert result.skipped == 50
     assert [message.partition(": ")[0] for message in result.skipped_examples] == [f"r.jsonl:{n}" for n in range(2, 7)]

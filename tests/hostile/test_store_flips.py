@@ -1,5 +1,11 @@
 """Every byte of every artefact, flipped: readers refuse it or read what was written, and never fall over."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from calibudget.errors import ArtefactError
@@ -19,14 +25,14 @@ from calibudget.store import (
 )
 
 
-def make_record(number):
+def make_record(number: Any) -> Any:
     prompt = (Message(role="user", content="ask"),)
     return Record(
         source="a", record_id=f"{number}", prompt_hash="", prompt=prompt, completion="x", answer=None, original={}
     )
 
 
-def write_small_splits(path):
+def write_small_splits(path: Any) -> None:
     records = [make_record(number) for number in range(6)]
     split = Split(
         source="a",
@@ -40,7 +46,7 @@ def write_small_splits(path):
     write_splits(path, [split], split_seed=1, selection_seed=2)
 
 
-def write_small_scores(path):
+def write_small_scores(path: Any) -> None:
     scores = [
         Score(
             source="a", record_id=f"{i}", response_tokens=3, nll=0.1 * i, correct=i > 1, prediction=None, error=0.1 * i
@@ -50,12 +56,12 @@ def write_small_scores(path):
     write_scores(path, scores, error="nll", provenance={"model": {"name": "fake"}})
 
 
-def write_small_train(path):
+def write_small_train(path: Any) -> None:
     row = {"source": "a", "record_id": "1", "role": "source", "prompt": "p", "completion": "c", "original": {"x": 1}}
     write_train(path, [row, {**row, "record_id": "2"}], layout="completion")
 
 
-def write_small_statistics(path):
+def write_small_statistics(path: Any) -> None:
     row = SourceStatistics(
         pool_size=9,
         calibration_size=2,
@@ -68,7 +74,7 @@ def write_small_statistics(path):
     write_statistics(path, Statistics(model={}, error="nll", resamples=2, bootstrap_seed=0, sources={"a": row}))
 
 
-def write_small_selection(path):
+def write_small_selection(path: Any) -> None:
     write_selection(path, Selection(seed=0, selector="uniform", picks={"a": ("1", "2")}))
 
 
@@ -82,7 +88,7 @@ ARTEFACTS = {
 }
 
 
-def read_flipped(path, reader, stride, masks):
+def read_flipped(path: Path, reader: Any, stride: Any, masks: Any) -> Iterator[Any]:
     """What the reader makes of each damaged file: a value, or None where it refuses it."""
     data = path.read_bytes()
     for position in range(0, len(data), stride):
@@ -106,7 +112,7 @@ def read_flipped(path, reader, stride, masks):
         pytest.param(1, (0x01, 0x10, 0x80, 0xFF), marks=pytest.mark.full),
     ],
 )
-def test_a_damaged_table_is_refused_or_reads_as_written(tmp_path, name, stride, masks):
+def test_a_damaged_table_is_refused_or_reads_as_written(tmp_path: Path, name: Any, stride: int, masks: Any) -> None:
     write, reader = ARTEFACTS[name]
     write(tmp_path / name)
     whole = reader(tmp_path / name)
@@ -118,14 +124,14 @@ def test_a_damaged_table_is_refused_or_reads_as_written(tmp_path, name, stride, 
 
 
 @pytest.mark.parametrize("name", [name for name in ARTEFACTS if not name.endswith(".parquet")])
-def test_a_damaged_text_is_refused_or_another_value_never_a_crash(tmp_path, name):
+def test_a_damaged_text_is_refused_or_another_value_never_a_crash(tmp_path: Path, name: Any) -> None:
     write, reader = ARTEFACTS[name]
     write(tmp_path / name)
     outcomes = [found is None for _, found in read_flipped(tmp_path / name, reader, 1, (0x01,))]
     assert any(outcomes)
 
 
-def test_files_of_another_kind_are_refused(tmp_path, subtests):
+def test_files_of_another_kind_are_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for data in [b"", b"PAR1", b"PAR1" * 3, b"\0" * 64, b"{}", b"[]", b"null", b'{"schema":1}']:
         for name in ARTEFACTS:
             with subtests.test(name=name, data=data):
@@ -138,7 +144,7 @@ def test_files_of_another_kind_are_refused(tmp_path, subtests):
 
 
 @pytest.mark.parametrize("name", ARTEFACTS)
-def test_files_cut_anywhere_are_refused(tmp_path, name):
+def test_files_cut_anywhere_are_refused(tmp_path: Path, name: Any) -> None:
     write, reader = ARTEFACTS[name]
     write(tmp_path / name)
     data = (tmp_path / name).read_bytes()
@@ -151,14 +157,14 @@ def test_files_cut_anywhere_are_refused(tmp_path, name):
             reader(tmp_path / name)
 
 
-def test_deep_and_wide_json_is_refused_not_followed(tmp_path):
+def test_deep_and_wide_json_is_refused_not_followed(tmp_path: Path) -> None:
     for text in ("[" * 10**6, '{"a":' * 10**5, '{"schema":' + "9" * 10**5 + "}"):
         (tmp_path / "statistics.json").write_text(text)
         with pytest.raises(ArtefactError):
             read_statistics(tmp_path / "statistics.json")
 
 
-def test_a_table_in_another_format_isnt_a_way_in(tmp_path):
+def test_a_table_in_another_format_isnt_a_way_in(tmp_path: Path) -> None:
     """A pickle under an artefact's name is bytes like any other: nothing is ever unpickled."""
     payload = b"cos\nsystem\n(S'touch " + str(tmp_path / "owned").encode() + b"'\ntR."
     for name, (_, reader) in ARTEFACTS.items():

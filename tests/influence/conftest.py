@@ -1,5 +1,10 @@
 """A tiny model with factors away from zero and moments of a few steps, and the plain reference beside it."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,7 +16,7 @@ from calibudget.training.learner import Learner
 CONFIG = TrainingConfig(rank=4, scaling=8.0, max_length=128, batch_size=4)
 
 
-def make_example(length, prompt_length, *, number=0):
+def make_example(length: Any, prompt_length: Any, *, number: int = 0) -> Any:
     ids = ((np.arange(length) * 7 + 3 + number * 11) ** 2 % 300 + 3).astype(np.int32)
     return TrainingExample(
         source="apples", record_id=f"{number:04d}", role="source", ids=ids, prompt_length=prompt_length
@@ -19,22 +24,22 @@ def make_example(length, prompt_length, *, number=0):
 
 
 @pytest.fixture(scope="session")
-def config():
+def config() -> Any:
     return CONFIG
 
 
 @pytest.fixture(scope="session")
-def examples():
+def examples() -> Any:
     """Eight of unlike lengths."""
     shapes = [(24, 11), (60, 40), (9, 3), (33, 32), (47, 12), (24, 20), (5, 4), (31, 8)]
     return [make_example(length, prompt, number=number) for number, (length, prompt) in enumerate(shapes)]
 
 
 @pytest.fixture
-def learner_of(tiny_directory, examples):
+def learner_of(tiny_directory: Path, examples: Any) -> Any:
     """Learners over fresh copies of the tiny model, after a few steps of training."""
 
-    def make(*, pack, steps=3):
+    def make(*, pack: Any, steps: int = 3) -> Any:
         execution = Execution(device="cpu", batch_tokens=4096, pack=pack, fuse=False)
         learner = Learner(load_model(str(tiny_directory), device="cpu").model, "tiny", CONFIG, execution)
         for _ in range(steps):
@@ -47,12 +52,12 @@ def learner_of(tiny_directory, examples):
 
 
 @pytest.fixture
-def one_by_one(tiny_directory):
+def one_by_one(tiny_directory: Path) -> Any:
     """Gradients by one backward pass an example through peft's own model, flat as influence lays them out."""
     import torch
     from torch.nn import functional as F  # noqa: N812
 
-    def make(learner, examples):
+    def make(learner: Any, examples: Any) -> Any:
         reference = add_adapter(load_model(str(tiny_directory), device="cpu").model, CONFIG, "tiny")
         own = dict(learner.model.named_parameters())
         for name, parameter in reference.named_parameters():
@@ -64,7 +69,7 @@ def one_by_one(tiny_directory):
             reference.zero_grad()
             ids = torch.from_numpy(example.ids.astype("int64"))[None]
             logits = reference(input_ids=ids, use_cache=False).logits[0, example.prompt_length - 1 : -1]
-            F.cross_entropy(logits, ids[0, example.prompt_length :]).backward()
+            F.cross_entropy(logits, ids[0, example.prompt_length :]).backward()  # type: ignore[no-untyped-call]
             base = 0
             for factor in learner.factors:
                 for name, at in factor.offsets.items():

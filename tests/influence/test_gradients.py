@@ -1,5 +1,11 @@
 """Single examples' gradients against one backward pass an example."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
@@ -9,14 +15,16 @@ from calibudget.training import Execution
 from calibudget.training.learner import Learner
 
 
-def together(gradients, examples):
+def together(gradients: Any, examples: Any) -> Any:
     sink = Whole(len(examples), gradients.size, gradients.device)
     gradients(examples, sink)
     return sink.gradients / torch.tensor([[float(example.response_length)] for example in examples])
 
 
 @pytest.mark.parametrize("pack", [True, False], ids=["packed", "padded"])
-def test_a_batch_gives_what_one_backward_an_example_gives(learner_of, one_by_one, examples, pack):
+def test_a_batch_gives_what_one_backward_an_example_gives(
+    learner_of: Callable[..., Any], one_by_one: Any, examples: Any, pack: bool
+) -> None:
     learner = learner_of(pack=pack)
     expected = one_by_one(learner, examples)
     found = together(ExampleGradients(learner), examples)
@@ -28,7 +36,7 @@ def test_a_batch_gives_what_one_backward_an_example_gives(learner_of, one_by_one
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pack", [True, False], ids=["packed", "padded"])
-def test_no_example_sees_its_neighbours(learner_of, examples, pack):
+def test_no_example_sees_its_neighbours(learner_of: Callable[..., Any], examples: Any, pack: bool) -> None:
     gradients = ExampleGradients(learner_of(pack=pack))
     alone = torch.cat([together(gradients, [example]) for example in examples])
     among = together(gradients, examples)
@@ -39,14 +47,14 @@ def test_no_example_sees_its_neighbours(learner_of, examples, pack):
     assert (among[0] - among[4]).norm() / among[0].norm() > 0.1
 
 
-def test_a_pass_leaves_the_learners_own_gradients_alone(learner_of, examples):
+def test_a_pass_leaves_the_learners_own_gradients_alone(learner_of: Callable[..., Any], examples: Any) -> None:
     learner = learner_of(pack=True)
     before = [factor.gradient.clone() for factor in learner.factors]
     together(ExampleGradients(learner), examples)
     assert all(torch.equal(factor.gradient, old) for factor, old in zip(learner.factors, before, strict=True))
 
 
-def test_layers_that_share_their_input_are_refused(tiny_directory, config):
+def test_layers_that_share_their_input_are_refused(tiny_directory: Path, config: Any) -> None:
     from calibudget.lm import load_model
 
     execution = Execution(device="cpu", batch_tokens=4096, fuse=True)
@@ -56,7 +64,7 @@ def test_layers_that_share_their_input_are_refused(tiny_directory, config):
 
 
 @pytest.mark.slow
-def test_other_kinds_of_layers_are_refused(model_of, config):
+def test_other_kinds_of_layers_are_refused(model_of: Callable[..., Any], config: Any) -> None:
     execution = Execution(device="cpu", batch_tokens=4096, fuse=False)
     learner = Learner(model_of("gpt2", n_embd=64, n_layer=1, n_head=4), "tiny", config, execution)
     with pytest.raises(TrainingError, match="not on Conv1D"):
@@ -65,7 +73,9 @@ def test_other_kinds_of_layers_are_refused(model_of, config):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen2", "gemma2", "phi3", "gpt_neox"])
-def test_other_families_give_what_one_backward_an_example_gives(model_of, config, examples, family):
+def test_other_families_give_what_one_backward_an_example_gives(
+    model_of: Callable[..., Any], config: Any, examples: Any, family: str
+) -> None:
     """Biases, soft caps, fused projections: the same learner's own gradient of one example is the oracle."""
     extra = {"num_key_value_heads": 2, "head_dim": 16} if family != "gpt_neox" else {}
     execution = Execution(device="cpu", batch_tokens=4096, fuse=False)
@@ -75,12 +85,12 @@ def test_other_families_give_what_one_backward_an_example_gives(model_of, config
     for index, example in enumerate(examples):
         learner.gradients(learner.batches(examples, [index]), example.response_length)
         expected.append(torch.cat([factor.gradient for factor in learner.factors]))
-    expected = torch.stack(expected)
+    expected = torch.stack(expected)  # type: ignore[assignment]
     found = together(ExampleGradients(learner), examples)
-    assert ((found - expected).norm(dim=1) / expected.norm(dim=1)).max() < 1e-4
+    assert ((found - expected).norm(dim=1) / expected.norm(dim=1)).max() < 1e-4  # type: ignore[attr-defined]
 
 
-def test_batches_hold_every_example_once_within_their_tokens(examples):
+def test_batches_hold_every_example_once_within_their_tokens(examples: Any) -> None:
     found = list(batches(examples, 64))
     assert sorted(index for batch in found for index in batch) == list(range(len(examples)))
     for batch in found:

@@ -1,6 +1,10 @@
 """Influence recovers planted helpful and planted harmful examples."""
 
+from __future__ import annotations
+
 import random
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,34 +16,34 @@ from calibudget.training import Devices, Execution, TrainingConfig
 WORDS = ["apple", "river", "stone", "cloud", "garden"]
 
 
-def row(number, prompt, completion):
+def row(number: Any, prompt: Any, completion: Any) -> Any:
     return {"source": "s", "record_id": f"{number:04d}", "role": "source", "prompt": prompt, "completion": completion}
 
 
-def question(number, chance):
+def question(number: Any, chance: Any) -> str:
     return f"Is {chance.choice(WORDS)} {number} {chance.choice(WORDS)} a word?"
 
 
-def helpful(number, chance):
+def helpful(number: Any, chance: Any) -> Any:
     return row(number, question(number, chance), "yes")
 
 
-def harmful(number, chance):
+def harmful(number: Any, chance: Any) -> Any:
     """The right form with the wrong answer: what a flipped label looks like."""
     return row(number, question(number, chance), "no")
 
 
-def unrelated(number, chance):
+def unrelated(number: Any, chance: Any) -> Any:
     digits = [chance.randrange(10) for _ in range(6)]
     return row(number, f"Sort {' '.join(map(str, digits))}.", " ".join(map(str, sorted(digits))))
 
 
-def rows_of(kind, count, seed):
+def rows_of(kind: Any, count: Any, seed: Any) -> Any:
     chance = random.Random(seed)  # noqa: S311 - test data
     return [kind(1000 * seed + number, chance) for number in range(count)]
 
 
-def scored(model, directory, *, momentum, count, warm_up):
+def scored(model: Any, directory: Any, *, momentum: Any, count: Any, warm_up: Any) -> Any:
     config = InfluenceConfig(
         warm_up=TrainingConfig(**(WARM_UP | warm_up)), dimension=2048, momentum=momentum, warm_up_share=1.0
     )
@@ -53,7 +57,7 @@ def scored(model, directory, *, momentum, count, warm_up):
     return {name: [means[0] for means in scorer(rows)] for name, rows in pools.items()}
 
 
-def auc(above, below):
+def auc(above: Any, below: Any) -> Any:
     """How often one of `above` has the higher score, ties counting half."""
     pairs = [(a > b) + 0.5 * (a == b) for a in above for b in below]
     return sum(pairs) / len(pairs)
@@ -61,8 +65,17 @@ def auc(above, below):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("momentum", [False, True])
-def test_the_tiny_model_tells_helpful_from_harmful_from_unrelated(tmp_path, tiny_directory, momentum):
-    warm_up = {"rank": 8, "scaling": 8.0, "epochs": 6, "learning_rate": 2e-3, "batch_size": 8, "max_length": 256}
+def test_the_tiny_model_tells_helpful_from_harmful_from_unrelated(
+    tmp_path: Path, tiny_directory: Path, momentum: bool
+) -> None:
+    warm_up: dict[str, Any] = {
+        "rank": 8,
+        "scaling": 8.0,
+        "epochs": 6,
+        "learning_rate": 2e-3,
+        "batch_size": 8,
+        "max_length": 256,
+    }
     scores = scored(str(tiny_directory), tmp_path, momentum=momentum, count=30, warm_up=warm_up)
     assert auc(scores["helpful"], scores["harmful"]) > 0.9
     assert auc(scores["helpful"], scores["unrelated"]) > 0.9
@@ -72,8 +85,15 @@ def test_the_tiny_model_tells_helpful_from_harmful_from_unrelated(tmp_path, tiny
 
 @pytest.mark.slow
 @pytest.mark.model
-def test_smollm2_tells_helpful_from_harmful_from_unrelated(tmp_path):
-    warm_up = {"rank": 8, "scaling": 8.0, "epochs": 2, "learning_rate": 5e-4, "batch_size": 6, "max_length": 128}
+def test_smollm2_tells_helpful_from_harmful_from_unrelated(tmp_path: Path) -> None:
+    warm_up: dict[str, Any] = {
+        "rank": 8,
+        "scaling": 8.0,
+        "epochs": 2,
+        "learning_rate": 5e-4,
+        "batch_size": 6,
+        "max_length": 128,
+    }
     scores = scored("embedded", tmp_path, momentum=False, count=6, warm_up=warm_up)
     assert auc(scores["helpful"], scores["harmful"]) > 0.9
     assert auc(scores["helpful"], scores["unrelated"]) > 0.9

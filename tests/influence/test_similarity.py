@@ -1,5 +1,10 @@
 """Sketches of gradients against selection's definition, and Adam's direction against torch's own AdamW."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +17,7 @@ from calibudget.selection import CountSketch
 CPU = torch.device("cpu")
 
 
-def test_sketches_are_those_of_the_definition(learner_of, examples):
+def test_sketches_are_those_of_the_definition(learner_of: Callable[..., Any], examples: Any) -> None:
     gradients = ExampleGradients(learner_of(pack=True))
     sketch = CountSketch(dimension=64, seed=5)
     whole = Whole(len(examples), gradients.size, CPU)
@@ -25,14 +30,16 @@ def test_sketches_are_those_of_the_definition(learner_of, examples):
 
 
 @pytest.mark.parametrize("dimension", [1, 7, 8192, 40_000])
-def test_bins_are_the_definitions_at_every_position(dimension):
+def test_bins_are_the_definitions_at_every_position(dimension: int) -> None:
     sketch = CountSketch(dimension=dimension, seed=3)
     table = SketchTable(sketch, 1000, CPU)
     assert np.array_equal(table.bins.numpy(), sketch.bins(0, 1000).astype(np.int64))
 
 
 @pytest.mark.parametrize("momentum", [True, False])
-def test_the_direction_is_the_update_that_adamw_would_make(learner_of, examples, config, momentum):
+def test_the_direction_is_the_update_that_adamw_would_make(
+    learner_of: Callable[..., Any], examples: Any, config: Any, momentum: bool
+) -> None:
     """A step of torch's AdamW at learning rate 1 moves the factors by minus the direction."""
     learner = learner_of(pack=True, steps=3)
     if not momentum:
@@ -53,12 +60,12 @@ def test_the_direction_is_the_update_that_adamw_would_make(learner_of, examples,
     assert torch.equal(half, expected[100:200])
 
 
-def test_no_warm_up_gives_no_direction(learner_of, config):
+def test_no_warm_up_gives_no_direction(learner_of: Callable[..., Any], config: Any) -> None:
     with pytest.raises(TrainingError, match="at least one optimizer step"):
         adam_direction(learner_of(pack=True, steps=0), config, 0, momentum=True)
 
 
-def test_sketches_are_scaled_to_length_one_and_directionless_ones_are_refused_by_name():
+def test_sketches_are_scaled_to_length_one_and_directionless_ones_are_refused_by_name() -> None:
     sketches = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
     assert torch.equal(unit(sketches, ["a", "b"]), torch.tensor([[0.6, 0.8], [1.0, 0.0]], dtype=torch.float64))
     with pytest.raises(ScoringError, match="boolq/x: its gradient is zero"):

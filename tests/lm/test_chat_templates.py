@@ -4,10 +4,14 @@ The templates are those of fourteen model families, written after their document
 kinds, byte-level and with spaces as letters, that know its special tokens.
 """
 
+from __future__ import annotations
+
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -67,13 +71,13 @@ TEXTS = [
 ]
 
 
-def make_tokenizer(family, kind):
+def make_tokenizer(family: Any, kind: Any) -> Any:
     """A tokenizer of a kind, trained on the spot, with a family's special tokens and template."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
-    bos, eos, *others = SPECIAL[family]
-    special = [token for token in (bos, eos, *others) if token]
+    bos, eos, *others = SPECIAL[family]  # type: ignore[misc]
+    special = [token for token in (bos, eos, *others) if token]  # type: ignore[has-type]
     tokenizer = Tokenizer(models.BPE(byte_fallback=kind == "spaces", unk_token=None))
     if kind == "bytes":
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -88,11 +92,12 @@ def make_tokenizer(family, kind):
         vocab_size=900, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(TEXTS, trainer)
-    if bos:
+    if bos:  # type: ignore[has-type]
         tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{bos} $A", special_tokens=[(bos, tokenizer.token_to_id(bos))]
+            single=f"{bos} $A",  # type: ignore[has-type]
+            special_tokens=[(bos, tokenizer.token_to_id(bos))],  # type: ignore[has-type]
         )
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=bos, eos_token=eos, pad_token=eos)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=bos, eos_token=eos, pad_token=eos)  # type: ignore[has-type]
     fast.add_tokens(REASONING)
     fast.chat_template = TEMPLATES[family]
     if family == "command-r":
@@ -101,16 +106,16 @@ def make_tokenizer(family, kind):
 
 
 @pytest.fixture(scope="module")
-def tokenizers():
+def tokenizers() -> Any:
     return {(family, kind): make_tokenizer(family, kind) for family in SPECIAL for kind in ("bytes", "spaces")}
 
 
-def conversation(record, *pairs, completion, tools=()):
+def conversation(record: Any, *pairs: Any, completion: Any, tools: Any = ()) -> Any:
     turns = tuple(Message.of({"role": role, "content": content} | dict(*more)) for role, content, *more in pairs)
     return replace(record, prompt=turns, completion=completion, tools=tuple(tools))
 
 
-def whole_ids(tokenizer, record, **settings):
+def whole_ids(tokenizer: Any, record: Any, **settings: Any) -> Any:
     """The template's own ids of a whole conversation, on the day that templates are told."""
     turns = [turn.fields for turn in record.prompt] + settings.pop("answer", [])
     template = tokenizer.get_chat_template(tools=list(record.tools) or None)
@@ -123,7 +128,7 @@ def whole_ids(tokenizer, record, **settings):
     )
 
 
-def check(tokenizer, record):
+def check(tokenizer: Any, record: Any) -> Any:
     """Prompt and response are the beginning of the whole conversation, and nothing of it is left but its very end."""
     encoder = Encoder("chat", tokenizer)
     encoded = encoder.encode(record)
@@ -148,7 +153,9 @@ CALLED = [*SINGLE, ("assistant", "", CALL), ("tool", "Sunny", {"tool_call_id": "
 
 @pytest.mark.parametrize("kind", ["bytes", "spaces"])
 @pytest.mark.parametrize("family", SPECIAL)
-def test_a_conversation_is_encoded_as_its_template_renders_it(tokenizers, record_of, family, kind):
+def test_a_conversation_is_encoded_as_its_template_renders_it(
+    tokenizers: Any, record_of: Callable[..., Any], family: Any, kind: str
+) -> None:
     tokenizer, record = tokenizers[family, kind], record_of()
     for pairs in (SINGLE, SEVERAL):
         check(tokenizer, conversation(record, *pairs, completion="The answer is 4.\n\nDone, caf\u00e9 \u7b54\u6848"))
@@ -162,7 +169,7 @@ def test_a_conversation_is_encoded_as_its_template_renders_it(tokenizers, record
 
 @pytest.mark.parametrize("kind", ["bytes", "spaces"])
 @pytest.mark.parametrize("family", SPECIAL)
-def test_tools_are_rendered_or_refused(tokenizers, record_of, family, kind):
+def test_tools_are_rendered_or_refused(tokenizers: Any, record_of: Callable[..., Any], family: Any, kind: str) -> None:
     tokenizer = tokenizers[family, kind]
     record = conversation(record_of(), *CALLED, completion="It is sunny.", tools=[WEATHER])
     if family in TOOLS:
@@ -179,14 +186,18 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters="<[{\x00"), min_
 @pytest.mark.parametrize("family", SPECIAL)
 @settings(max_examples=25)
 @given(words=st.lists(texts.filter(bool), min_size=2, max_size=6).filter(lambda words: len(words) % 2 == 0))
-def test_whatever_turns_hold_their_ids_are_the_templates(tokenizers, record_of, family, words):
+def test_whatever_turns_hold_their_ids_are_the_templates(
+    tokenizers: Any, record_of: Callable[..., Any], family: Any, words: Any
+) -> None:
     roles = ["user", "assistant"] * (len(words) // 2)
     record = conversation(record_of(), *zip(roles[:-1], words[:-1], strict=True), completion=words[-1])
     check(tokenizers[family, "bytes"], record)
 
 
 @pytest.mark.parametrize("family", ["qwen3", "qwen3-thinking"])
-def test_reasoning_is_taught_where_the_template_renders_it(tokenizers, record_of, family):
+def test_reasoning_is_taught_where_the_template_renders_it(
+    tokenizers: Any, record_of: Callable[..., Any], family: str
+) -> None:
     tokenizer = tokenizers[family, "bytes"]
     record = conversation(record_of(), *SINGLE, completion="<think>\nTwo and two.\n</think>\n\n4")
     encoded = check(tokenizer, record)
@@ -197,7 +208,9 @@ def test_reasoning_is_taught_where_the_template_renders_it(tokenizers, record_of
 
 
 @pytest.mark.parametrize("family", ["deepseek-r1", "qwq"])
-def test_reasoning_that_the_template_drops_is_refused_by_name(tokenizers, record_of, family):
+def test_reasoning_that_the_template_drops_is_refused_by_name(
+    tokenizers: Any, record_of: Callable[..., Any], family: str
+) -> None:
     """Their generation prompts open reasoning that their whole conversations don't hold."""
     tokenizer = tokenizers[family, "bytes"]
     encoded = check(tokenizer, conversation(record_of(), *SINGLE, completion="4"))
@@ -210,7 +223,7 @@ def test_reasoning_that_the_template_drops_is_refused_by_name(tokenizers, record
         Encoder("chat", tokenizer).encode(record)
 
 
-def test_the_prompt_is_the_generation_prompt_where_it_can_be(tokenizers, record_of):
+def test_the_prompt_is_the_generation_prompt_where_it_can_be(tokenizers: Any, record_of: Callable[..., Any]) -> None:
     for (family, kind), tokenizer in tokenizers.items():
         record = conversation(record_of(), *SINGLE, completion="4")
         generating = whole_ids(tokenizer, record, add_generation_prompt=True)
@@ -219,7 +232,7 @@ def test_the_prompt_is_the_generation_prompt_where_it_can_be(tokenizers, record_
         assert (Encoder("chat", tokenizer).encode(record).prompt_ids == generating) is not opens, (family, kind)
 
 
-def test_a_template_that_ignores_the_generation_prompt(tokenizers, record_of):
+def test_a_template_that_ignores_the_generation_prompt(tokenizers: Any, record_of: Callable[..., Any]) -> None:
     """One that never writes it, and one that always does."""
     tokenizer = make_tokenizer("chatml", "bytes")
     turn = "{% for turn in messages %}<|im_start|>{{ turn.role }}\n{{ turn.content }}<|im_end|>\n{% endfor %}"
@@ -235,7 +248,7 @@ def test_a_template_that_ignores_the_generation_prompt(tokenizers, record_of):
         assert tokenizer.decode(encoded.response_ids) == "10<|im_end|>"
 
 
-def test_named_templates_are_chosen_by_the_records_tools(tokenizers, record_of):
+def test_named_templates_are_chosen_by_the_records_tools(tokenizers: Any, record_of: Callable[..., Any]) -> None:
     tokenizer = tokenizers["command-r", "bytes"]
     with_tools = conversation(record_of(), *SINGLE, completion="Sunny.", tools=[WEATHER])
     assert "## Available Tools" in tokenizer.decode(check(tokenizer, with_tools).prompt_ids)
@@ -256,7 +269,9 @@ def test_named_templates_are_chosen_by_the_records_tools(tokenizers, record_of):
         ("{{ turn.content | replace('secret', '') }}", "changes the response or leaves a part of it out"),
     ],
 )
-def test_a_template_that_changes_the_response_is_refused(record_of, answer, fault):
+def test_a_template_that_changes_the_response_is_refused(
+    record_of: Callable[..., Any], answer: str, fault: str
+) -> None:
     tokenizer = make_tokenizer("chatml", "bytes")
     tokenizer.chat_template = (
         "{% for turn in messages %}<|im_start|>{{ turn.role }}\n{% if turn.role == 'assistant' %}" + answer +
@@ -267,7 +282,7 @@ def test_a_template_that_changes_the_response_is_refused(record_of, answer, faul
         Encoder("chat", tokenizer).encode(conversation(record_of(), *SINGLE, completion="a secret of some length"))
 
 
-def test_special_tokens_spelled_out_in_a_response_are_text(tokenizers, record_of):
+def test_special_tokens_spelled_out_in_a_response_are_text(tokenizers: Any, record_of: Callable[..., Any]) -> None:
     for tokenizer in tokenizers.values():
         encoder = Encoder("chat", tokenizer)
         end = tokenizer.convert_ids_to_tokens(encoder.end_id)

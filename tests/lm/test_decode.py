@@ -1,6 +1,10 @@
 """Decoding from cached keys and values against transformers' own greedy `generate`."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,7 +13,7 @@ from calibudget.lm import Encoded
 WINDOWED = {"num_key_value_heads": 2, "sliding_window": 8}
 #: Low enough for the scores of a tiny model to feel it.
 SOFTCAP = {"query_pre_attn_scalar": 16, "attn_logit_softcapping": 0.5}
-FAMILIES = {
+FAMILIES: dict[str, Any] = {
     "llama": {"num_key_value_heads": 2},
     "qwen2": {"num_key_value_heads": 2, "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
     "qwen3": {"num_key_value_heads": 2, "head_dim": 16},
@@ -23,11 +27,11 @@ FAMILIES = {
 }
 
 
-def prompts():
+def prompts() -> Any:
     return [tuple((7 * i * j + 11 * j + i) % 300 + 10 for j in range(3 + 4 * i)) for i in range(6)]
 
 
-def generated(model, prompt, limit):
+def generated(model: Any, prompt: Any, limit: Any) -> Any:
     """Plain greedy ids of one prompt, the end token left out."""
     import torch
 
@@ -43,7 +47,7 @@ def generated(model, prompt, limit):
     return tuple(ids[: ids.index(2)]) if 2 in ids else tuple(ids)
 
 
-def decoded(model, examples, limits):
+def decoded(model: Any, examples: Any, limits: Any) -> Any:
     from calibudget.lm.decode import Continuation, continue_greedily
     from calibudget.lm.forward import teacher_forced
 
@@ -52,7 +56,7 @@ def decoded(model, examples, limits):
         Continuation(
             example=example,
             part=part,
-            start=(*example.response_ids[: result.agreed], result.next_id),
+            start=(*example.response_ids[: result.agreed], result.next_id),  # type: ignore[arg-type]
             limit=limit,
         )
         for part, example, result, limit in zip(layout.ends, examples, results, limits, strict=True)
@@ -64,7 +68,7 @@ def decoded(model, examples, limits):
     "family", [pytest.param(family, marks=[] if family == "llama" else pytest.mark.slow) for family in FAMILIES]
 )
 @pytest.mark.parametrize("agreed", [0, 5])
-def test_it_is_plain_greedy_decoding(family, agreed, model_of):
+def test_it_is_plain_greedy_decoding(family: Any, agreed: int, model_of: Callable[..., Any]) -> None:
     model = model_of(family, **FAMILIES[family])
     limits = [16, 7, 40, 12, 30, 12]
     expected = [generated(model, prompt, limit) for prompt, limit in zip(prompts(), limits, strict=True)]
@@ -73,7 +77,7 @@ def test_it_is_plain_greedy_decoding(family, agreed, model_of):
     assert decoded(model, examples, limits) == expected
 
 
-def test_rows_that_end_leave_the_others_alone(model_of):
+def test_rows_that_end_leave_the_others_alone(model_of: Callable[..., Any]) -> None:
     """A model that says the end token after some id: rows end at different steps."""
     import torch
 
@@ -90,7 +94,7 @@ def test_rows_that_end_leave_the_others_alone(model_of):
     assert decoded(model, examples, limits[: len(open_rows)]) == [expected[i] for i in open_rows]
 
 
-def test_an_early_end_stops_only_its_row(model_of):
+def test_an_early_end_stops_only_its_row(model_of: Callable[..., Any]) -> None:
     from calibudget.lm.decode import Continuation, continue_greedily
     from calibudget.lm.forward import teacher_forced
 
@@ -99,7 +103,7 @@ def test_an_early_end_stops_only_its_row(model_of):
     examples = [Encoded(prompt_ids=p, response_ids=(t[0] ^ 1, 2)) for p, t in zip(prompts(), expected, strict=True)]
     results, layout = teacher_forced(model, examples)
     base = [
-        Continuation(example=e, part=part, start=(r.next_id,), limit=32)
+        Continuation(example=e, part=part, start=(r.next_id,), limit=32)  # type: ignore[arg-type]
         for part, e, r in zip(layout.ends, examples, results, strict=True)
     ]
     early = [replace(one, is_final=lambda ids: len(ids) >= 4) if i % 2 else one for i, one in enumerate(base)]

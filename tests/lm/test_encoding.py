@@ -1,4 +1,8 @@
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,16 +24,16 @@ TOOL_TEMPLATE = (
 )
 
 
-def turns(record, *pairs):
+def turns(record: Any, *pairs: Any) -> Any:
     return replace(record, prompt=tuple(Message(role=role, content=content) for role, content in pairs))
 
 
 @pytest.fixture
-def tokenizer(tokenizer_with):
+def tokenizer(tokenizer_with: Callable[..., Any]) -> Any:
     return tokenizer_with()
 
 
-def test_alpaca_is_the_design_s_text_to_the_character(tokenizer, record_of):
+def test_alpaca_is_the_design_s_text_to_the_character(tokenizer: Any, record_of: Callable[..., Any]) -> None:
     record = record_of(prompt="How many apples {are} 12?", completion="345")
     encoded = Encoder("alpaca", tokenizer).encode(record)
     assert tokenizer.decode(encoded.prompt_ids) == ALPACA.format("How many apples {are} 12?")
@@ -39,9 +43,11 @@ def test_alpaca_is_the_design_s_text_to_the_character(tokenizer, record_of):
 
 @pytest.mark.parametrize("template", ["alpaca", "chat"])
 @pytest.mark.parametrize("adds_bos", [False, True])
-def test_one_bos_if_the_tokenizer_adds_one(tokenizer_with, record_of, template, adds_bos):
+def test_one_bos_if_the_tokenizer_adds_one(
+    tokenizer_with: Callable[..., Any], record_of: Callable[..., Any], template: str, adds_bos: bool
+) -> None:
     tokenizer = tokenizer_with(adds_bos=adds_bos)
-    ids = Encoder(template, tokenizer).encode(record_of()).prompt_ids
+    ids = Encoder(template, tokenizer).encode(record_of()).prompt_ids  # type: ignore[arg-type]
     chat_turns = 2 if template == "chat" else 0
     assert ids.count(1) == chat_turns or (adds_bos and template == "alpaca" and ids.count(1) == 1)
     assert (ids[0] == 1) == (adds_bos or template == "chat")
@@ -49,13 +55,17 @@ def test_one_bos_if_the_tokenizer_adds_one(tokenizer_with, record_of, template, 
 
 
 @pytest.mark.parametrize("pad", ["<|im_end|>", None, "<|endoftext|>"])
-def test_the_end_token_survives_whatever_pads(tokenizer_with, record_of, pad):
+def test_the_end_token_survives_whatever_pads(
+    tokenizer_with: Callable[..., Any], record_of: Callable[..., Any], pad: str | None
+) -> None:
     assert Encoder("alpaca", tokenizer_with(pad=pad)).encode(record_of()).response_ids[-1] == 2
 
 
 @pytest.mark.parametrize("template", ["alpaca", "chat"])
-def test_prompt_ids_are_the_same_in_scoring_and_generation(tokenizer, record_of, template):
-    encoder = Encoder(template, tokenizer)
+def test_prompt_ids_are_the_same_in_scoring_and_generation(
+    tokenizer: Any, record_of: Callable[..., Any], template: str
+) -> None:
+    encoder = Encoder(template, tokenizer)  # type: ignore[arg-type]
     numbers = [0, 1, 2, 1, 3, 0]  # prompts and responses that repeat are tokenised once
     records = [record_of(number=n, prompt=f"question {n}. Answer: ", completion=f" {n % 3} ") for n in numbers]
     encoded = encoder.encode_all(records)
@@ -64,7 +74,7 @@ def test_prompt_ids_are_the_same_in_scoring_and_generation(tokenizer, record_of,
     assert all(len(one.response_ids) > 1 for one in encoded)
 
 
-def test_special_tokens_spelled_out_in_data_are_text(tokenizer, record_of):
+def test_special_tokens_spelled_out_in_data_are_text(tokenizer: Any, record_of: Callable[..., Any]) -> None:
     record = record_of(prompt="what is <|im_end|>?", completion="a <|im_end|> mark <|im_start|>")
     encoded = Encoder("alpaca", tokenizer).encode(record)
     assert 2 not in encoded.prompt_ids
@@ -73,45 +83,47 @@ def test_special_tokens_spelled_out_in_data_are_text(tokenizer, record_of):
     assert 2 not in Encoder("chat", tokenizer).encode(record).response_ids[:-1]
 
 
-def test_a_system_turn_stands_before_the_first_instruction(tokenizer, record_of):
+def test_a_system_turn_stands_before_the_first_instruction(tokenizer: Any, record_of: Callable[..., Any]) -> None:
     record = turns(record_of(), ("system", "Be brief."), ("user", "2+2?"))
     ids = Encoder("alpaca", tokenizer).encode(record).prompt_ids
     assert tokenizer.decode(ids) == ALPACA.format("Be brief.\n\n2+2?")
 
 
-def test_further_turns_follow_as_blocks(tokenizer, record_of):
+def test_further_turns_follow_as_blocks(tokenizer: Any, record_of: Callable[..., Any]) -> None:
     record = turns(record_of(), ("user", "2+2?"), ("assistant", "4"), ("user", "3+3?"))
     text = tokenizer.decode(Encoder("alpaca", tokenizer).encode(record).prompt_ids)
     assert text == ALPACA.format("2+2?") + "4\n\n### Instruction:\n3+3?\n\n### Response:\n"
 
 
 @pytest.mark.parametrize("pairs", [[("user", "a"), ("tool", "b")], [("user", "a"), ("assistant", "b")]])
-def test_turns_that_alpaca_cannot_hold_are_refused(tokenizer, record_of, pairs):
+def test_turns_that_alpaca_cannot_hold_are_refused(tokenizer: Any, record_of: Callable[..., Any], pairs: Any) -> None:
     with pytest.raises(ScoringError, match="record apples-0000"):
         Encoder("alpaca", tokenizer).encode(turns(record_of(), *pairs))
 
 
-def test_chat_uses_the_tokenizer_s_template_and_its_turn_end(tokenizer, record_of):
+def test_chat_uses_the_tokenizer_s_template_and_its_turn_end(tokenizer: Any, record_of: Callable[..., Any]) -> None:
     encoded = Encoder("chat", tokenizer).encode(record_of(prompt="2+2?", completion="4"))
     assert tokenizer.decode(encoded.prompt_ids) == "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
     assert encoded.response_ids == (*tokenizer("4").input_ids, 2)
 
 
-def test_the_turn_end_may_differ_from_eos(tokenizer_with, record_of):
+def test_the_turn_end_may_differ_from_eos(tokenizer_with: Callable[..., Any], record_of: Callable[..., Any]) -> None:
     template = "{% for m in messages %}{{ m['content'] }}<|endoftext|>{% endfor %}"
     encoder = Encoder("chat", tokenizer_with(chat_template=template))
     assert encoder.end_id == 0
     assert encoder.encode(record_of()).response_ids[-1] == 0
 
 
-def test_chat_templates_see_a_fixed_day(tokenizer_with, record_of):
+def test_chat_templates_see_a_fixed_day(tokenizer_with: Callable[..., Any], record_of: Callable[..., Any]) -> None:
     template = "{{ strftime_now('%d %b %Y') }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
     tokenizer = tokenizer_with(chat_template=template)
     ids = Encoder("chat", tokenizer).encode(record_of(prompt="?")).prompt_ids
     assert tokenizer.decode(ids) == "26 Jul 2024?"
 
 
-def test_a_template_that_refuses_the_turns_names_the_record(tokenizer_with, record_of):
+def test_a_template_that_refuses_the_turns_names_the_record(
+    tokenizer_with: Callable[..., Any], record_of: Callable[..., Any]
+) -> None:
     template = (
         "{% for m in messages %}{% if m['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
         "{{ m['content'] }}<|im_end|>{% endfor %}"
@@ -121,12 +133,12 @@ def test_a_template_that_refuses_the_turns_names_the_record(tokenizer_with, reco
         Encoder("chat", tokenizer_with(chat_template=template)).encode(record)
 
 
-def test_chat_without_a_template_is_refused(tokenizer_with):
+def test_chat_without_a_template_is_refused(tokenizer_with: Callable[..., Any]) -> None:
     with pytest.raises(ScoringError, match="chat template"):
         Encoder("chat", tokenizer_with(chat_template=None))
 
 
-def test_max_length_cuts_the_response_and_reports_what_survives(tokenizer, record_of):
+def test_max_length_cuts_the_response_and_reports_what_survives(tokenizer: Any, record_of: Callable[..., Any]) -> None:
     record = record_of(completion="one two three four five six seven")
     whole = Encoder("alpaca", tokenizer).encode(record)
     cut = Encoder("alpaca", tokenizer, whole.total_length - 2).encode(record)
@@ -134,14 +146,14 @@ def test_max_length_cuts_the_response_and_reports_what_survives(tokenizer, recor
     assert cut.response_ids == whole.response_ids[:-2]
 
 
-def test_no_surviving_response_token_is_refused_with_its_id(tokenizer, record_of):
+def test_no_surviving_response_token_is_refused_with_its_id(tokenizer: Any, record_of: Callable[..., Any]) -> None:
     length = len(Encoder("alpaca", tokenizer).encode(record_of()).prompt_ids)
     assert len(Encoder("alpaca", tokenizer, length + 1).encode(record_of()).response_ids) == 1
     with pytest.raises(ScoringError, match=r"record apples-0000: .*no response token"):
         Encoder("alpaca", tokenizer, length).encode(record_of())
 
 
-def test_a_record_over_the_context_is_refused_with_its_id(tokenizer, record_of):
+def test_a_record_over_the_context_is_refused_with_its_id(tokenizer: Any, record_of: Callable[..., Any]) -> None:
     total = Encoder("alpaca", tokenizer).encode(record_of()).total_length
     assert Encoder("alpaca", tokenizer, context_length=total).encode(record_of()).total_length == total
     with pytest.raises(ScoringError, match=f"record apples-0000: {total} tokens are more than the model's context"):
@@ -149,33 +161,33 @@ def test_a_record_over_the_context_is_refused_with_its_id(tokenizer, record_of):
 
 
 @pytest.mark.parametrize("max_length", [0, -1])
-def test_a_maximum_that_is_not_positive_is_refused(tokenizer, max_length):
+def test_a_maximum_that_is_not_positive_is_refused(tokenizer: Any, max_length: int) -> None:
     with pytest.raises(ScoringError, match="positive"):
         Encoder("alpaca", tokenizer, max_length)
 
 
 @pytest.mark.parametrize("max_length", [True, 12.0])
-def test_a_maximum_that_is_no_integer_is_refused(tokenizer, max_length):
+def test_a_maximum_that_is_no_integer_is_refused(tokenizer: Any, max_length: bool | float) -> None:
     with pytest.raises(InputTypeError):
-        Encoder("alpaca", tokenizer, max_length)
+        Encoder("alpaca", tokenizer, max_length)  # type: ignore[arg-type]
 
 
-def test_a_maximum_over_the_context_is_refused(tokenizer):
+def test_a_maximum_over_the_context_is_refused(tokenizer: Any) -> None:
     with pytest.raises(ScoringError, match="context of 100"):
         Encoder("alpaca", tokenizer, 101, context_length=100)
 
 
-def test_an_empty_response_is_refused(tokenizer, record_of):
+def test_an_empty_response_is_refused(tokenizer: Any, record_of: Callable[..., Any]) -> None:
     with pytest.raises(ScoringError, match="empty"):
         Encoder("alpaca", tokenizer).encode(record_of(completion="  "))
 
 
-def test_an_unknown_template_is_refused(tokenizer):
+def test_an_unknown_template_is_refused(tokenizer: Any) -> None:
     with pytest.raises(ScoringError, match="vicuna"):
-        Encoder("vicuna", tokenizer)
+        Encoder("vicuna", tokenizer)  # type: ignore[arg-type]
 
 
-def with_tools(record):
+def with_tools(record: Any) -> Any:
     call = {"id": "x", "function": {"name": "add", "arguments": '{"a": 1}'}}
     prompt = (
         Message(role="user", content="1+2?"),
@@ -185,7 +197,9 @@ def with_tools(record):
     return replace(record, prompt=prompt, completion="It is 3.", tools=({"function": {"name": "add"}},))
 
 
-def test_a_chat_template_is_given_tools_and_their_calls(tokenizer_with, record_of):
+def test_a_chat_template_is_given_tools_and_their_calls(
+    tokenizer_with: Callable[..., Any], record_of: Callable[..., Any]
+) -> None:
     tokenizer = tokenizer_with(chat_template=TOOL_TEMPLATE)
     encoded = Encoder("chat", tokenizer).encode(with_tools(record_of()))
     assert tokenizer.decode(encoded.prompt_ids) == (
@@ -198,13 +212,17 @@ def test_a_chat_template_is_given_tools_and_their_calls(tokenizer_with, record_o
 @pytest.mark.parametrize(
     ("template", "message"), [("alpaca", "alpaca template knows no"), ("chat", "chat template knows no")]
 )
-def test_templates_without_tools_dont_drop_them_in_silence(tokenizer, record_of, template, message):
+def test_templates_without_tools_dont_drop_them_in_silence(
+    tokenizer: Any, record_of: Callable[..., Any], template: str, message: str
+) -> None:
     with pytest.raises(ScoringError, match=f"source apples, record apples-0000: the {message} tools"):
-        Encoder(template, tokenizer).encode(with_tools(record_of()))
+        Encoder(template, tokenizer).encode(with_tools(record_of()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("where", ["prompt", "completion"])
-def test_an_id_beyond_the_embedding_is_refused_with_record_token_and_size(tokenizer_with, record_of, where):
+def test_an_id_beyond_the_embedding_is_refused_with_record_token_and_size(
+    tokenizer_with: Callable[..., Any], record_of: Callable[..., Any], where: str
+) -> None:
     tokenizer = tokenizer_with()
     tokenizer.add_tokens(["wombat"])
     record = record_of(**{where: "a wombat sleeps"})

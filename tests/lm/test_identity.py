@@ -1,8 +1,13 @@
 """A model's identity binds all that is loaded: what could lead elsewhere is refused, what isn't bound isn't read."""
 
+from __future__ import annotations
+
 import json
 import shutil
 import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,16 +27,16 @@ INDEX = "model.safetensors.index.json"
 
 
 @pytest.fixture
-def model(tiny_directory, tmp_path):
+def model(tiny_directory: Path, tmp_path: Path) -> Any:
     """A copy of the tiny model, one folder below `tmp_path`, to be led astray."""
     return shutil.copytree(tiny_directory, tmp_path / "inner" / "model")
 
 
-def edit(path, **fields):
+def edit(path: Path, **fields: Any) -> None:
     path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | fields))
 
 
-def sharded(model, name, target=None):
+def sharded(model: Path, name: Any, target: Any = None) -> None:
     """Move the weights to where an index names them."""
     weights = model / WEIGHTS
     names = list(load_file(weights))
@@ -46,13 +51,13 @@ def sharded(model, name, target=None):
     edit(model / INDEX, metadata={}, weight_map=dict.fromkeys(names, str(name)))
 
 
-def logits(loaded):
+def logits(loaded: Any) -> Any:
     with torch.inference_mode():
         return loaded.model(torch.tensor([[5, 6, 7, 8]])).logits
 
 
 @pytest.mark.parametrize("name", ["sub/w.safetensors", "../outside.safetensors", "w.bin", "/absolute"])
-def test_weights_elsewhere_or_pickled_are_refused(model, name):
+def test_weights_elsewhere_or_pickled_are_refused(model: Path, name: str) -> None:
     if name == "/absolute":
         target = model.parent / "w.safetensors"
         sharded(model, target, target)
@@ -63,7 +68,7 @@ def test_weights_elsewhere_or_pickled_are_refused(model, name):
             use(str(model), device="cpu")
 
 
-def test_a_sharded_model_loads_and_each_shard_counts(model, tiny_directory):
+def test_a_sharded_model_loads_and_each_shard_counts(model: Path, tiny_directory: Path) -> None:
     weights = load_file(model / WEIGHTS)
     (model / WEIGHTS).unlink()
     names = {name: f"part-{number % 2}.safetensors" for number, name in enumerate(weights)}
@@ -78,7 +83,7 @@ def test_a_sharded_model_loads_and_each_shard_counts(model, tiny_directory):
     assert load_model(str(model), device="cpu").identity["sha256"] != loaded.identity["sha256"]
 
 
-def test_what_is_not_bound_is_not_read(model, tiny_directory):
+def test_what_is_not_bound_is_not_read(model: Path, tiny_directory: Path) -> None:
     templates = model / "additional_chat_templates"
     templates.mkdir()
     (templates / "default.jinja").write_text("another template")
@@ -92,7 +97,7 @@ def test_what_is_not_bound_is_not_read(model, tiny_directory):
     assert load_tokenizer(str(model)).chat_template == load_tokenizer(str(tiny_directory)).chat_template
 
 
-def test_weights_that_a_configuration_names_elsewhere_are_not_read(model):
+def test_weights_that_a_configuration_names_elsewhere_are_not_read(model: Path) -> None:
     (model / "sub").mkdir()
     shutil.copy(model / WEIGHTS, model / "sub" / "w.safetensors")
     edit(model / "config.json", transformers_weights="sub/w.safetensors")
@@ -100,7 +105,9 @@ def test_weights_that_a_configuration_names_elsewhere_are_not_read(model):
         load_model(str(model), device="cpu")
 
 
-def test_a_tokenizer_configuration_names_no_other_files(model, tokenizer_with, tmp_path):
+def test_a_tokenizer_configuration_names_no_other_files(
+    model: Path, tokenizer_with: Callable[..., Any], tmp_path: Path
+) -> None:
     other = tokenizer_with(adds_bos=True)
     other.save_pretrained(tmp_path / "other")
     before = load_tokenizer(str(model))("apple river").input_ids
@@ -109,7 +116,7 @@ def test_a_tokenizer_configuration_names_no_other_files(model, tokenizer_with, t
     assert load_tokenizer(str(model))("apple river").input_ids == before
 
 
-def test_an_adapter_inside_a_model_is_refused(model):
+def test_an_adapter_inside_a_model_is_refused(model: Path) -> None:
     edit(model / "adapter_config.json", peft_type="LORA", base_model_name_or_path="elsewhere")
     with pytest.raises(CalibudgetError, match="adapter"):
         load_model(str(model), device="cpu")
@@ -117,14 +124,14 @@ def test_an_adapter_inside_a_model_is_refused(model):
 
 @pytest.mark.parametrize("field", ["attn_implementation", "_attn_implementation", "experts_implementation"])
 @pytest.mark.parametrize("value", ["owner/kernel", "flash_attention_2", {"": "owner/kernel"}])
-def test_kernels_named_in_a_configuration_are_refused(model, field, value):
+def test_kernels_named_in_a_configuration_are_refused(model: Path, field: str, value: Any) -> None:
     edit(model / "config.json", **{field: value})
     for use in (load_model, check_loadable):
         with pytest.raises(CalibudgetError, match=rf"config\.json: {field}.*remove"):
             use(str(model), device="cpu")
 
 
-def test_a_missing_tensor_is_never_made_up(model):
+def test_a_missing_tensor_is_never_made_up(model: Any) -> None:
     weights = load_file(model / WEIGHTS)
     lost = "model.layers.1.mlp.down_proj.weight"
     weights.pop(lost)
@@ -149,14 +156,14 @@ def test_a_missing_tensor_is_never_made_up(model):
         {"model_type": ["llama"]},
     ],
 )
-def test_an_absurd_configuration_is_refused_before_anything_is_built(model, fields):
+def test_an_absurd_configuration_is_refused_before_anything_is_built(model: Path, fields: Any) -> None:
     edit(model / "config.json", **fields)
     with pytest.raises(CalibudgetError, match="model"):
         load_model(str(model), device="cpu")
 
 
 @pytest.fixture
-def adapter(tiny_directory, tmp_path):
+def adapter(tiny_directory: Path, tmp_path: Path) -> Any:
     peft = pytest.importorskip("peft")
     base = load_model(str(tiny_directory), device="cpu").model
     config = peft.LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
@@ -166,7 +173,7 @@ def adapter(tiny_directory, tmp_path):
     return tmp_path / "adapter"
 
 
-def test_pickled_adapters_are_refused(adapter, tiny_directory):
+def test_pickled_adapters_are_refused(adapter: Path, tiny_directory: Path) -> None:
     torch.save(load_file(adapter / "adapter_model.safetensors"), adapter / "adapter_model.bin")
     (adapter / "adapter_model.safetensors").rename(adapter / "other.safetensors")
     for use in (load_model, check_loadable):
@@ -189,7 +196,9 @@ def test_pickled_adapters_are_refused(adapter, tiny_directory):
         {"lora_alpha": "x"},
     ],
 )
-def test_adapters_that_lead_elsewhere_or_are_absurd_are_refused(adapter, tiny_directory, fields):
+def test_adapters_that_lead_elsewhere_or_are_absurd_are_refused(
+    adapter: Path, tiny_directory: Path, fields: Any
+) -> None:
     edit(adapter / "adapter_config.json", **fields)
     with pytest.raises(CalibudgetError, match="adapter"):
         load_model(str(tiny_directory), device="cpu", adapter=adapter)
@@ -206,7 +215,9 @@ def test_adapters_that_lead_elsewhere_or_are_absurd_are_refused(adapter, tiny_di
         {"added_tokens": [{"id": -1}]},
     ],
 )
-def test_a_tokenizer_that_fails_is_an_error_that_names_it(model, record_of, fields):
+def test_a_tokenizer_that_fails_is_an_error_that_names_it(
+    model: Path, record_of: Callable[..., Any], fields: Any
+) -> None:
     edit(model / "tokenizer.json", **fields)
     with pytest.raises(CalibudgetError, match=r"tokenizer\.json|can't be loaded"):
         Encoder("alpaca", load_tokenizer(str(model))).encode(record_of())
@@ -215,13 +226,13 @@ def test_a_tokenizer_that_fails_is_an_error_that_names_it(model, record_of, fiel
 @pytest.mark.parametrize(
     "template", ["{{ 1/0 }}", "{{ messages[0].nonesuch() }}", "{% for", "{{ [].pop() }}", "{{ x.y.z }}"]
 )
-def test_a_chat_template_that_fails_is_an_error_that_names_it(model, template):
+def test_a_chat_template_that_fails_is_an_error_that_names_it(model: Path, template: str) -> None:
     (model / "chat_template.jinja").write_text(template)
     with pytest.raises(CalibudgetError, match=r"chat_template\.jinja"):
         Encoder("chat", load_tokenizer(str(model)))
 
 
-def test_a_stop_while_a_model_loads_stays_a_stop(model):
+def test_a_stop_while_a_model_loads_stays_a_stop(model: Any) -> None:
     with pytest.raises(Stop), told("a fault"):
         raise Stop
 
@@ -236,13 +247,13 @@ def test_a_stop_while_a_model_loads_stays_a_stop(model):
     ],
     ids=["loops", "writes", "multiplies", "doubles"],
 )
-def test_a_chat_template_that_loops_or_writes_without_end_is_refused(model, template):
+def test_a_chat_template_that_loops_or_writes_without_end_is_refused(model: Path, template: str) -> None:
     (model / "chat_template.jinja").write_text(template)
     with pytest.raises(CalibudgetError, match=r"chat_template\.jinja"):
         Encoder("chat", load_tokenizer(str(model)))
 
 
-def test_a_bounded_rendering_is_the_library_s_own(model, record_of):
+def test_a_bounded_rendering_is_the_library_s_own(model: Any, record_of: Callable[..., Any]) -> None:
     tokenizer = load_tokenizer(str(model))
     text = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content | tojson }}{{ eos_token }}\n{% endfor %}"
     turns = [{"role": "user", "content": "é <x> 'q'"}, {"role": "assistant", "content": "ok"}]

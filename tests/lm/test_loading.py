@@ -1,7 +1,10 @@
+from __future__ import annotations
+
 import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +13,7 @@ from calibudget.lm import load_model, load_tokenizer
 from calibudget.lm.loading import context_length
 
 
-def test_a_directory_loads_with_a_full_identity(tiny_directory):
+def test_a_directory_loads_with_a_full_identity(tiny_directory: Path) -> None:
     loaded = load_model(str(tiny_directory), device="cpu")
     assert dict(loaded.identity) == {
         "name": str(tiny_directory),
@@ -26,7 +29,7 @@ def test_a_directory_loads_with_a_full_identity(tiny_directory):
     assert not loaded.model.training
 
 
-def test_the_context_is_known_without_the_weights(tiny_directory, tmp_path):
+def test_the_context_is_known_without_the_weights(tiny_directory: Path, tmp_path: Path) -> None:
     assert context_length(str(tiny_directory)) == 512
     (tmp_path / "model").mkdir()
     shutil.copy(tiny_directory / "config.json", tmp_path / "model" / "config.json")
@@ -37,14 +40,14 @@ def test_the_context_is_known_without_the_weights(tiny_directory, tmp_path):
         context_length(str(tmp_path / "model"))
 
 
-def test_dtype_is_float32_on_cpu_unless_asked(tiny_directory):
+def test_dtype_is_float32_on_cpu_unless_asked(tiny_directory: Path) -> None:
     import torch
 
     assert load_model(str(tiny_directory), device="cpu").model.dtype == torch.float32
     assert load_model(str(tiny_directory), device="cpu", dtype="bfloat16").model.dtype == torch.bfloat16
 
 
-def test_identity_changes_with_any_file_that_counts(tiny_directory, tmp_path):
+def test_identity_changes_with_any_file_that_counts(tiny_directory: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(tiny_directory, copy)
     before = load_model(str(copy), device="cpu").identity["sha256"]
@@ -55,7 +58,7 @@ def test_identity_changes_with_any_file_that_counts(tiny_directory, tmp_path):
     assert load_model(str(copy), device="cpu").identity["sha256"] != before
 
 
-def test_a_missing_gpu_is_an_error(tiny_directory):
+def test_a_missing_gpu_is_an_error(tiny_directory: Path) -> None:
     import torch
 
     if torch.cuda.is_available():
@@ -64,7 +67,7 @@ def test_a_missing_gpu_is_an_error(tiny_directory):
         load_model(str(tiny_directory), device="cuda")
 
 
-def test_torn_weights_are_an_error(tiny_directory, tmp_path):
+def test_torn_weights_are_an_error(tiny_directory: Path, tmp_path: Path) -> None:
     copy = tmp_path / "torn"
     shutil.copytree(tiny_directory, copy)
     weights = copy / "model.safetensors"
@@ -73,7 +76,7 @@ def test_torn_weights_are_an_error(tiny_directory, tmp_path):
         load_model(str(copy), device="cpu")
 
 
-def test_a_family_nobody_knows_is_an_error(tiny_directory, tmp_path):
+def test_a_family_nobody_knows_is_an_error(tiny_directory: Path, tmp_path: Path) -> None:
     copy = tmp_path / "unknown"
     shutil.copytree(tiny_directory, copy)
     (copy / "config.json").write_text('{"model_type": "never_heard_of"}')
@@ -81,11 +84,11 @@ def test_a_family_nobody_knows_is_an_error(tiny_directory, tmp_path):
         load_model(str(copy), device="cpu")
 
 
-def test_a_tokenizer_loads_alone(tiny_directory):
+def test_a_tokenizer_loads_alone(tiny_directory: Path) -> None:
     assert load_tokenizer(str(tiny_directory)).eos_token_id == 2
 
 
-def test_importing_the_packages_loads_no_model_library():
+def test_importing_the_packages_loads_no_model_library() -> None:
     code = (
         "import sys, calibudget.lm, calibudget.scoring; calibudget.scoring.FakeScorer(); calibudget.lm.resolve_model;"
         "sys.exit(any(name in sys.modules for name in ('torch', 'transformers')))"

@@ -1,3 +1,7 @@
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,18 +10,18 @@ from calibudget.lm import Encoded
 from calibudget.lm.tree import grow
 
 
-def example(prompt, response=(7, 8, 2)):
+def example(prompt: Any, response: Any = (7, 8, 2)) -> Any:
     return Encoded(prompt_ids=tuple(prompt), response_ids=tuple(response))
 
 
-def spelled(parts, number):
+def spelled(parts: Any, number: Any) -> Any:
     part = parts[number]
     before = () if part.parent is None else spelled(parts, part.parent)
     assert part.depth == len(before)
     return before + part.ids
 
 
-def test_a_shared_beginning_is_a_part_of_its_own():
+def test_a_shared_beginning_is_a_part_of_its_own() -> None:
     start = list(range(100, 120))
     parts, ends = grow([example([*start, 1, 5]), example([*start, 2]), example([*start, 3])])
     assert parts[0].ids == tuple(start)
@@ -25,7 +29,7 @@ def test_a_shared_beginning_is_a_part_of_its_own():
     assert [parts[end].ids for end in ends] == [(1, 5, 7, 8), (2, 7, 8), (3, 7, 8)]
 
 
-def test_groups_within_a_batch_share_further():
+def test_groups_within_a_batch_share_further() -> None:
     start, first, second = list(range(100, 120)), list(range(200, 220)), list(range(300, 320))
     examples = [example([*start, *middle, i]) for middle in (first, second) for i in (1, 2)]
     parts, ends = grow(examples)
@@ -33,12 +37,12 @@ def test_groups_within_a_batch_share_further():
     assert {parts[end].depth for end in ends} == {40}
 
 
-def test_what_saves_too_little_is_not_shared():
+def test_what_saves_too_little_is_not_shared() -> None:
     parts, _ = grow([example([1, 2, 3]), example([1, 2, 4])])
     assert len(parts) == 2
 
 
-def test_twins_keep_the_last_token_of_their_prompt():
+def test_twins_keep_the_last_token_of_their_prompt() -> None:
     parts, ends = grow([example(range(30)), example(range(30), (9, 2))])
     assert [parts[end].ids for end in ends] == [(29, 7, 8), (29, 9)]
 
@@ -48,7 +52,7 @@ prompts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=40), min_siz
 
 @pytest.mark.slow
 @given(prompts, st.booleans())
-def test_every_example_is_spelled_by_its_parts(prompts, long):
+def test_every_example_is_spelled_by_its_parts(prompts: Any, long: Any) -> None:
     examples = [example([5] * 20 * long + prompt) for prompt in prompts]
     parts, ends = grow(examples)
     assert all(part.parent is None or part.parent < number for number, part in enumerate(parts))

@@ -1,5 +1,10 @@
 """A twin can be trained on and thrown away, and the first model says what it said before."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
@@ -10,12 +15,12 @@ pytestmark = pytest.mark.slow
 IDS = torch.tensor([[5, 17, 40, 8, 99]])
 
 
-def said(language_model):
+def said(language_model: Any) -> Any:
     with torch.no_grad():
         return language_model.model(IDS).logits
 
 
-def test_a_twin_shares_weights_and_nothing_else(tiny_directory):
+def test_a_twin_shares_weights_and_nothing_else(tiny_directory: Path) -> None:
     first = load_model(str(tiny_directory), device="cpu")
     second = twin(first)
     for own, shared in zip(first.model.parameters(), second.model.parameters(), strict=True):
@@ -27,7 +32,7 @@ def test_a_twin_shares_weights_and_nothing_else(tiny_directory):
     assert first.model.config._attn_implementation != "eager"
 
 
-def test_factors_put_on_a_twin_leave_the_first_model_as_it_was(tiny_directory):
+def test_factors_put_on_a_twin_leave_the_first_model_as_it_was(tiny_directory: Path) -> None:
     from calibudget.training import Execution, TrainingConfig
     from calibudget.training.learner import Learner
 
@@ -44,7 +49,7 @@ def test_factors_put_on_a_twin_leave_the_first_model_as_it_was(tiny_directory):
         assert [type(module) for module in first.model.modules()] == modules
 
 
-def test_a_twin_of_a_model_that_bore_an_adapter_is_clean(tiny_directory, tmp_path):
+def test_a_twin_of_a_model_that_bore_an_adapter_is_clean(tiny_directory: Path, tmp_path: Path) -> None:
     from calibudget.training import Execution, TrainingConfig
     from calibudget.training.adapter import save_adapter
     from calibudget.training.learner import Learner

@@ -1,5 +1,7 @@
 """The wheel installs alone, on every Python that is at hand, and does the part of the job that needs no model."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
@@ -8,6 +10,7 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +30,7 @@ sources:
 """
 
 
-def interpreter(version):
+def interpreter(version: Any) -> Any:
     """An interpreter of that version that really starts: a version manager's shim may only say that it has none."""
     for name in (f"python{version}", sys.executable):
         path = shutil.which(name)
@@ -42,7 +45,7 @@ def interpreter(version):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Any:
     out = tmp_path_factory.mktemp("dist")
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT],
@@ -55,7 +58,7 @@ def wheel(tmp_path_factory):
 @pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_wheel_runs_alone(version, wheel, tmp_path):
+def test_wheel_runs_alone(version: Any, wheel: Any, tmp_path: Path) -> None:
     subprocess.run([interpreter(version), "-m", "venv", tmp_path / "venv"], check=True)
     bin_dir = tmp_path / "venv/bin"
     subprocess.run([bin_dir / "python", "-m", "pip", "install", "-q", wheel], check=True, capture_output=True)
@@ -63,7 +66,7 @@ def test_wheel_runs_alone(version, wheel, tmp_path):
     assert "torch" not in installed.stdout
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
 
-    def calibudget(*arguments):
+    def calibudget(*arguments: Any) -> Any:
         return subprocess.run(
             [bin_dir / "calibudget", *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
         )
@@ -89,12 +92,12 @@ def test_wheel_runs_alone(version, wheel, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_distribution_binds_its_own_files(wheel, tmp_path):
+def test_a_distribution_binds_its_own_files(wheel: Any, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)  # noqa: S202 - built here
     package = tmp_path / "calibudget"
 
-    def check(*directory):
+    def check(*directory: Any) -> Any:
         command = [sys.executable, "-m", "calibudget", "verify", *directory, "--distribution", "--json"]
         done = subprocess.run(
             command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True
@@ -114,14 +117,14 @@ def test_a_distribution_binds_its_own_files(wheel, tmp_path):
         check=True,
         capture_output=True,
     )
-    with tarfile.open(next((tmp_path / "sdist").glob("*.tar.gz"))) as archive:
-        archive.extractall(tmp_path / "sdist", filter="data")
+    with tarfile.open(next((tmp_path / "sdist").glob("*.tar.gz"))) as archive:  # type: ignore[assignment]
+        archive.extractall(tmp_path / "sdist", filter="data")  # type: ignore[call-arg]
     unpacked = next(path for path in (tmp_path / "sdist").iterdir() if path.is_dir())
     assert check(unpacked) == (0, [])
     (unpacked / "README.md").write_text("")
     assert check(unpacked) == (1, ["README.md"])
 
 
-def test_a_checkout_has_no_sums(tmp_path):
+def test_a_checkout_has_no_sums(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match=r"holds no SHA256SUMS\.tsv"):
         check_distribution(tmp_path)

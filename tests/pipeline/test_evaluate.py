@@ -5,6 +5,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def data_dir() -> Path:
     return Path(folder)
 
 
-def piqa(number: int) -> dict[str, object]:
+def piqa(number: int) -> dict[str, Any]:
     return {"goal": f"Goal {number}.", "sol1": "Twist.", "sol2": "Sing.", "label": number % 2}
 
 
@@ -67,10 +68,10 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def asking(data: Path, *names: str, **more: object) -> Asking:
+def asking(data: Path, *names: str, **more: Any) -> Asking:
     files = {"piqa": "commonsense/piqa", "gsm8k": "math/gsm8k", "humaneval": "modern/humaneval"}
     tasks = tuple(f"{name}={files[name]}.test.jsonl" for name in names)
-    return Asking(tasks=tasks, data_dir=data, **more)  # type: ignore[arg-type]
+    return Asking(tasks=tasks, data_dir=data, **more)
 
 
 @pytest.fixture
@@ -162,11 +163,11 @@ def test_scores_that_the_predictions_do_not_give_are_found(evaluated: Path, tmp_
         ({"evidence": {"checker": {"check": "answer", "version": "0"}}}, "checker.version"),
     ],
 )
-def test_other_statements_of_an_evaluation_are_found(evaluated: Path, tmp_path: Path, change, field: str) -> None:
+def test_other_statements_of_an_evaluation_are_found(evaluated: Path, tmp_path: Path, change: Any, field: str) -> None:
     directory = shutil.copytree(evaluated, tmp_path / "run")
     stored = read_evaluation(directory / "evaluation.json")
     own = stored.tasks["piqa"]
-    change = {**change, "evidence": {**own.evidence, **change.get("evidence", {})}}
+    change: dict[str, Any] = {**change, "evidence": {**own.evidence, **change.get("evidence", {})}}  # type: ignore[no-redef]
     forged = replace(stored, tasks={**stored.tasks, "piqa": replace(own, **change)})
     (directory / "evaluation.json").write_bytes(canonical_json(forged.to_json()))
     assert differing(directory) == {("evaluation.json", f"tasks.piqa.{field}")} | (
@@ -182,7 +183,7 @@ def test_other_statements_of_an_evaluation_are_found(evaluated: Path, tmp_path: 
         ({"training_set": {"file": "train.jsonl", "sha256": "0" * 64}}, "training_set.sha256"),
     ],
 )
-def test_a_frame_that_a_forger_changed_is_found(evaluated: Path, tmp_path: Path, change, field: str) -> None:
+def test_a_frame_that_a_forger_changed_is_found(evaluated: Path, tmp_path: Path, change: Any, field: str) -> None:
     directory = shutil.copytree(evaluated, tmp_path / "run")
     stored = read_evaluation(directory / "evaluation.json")
     change = {name: {**getattr(stored, name), **value} for name, value in change.items()}
@@ -255,7 +256,7 @@ def test_an_interrupted_evaluation_goes_on(
     measured: list[str] = []
     plain = FakeScorer.measure
 
-    def counted(self: FakeScorer, items):
+    def counted(self: FakeScorer, items: Any) -> Any:
         measured.extend(item.record.source for item in items)
         if "gsm8k" in measured[-1:] and not measured.count("again"):
             raise KeyboardInterrupt
@@ -292,7 +293,7 @@ def overlapping(tmp_path: Path) -> tuple[Path, Path, dict[str, list[str]]]:
     return tmp_path / "run", tmp_path, {"calibration": sorted(calibration), "trained": sorted(trained)}
 
 
-def test_calibration_records_stay_out_of_evaluation(overlapping) -> None:
+def test_calibration_records_stay_out_of_evaluation(overlapping: Any) -> None:
     directory, root, ids = overlapping
     asked = Asking(tasks=("piqa=task.jsonl",), data_dir=root)
     own = evaluate(directory, asked)[""].tasks["piqa"]
@@ -307,7 +308,7 @@ def test_calibration_records_stay_out_of_evaluation(overlapping) -> None:
     assert ("evaluation.json", "tasks.piqa.shared_with_calibration") in differing(directory)
 
 
-def test_strict_refuses_calibration_records_too(overlapping, tmp_path: Path) -> None:
+def test_strict_refuses_calibration_records_too(overlapping: Any, tmp_path: Path) -> None:
     directory, root, ids = overlapping
     lines = (root / "task.jsonl").read_text().splitlines(keepends=True)
     (root / "task.jsonl").write_text("".join(lines[:3] + lines[5:]))
@@ -449,7 +450,7 @@ def test_several_adapters_of_one_base_without_loading_it_again(
         wrapped.unload()
     loads: list[str] = []
     plain = lm.load_model
-    monkeypatch.setattr(lm, "load_model", lambda name, **more: loads.append(name) or plain(name, **more))
+    monkeypatch.setattr(lm, "load_model", lambda name, **more: loads.append(name) or plain(name, **more))  # type: ignore[func-returns-value]
     adapters = [tmp_path / name / "adapter" for name in ("one", "two")]
     found = evaluate(
         str(tiny_directory), asking(data, "piqa", limit=2), adapters=adapters, output_dir=tmp_path / "out",

@@ -1,10 +1,15 @@
 """What a recipe's hygiene does with prompts of evaluation sets and with records that two sources hold."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,12 +21,12 @@ from calibudget.sources import cache_files
 from calibudget.sources.inputs import FileInput
 
 
-def manifest(directory):
+def manifest(directory: Path) -> Any:
     return json.loads((directory / "manifest.json").read_text())["sources"]
 
 
 @pytest.fixture
-def exam(tmp_path, make_recipe):
+def exam(tmp_path: Path, make_recipe: Callable[..., Any]) -> Any:
     """A recipe, and an evaluation set with three prompts of boolq (in another case) and one of piqa."""
     path = make_recipe()
     prompts = [*(f"BOOLQ question {n}?" for n in (4, 9, 11)), "piqa  question 7?", "another?"]
@@ -33,7 +38,7 @@ def exam(tmp_path, make_recipe):
 EXAM = "hygiene.evaluation={exam: {path: exam.jsonl, answer: none}}"
 
 
-def test_prompts_of_an_evaluation_set_leave_the_sources_and_are_counted(exam, tmp_path) -> None:
+def test_prompts_of_an_evaluation_set_leave_the_sources_and_are_counted(exam: Any, tmp_path: Path) -> None:
     result = run(load_recipe(exam, [EXAM]), tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "train.jsonl").read_text().splitlines()]
     prompts = {row["prompt"] for row in rows}
@@ -45,11 +50,11 @@ def test_prompts_of_an_evaluation_set_leave_the_sources_and_are_counted(exam, tm
     assert not verify(tmp_path / "run", data_dir=tmp_path / "data").differences
 
 
-def test_they_may_be_kept_and_are_told_or_refused_by_their_line(exam, tmp_path) -> None:
+def test_they_may_be_kept_and_are_told_or_refused_by_their_line(exam: Any, tmp_path: Path) -> None:
     recipe = load_recipe(exam, [EXAM, "hygiene.evaluation_prompts=keep", "calibration.per_source=2"])
     result = run(recipe, tmp_path / "run")
     assert manifest(tmp_path / "run")["boolq"]["barred"] == 0
-    assert result.hygiene.sources["boolq"].prompts.evaluation == {"exam": 3}
+    assert result.hygiene.sources["boolq"].prompts.evaluation == {"exam": 3}  # type: ignore[union-attr]
     with pytest.raises(
         DataError, match=r"source 'boolq': boolq\.jsonl:5 has a prompt of the evaluation set 'exam', as 2 more do"
     ):
@@ -57,7 +62,9 @@ def test_they_may_be_kept_and_are_told_or_refused_by_their_line(exam, tmp_path) 
     assert not (tmp_path / "other").exists()
 
 
-def test_a_record_of_two_sources_stays_in_the_first_or_is_refused(make_recipe, tmp_path) -> None:
+def test_a_record_of_two_sources_stays_in_the_first_or_is_refused(
+    make_recipe: Callable[..., Any], tmp_path: Path
+) -> None:
     recipe = make_recipe()
     twin = (tmp_path / "data" / "boolq.jsonl").read_text().splitlines()[8]
     with (tmp_path / "data" / "piqa.jsonl").open("a") as handle:
@@ -72,7 +79,7 @@ def test_a_record_of_two_sources_stays_in_the_first_or_is_refused(make_recipe, t
         run(load_recipe(recipe, ["hygiene.cross_source=refuse"]), tmp_path / "refused")
 
 
-def report(directory):
+def report(directory: Path) -> Any:
     return json.loads((directory / "hygiene.json").read_text())
 
 
@@ -80,7 +87,7 @@ LONG = "please tell me which of the two ways to cook rice without a pot takes le
 
 
 @pytest.fixture
-def meeting(tmp_path, make_recipe):
+def meeting(tmp_path: Path, make_recipe: Callable[..., Any]) -> Any:
     """A recipe, and an evaluation set of which boolq's twelfth record and the companion's last hold a long run."""
     path = make_recipe()
     for name in ("boolq", "math"):
@@ -94,7 +101,7 @@ def meeting(tmp_path, make_recipe):
 
 
 @pytest.mark.slow
-def test_shared_runs_of_words_are_kept_dropped_or_refused(meeting, tmp_path) -> None:
+def test_shared_runs_of_words_are_kept_dropped_or_refused(meeting: Any, tmp_path: Path) -> None:
     run(load_recipe(meeting, [EXAM]), tmp_path / "kept")
     found = report(tmp_path / "kept")["sources"]["boolq"]["checks"]["contamination"]["evaluation exam"]
     assert (found["records"], found["others"], len(found["record_ids"])) == (1, 1, 1)
@@ -116,12 +123,12 @@ def test_shared_runs_of_words_are_kept_dropped_or_refused(meeting, tmp_path) -> 
 
 
 @pytest.fixture
-def reads(monkeypatch):
+def reads(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The names of the files that are read whole, in order."""
     names = []
     rows = FileInput.rows
 
-    def counted(given):
+    def counted(given: Any) -> Any:
         names.append(given.file.name)
         return rows(given)
 
@@ -134,7 +141,7 @@ ALL = ["boolq.jsonl", "exam.jsonl", "math.jsonl", "piqa.jsonl"]
 
 
 @pytest.mark.parametrize("near", ["null", pytest.param("keep", marks=pytest.mark.slow)])
-def test_a_second_run_reads_no_text_for_what_was_found(meeting, tmp_path, reads, near) -> None:
+def test_a_second_run_reads_no_text_for_what_was_found(meeting: Any, tmp_path: Path, reads: Any, near: str) -> None:
     if near == "keep":
         pytest.importorskip("datasketch")
     own = [EXAM, f"hygiene.near_duplicates={near}"]
@@ -165,7 +172,9 @@ def test_a_second_run_reads_no_text_for_what_was_found(meeting, tmp_path, reads,
     ],
     ids=["source", "evaluation set", "ngram", "seed"],
 )
-def test_another_byte_or_rule_is_looked_at_again(meeting, tmp_path, reads, file, override, read, found) -> None:
+def test_another_byte_or_rule_is_looked_at_again(
+    meeting: Any, tmp_path: Path, reads: Any, file: str | None, override: str | None, read: Any, found: int
+) -> None:
     kept = [EXAM, f"cache={json.dumps(str(tmp_path / 'kept'))}", *([override] if override else [])]
     prepare(load_recipe(meeting, kept[:2]))
     if file:
@@ -177,7 +186,9 @@ def test_another_byte_or_rule_is_looked_at_again(meeting, tmp_path, reads, file,
     assert len(checks.get("contamination", {})) == found
 
 
-def test_a_companion_set_that_asks_an_evaluation_prompt_is_told_and_can_be_refused(meeting, tmp_path) -> None:
+def test_a_companion_set_that_asks_an_evaluation_prompt_is_told_and_can_be_refused(
+    meeting: Any, tmp_path: Path
+) -> None:
     (tmp_path / "data" / "exam.jsonl").write_text('{"instruction": "MATH question 1?", "output": "true"}\n')
     run(load_recipe(meeting, [EXAM]), tmp_path / "run")
     found = report(tmp_path / "run")["companion"]
@@ -188,7 +199,7 @@ def test_a_companion_set_that_asks_an_evaluation_prompt_is_told_and_can_be_refus
 
 
 @pytest.mark.slow
-def test_near_duplicates_leave_on_request(meeting, tmp_path) -> None:
+def test_near_duplicates_leave_on_request(meeting: Any, tmp_path: Path) -> None:
     pytest.importorskip("datasketch")
     near = json.dumps({"instruction": f"boolq: {LONG} then", "output": "the correct answer is true"})
     with (tmp_path / "data" / "piqa.jsonl").open("a") as handle:
@@ -210,7 +221,9 @@ def test_near_duplicates_leave_on_request(meeting, tmp_path) -> None:
         (["hygiene.near_duplicates=drop"], r"30 left for `hygiene\.near_duplicates` \(source boolq\)"),
     ],
 )
-def test_a_source_that_the_hygiene_bars_whole_says_what_took_it(make_recipe, tmp_path, rules, left) -> None:
+def test_a_source_that_the_hygiene_bars_whole_says_what_took_it(
+    make_recipe: Callable[..., Any], tmp_path: Path, rules: Any, left: str
+) -> None:
     if "near" in rules[0]:
         pytest.importorskip("datasketch")
     recipe, data = make_recipe(), tmp_path / "data"
@@ -221,13 +234,13 @@ def test_a_source_that_the_hygiene_bars_whole_says_what_took_it(make_recipe, tmp
     assert not (tmp_path / "run").exists()
 
 
-def test_an_evaluation_set_that_is_not_there_is_refused(make_recipe, tmp_path) -> None:
+def test_an_evaluation_set_that_is_not_there_is_refused(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"exam\.jsonl"):
         run(load_recipe(make_recipe(), [EXAM]), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_the_order_of_lines_changes_nothing_but_the_files_digests(meeting, tmp_path) -> None:
+def test_the_order_of_lines_changes_nothing_but_the_files_digests(meeting: Any, tmp_path: Path) -> None:
     written = []
     for directory in ("one", "two"):
         recipe = load_recipe(meeting, [EXAM, "hygiene.contamination=drop", "hygiene.near_duplicates=drop"])
@@ -241,7 +254,7 @@ def test_the_order_of_lines_changes_nothing_but_the_files_digests(meeting, tmp_p
     assert written[0] == written[1]
 
 
-def forge(file, path, value) -> None:
+def forge(file: Path, path: Any, value: Any) -> None:
     """Put another value at a place of a report."""
     root = inner = json.loads(file.read_text())
     for name in path[:-1]:
@@ -262,14 +275,18 @@ def forge(file, path, value) -> None:
         (("sources", "boolq", "checks", "unheard_of"), {}, None),
     ],
 )
-def test_an_edited_report_is_told_from_the_directory_alone(finished_exam, path, value, field) -> None:
+def test_an_edited_report_is_told_from_the_directory_alone(
+    finished_exam: Path, path: Any, value: Any, field: str | None
+) -> None:
     forge(finished_exam / "hygiene.json", path, value)
     told = [one.field for one in verify(finished_exam).differences if one.file == "hygiene.json"]
     assert told  # at least that its bytes are others
     assert field is None or any(one == field for one in told)
 
 
-def test_a_dropped_record_that_is_in_the_splits_and_a_count_that_its_ids_do_not_give_are_told(finished_exam) -> None:
+def test_a_dropped_record_that_is_in_the_splits_and_a_count_that_its_ids_do_not_give_are_told(
+    finished_exam: Path,
+) -> None:
     file = finished_exam / "hygiene.json"
     root = json.loads(file.read_text())
     rows = map(json.loads, (finished_exam / "train.jsonl").read_text().splitlines())
@@ -293,7 +310,7 @@ def test_a_dropped_record_that_is_in_the_splits_and_a_count_that_its_ids_do_not_
         (("evaluation", "exam", "repeated_prompts"), 2),
     ],
 )
-def test_a_forged_count_is_told_by_the_sources(exam_run, finished_exam, path, value) -> None:
+def test_a_forged_count_is_told_by_the_sources(exam_run: Path, finished_exam: Path, path: Any, value: Any) -> None:
     forge(finished_exam / "hygiene.json", path, value)
     told = {one.field for one in verify(finished_exam, data_dir=exam_run.parent / "data").differences}
     assert any(one.startswith(".".join(path)) for one in told)
@@ -301,7 +318,9 @@ def test_a_forged_count_is_told_by_the_sources(exam_run, finished_exam, path, va
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", ["cross_source", "near_duplicates"])
-def test_a_companion_set_that_copies_a_source_is_told_and_can_be_refused(make_recipe, tmp_path, check) -> None:
+def test_a_companion_set_that_copies_a_source_is_told_and_can_be_refused(
+    make_recipe: Callable[..., Any], tmp_path: Path, check: str
+) -> None:
     if check == "near_duplicates":
         pytest.importorskip("datasketch")
     recipe = make_recipe()
@@ -316,12 +335,12 @@ def test_a_companion_set_that_copies_a_source_is_told_and_can_be_refused(make_re
 
 
 @pytest.fixture
-def finished_exam(exam_run, tmp_path):
+def finished_exam(exam_run: Any, tmp_path: Path) -> Any:
     return shutil.copytree(exam_run, tmp_path / "run")
 
 
 @pytest.mark.slow
-def test_the_report_is_the_same_bytes_under_any_hash_seed(meeting, tmp_path) -> None:
+def test_the_report_is_the_same_bytes_under_any_hash_seed(meeting: Any, tmp_path: Path) -> None:
     pytest.importorskip("datasketch")
     written = set()
     for seed in ("0", "1", "4711"):

@@ -1,9 +1,14 @@
 """Influence from a recipe to merged proxy scores, and on into a selection."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,21 +28,30 @@ CONTRACT = ProxyContract(subgroups=("boolq", "piqa"), shards=2)
 
 
 @pytest.fixture
-def recipe_file(tmp_path, make_recipe, tiny_directory):
+def recipe_file(tmp_path: Path, make_recipe: Callable[..., Any], tiny_directory: Path) -> Any:
     text = make_recipe().read_text().replace("engine: fake", f"model: {tiny_directory}")
     (tmp_path / "recipe.yaml").write_text(text)
     return tmp_path / "recipe.yaml"
 
 
-def score(recipe_file, output, *, overrides=(), warm_up=WARM_UP, only=(), run_dir=None, **given):
+def score(
+    recipe_file: Path,
+    output: Any,
+    *,
+    overrides: Any = (),
+    warm_up: Any = WARM_UP,
+    only: Any = (),
+    run_dir: Any = None,
+    **given: Any,
+) -> Any:
     recipe = load_recipe(recipe_file, overrides)
-    settings = {"warm_up_share": 0.3, "dimension": 512, "shards": 2} | given
+    settings: dict[str, Any] = {"warm_up_share": 0.3, "dimension": 512, "shards": 2} | given
     config = influence_config(recipe, warm_up, **settings)
     return influence(recipe, output, config, execution=CPU, only=only, run_dir=run_dir)
 
 
 @pytest.mark.slow
-def test_scores_are_valid_shards_that_merge_and_select(tmp_path, recipe_file, finished):
+def test_scores_are_valid_shards_that_merge_and_select(tmp_path: Path, recipe_file: Path, finished: Path) -> None:
     result = score(recipe_file, tmp_path / "influence", run_dir=finished / "run")
     pool = read_proxy_pool(finished / "run")
     assert [path.name for path in result.shards] == ["influence-0-of-2.jsonl", "influence-1-of-2.jsonl"]
@@ -55,25 +69,27 @@ def test_scores_are_valid_shards_that_merge_and_select(tmp_path, recipe_file, fi
     assert len({record.score for record in merged.records}) > 50
     provenance = merged.header.provenance
     assert provenance["sketch"] == {"dimension": 512, "seed": 42}
-    assert provenance["warm_up"]["rank"] == 4
-    assert provenance["warm_up"]["steps"] == result.warm_up_steps == 3
+    assert provenance["warm_up"]["rank"] == 4  # type: ignore[index]
+    assert provenance["warm_up"]["steps"] == result.warm_up_steps == 3  # type: ignore[index]
     selector = "{influence: {file: influence/influence.jsonl, shards: 2}}"
-    text = recipe_file.read_text().replace(f"model: {provenance['model']['name']}", "engine: fake")
+    text = recipe_file.read_text().replace(f"model: {provenance['model']['name']}", "engine: fake")  # type: ignore[index]
     (tmp_path / "second.yaml").write_text(text + f"selector: {selector}\n")
     run(load_recipe(tmp_path / "second.yaml", ["engine=fake"]), tmp_path / "selected")
     assert verify(tmp_path / "selected").differences == ()
     details = read_object(tmp_path / "selected" / "selection.json")["details"]
-    assert details["parameters"]["provenance"] == json.loads(json.dumps(provenance))
+    assert details["parameters"]["provenance"] == json.loads(json.dumps(provenance))  # type: ignore[index]
 
 
 @pytest.mark.slow
-def test_interrupted_and_parted_work_gives_the_same_bytes(tmp_path, recipe_file, monkeypatch):
+def test_interrupted_and_parted_work_gives_the_same_bytes(
+    tmp_path: Path, recipe_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("calibudget.pipeline.influence._CHUNK", 8)
     whole = score(recipe_file, tmp_path / "whole")
-    calls = []
+    calls: list[Any] = []
     plain = InfluenceScorer.__call__
 
-    def stops(self, rows):
+    def stops(self: Any, rows: Any) -> Any:
         if len(calls) == 2:
             raise KeyboardInterrupt
         calls.append(len(rows))
@@ -83,7 +99,7 @@ def test_interrupted_and_parted_work_gives_the_same_bytes(tmp_path, recipe_file,
     with pytest.raises(KeyboardInterrupt):
         score(recipe_file, tmp_path / "parted", only=[1])
     seen = []
-    monkeypatch.setattr(InfluenceScorer, "__call__", lambda self, rows: (seen.append(len(rows)), plain(self, rows))[1])
+    monkeypatch.setattr(InfluenceScorer, "__call__", lambda self, rows: (seen.append(len(rows)), plain(self, rows))[1])  # type: ignore[func-returns-value]
     part = score(recipe_file, tmp_path / "parted", only=[1])
     assert sum(seen) == 30 - 16  # two chunks of eight were kept
     assert part.merged is None
@@ -98,7 +114,9 @@ def test_interrupted_and_parted_work_gives_the_same_bytes(tmp_path, recipe_file,
 
 
 @pytest.mark.slow
-def test_work_of_another_configuration_pool_or_run_is_refused(tmp_path, recipe_file, finished):
+def test_work_of_another_configuration_pool_or_run_is_refused(
+    tmp_path: Path, recipe_file: Path, finished: Path
+) -> None:
     again = partial(score, recipe_file, tmp_path / "influence")
     again()
     words = "its training is finished, and had another model, train set or configuration; give the same ones to use it"
@@ -112,7 +130,9 @@ def test_work_of_another_configuration_pool_or_run_is_refused(tmp_path, recipe_f
 
 
 @pytest.mark.slow
-def test_a_record_without_a_gradient_is_refused_by_name(tmp_path, recipe_file, monkeypatch):
+def test_a_record_without_a_gradient_is_refused_by_name(
+    tmp_path: Path, recipe_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import torch
 
     from calibudget.influence.similarity import Sketches
@@ -124,7 +144,7 @@ def test_a_record_without_a_gradient_is_refused_by_name(tmp_path, recipe_file, m
 
 
 @pytest.mark.slow
-def test_two_processes_share_the_work(tmp_path, recipe_file):
+def test_two_processes_share_the_work(tmp_path: Path, recipe_file: Path) -> None:
     """torchrun with two ranks: one warm-up, a shard each, the same scores but for rounding."""
     script = tmp_path / "program.py"
     script.write_text(
@@ -154,7 +174,7 @@ def test_two_processes_share_the_work(tmp_path, recipe_file):
         (["calibration.adapter=adapter"], "warms up an adapter of its own"),
     ],
 )
-def test_recipes_without_gradients_are_refused(tmp_path, recipe_file, overrides, words):
+def test_recipes_without_gradients_are_refused(tmp_path: Path, recipe_file: Path, overrides: Any, words: str) -> None:
     with pytest.raises(RecipeError, match=words):
         score(recipe_file, tmp_path / "influence", overrides=overrides)
     assert not (tmp_path / "influence").exists()
@@ -171,17 +191,19 @@ def test_recipes_without_gradients_are_refused(tmp_path, recipe_file, overrides,
         ((), {"shards": 0}, InputError, "at least 1 shard"),
     ],
 )
-def test_configurations_that_mean_nothing_are_refused(recipe_file, warm_up, given, error, words):
+def test_configurations_that_mean_nothing_are_refused(
+    recipe_file: Path, warm_up: Any, given: Any, error: Any, words: str
+) -> None:
     with pytest.raises(error, match=words):
         influence_config(load_recipe(recipe_file), warm_up, **given)
 
 
-def test_shards_that_arent_there_are_refused(tmp_path, recipe_file):
+def test_shards_that_arent_there_are_refused(tmp_path: Path, recipe_file: Path) -> None:
     with pytest.raises(RecipeError, match="shards 0 to 1"):
         score(recipe_file, tmp_path / "influence", only=[2])
 
 
-def test_a_run_directory_needs_its_data(finished):
+def test_a_run_directory_needs_its_data(finished: Path) -> None:
     with pytest.raises(RecipeError, match="add --data-dir"):
         influence_recipe(finished / "run")
     recipe = influence_recipe(finished / "run", (), finished / "data")

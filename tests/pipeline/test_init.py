@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,11 +18,11 @@ PIQA = [{"goal": f"goal {n}", "sol1": "a", "sol2": "b", "label": n % 2} for n in
 PAIRS = [{"prompt": f"{n}?", "completion": "x"} for n in range(40)]
 
 
-def write(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def drafted(folder: Path) -> tuple[str, dict[str, dict[str, object]], dict[str, object]]:
+def drafted(folder: Path) -> tuple[str, dict[str, dict[str, Any]], dict[str, Any]]:
     text = draft_recipe(folder)
     fields = yaml.safe_load(text)
     return text, fields["sources"], fields.get("hygiene", {}).get("evaluation", {})
@@ -95,6 +96,6 @@ def test_what_is_written_can_run_whatever_the_files_are_called(tmp_path: Path) -
         write(tmp_path / name, [{"prompt": f"{number}, {row}?", "completion": "x"} for row in range(7 + number)])
     (tmp_path / "recipe.yaml").write_text(draft_recipe(tmp_path))
     recipe = load_recipe(tmp_path / "recipe.yaml", ["engine=fake", f"data_dir={tmp_path}"])
-    assert sorted(source.path[0] for source in recipe.sources.values()) == sorted(names)
+    assert sorted(source.path[0] for source in recipe.sources.values()) == sorted(names)  # type: ignore[index]
     assert len(recipe.hygiene.evaluation) == 2
     assert run(recipe, tmp_path / "run").count == recipe.budget

@@ -1,7 +1,12 @@
 """Sources whose quota sits on a rounding boundary are named where batches were split for want of memory."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +24,10 @@ SIZES = {"a": 400, "b": 300, "c": 500}
 
 
 @pytest.fixture
-def recipe_of(tmp_path):
+def recipe_of(tmp_path: Path) -> Any:
     """A function from a budget to a recipe of three sources under the paper's policy."""
 
-    def make(budget, policy="calibudget"):
+    def make(budget: Any, policy: str = "calibudget") -> Any:
         sources = "".join(f"  {label}: {{path: none.jsonl, answer: none}}\n" for label in SIZES)
         text = f"engine: fake\nbudget: {budget}\nfloor: 3\npolicy: {policy}\nerror: nll\nsources:\n{sources}"
         (tmp_path / "recipe.yaml").write_text(text)
@@ -32,12 +37,12 @@ def recipe_of(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def pools():
+def pools() -> Any:
     queues = {label: [str(n) for n in range(size)] for label, size in SIZES.items()}
     return Pools(queues=queues, tokens=None, selection_seed=42, max_repeats=1)
 
 
-def statistics_of(means):
+def statistics_of(means: Any) -> Any:
     rows = {
         label: SourceStatistics(
             pool_size=SIZES[label],
@@ -53,7 +58,7 @@ def statistics_of(means):
     return Statistics(model={"dtype": "float32"}, error="nll", resamples=2, bootstrap_seed=42, sources=rows)
 
 
-def tied(recipe, pools):
+def tied(recipe: Any, pools: Any) -> Any:
     """Means at which `a` and `c` stand in a row for the last unit: the mean of `a` at which it passes."""
     low, high = 1.0, 3.0
     first = plan_recipe(recipe, pools, statistics_of({"a": low, "b": 2.0, "c": 2.0})).quotas
@@ -64,7 +69,7 @@ def tied(recipe, pools):
     return statistics_of({"a": low, "b": 2.0, "c": 2.0})
 
 
-def test_sources_on_a_boundary_are_named_and_others_not(recipe_of, pools):
+def test_sources_on_a_boundary_are_named_and_others_not(recipe_of: Callable[..., Any], pools: Any) -> None:
     recipe = recipe_of(101)
     close = tied(recipe, pools)
     plan = plan_recipe(recipe, pools, close)
@@ -76,7 +81,7 @@ def test_sources_on_a_boundary_are_named_and_others_not(recipe_of, pools):
 
 
 @pytest.mark.parametrize("policy", ["calibudget", "need", "need-availability"])
-def test_quotas_of_sources_that_are_not_named_stand(recipe_of, pools, policy):
+def test_quotas_of_sources_that_are_not_named_stand(recipe_of: Callable[..., Any], pools: Any, policy: str) -> None:
     """No random change within the tolerance moves them; some move others, else this would show nothing."""
     recipe, random, moved = recipe_of(400, policy), np.random.default_rng(7), 0
     for _ in range(12):
@@ -100,15 +105,17 @@ def test_quotas_of_sources_that_are_not_named_stand(recipe_of, pools, policy):
 
 
 @pytest.mark.slow
-def test_split_batches_give_equal_quotas_and_say_so(make_recipe, tiny_directory, tmp_path, monkeypatch):
+def test_split_batches_give_equal_quotas_and_say_so(
+    make_recipe: Callable[..., Any], tiny_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A device that takes two records at once, against one that takes all: float32 NLLs agree to 1e-5."""
     import torch
 
     from calibudget.scoring import local
 
-    forward = local.teacher_forced
+    forward = local.teacher_forced  # type: ignore[attr-defined]
 
-    def small_memory(model, examples, **settings):
+    def small_memory(model: Any, examples: Any, **settings: Any) -> Any:
         if len(examples) > 2:
             raise torch.OutOfMemoryError("no room")
         return forward(model, examples, **settings)
@@ -126,18 +133,20 @@ def test_split_batches_give_equal_quotas_and_say_so(make_recipe, tiny_directory,
     assert not any("halved" in note for note in whole.notes)
     assert any("which moved NLLs by about 1e-05 where it was measured" in note for note in split.notes)
     provenance = read_scores(tmp_path / "split" / "scores.parquet").provenance
-    assert provenance["batch_splits"] == 3
+    assert provenance["batch_splits"] == 3  # type: ignore[index]
 
 
 class Halving(FakeScorer):
     """Says of every batch that it was halved once."""
 
-    def measure(self, items):
+    def measure(self, items: Any) -> Any:
         return [replace(one, batch_splits=1) for one in super().measure(items)]
 
 
 @pytest.mark.parametrize(("scorer", "told"), [(Halving, True), (FakeScorer, False)])
-def test_a_run_with_split_batches_tells(make_recipe, tmp_path, monkeypatch, scorer, told):
+def test_a_run_with_split_batches_tells(
+    make_recipe: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scorer: Any, told: bool
+) -> None:
     monkeypatch.setattr("calibudget.scoring.settings.FakeScorer", scorer)
     result = run(load_recipe(make_recipe()), tmp_path / "run")
     notes = [note for note in result.notes if "halved" in note]

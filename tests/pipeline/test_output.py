@@ -1,7 +1,11 @@
 """What a run hands over: every format and layout, from every form of record, verified and read back."""
 
+from __future__ import annotations
+
 import hashlib
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +31,7 @@ CALL = {"id": "x", "type": "function", "function": {"name": "add", "arguments": 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"b": None, "a": [1.5]}}}]
 
 
-def talk(number):
+def talk(number: Any) -> Any:
     turns = [{"role": "user", "content": f"what is {number} + 2?"}]
     if number % 3 == 0:
         turns.insert(0, {"role": "system", "content": "Be brief."})
@@ -35,7 +39,7 @@ def talk(number):
         turns += [{"role": "assistant", "content": "Which base?"}, {"role": "user", "content": "Ten."}]
     if number % 5 == 0:
         turns += [
-            {"role": "assistant", "content": None, "tool_calls": [CALL]},
+            {"role": "assistant", "content": None, "tool_calls": [CALL]},  # type: ignore[dict-item]
             {"role": "tool", "content": str(number + 2), "tool_call_id": "x"},
         ]
     turns.append({"role": "assistant", "content": f"It is {number + 2}."})
@@ -47,17 +51,17 @@ def talk(number):
 
 
 @pytest.fixture
-def recipe(tmp_path):
+def recipe(tmp_path: Path) -> Any:
     """Writes a recipe of plain records and conversations, one of which has an image."""
 
-    def write(*, template="chat", form="jsonl", layout="turns", talks=True):
+    def write(*, template: str = "chat", form: str = "jsonl", layout: str = "turns", talks: bool = True) -> Any:
         rows = (
             [talk(number) for number in range(40)]
             if talks
             else [{"prompt": f"q {n}", "completion": "a"} for n in range(40)]
         )
         if talks:
-            rows[7]["messages"][0]["content"] = [{"type": "image_url", "image_url": {"url": "file.png"}}]
+            rows[7]["messages"][0]["content"] = [{"type": "image_url", "image_url": {"url": "file.png"}}]  # type: ignore[index]
         plain = [{"prompt": f"question {number}?", "completion": f"answer {number}"} for number in range(30)]
         for name, some in (("plain", plain), ("talks", rows)):
             (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
@@ -68,7 +72,7 @@ def recipe(tmp_path):
     return write
 
 
-def train_rows(found):
+def train_rows(found: Any) -> Any:
     return list(read_train(found.train_file))
 
 
@@ -79,7 +83,9 @@ OTHERS = [("jsonl", "messages"), ("parquet", "turns"), ("dataset", "messages")]
 @pytest.mark.parametrize(
     ("form", "layout"), [*FORMS, *(pytest.param(*other, marks=pytest.mark.slow) for other in OTHERS)]
 )
-def test_conversations_come_out_in_every_format_and_layout_and_verify(tmp_path, recipe, form, layout):
+def test_conversations_come_out_in_every_format_and_layout_and_verify(
+    tmp_path: Path, recipe: Any, form: Any, layout: Any
+) -> None:
     found = run(recipe(form=form, layout=layout), tmp_path / "run")
     assert found.train_file == tmp_path / "run" / f"train.{form}"
     assert verify(tmp_path / "run", data_dir=tmp_path).differences == ()
@@ -105,12 +111,12 @@ def test_conversations_come_out_in_every_format_and_layout_and_verify(tmp_path, 
 @pytest.mark.parametrize(
     ("layout", "column"), [("turns", "prompt"), ("completion", "prompt"), ("messages", "messages")]
 )
-def test_plain_records_have_the_layout_that_is_asked_for(tmp_path, recipe, layout, column):
+def test_plain_records_have_the_layout_that_is_asked_for(tmp_path: Path, recipe: Any, layout: str, column: str) -> None:
     rows = train_rows(run(recipe(template="alpaca", layout=layout, talks=False), tmp_path / "run"))
     assert all(isinstance(row[column], str if layout == "completion" else list) for row in rows)
 
 
-def test_rows_are_rendered_by_default_and_verify(tmp_path, recipe):
+def test_rows_are_rendered_by_default_and_verify(tmp_path: Path, recipe: Any) -> None:
     given = recipe(template="alpaca", layout="rendered", talks=False)
     found = run(given, tmp_path / "run")
     rows = train_rows(found)
@@ -122,7 +128,7 @@ def test_rows_are_rendered_by_default_and_verify(tmp_path, recipe):
     assert any("row 4: prompt" in str(one) for one in verify(tmp_path / "run").differences)
 
 
-def test_a_chat_template_without_a_model_keeps_turns(recipe):
+def test_a_chat_template_without_a_model_keeps_turns(recipe: Any) -> None:
     given = recipe()
     fields = given.model_dump(exclude={"output"})
     assert type(given).model_validate(fields | {"output": {}}).output.layout == "turns"
@@ -130,7 +136,7 @@ def test_a_chat_template_without_a_model_keeps_turns(recipe):
         recipe(layout="rendered")
 
 
-def test_a_layout_that_cant_hold_a_record_is_refused_and_nothing_is_left(tmp_path, recipe):
+def test_a_layout_that_cant_hold_a_record_is_refused_and_nothing_is_left(tmp_path: Path, recipe: Any) -> None:
     with pytest.raises(InputError, match=r"talks: record .* which the layout 'completion' can't hold"):
         run(recipe(layout="completion"), tmp_path / "run")
     assert not (tmp_path / "run" / "train.jsonl").exists()
@@ -138,7 +144,7 @@ def test_a_layout_that_cant_hold_a_record_is_refused_and_nothing_is_left(tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["parquet", "dataset"])
-def test_two_runs_give_the_same_bytes(tmp_path, recipe, form):
+def test_two_runs_give_the_same_bytes(tmp_path: Path, recipe: Any, form: str) -> None:
     digests = []
     for name in ("one", "two"):
         run(recipe(form=form), tmp_path / name)
@@ -147,7 +153,7 @@ def test_two_runs_give_the_same_bytes(tmp_path, recipe, form):
     assert digests[0] == digests[1]
 
 
-def test_images_are_refused_with_the_line_and_a_clear_word(tmp_path, recipe):
+def test_images_are_refused_with_the_line_and_a_clear_word(tmp_path: Path, recipe: Any) -> None:
     given = recipe()
     strict = given.model_copy(
         update={"sources": {**given.sources, "talks": given.sources["talks"].model_copy(update={"on_error": None})}}
@@ -160,7 +166,7 @@ def test_images_are_refused_with_the_line_and_a_clear_word(tmp_path, recipe):
 
 
 @pytest.mark.parametrize("form", ["jsonl", "dataset"])
-def test_a_train_set_of_another_layout_or_without_its_tools_is_found(tmp_path, recipe, form):
+def test_a_train_set_of_another_layout_or_without_its_tools_is_found(tmp_path: Path, recipe: Any, form: str) -> None:
     found = run(recipe(form=form, layout="turns"), tmp_path / "run")
     rows = train_rows(found)
     as_messages = [
@@ -182,7 +188,7 @@ def test_a_train_set_of_another_layout_or_without_its_tools_is_found(tmp_path, r
     assert any(": tools: expected [" in one and one.endswith("found null") for one in told)
 
 
-def test_a_flipped_byte_in_the_dataset_is_found(tmp_path, recipe):
+def test_a_flipped_byte_in_the_dataset_is_found(tmp_path: Path, recipe: Any) -> None:
     found = run(recipe(form="dataset"), tmp_path / "run")
     path = next(found.train_file.glob("*.arrow"))
     data = bytearray(path.read_bytes())
@@ -192,7 +198,7 @@ def test_a_flipped_byte_in_the_dataset_is_found(tmp_path, recipe):
 
 
 @pytest.mark.slow
-def test_datasets_reads_what_a_run_saved(tmp_path, recipe):
+def test_datasets_reads_what_a_run_saved(tmp_path: Path, recipe: Any) -> None:
     datasets = pytest.importorskip("datasets")
     found = run(recipe(form="dataset"), tmp_path / "run")
     loaded = datasets.load_from_disk(str(found.train_file))
@@ -202,7 +208,9 @@ def test_datasets_reads_what_a_run_saved(tmp_path, recipe):
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "dataset"])
 @pytest.mark.parametrize("layout", [pytest.param("turns", marks=pytest.mark.slow), "messages"])
-def test_a_train_set_is_a_source_of_the_records_that_it_holds(tmp_path, recipe, form, layout):
+def test_a_train_set_is_a_source_of_the_records_that_it_holds(
+    tmp_path: Path, recipe: Any, form: str, layout: str
+) -> None:
     found = run(recipe(form=form, layout=layout), tmp_path / "run")
     read = read_source(SourceSpec(label="again", path=str(found.train_file)), tmp_path)
     assert {record.record_id for record in read.records} == {row["record_id"] for row in train_rows(found)}

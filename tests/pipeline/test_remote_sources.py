@@ -1,8 +1,13 @@
 """A run whose sources lie in a store: the selection of their local copies, and a clear end when the store is gone."""
 
+from __future__ import annotations
+
 import json
 import socket
+from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +16,7 @@ from calibudget.pipeline import run, verify
 from calibudget.recipe import load_recipe
 
 
-def urls(recipe, bucket):
+def urls(recipe: Path, bucket: Any) -> Any:
     """The recipe with its files put into the bucket and named by URL."""
     for name in ("boolq", "piqa", "math"):
         bucket.put_file(str(recipe.parent / "data" / f"{name}.jsonl"), f"rows/{name}.jsonl")
@@ -21,7 +26,9 @@ def urls(recipe, bucket):
 
 
 @pytest.mark.slow
-def test_a_run_from_a_store_selects_what_the_local_run_selects(tmp_path, make_recipe, s3_bucket):
+def test_a_run_from_a_store_selects_what_the_local_run_selects(
+    tmp_path: Path, make_recipe: Callable[..., Any], s3_bucket: Any
+) -> None:
     recipe = make_recipe()
     local = run(load_recipe(recipe), tmp_path / "local")
     remote = run(load_recipe(urls(recipe, s3_bucket)), tmp_path / "remote")
@@ -38,8 +45,8 @@ def test_a_run_from_a_store_selects_what_the_local_run_selects(tmp_path, make_re
 
 @pytest.mark.slow
 def test_a_store_that_is_gone_ends_the_run_with_code_2_and_nothing_written(
-    tmp_path, make_recipe, s3_bucket, s3_endpoint
-):
+    tmp_path: Path, make_recipe: Callable[..., Any], s3_bucket: Any, s3_endpoint: Any
+) -> None:
     recipe = load_recipe(urls(make_recipe(), s3_bucket))
     with closing(socket.create_server(("127.0.0.1", 0))) as unused:
         port = unused.getsockname()[1]
@@ -50,7 +57,7 @@ def test_a_store_that_is_gone_ends_the_run_with_code_2_and_nothing_written(
     assert [path.name for path in (tmp_path / "run").glob("*") if not path.name.startswith(".")] == []
 
 
-def test_credentials_in_a_recipe_are_refused_and_not_repeated(make_recipe):
+def test_credentials_in_a_recipe_are_refused_and_not_repeated(make_recipe: Callable[..., Any]) -> None:
     recipe = make_recipe()
     recipe.write_text(recipe.read_text().replace("path: piqa", "path: s3://key:a-secret@rows/piqa"))
     with pytest.raises(RecipeError, match=r"sources\.piqa\.path.*: holds a credential") as caught:
@@ -58,7 +65,7 @@ def test_credentials_in_a_recipe_are_refused_and_not_repeated(make_recipe):
     assert "a-secret" not in str(caught.value)
 
 
-def test_a_data_dir_by_url_is_refused_with_the_way_out(make_recipe):
+def test_a_data_dir_by_url_is_refused_with_the_way_out(make_recipe: Callable[..., Any]) -> None:
     recipe = make_recipe()
     recipe.write_text(recipe.read_text().replace("data_dir: data", "data_dir: s3://rows"))
     with pytest.raises(RecipeError, match="data_dir: must be a folder of this machine; URLs go into"):

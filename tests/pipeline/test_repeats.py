@@ -1,6 +1,11 @@
 """Repeated exposure: pools are multiplied, repeats come last and are marked."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,11 +15,13 @@ from calibudget.recipe import load_recipe
 from calibudget.store import read_manifest
 
 
-def rows(directory):
+def rows(directory: Path) -> Any:
     return [json.loads(line) for line in (directory / "train.jsonl").read_text().splitlines()]
 
 
-def test_a_budget_above_the_pools_is_met_by_repeats_that_say_so(make_recipe, tmp_path):
+def test_a_budget_above_the_pools_is_met_by_repeats_that_say_so(
+    make_recipe: Callable[..., Any], tmp_path: Path
+) -> None:
     path = make_recipe(policy="equal", order="source")
     with pytest.raises(AllocationError, match="max_repeats"):
         run(load_recipe(path, ["budget=100"]), tmp_path / "refused")
@@ -34,25 +41,25 @@ def test_a_budget_above_the_pools_is_met_by_repeats_that_say_so(make_recipe, tmp
 
 
 @pytest.mark.parametrize("options", [{"policy": "pooled"}, {"duplicates": "keep", "order": "source"}])
-def test_runs_with_repeats_hold(make_recipe, tmp_path, options):
+def test_runs_with_repeats_hold(make_recipe: Callable[..., Any], tmp_path: Path, options: Any) -> None:
     run(load_recipe(make_recipe(**options), ["budget=120", "max_repeats=2"]), tmp_path / "run")
     assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
 
 
-def test_the_pooled_draw_repeats_nothing_before_all_is_drawn(make_recipe, tmp_path):
+def test_the_pooled_draw_repeats_nothing_before_all_is_drawn(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
     result = run(load_recipe(make_recipe(policy="pooled"), ["budget=60", "max_repeats=4"]), tmp_path / "run")
     assert result.plan.quotas == {"boolq": 25, "piqa": 35}
 
 
-def test_tokens_repeat_too(make_recipe, tmp_path):
+def test_tokens_repeat_too(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
     recipe = load_recipe(make_recipe(policy="proportional"), ["budget={tokens: 900}", "max_repeats=2"])
     result = run(recipe, tmp_path / "run")
-    assert 891 < result.tokens <= 900
+    assert 891 < result.tokens <= 900  # type: ignore[operator]
     assert result.count == 100
     assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
 
 
-def test_a_repeat_without_its_mark_is_found(make_recipe, tmp_path):
+def test_a_repeat_without_its_mark_is_found(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
     run(load_recipe(make_recipe(policy="equal"), ["budget=100", "max_repeats=2"]), tmp_path / "run")
     text = (tmp_path / "run" / "train.jsonl").read_text()
     (tmp_path / "run" / "train.jsonl").write_text(text.replace("#r2", "#r3", 1))
@@ -60,6 +67,6 @@ def test_a_repeat_without_its_mark_is_found(make_recipe, tmp_path):
 
 
 @pytest.mark.parametrize("value", ["0", "1.5", "true", "-1"])
-def test_max_repeats_counts(make_recipe, value):
+def test_max_repeats_counts(make_recipe: Callable[..., Any], value: str) -> None:
     with pytest.raises(RecipeError, match="max_repeats"):
         load_recipe(make_recipe(), [f"max_repeats={value}"])

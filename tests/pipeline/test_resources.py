@@ -1,5 +1,11 @@
 """Runs that share what they read and load leave the bytes that they leave alone."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from calibudget.pipeline import run
@@ -7,22 +13,24 @@ from calibudget.pipeline.resources import Shared
 from calibudget.recipe import load_recipe
 
 
-def artefacts(directory):
+def artefacts(directory: Path) -> Any:
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file() and path.suffix != ".lock"}
 
 
 @pytest.mark.slow
-def test_sources_are_read_once_for_one_split_and_anew_for_another(make_recipe, tmp_path, monkeypatch):
+def test_sources_are_read_once_for_one_split_and_anew_for_another(
+    make_recipe: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from calibudget.pipeline import prepare
 
     reads = []
-    whole, opened = prepare.read_source, prepare.open_sources
+    whole, opened = prepare.read_source, prepare.open_sources  # type: ignore[attr-defined]
 
-    def read(spec, *rest, **more):
+    def read(spec: Any, *rest: Any, **more: Any) -> Any:
         reads.append(spec.label)
         return whole(spec, *rest, **more)
 
-    def open_all(specs, **more):
+    def open_all(specs: Any, **more: Any) -> Any:
         reads.extend(spec.label for spec in specs)
         return opened(specs, **more)
 
@@ -43,13 +51,13 @@ def test_sources_are_read_once_for_one_split_and_anew_for_another(make_recipe, t
 
 
 @pytest.mark.slow
-def test_a_model_is_loaded_once_whatever_device_and_precision_auto_stands_for(tiny_directory):
+def test_a_model_is_loaded_once_whatever_device_and_precision_auto_stands_for(tiny_directory: Path) -> None:
     from calibudget.lm.loading import placement
 
     shared = Shared()
     device, dtype = placement("auto", "auto")
     first = shared.model(str(tiny_directory))
-    assert shared.model(str(tiny_directory), device=device, dtype=dtype) is first
+    assert shared.model(str(tiny_directory), device=device, dtype=dtype) is first  # type: ignore[arg-type]
     other = shared.model(str(tiny_directory), device="cpu", dtype="bfloat16")
     assert other is not first
     assert other.identity["dtype"] == "bfloat16"

@@ -1,7 +1,12 @@
 """Several rounds on one set of sources: nothing is drawn twice, floors are counted once, the ledger verifies."""
 
+from __future__ import annotations
+
 import json
 import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,12 +28,12 @@ from calibudget.store import (
 from calibudget.store.canonical import sealed
 
 
-def picks(directory):
+def picks(directory: Path) -> Any:
     rows = [json.loads(line) for line in (directory / "train.jsonl").read_text().splitlines()]
     return {(row["source"], row["record_id"]) for row in rows if row["role"] == "source"}
 
 
-def forge(directory):
+def forge(directory: Path) -> None:
     path = directory / "manifest.json"
     manifest = json.loads(path.read_bytes())
     for name in manifest["artefacts"]:
@@ -39,10 +44,10 @@ def forge(directory):
 
 
 @pytest.fixture
-def play(make_recipe, tmp_path):
+def play(make_recipe: Callable[..., Any], tmp_path: Path) -> Any:
     """Runs one round after others: a name, the names of the rounds before, overrides; returns its result."""
 
-    def round_(name, *before, overrides=(), **options):
+    def round_(name: Any, *before: Any, overrides: Any = (), **options: Any) -> Any:
         previous = [f"rounds.previous=[{', '.join(str(tmp_path / one) for one in before)}]"] if before else []
         return run(load_recipe(make_recipe(**options), [*previous, *overrides]), tmp_path / name)
 
@@ -53,7 +58,9 @@ def play(make_recipe, tmp_path):
     "overrides",
     [["policy=equal"], pytest.param(["policy=weights", "weights={boolq: 1, piqa: 2}"], marks=pytest.mark.slow)],
 )
-def test_two_rounds_of_b_hold_the_examples_of_one_round_of_2b(play, tmp_path, overrides):
+def test_two_rounds_of_b_hold_the_examples_of_one_round_of_2b(
+    play: Callable[..., Any], tmp_path: Path, overrides: Any
+) -> None:
     # hiyouga/LlamaFactory #10672: two rounds: new rows, same quotas, both replayable.
     overrides = [*overrides, "floor=0"]
     first = play("first", overrides=[*overrides, "budget=12"])
@@ -67,7 +74,7 @@ def test_two_rounds_of_b_hold_the_examples_of_one_round_of_2b(play, tmp_path, ov
     assert again.manifest_sha256 == second.manifest_sha256
 
 
-def test_a_later_round_counts_the_floors_that_were_spent(play, tmp_path):
+def test_a_later_round_counts_the_floors_that_were_spent(play: Callable[..., Any], tmp_path: Path) -> None:
     play("first", overrides=["floor=8", "budget=20"])
     second = play("second", "first", overrides=["floor=15", "budget=20"])
     spent = {
@@ -83,14 +90,16 @@ def test_a_later_round_counts_the_floors_that_were_spent(play, tmp_path):
         assert spent[label] + row.quota >= 15
 
 
-def test_caps_count_what_was_spent(play):
+def test_caps_count_what_was_spent(play: Callable[..., Any]) -> None:
     first = play("first", overrides=["policy=proportional", "caps={piqa: 12}", "budget=20"])
     second = play("second", "first", overrides=["policy=proportional", "caps={piqa: 12}", "budget=10"])
     assert first.plan.quotas["piqa"] + second.plan.quotas["piqa"] == 12
 
 
 @pytest.mark.parametrize("before", [["second"], pytest.param(["first", "second"], marks=pytest.mark.slow)])
-def test_the_ledger_of_the_last_round_holds_the_earlier_ones(play, tmp_path, before):
+def test_the_ledger_of_the_last_round_holds_the_earlier_ones(
+    play: Callable[..., Any], tmp_path: Path, before: Any
+) -> None:
     play("first")
     play("second", "first", overrides=["budget=10"])
     play("third", *before, overrides=["budget=9"])
@@ -104,7 +113,7 @@ def test_the_ledger_of_the_last_round_holds_the_earlier_ones(play, tmp_path, bef
 
 
 @pytest.mark.slow
-def test_calibration_records_are_used_again_whatever_the_seed(play, tmp_path):
+def test_calibration_records_are_used_again_whatever_the_seed(play: Callable[..., Any], tmp_path: Path) -> None:
     play("first")
     play("second", "first", overrides=["budget=10", "split_seed=7", "calibration.per_source=3"])
     first, second = (read_splits(tmp_path / name / "splits.parquet").sources for name in ("first", "second"))
@@ -114,7 +123,9 @@ def test_calibration_records_are_used_again_whatever_the_seed(play, tmp_path):
 
 
 @pytest.mark.slow
-def test_fresh_calibration_records_are_neither_trained_on_nor_held_out_before(play, tmp_path):
+def test_fresh_calibration_records_are_neither_trained_on_nor_held_out_before(
+    play: Callable[..., Any], tmp_path: Path
+) -> None:
     play("first")
     play("second", "first", overrides=["budget=10", "rounds.calibration=fresh"])
     play("third", "second", overrides=["budget=5"])
@@ -132,7 +143,7 @@ def test_fresh_calibration_records_are_neither_trained_on_nor_held_out_before(pl
 
 
 @pytest.mark.slow
-def test_a_warm_up_spends_the_floors_and_the_next_round_the_rest(play, tmp_path):
+def test_a_warm_up_spends_the_floors_and_the_next_round_the_rest(play: Callable[..., Any], tmp_path: Path) -> None:
     """Floors only, then the residual: together the quotas of one run, if the scores are the same."""
     whole = play("whole", overrides=["budget=30", "floor=8"])
     warm_up = play("warm-up", overrides=["budget=30", "floor=8", "policy=floor"])
@@ -146,7 +157,7 @@ def test_a_warm_up_spends_the_floors_and_the_next_round_the_rest(play, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_warm_up_without_scores_holds_out_nothing_that_it_trains_on(play, tmp_path):
+def test_a_warm_up_without_scores_holds_out_nothing_that_it_trains_on(play: Callable[..., Any], tmp_path: Path) -> None:
     play("warm-up", overrides=["policy=floor", "calibration=none"])
     play("rest", "warm-up", overrides=["budget=16"])
     splits = read_splits(tmp_path / "rest" / "splits.parquet").sources
@@ -156,7 +167,7 @@ def test_a_warm_up_without_scores_holds_out_nothing_that_it_trains_on(play, tmp_
 
 
 @pytest.mark.slow
-def test_rounds_of_tokens_and_of_repeats_hold(play, tmp_path):
+def test_rounds_of_tokens_and_of_repeats_hold(play: Callable[..., Any], tmp_path: Path) -> None:
     tokens = ["budget={tokens: 150}", "policy=equal"]
     play("first", overrides=tokens)
     second = play("second", "first", overrides=tokens)
@@ -171,7 +182,7 @@ def test_rounds_of_tokens_and_of_repeats_hold(play, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_source_may_join_later(play, tmp_path):
+def test_a_source_may_join_later(play: Callable[..., Any], tmp_path: Path) -> None:
     play("first")
     extra = "".join(json.dumps({"instruction": f"new {n}?", "output": str(n)}) + "\n" for n in range(30))
     (tmp_path / "data" / "new.jsonl").write_text(extra)
@@ -181,7 +192,9 @@ def test_a_source_may_join_later(play, tmp_path):
 
 
 @pytest.mark.slow
-def test_scores_and_dry_runs_know_the_rounds(play, make_recipe, tmp_path):
+def test_scores_and_dry_runs_know_the_rounds(
+    play: Callable[..., Any], make_recipe: Callable[..., Any], tmp_path: Path
+) -> None:
     first = play("first")
     recipe = load_recipe(make_recipe(), [f"rounds.previous={tmp_path / 'first'}", "budget=10"])
     assert dry_run(recipe).sources["boolq"].pool_size == 25 - first.plan.quotas["boolq"]
@@ -190,7 +203,7 @@ def test_scores_and_dry_runs_know_the_rounds(play, make_recipe, tmp_path):
 
 
 @pytest.mark.slow
-def test_earlier_rounds_must_be_finished_and_whole_and_of_one_unit(play, tmp_path):
+def test_earlier_rounds_must_be_finished_and_whole_and_of_one_unit(play: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="no such run directory"):
         play("second", "first")
     play("first")
@@ -208,7 +221,7 @@ def test_earlier_rounds_must_be_finished_and_whole_and_of_one_unit(play, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_calibration_record_that_is_gone_is_refused(play, tmp_path):
+def test_a_calibration_record_that_is_gone_is_refused(play: Callable[..., Any], tmp_path: Path) -> None:
     play("first")
     held_out = read_splits(tmp_path / "first" / "splits.parquet").sources["boolq"].calibration
     file = tmp_path / "data" / "boolq.jsonl"
@@ -237,7 +250,7 @@ FORGERIES = [
     ("change", "file", "field"),
     [pytest.param(*row, marks=pytest.mark.slow if index % 3 else ()) for index, row in enumerate(FORGERIES)],
 )
-def test_a_forged_ledger_is_found(play, tmp_path, change, file, field):
+def test_a_forged_ledger_is_found(play: Callable[..., Any], tmp_path: Path, change: Any, file: Any, field: Any) -> None:
     play("first")
     play("second", "first", overrides=["budget=20", "floor=20"])
     path = tmp_path / "second" / "rounds.json"
@@ -249,7 +262,7 @@ def test_a_forged_ledger_is_found(play, tmp_path, change, file, field):
     assert any(one.file == file and one.field.startswith(field) for one in found.differences), found.differences
 
 
-def test_an_example_of_an_earlier_round_in_the_pool_is_found(play, tmp_path):
+def test_an_example_of_an_earlier_round_in_the_pool_is_found(play: Callable[..., Any], tmp_path: Path) -> None:
     play("first")
     play("second", "first", overrides=["budget=10"])
     shutil.copy(tmp_path / "first" / "splits.parquet", tmp_path / "second" / "splits.parquet")
@@ -259,7 +272,9 @@ def test_an_example_of_an_earlier_round_in_the_pool_is_found(play, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_round_begun_after_other_rounds_isn_t_resumed(play, make_recipe, tmp_path):
+def test_a_round_begun_after_other_rounds_isn_t_resumed(
+    play: Callable[..., Any], make_recipe: Callable[..., Any], tmp_path: Path
+) -> None:
     play("first")
     play("second", "first", overrides=["budget=10"])
     (tmp_path / "second" / "SHA256SUMS.tsv").unlink()
@@ -270,7 +285,7 @@ def test_a_round_begun_after_other_rounds_isn_t_resumed(play, make_recipe, tmp_p
         run(recipe, tmp_path / "second", resume=True)
 
 
-def test_paths_of_one_machine_stay_out_of_the_evidence(make_recipe, tmp_path):
+def test_paths_of_one_machine_stay_out_of_the_evidence(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
     options = [f"rounds.previous=[{tmp_path / 'first'}]", f"calibration.adapter={tmp_path / 'tuned' / 'adapter'}"]
     recipe = load_recipe(make_recipe(), options)
     assert recipe.previous_rounds == (tmp_path / "first",)
@@ -279,10 +294,12 @@ def test_paths_of_one_machine_stay_out_of_the_evidence(make_recipe, tmp_path):
     assert b"first" in resolved_yaml(recipe)
 
 
-def test_scoring_puts_the_adapter_on_the_model(make_recipe, tmp_path, monkeypatch):
-    seen = {}
+def test_scoring_puts_the_adapter_on_the_model(
+    make_recipe: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[Any, Any] = {}
 
-    def load(model, **options):
+    def load(model: Any, **options: Any) -> None:
         seen.update(options, model=model)
         raise ScoringError("loaded enough")
 
@@ -295,7 +312,9 @@ def test_scoring_puts_the_adapter_on_the_model(make_recipe, tmp_path, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of peft's own calls
-def test_a_later_round_scores_with_what_the_earlier_one_trained(play, tmp_path, tiny_directory):
+def test_a_later_round_scores_with_what_the_earlier_one_trained(
+    play: Callable[..., Any], tmp_path: Path, tiny_directory: Path
+) -> None:
     """The whole step: train the first round's picks, score again under the adapter, and hold it to peft's own model."""
     torch = pytest.importorskip("torch")
     peft = pytest.importorskip("peft")
@@ -319,8 +338,8 @@ def test_a_later_round_scores_with_what_the_earlier_one_trained(play, tmp_path, 
     assert plain.plan.quotas.keys() == tuned.plan.quotas.keys()
     assert verify(tmp_path / "tuned").differences == ()
     scorers = {name: read_manifest(tmp_path / name / "manifest.json").scorer for name in ("plain", "tuned")}
-    assert scorers["tuned"]["model"]["adapter"]
-    assert not scorers["plain"]["model"].get("adapter")
+    assert scorers["tuned"]["model"]["adapter"]  # type: ignore[index]
+    assert not scorers["plain"]["model"].get("adapter")  # type: ignore[index, union-attr]
 
     encode = Encoder("alpaca", AutoTokenizer.from_pretrained(tiny_directory)).encode
     model = peft.PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_directory), adapter).eval()

@@ -1,5 +1,7 @@
 """The main job with the fake scorer: the same bytes whatever the order of things, and clean refusals."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
@@ -7,7 +9,9 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,11 +26,13 @@ def digests(directory: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(directory.iterdir())}
 
 
-def rows(directory: Path) -> list[dict[str, object]]:
+def rows(directory: Path) -> list[dict[str, Any]]:
     return list(read_train(directory / "train.jsonl"))
 
 
-def test_a_run_selects_exactly_the_budget_and_joins_the_companion(make_recipe, tmp_path) -> None:
+def test_a_run_selects_exactly_the_budget_and_joins_the_companion(
+    make_recipe: Callable[..., Any], tmp_path: Path
+) -> None:
     result = run(load_recipe(make_recipe()), tmp_path / "run")
     selected = [row for row in rows(tmp_path / "run") if row["role"] == "source"]
     companion = [row for row in rows(tmp_path / "run") if row["role"] == "companion"]
@@ -38,7 +44,7 @@ def test_a_run_selects_exactly_the_budget_and_joins_the_companion(make_recipe, t
     assert all(row["original"]["meta"]["n"] > 2**60 for row in selected if row["original"]["meta"]["n"] % 2)
 
 
-def test_calibration_and_selection_share_no_record(make_recipe, tmp_path) -> None:
+def test_calibration_and_selection_share_no_record(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
     run(load_recipe(make_recipe()), tmp_path / "run")
     splits = read_splits(tmp_path / "run" / "splits.parquet")
     selected = {(row["source"], row["record_id"]) for row in rows(tmp_path / "run")}
@@ -47,7 +53,7 @@ def test_calibration_and_selection_share_no_record(make_recipe, tmp_path) -> Non
         assert not {(label, record_id) for record_id in ids.calibration} & selected
 
 
-def test_two_runs_and_shuffled_input_files_give_the_same_bytes(make_recipe, tmp_path) -> None:
+def test_two_runs_and_shuffled_input_files_give_the_same_bytes(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
     recipe = make_recipe()
     run(load_recipe(recipe), tmp_path / "first")
     run(load_recipe(recipe), tmp_path / "second")
@@ -70,7 +76,7 @@ def test_two_runs_and_shuffled_input_files_give_the_same_bytes(make_recipe, tmp_
         assert first[name] == third[name], name
 
 
-def test_another_seed_selects_other_examples(make_recipe, tmp_path) -> None:
+def test_another_seed_selects_other_examples(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
     recipe = make_recipe()
     first = run(load_recipe(recipe), tmp_path / "first")
     other = run(load_recipe(recipe, ["selection_seed=1"]), tmp_path / "other")
@@ -79,7 +85,7 @@ def test_another_seed_selects_other_examples(make_recipe, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_the_hash_seed_of_python_changes_nothing(make_recipe, tmp_path) -> None:
+def test_the_hash_seed_of_python_changes_nothing(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
     recipe = make_recipe()
     for seed in ("0", "1"):
         command = [sys.executable, "-m", "calibudget", "run", str(recipe), "--output-dir", str(tmp_path / seed)]
@@ -87,7 +93,7 @@ def test_the_hash_seed_of_python_changes_nothing(make_recipe, tmp_path) -> None:
     assert digests(tmp_path / "0") == digests(tmp_path / "1")
 
 
-def test_scores_made_elsewhere_give_the_same_directory(make_recipe, tmp_path) -> None:
+def test_scores_made_elsewhere_give_the_same_directory(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
     recipe = load_recipe(make_recipe())
     run(recipe, tmp_path / "here")
     score(recipe, output=tmp_path / "scores.parquet")
@@ -96,7 +102,7 @@ def test_scores_made_elsewhere_give_the_same_directory(make_recipe, tmp_path) ->
     assert not (tmp_path / "scores.parquet.work").exists()
 
 
-def test_scores_of_other_records_are_refused(make_recipe, tmp_path) -> None:
+def test_scores_of_other_records_are_refused(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
     recipe = load_recipe(make_recipe())
     score(recipe, output=tmp_path / "scores.parquet")
     found = read_scores(tmp_path / "scores.parquet")
@@ -135,7 +141,9 @@ def test_scores_of_other_records_are_refused(make_recipe, tmp_path) -> None:
         ("budget={tokens: 1000000}", AllocationError, "above all pools together"),
     ],
 )
-def test_what_can_t_be_met_is_refused_and_leaves_nothing(make_recipe, tmp_path, override, error, message) -> None:
+def test_what_can_t_be_met_is_refused_and_leaves_nothing(
+    make_recipe: Callable[..., Any], tmp_path: Path, override: str, error: Any, message: str
+) -> None:
     with pytest.raises(error, match=message):
         run(load_recipe(make_recipe(), [override]), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -153,7 +161,9 @@ def test_what_can_t_be_met_is_refused_and_leaves_nothing(make_recipe, tmp_path, 
         ("[1, 2]", "boolq.jsonl:2"),
     ],
 )
-def test_a_bad_line_is_named_and_can_be_skipped(make_recipe, tmp_path, line, message) -> None:
+def test_a_bad_line_is_named_and_can_be_skipped(
+    make_recipe: Callable[..., Any], tmp_path: Path, line: str, message: str
+) -> None:
     recipe = make_recipe()
     file = tmp_path / "data" / "boolq.jsonl"
     first, *rest = file.read_text().splitlines()
@@ -166,19 +176,21 @@ def test_a_bad_line_is_named_and_can_be_skipped(make_recipe, tmp_path, line, mes
     assert manifest["sources"]["boolq"]["skipped"] == 1
 
 
-def test_an_empty_source_is_refused(make_recipe, tmp_path) -> None:
+def test_an_empty_source_is_refused(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
     recipe = make_recipe()
     (tmp_path / "data" / "boolq.jsonl").write_text("")
     with pytest.raises(DataError, match="boolq"):
         run(load_recipe(recipe), tmp_path / "run")
 
 
-def test_a_nan_score_is_refused_by_name(make_recipe, tmp_path, monkeypatch) -> None:
+def test_a_nan_score_is_refused_by_name(
+    make_recipe: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from calibudget.scoring import FakeScorer
 
     honest = FakeScorer.measure
 
-    def poisoned(self, items):
+    def poisoned(self: Any, items: Any) -> Any:
         from dataclasses import replace
 
         first, *rest = honest(self, items)
@@ -191,7 +203,9 @@ def test_a_nan_score_is_refused_by_name(make_recipe, tmp_path, monkeypatch) -> N
     assert run(load_recipe(make_recipe()), tmp_path / "run", resume=True).count == 24
 
 
-def test_a_directory_of_other_things_or_another_recipe_is_refused(make_recipe, tmp_path) -> None:
+def test_a_directory_of_other_things_or_another_recipe_is_refused(
+    make_recipe: Callable[..., Any], tmp_path: Path
+) -> None:
     recipe = make_recipe()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "diary.txt").write_text("mine")
@@ -206,7 +220,7 @@ def test_a_directory_of_other_things_or_another_recipe_is_refused(make_recipe, t
     assert (tmp_path / "full" / "diary.txt").read_text() == "mine"
 
 
-def test_a_directory_in_use_is_refused(make_recipe, tmp_path) -> None:
+def test_a_directory_in_use_is_refused(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
     from calibudget.store import directory_lock
 
     (tmp_path / "run").mkdir()
@@ -216,7 +230,9 @@ def test_a_directory_in_use_is_refused(make_recipe, tmp_path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_exits_with_3_and_resumes_to_the_same_bytes(make_recipe, tmp_path, stop) -> None:
+def test_an_interrupted_run_exits_with_3_and_resumes_to_the_same_bytes(
+    make_recipe: Callable[..., Any], tmp_path: Path, stop: Any
+) -> None:
     recipe = make_recipe()
     run(load_recipe(recipe), tmp_path / "whole")
     script = tmp_path / "interrupted.py"

@@ -1,8 +1,13 @@
 """`calibudget select` where a draw was interrupted, and where something else is in its directory."""
 
+from __future__ import annotations
+
 import json
 import shutil
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +18,12 @@ from calibudget.recipe import load_recipe
 from calibudget.store import SCORES_NAME, SUMS_NAME
 
 
-def contents(directory):
+def contents(directory: Path) -> Any:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 @pytest.fixture
-def draw(tmp_path, finished, make_recipe):
+def draw(tmp_path: Path, finished: Path, make_recipe: Callable[..., Any]) -> Any:
     """Draws into a directory under the allocation of a finished run."""
     given = shutil.copy(finished / "run" / "allocation.json", tmp_path / "given.json")
     recipe = load_recipe(make_recipe())
@@ -26,8 +31,10 @@ def draw(tmp_path, finished, make_recipe):
 
 
 @pytest.mark.parametrize("stage", ["write_selected", "write_sums"])
-def test_the_same_command_finishes_an_interrupted_draw(draw, tmp_path, monkeypatch, stage):
-    def stopped(*_arguments, **_options):
+def test_the_same_command_finishes_an_interrupted_draw(
+    draw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    def stopped(*_arguments: Any, **_options: Any) -> None:
         raise KeyboardInterrupt
 
     draw(tmp_path / "whole")
@@ -40,7 +47,7 @@ def test_the_same_command_finishes_an_interrupted_draw(draw, tmp_path, monkeypat
     assert contents(tmp_path / "drawn") == contents(tmp_path / "whole")
 
 
-def test_a_finished_draw_and_the_scores_of_an_unfinished_run_are_left_alone(draw, tmp_path):
+def test_a_finished_draw_and_the_scores_of_an_unfinished_run_are_left_alone(draw: Any, tmp_path: Path) -> None:
     draw(tmp_path / "drawn")
     before = contents(tmp_path / "drawn")
     with pytest.raises(ArtefactError, match="is finished already; name another directory"):
@@ -56,7 +63,7 @@ def test_a_finished_draw_and_the_scores_of_an_unfinished_run_are_left_alone(draw
         assert (directory / name).read_text() == "paid for"
 
 
-def test_an_allocation_of_a_policy_that_was_removed_is_not_drawn(draw, tmp_path):
+def test_an_allocation_of_a_policy_that_was_removed_is_not_drawn(draw: Any, tmp_path: Path) -> None:
     path = tmp_path / "given.json"
     path.write_text(path.read_text().replace('"policy":"calibudget"', '"policy":"least-nll"'))
     with pytest.raises(AllocationError, match=r"^the policy 'least-nll' was removed: "):
@@ -64,7 +71,7 @@ def test_an_allocation_of_a_policy_that_was_removed_is_not_drawn(draw, tmp_path)
     assert not (tmp_path / "drawn").exists()
 
 
-def test_quotas_that_were_edited_under_their_digest_are_not_drawn(draw, tmp_path):
+def test_quotas_that_were_edited_under_their_digest_are_not_drawn(draw: Any, tmp_path: Path) -> None:
     path = tmp_path / "given.json"
     edited = json.loads(path.read_bytes())
     edited["quotas_sha256"] = "0" * 64

@@ -1,6 +1,11 @@
 """A recipe's selector: what it takes, what the evidence says of it, how it is derived again, what is refused."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,34 +24,41 @@ CONTRACT = ProxyContract(subgroups=("boolq", "piqa"), shards=2)
 
 
 @pytest.fixture
-def splits(tmp_path, make_recipe, finished):
+def splits(tmp_path: Path, make_recipe: Callable[..., Any], finished: Path) -> Any:
     """The splits of the recipe that `make_recipe` writes; they don't depend on its selector."""
     make_recipe()
     return read_splits(finished / "run" / "splits.parquet")
 
 
-def candidates(splits):
+def candidates(splits: Any) -> Any:
     return [(label, one) for label, ids in splits.sources.items() for one in ids.candidates]
 
 
-def worth(record_id):
+def worth(record_id: Any) -> Any:
     return int(record_id[:6], 16) / 1000
 
 
-def write_scores(path, rows):
+def write_scores(path: Path, rows: Any) -> None:
     path.write_text("".join(json.dumps({"source": s, "record_id": one, "score": n}) + "\n" for s, one, n in rows))
 
 
-def few(splits, label, count):
+def few(splits: Any, label: Any, count: Any) -> Any:
     return [(label, one, 1.0) for one in splits.sources[label].candidates[:count]]
 
 
-def write_influence(directory, splits_file, *, name="influence.jsonl", means=lambda one: (worth(one), -1.0)):
+def write_influence(
+    directory: Path, splits_file: Any, *, name: str = "influence.jsonl", means: Any = lambda one: (worth(one), -1.0)
+) -> None:
     pool = read_proxy_pool(splits_file)
-    shards = [[], []]
+    shards = [[], []]  # type: ignore[var-annotated]
     for position, (source, one) in enumerate(pool.entries()):
         values = tuple(map(float, means(one)))
-        fields = {"source": source, "record_id": one, "subgroups": CONTRACT.subgroups, "subgroup_means": values}
+        fields: dict[str, Any] = {
+            "source": source,
+            "record_id": one,
+            "subgroups": CONTRACT.subgroups,
+            "subgroup_means": values,
+        }
         shards[position % 2].append(ProxyRecord(position=position, score=max(values), **fields))
     for number, records in enumerate(shards):
         header = ProxyHeader(
@@ -56,28 +68,30 @@ def write_influence(directory, splits_file, *, name="influence.jsonl", means=lam
     merge_proxy_files([directory / "shard-0", directory / "shard-1"], directory / name, contract=CONTRACT)
 
 
-def rows_of(directory):
+def rows_of(directory: Path) -> Any:
     return [json.loads(line) for line in (directory / "train.jsonl").read_text().splitlines()]
 
 
-def picks(directory, label):
+def picks(directory: Any, label: Any) -> Any:
     return {row["record_id"] for row in rows_of(directory) if row["source"] == label}
 
 
-def quotas(directory):
-    return {label: row["quota"] for label, row in read_object(directory / "allocation.json")["sources"].items()}
+def quotas(directory: Path) -> Any:
+    return {label: row["quota"] for label, row in read_object(directory / "allocation.json")["sources"].items()}  # type: ignore[attr-defined]
 
 
-def best(splits, label, count):
+def best(splits: Any, label: Any, count: Any) -> Any:
     """What a selector by `worth` takes, by an independent rule: ties can't be, the worths are unlike."""
     return set(sorted(splits.sources[label].candidates, key=worth)[-count:])
 
 
-def made(tmp_path, make_recipe, selector):
+def made(tmp_path: Path, make_recipe: Callable[..., Any], selector: Any) -> Any:
     return run(load_recipe(make_recipe(more=f"selector: {selector}\n")), tmp_path / "run")
 
 
-def test_uniform_says_nothing_new_and_picks_what_it_always_did(tmp_path, make_recipe, finished):
+def test_uniform_says_nothing_new_and_picks_what_it_always_did(
+    tmp_path: Path, make_recipe: Callable[..., Any], finished: Path
+) -> None:
     made(tmp_path, make_recipe, "uniform")
     for name in ("selection.json", "train.jsonl", "manifest.json"):
         assert (tmp_path / "run" / name).read_bytes() == (finished / "run" / name).read_bytes()
@@ -90,7 +104,9 @@ def test_uniform_says_nothing_new_and_picks_what_it_always_did(tmp_path, make_re
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_a_file_of_scores_takes_the_best_of_each_source(tmp_path, make_recipe, splits, form):
+def test_a_file_of_scores_takes_the_best_of_each_source(
+    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any, form: str
+) -> None:
     rows = [(label, one, worth(one)) for label, one in candidates(splits)]
     file = tmp_path / f"scores.{form}"
     if form == "jsonl":
@@ -103,23 +119,23 @@ def test_a_file_of_scores_takes_the_best_of_each_source(tmp_path, make_recipe, s
         assert picks(tmp_path / "run", label) == best(splits, label, quota)
     details = read_object(tmp_path / "run" / "selection.json")["details"]
     digest = file_digest(file)
-    assert details["name"] == "scores"
-    assert details["parameters"]["file"] == {"name": file.name, "bytes": digest.bytes, "sha256": digest.sha256}
-    assert read_object(tmp_path / "run" / "manifest.json")["selection"]["details"] == details
+    assert details["name"] == "scores"  # type: ignore[index]
+    assert details["parameters"]["file"] == {"name": file.name, "bytes": digest.bytes, "sha256": digest.sha256}  # type: ignore[index]
+    assert read_object(tmp_path / "run" / "manifest.json")["selection"]["details"] == details  # type: ignore[index]
     assert "order: descending" in (tmp_path / "run" / "recipe.resolved.yaml").read_text()
     file.unlink()  # the evidence is enough
     assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
 
 
 @pytest.mark.slow
-def test_ascending_takes_the_other_end(tmp_path, make_recipe, splits):
+def test_ascending_takes_the_other_end(tmp_path: Path, make_recipe: Callable[..., Any], splits: Any) -> None:
     write_scores(tmp_path / "s.jsonl", [(label, one, worth(one)) for label, one in candidates(splits)])
     made(tmp_path, make_recipe, "{scores: {file: s.jsonl, order: ascending}}")
     quota = quotas(tmp_path / "run")["piqa"]
     assert picks(tmp_path / "run", "piqa") == set(sorted(splits.sources["piqa"].candidates, key=worth)[:quota])
 
 
-def test_a_column_of_the_data_is_made_again_from_the_data(tmp_path, make_recipe):
+def test_a_column_of_the_data_is_made_again_from_the_data(tmp_path: Path, make_recipe: Callable[..., Any]) -> None:
     make_recipe()
     data = tmp_path / "data"
     for name in ("boolq", "piqa"):
@@ -136,7 +152,9 @@ def test_a_column_of_the_data_is_made_again_from_the_data(tmp_path, make_recipe)
     assert "selector.parquet" in found
 
 
-def test_bands_of_length_and_perplexity_draw_uniformly_inside(tmp_path, make_recipe, splits):
+def test_bands_of_length_and_perplexity_draw_uniformly_inside(
+    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any
+) -> None:
     rows = [(label, one) for label, one in candidates(splits)]
     nlls = {one: 1.0 if int(one[:6], 16) % 5 else 9.0 for _, one in rows}
     text = "".join(json.dumps({"source": label, "record_id": one, "nll": nlls[one]}) + "\n" for label, one in rows)
@@ -144,14 +162,16 @@ def test_bands_of_length_and_perplexity_draw_uniformly_inside(tmp_path, make_rec
     made(tmp_path, make_recipe, "{quality: {length: [1, 40], perplexity: [null, 20], perplexities: nll.jsonl}}")
     for label, quota in quotas(tmp_path / "run").items():
         inside = [one for one in splits.sources[label].candidates if nlls[one] == 1.0]
-        inside.sort(key=lambda one, label=label: order_key("selection", 42, label, one))
+        inside.sort(key=lambda one, label=label: order_key("selection", 42, label, one))  # type: ignore[misc]
         assert picks(tmp_path / "run", label) == set(inside[:quota])
     assert verify(tmp_path / "run").differences == ()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["characters", "tokens"])
-def test_a_band_of_lengths_is_made_again_from_the_data(tmp_path, make_recipe, unit):
+def test_a_band_of_lengths_is_made_again_from_the_data(
+    tmp_path: Path, make_recipe: Callable[..., Any], unit: str
+) -> None:
     lengths = "[28, 30]" if unit == "characters" else "[6, 6]"  # "the correct answer is true" has 26 characters
     with pytest.raises(InputError, match=r"the selector quality has 0 of \d+ candidates"):
         made(tmp_path, make_recipe, f"{{quality: {{length: {lengths.replace('6', '3')}, unit: {unit}}}}}")
@@ -162,14 +182,16 @@ def test_a_band_of_lengths_is_made_again_from_the_data(tmp_path, make_recipe, un
     assert "selector: quality, from the sources again" in verification.checked
 
 
-def test_influence_is_bound_to_the_pool_and_mixed_inside_each_quota(tmp_path, make_recipe, splits, finished):
+def test_influence_is_bound_to_the_pool_and_mixed_inside_each_quota(
+    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any, finished: Path
+) -> None:
     write_influence(tmp_path, finished / "run")
     made(
         tmp_path, make_recipe, "{mix: {influence: 0.75, uniform: 0.25}, influence: {file: influence.jsonl, shards: 2}}"
     )
     details = read_object(tmp_path / "run" / "selection.json")["details"]
-    assert details["name"] == "mix"
-    parameters = details["parts"]["influence"]["parameters"]
+    assert details["name"] == "mix"  # type: ignore[index]
+    parameters = details["parts"]["influence"]["parameters"]  # type: ignore[index]
     assert parameters["file"]["sha256"] == file_digest(tmp_path / "influence.jsonl").sha256
     assert parameters["subgroups"] == ["boolq", "piqa"]
     for label, quota in quotas(tmp_path / "run").items():
@@ -180,7 +202,9 @@ def test_influence_is_bound_to_the_pool_and_mixed_inside_each_quota(tmp_path, ma
 
 
 @pytest.mark.slow
-def test_a_token_budget_is_spent_in_the_selectors_order(tmp_path, make_recipe, splits):
+def test_a_token_budget_is_spent_in_the_selectors_order(
+    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any
+) -> None:
     write_scores(tmp_path / "s.jsonl", [(label, one, worth(one)) for label, one in candidates(splits)])
     text = make_recipe(more="selector: {scores: s.jsonl}\n").read_text()
     (tmp_path / "recipe.yaml").write_text(text.replace("budget: 24", "budget: {tokens: 200}"))
@@ -192,7 +216,9 @@ def test_a_token_budget_is_spent_in_the_selectors_order(tmp_path, make_recipe, s
 
 
 @pytest.mark.slow
-def test_a_later_round_goes_on_after_a_selected_one(tmp_path, make_recipe, splits):
+def test_a_later_round_goes_on_after_a_selected_one(
+    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any
+) -> None:
     write_scores(tmp_path / "s.jsonl", [(label, one, worth(one)) for label, one in candidates(splits)])
     made(tmp_path, make_recipe, "{scores: s.jsonl}")
     again = make_recipe(more="selector: {scores: {file: s.jsonl, others: ignore}}\nrounds: {previous: run}\n")
@@ -203,7 +229,7 @@ def test_a_later_round_goes_on_after_a_selected_one(tmp_path, make_recipe, split
     assert verify(tmp_path / "second").differences == ()
 
 
-def forge(directory):
+def forge(directory: Path) -> None:
     path = directory / "manifest.json"
     manifest = json.loads(path.read_bytes())
     manifest["artefacts"] = {
@@ -217,7 +243,7 @@ def forge(directory):
     )
 
 
-def test_forged_selectors_are_found(tmp_path, make_recipe, splits):
+def test_forged_selectors_are_found(tmp_path: Path, make_recipe: Callable[..., Any], splits: Any) -> None:
     write_scores(tmp_path / "s.jsonl", [(label, one, worth(one)) for label, one in candidates(splits)])
     made(tmp_path, make_recipe, "{scores: s.jsonl}")
     directory = tmp_path / "run"
@@ -237,20 +263,22 @@ def test_forged_selectors_are_found(tmp_path, make_recipe, splits):
     assert ("selector.parquet", "scores: parameters.order") in found
     recipe.write_text(recipe.read_text().replace("order: ascending", "order: descending"))
     selection = read_object(directory / "selection.json")
-    selection["details"]["parameters"]["file"]["sha256"] = "0" * 64
+    selection["details"]["parameters"]["file"]["sha256"] = "0" * 64  # type: ignore[index]
     (directory / "selection.json").write_bytes(canonical_json(selection))
     forge(directory)
     found = {(one.file, one.field) for one in verify(directory).differences}
     assert ("selection.json", "details.parameters.file.sha256") in found
 
 
-def refused(tmp_path, make_recipe, selector, error, words):
+def refused(tmp_path: Path, make_recipe: Callable[..., Any], selector: Any, error: Any, words: Any) -> None:
     with pytest.raises(error, match=words):
         made(tmp_path, make_recipe, selector)
     assert not (tmp_path / "run" / "SHA256SUMS.tsv").exists()
 
 
-def test_scores_of_another_pool_are_refused_by_line(tmp_path, make_recipe, splits):
+def test_scores_of_another_pool_are_refused_by_line(
+    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any
+) -> None:
     rows = [(label, one, worth(one)) for label, one in candidates(splits)]
     write_scores(tmp_path / "s.jsonl", [*rows, ("piqa", "f" * 64, 1.0)])
     words = rf"s.jsonl: line {len(rows) + 1}: '{'f' * 64}' is no candidate of piqa; score this pool"
@@ -262,10 +290,12 @@ def test_scores_of_another_pool_are_refused_by_line(tmp_path, make_recipe, split
     refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, "the recipe has no source 'math'")
     write_scores(tmp_path / "s.jsonl", [*rows, ("piqa", "f" * 64, 1.0)])
     made(tmp_path, make_recipe, "{scores: {file: s.jsonl, others: ignore}}")  # the control
-    assert read_object(tmp_path / "run" / "selection.json")["details"]["parameters"]["others_found"] == 1
+    assert read_object(tmp_path / "run" / "selection.json")["details"]["parameters"]["others_found"] == 1  # type: ignore[index]
 
 
-def test_influence_of_another_pool_or_contract_is_refused(tmp_path, make_recipe, splits, finished):
+def test_influence_of_another_pool_or_contract_is_refused(
+    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any, finished: Path
+) -> None:
     write_influence(tmp_path, finished / "run")
     text = make_recipe(more="selector: {influence: {file: influence.jsonl, shards: 2}}\nsplit_seed: 7\n").read_text()
     with pytest.raises(ArtefactError, match=r"influence.jsonl: made for another pool .*calibudget influence"):
@@ -281,7 +311,9 @@ def test_influence_of_another_pool_or_contract_is_refused(tmp_path, make_recipe,
 
 
 @pytest.mark.slow
-def test_fewer_scored_candidates_than_the_quota_are_refused(tmp_path, make_recipe, splits):
+def test_fewer_scored_candidates_than_the_quota_are_refused(
+    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any
+) -> None:
     write_scores(tmp_path / "s.jsonl", [(label, one, 1.0) for label, one in candidates(splits)[:3]])
     refused(tmp_path, make_recipe, "{scores: s.jsonl}", InputError, "3 of 25 candidates to take 4 from")
     assert not (tmp_path / "run").exists()  # the floors are asked for before anything is scored
@@ -290,7 +322,9 @@ def test_fewer_scored_candidates_than_the_quota_are_refused(tmp_path, make_recip
 
 
 @pytest.mark.parametrize("bad", ['"high"', "NaN", "true", "null"])
-def test_a_score_that_is_no_number_is_refused_by_line(tmp_path, make_recipe, splits, bad):
+def test_a_score_that_is_no_number_is_refused_by_line(
+    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any, bad: str
+) -> None:
     rows = [(label, one, worth(one)) for label, one in candidates(splits)]
     write_scores(tmp_path / "s.jsonl", rows)
     text = (tmp_path / "s.jsonl").read_text().splitlines()
@@ -299,7 +333,9 @@ def test_a_score_that_is_no_number_is_refused_by_line(tmp_path, make_recipe, spl
     refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, "s.jsonl: line 2")
 
 
-def test_a_record_scored_twice_and_an_empty_file_are_refused(tmp_path, make_recipe, splits):
+def test_a_record_scored_twice_and_an_empty_file_are_refused(
+    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any
+) -> None:
     rows = [(label, one, worth(one)) for label, one in candidates(splits)]
     write_scores(tmp_path / "s.jsonl", [*rows, rows[0]])
     refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, "stands at line 1 already")
@@ -309,12 +345,14 @@ def test_a_record_scored_twice_and_an_empty_file_are_refused(tmp_path, make_reci
     refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, "s.jsonl")
 
 
-def test_a_column_that_no_row_has_is_refused_with_the_nearest_names(tmp_path, make_recipe):
+def test_a_column_that_no_row_has_is_refused_with_the_nearest_names(
+    tmp_path: Path, make_recipe: Callable[..., Any]
+) -> None:
     words = "no row has the column 'outputs' to select by; did you mean 'output'"
     refused(tmp_path, make_recipe, "{scores: {column: outputs}}", DataError, words)
 
 
-def test_a_column_of_words_is_refused_by_source_and_record(tmp_path, make_recipe):
+def test_a_column_of_words_is_refused_by_source_and_record(tmp_path: Path, make_recipe: Callable[..., Any]) -> None:
     refused(tmp_path, make_recipe, "{scores: {column: output}}", DataError, "'output' of record")
 
 
@@ -343,12 +381,14 @@ def test_a_column_of_words_is_refused_by_source_and_record(tmp_path, make_recipe
         ("{luck: 1}", "unknown field"),
     ],
 )
-def test_selectors_that_mean_nothing_are_refused_by_line(make_recipe, selector, words):
+def test_selectors_that_mean_nothing_are_refused_by_line(
+    make_recipe: Callable[..., Any], selector: str, words: str
+) -> None:
     with pytest.raises(RecipeError, match=words):
         load_recipe(make_recipe(more=f"selector: {selector}\n"))
 
 
-def test_a_mix_cant_part_tokens(make_recipe):
+def test_a_mix_cant_part_tokens(make_recipe: Callable[..., Any]) -> None:
     recipe = make_recipe(more="selector: {scores: s, mix: {scores: 0.5, uniform: 0.5}}\n")
     with pytest.raises(RecipeError, match="a budget of tokens takes one selector"):
         load_recipe(recipe, ["budget={tokens: 100}"])
@@ -356,8 +396,8 @@ def test_a_mix_cant_part_tokens(make_recipe):
 
 @pytest.mark.slow
 def test_paths_of_the_command_line_start_there_and_absolute_ones_leave_no_trace(
-    tmp_path, make_recipe, splits, monkeypatch
-):
+    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     write_scores(tmp_path / "elsewhere" / "s.jsonl", [(label, one, worth(one)) for label, one in candidates(splits)])
     monkeypatch.chdir(tmp_path / "elsewhere")

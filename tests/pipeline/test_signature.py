@@ -1,9 +1,13 @@
 """Signatures and rescoring: who stands for a run, and whether the model says it again."""
 
+from __future__ import annotations
+
 import base64
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,19 +27,19 @@ KEYS = {
 }
 
 
-def write_key(path, kind="ed25519", passphrase=None):
+def write_key(path: Path, kind: str = "ed25519", passphrase: Any = None) -> Any:
     """A new key pair: the private file, and the public one beside it."""
-    key = KEYS[kind]()
+    key = KEYS[kind]()  # type: ignore[no-untyped-call]
     pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     lock = serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
-    path.write_bytes(key.private_bytes(pem, pkcs8, lock))
+    path.write_bytes(key.private_bytes(pem, pkcs8, lock))  # type: ignore[attr-defined]
     public = path.with_suffix(".pub")
-    public.write_bytes(key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo))
+    public.write_bytes(key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo))  # type: ignore[attr-defined]
     return path, public
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("signed")
     rows = [{"instruction": f"q {i}?", "output": f"answer{i % 2 + 1}"} for i in range(80)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -47,16 +51,16 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def run_dir(made, tmp_path):
+def run_dir(made: Any, tmp_path: Path) -> Any:
     return shutil.copytree(made, tmp_path / "run")
 
 
-def fields(directory, key):
+def fields(directory: Any, key: Any) -> Any:
     return [(one.file, one.field) for one in verify(directory, key=key).differences]
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_a_signed_run_verifies_with_either_half_of_the_key(run_dir, tmp_path, kind):
+def test_a_signed_run_verifies_with_either_half_of_the_key(run_dir: Path, tmp_path: Path, kind: Any) -> None:
     private, public = write_key(tmp_path / "key.pem", kind)
     sign(run_dir, private)
     for key in (private, public):
@@ -67,7 +71,7 @@ def test_a_signed_run_verifies_with_either_half_of_the_key(run_dir, tmp_path, ki
     assert "--key" in verify(run_dir).levels["signature"]
 
 
-def test_the_envelope_is_dsse_over_an_in_toto_statement(run_dir, tmp_path):
+def test_the_envelope_is_dsse_over_an_in_toto_statement(run_dir: Path, tmp_path: Path) -> None:
     private, public = write_key(tmp_path / "key.pem")
     sign(run_dir, private)
     envelope = json.loads((run_dir / "signature.dsse.json").read_bytes())
@@ -81,7 +85,7 @@ def test_the_envelope_is_dsse_over_an_in_toto_statement(run_dir, tmp_path):
     assert {"manifest.json", "train.jsonl", "scores.parquet"} <= names.keys()
 
 
-def test_a_run_that_a_forger_rewrote_to_the_last_digest_is_found(run_dir, made, tmp_path):
+def test_a_run_that_a_forger_rewrote_to_the_last_digest_is_found(run_dir: Path, made: Path, tmp_path: Path) -> None:
     private, public = write_key(tmp_path / "key.pem")
     sign(run_dir, private)
     envelope = (run_dir / "signature.dsse.json").read_bytes()
@@ -94,7 +98,7 @@ def test_a_run_that_a_forger_rewrote_to_the_last_digest_is_found(run_dir, made, 
 
 
 @pytest.mark.parametrize("forge", ["other key", "payload", "type", "none", "garbage", "fewer", "gone"])
-def test_every_forged_envelope_is_found(run_dir, tmp_path, forge):
+def test_every_forged_envelope_is_found(run_dir: Path, tmp_path: Path, forge: str) -> None:
     private, public = write_key(tmp_path / "key.pem")
     other, _ = write_key(tmp_path / "other.pem")
     sign(run_dir, other if forge == "other key" else private)
@@ -124,7 +128,7 @@ def test_every_forged_envelope_is_found(run_dir, tmp_path, forge):
     assert {file for file, _ in fields(run_dir, public)} == {"signature.dsse.json"}
 
 
-def test_two_keys_may_sign_and_a_changed_run_is_signed_anew_only_by_choice(run_dir, tmp_path):
+def test_two_keys_may_sign_and_a_changed_run_is_signed_anew_only_by_choice(run_dir: Path, tmp_path: Path) -> None:
     (one, one_public), (two, two_public) = (write_key(tmp_path / f"{name}.pem") for name in ("one", "two"))
     sign(run_dir, one)
     sign(run_dir, two)
@@ -141,7 +145,9 @@ def test_two_keys_may_sign_and_a_changed_run_is_signed_anew_only_by_choice(run_d
         sign(run_dir, one)
 
 
-def test_what_does_not_verify_is_not_signed_and_bad_keys_are_told(run_dir, tmp_path, monkeypatch):
+def test_what_does_not_verify_is_not_signed_and_bad_keys_are_told(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     private, public = write_key(tmp_path / "key.pem")
     locked, _ = write_key(tmp_path / "locked.pem", passphrase=b"open")
     (tmp_path / "none.pem").write_text("no key")
@@ -160,7 +166,9 @@ def test_what_does_not_verify_is_not_signed_and_bad_keys_are_told(run_dir, tmp_p
 
 
 @pytest.mark.slow
-def test_a_model_that_scored_says_it_again_and_invented_scores_are_found(tiny_directory, made, tmp_path):
+def test_a_model_that_scored_says_it_again_and_invented_scores_are_found(
+    tiny_directory: Path, made: Path, tmp_path: Path
+) -> None:
     recipe = load_recipe(made.parent / "recipe.yaml", ["engine=local", f"model={tiny_directory}"])
     directory = tmp_path / "run"
     run(recipe, directory)
@@ -170,7 +178,7 @@ def test_a_model_that_scored_says_it_again_and_invented_scores_are_found(tiny_di
     assert "7 calibration records scored again" in " ".join(found.checked)
     scores = read_scores(directory / "scores.parquet")
     invented = [replace(one, nll=one.nll + 0.01, error=one.error + 0.01) for one in scores.scores]
-    write_scores(directory / "scores.parquet", invented, error=scores.error, provenance=dict(scores.provenance))
+    write_scores(directory / "scores.parquet", invented, error=scores.error, provenance=dict(scores.provenance))  # type: ignore[arg-type]
     changed = verify(directory, data_dir=made.parent, model=str(tiny_directory), sample=7)
     assert sum(one.field.endswith(".nll") and "within" in one.expected for one in changed.differences) == 7
     with pytest.raises(InputError, match="--data-dir"):

@@ -1,6 +1,11 @@
 """A budget of tokens through the whole pipeline, with words for tokens."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,15 +28,15 @@ sources:
 """
 
 
-def words(count, start):
+def words(count: Any, start: Any) -> Any:
     return " ".join(f"w{start}" for _ in range(count))
 
 
 @pytest.fixture
-def make(tmp_path):
+def make(tmp_path: Path) -> Any:
     """Writes sources of these lengths in tokens (words, and one for the end) and a recipe; returns its path."""
 
-    def write(more="", **lengths):
+    def write(more: str = "", **lengths: Any) -> Any:
         for label, counts in lengths.items():
             # The prompt takes one word, the end one token, the response the rest.
             rows = [{"prompt": f"{label}{i}", "completion": words(n - 2, i)} for i, n in enumerate(counts)]
@@ -42,7 +47,7 @@ def make(tmp_path):
     return write
 
 
-def test_even_tokens_of_long_and_short_examples(make, tmp_path):
+def test_even_tokens_of_long_and_short_examples(make: Callable[..., Any], tmp_path: Path) -> None:
     # axolotl-ai-cloud/axolotl #1508: A 10x100 tokens, B 100x10, 1,000 tokens even -> 500/500.
     result = run(load_recipe(make(a=[100] * 10, b=[10] * 100)), tmp_path / "run")
     assert result.plan.unit == "tokens"
@@ -58,44 +63,44 @@ def test_even_tokens_of_long_and_short_examples(make, tmp_path):
     assert manifest.token_counter == {
         "engine": "fake", "template": "alpaca", "max_length": None, "tokenizer_sha256": None,
     }  # fmt: skip
-    assert manifest.sources["a"].tokens.pool == 1000
+    assert manifest.sources["a"].tokens.pool == 1000  # type: ignore[union-attr]
     assert manifest.sources["a"].pool_size == 10
 
 
-def test_the_tokens_of_every_record_are_in_the_splits(make, tmp_path):
+def test_the_tokens_of_every_record_are_in_the_splits(make: Callable[..., Any], tmp_path: Path) -> None:
     run(load_recipe(make(a=[5, 6, 7], b=[8] * 200)), tmp_path / "run")
     splits = read_splits(tmp_path / "run" / "splits.parquet")
     assert sorted(splits.sources["a"].tokens.values()) == [(1, 4), (1, 5), (1, 6)]
     assert len(splits.sources["b"].tokens) == 200
 
 
-def test_records_longer_than_their_quota_leave_and_are_counted(make, tmp_path):
+def test_records_longer_than_their_quota_leave_and_are_counted(make: Callable[..., Any], tmp_path: Path) -> None:
     result = run(load_recipe(make(a=[700, *[20] * 40], b=[10] * 100)), tmp_path / "run")
     # At first both get 500 tokens: the 700 leaves, and 800 in a and 1,000 in b stay.
     assert result.plan.sources["a"].pool_size == 800
     assert result.plan.quotas == {"a": 500, "b": 500}
     assert result.notes == ("a: 1 candidate longer than its quota of 500 tokens left out",)
     evidence = read_manifest(tmp_path / "run" / "manifest.json").sources["a"]
-    assert (evidence.pool_size, evidence.tokens.too_long, evidence.tokens.pool) == (41, 1, 800)
+    assert (evidence.pool_size, evidence.tokens.too_long, evidence.tokens.pool) == (41, 1, 800)  # type: ignore[union-attr]
     verification = verify(tmp_path / "run", data_dir=tmp_path)
     assert verification.differences == ()
     assert "tokens: counted again" in verification.checked
 
 
-def test_pools_and_quotas_settle_together(make, tmp_path):
+def test_pools_and_quotas_settle_together(make: Callable[..., Any], tmp_path: Path) -> None:
     # a: at first 500 each, so its 600s leave; then it holds 100, b gets 900, and nothing more has to leave.
     result = run(load_recipe(make(a=[600, 600, 50, 50], b=[10] * 100)), tmp_path / "run")
     assert result.plan.quotas == {"a": 100, "b": 900}
     assert verify(tmp_path / "run").differences == ()
 
 
-def test_what_left_for_its_length_is_told_when_the_rest_is_too_small(make, tmp_path):
+def test_what_left_for_its_length_is_told_when_the_rest_is_too_small(make: Callable[..., Any], tmp_path: Path) -> None:
     recipe = load_recipe(make(a=[600, 600], b=[10] * 60))
     with pytest.raises(AllocationError, match=r"had left .a: longer than 500 tokens.*all pools together"):
         run(recipe, tmp_path / "run")
 
 
-def test_a_budget_below_the_shortest_example_is_refused_with_numbers(make, tmp_path):
+def test_a_budget_below_the_shortest_example_is_refused_with_numbers(make: Callable[..., Any], tmp_path: Path) -> None:
     recipe = load_recipe(make(a=[30, 40], b=[20, 50]), ["budget.tokens=19"])
     with pytest.raises(AllocationError, match=r"budget of 19 tokens is below the shortest .* has 20 .b, record"):
         run(recipe, tmp_path / "run")
@@ -103,18 +108,18 @@ def test_a_budget_below_the_shortest_example_is_refused_with_numbers(make, tmp_p
 
 
 @pytest.mark.parametrize("policy", ["proportional", "pooled", "floor-sqrt"])
-def test_every_policy_ends_within_one_example(make, tmp_path, policy):
-    lengths = {"a": [7 + i % 50 for i in range(60)], "b": [3 + i % 9 for i in range(200)]}
+def test_every_policy_ends_within_one_example(make: Callable[..., Any], tmp_path: Path, policy: str) -> None:
+    lengths: dict[str, Any] = {"a": [7 + i % 50 for i in range(60)], "b": [3 + i % 9 for i in range(200)]}
     result = run(load_recipe(make("floor: 200\n", **lengths), [f"policy={policy}"]), tmp_path / "run")
     assert sum(result.plan.quotas.values()) == 1000
-    assert 1000 - 57 < result.tokens <= 1000
+    assert 1000 - 57 < result.tokens <= 1000  # type: ignore[operator]
     found = read_selection(tmp_path / "run" / "selection.json")
     for label, row in found.sources.items():
-        assert abs(row.tokens - row.quota) < max(lengths[label])
+        assert abs(row.tokens - row.quota) < max(lengths[label])  # type: ignore[operator]
     assert verify(tmp_path / "run").differences == ()
 
 
-def test_the_pooled_draw_is_the_first_of_all_candidates_that_fit(make, tmp_path):
+def test_the_pooled_draw_is_the_first_of_all_candidates_that_fit(make: Callable[..., Any], tmp_path: Path) -> None:
     recipe = load_recipe(make(a=[40] * 30, b=[11] * 90), ["policy=pooled"])
     run(recipe, tmp_path / "run")
     splits = read_splits(tmp_path / "run" / "splits.parquet")
@@ -133,7 +138,7 @@ def test_the_pooled_draw_is_the_first_of_all_candidates_that_fit(make, tmp_path)
     assert {label: row.count for label, row in found.sources.items()} == counts
 
 
-def test_scores_and_a_token_budget_go_together(make, tmp_path):
+def test_scores_and_a_token_budget_go_together(make: Callable[..., Any], tmp_path: Path) -> None:
     recipe = load_recipe(
         make("error: nll\n", a=[9] * 60, b=[4 + i % 7 for i in range(80)]),
         ["policy=calibudget", "calibration={per_source: 5, resamples: 4}", "budget.tokens=300", "floor=60"],
@@ -144,7 +149,7 @@ def test_scores_and_a_token_budget_go_together(make, tmp_path):
     assert verify(tmp_path / "run", data_dir=tmp_path).differences == ()
 
 
-def test_a_prompt_without_room_is_refused_or_left_uncounted(make, tmp_path):
+def test_a_prompt_without_room_is_refused_or_left_uncounted(make: Callable[..., Any], tmp_path: Path) -> None:
     path = make(a=[9] * 50, b=[8] * 200)
     with (tmp_path / "a.jsonl").open("a") as file:
         file.write(json.dumps({"prompt": words(30, 1), "completion": "x"}) + "\n")
@@ -154,11 +159,11 @@ def test_a_prompt_without_room_is_refused_or_left_uncounted(make, tmp_path):
         run(load_recipe(path, options), tmp_path / "run")
     run(load_recipe(path, [*options, "on_error=skip", "split_seed=3"]), tmp_path / "skipped")
     tokens = read_manifest(tmp_path / "skipped" / "manifest.json").sources["a"].tokens
-    assert tokens.too_long == 1
+    assert tokens.too_long == 1  # type: ignore[union-attr]
     assert verify(tmp_path / "skipped", data_dir=tmp_path).differences == ()
 
 
-def test_a_dry_run_tells_the_pools_in_tokens(make):
+def test_a_dry_run_tells_the_pools_in_tokens(make: Callable[..., Any]) -> None:
     dry = dry_run(load_recipe(make(a=[100] * 10, b=[10] * 100)))
     assert dry.unit == "tokens"
     assert {label: (row.pool_size, row.pool_tokens) for label, row in dry.sources.items()} == {
@@ -167,7 +172,7 @@ def test_a_dry_run_tells_the_pools_in_tokens(make):
     }
 
 
-def test_an_allocation_of_tokens_can_be_drawn_again(make, tmp_path):
+def test_an_allocation_of_tokens_can_be_drawn_again(make: Callable[..., Any], tmp_path: Path) -> None:
     path = make(a=[700, *[20] * 40], b=[10] * 100)
     first = run(load_recipe(path), tmp_path / "run")
     select(load_recipe(path), tmp_path / "run" / "allocation.json", tmp_path / "drawn")
@@ -180,12 +185,12 @@ def test_an_allocation_of_tokens_can_be_drawn_again(make, tmp_path):
         select(load_recipe(path), tmp_path / "run" / "allocation.json", tmp_path / "other")
 
 
-def test_a_token_budget_needs_a_model_whose_tokenizer_counts(make):
+def test_a_token_budget_needs_a_model_whose_tokenizer_counts(make: Callable[..., Any]) -> None:
     with pytest.raises(RecipeError, match="a budget of tokens needs a `model`"):
         load_recipe(make(a=[5], b=[5]), ["engine=local"])
 
 
-def test_settling_ends_on_pools_that_hold_nothing_longer_than_their_quota(make):
+def test_settling_ends_on_pools_that_hold_nothing_longer_than_their_quota(make: Callable[..., Any]) -> None:
     recipe = load_recipe(make(a=[5], b=[5]), ["policy=proportional", "budget.tokens=60"])
     tokens = {"a": {f"a{i}": 2 * i + 1 for i in range(12)}, "b": {f"b{i}": i + 1 for i in range(12)}}
     pools = Pools(queues={label: list(counts) for label, counts in tokens.items()}, tokens=tokens, selection_seed=1)
@@ -195,7 +200,9 @@ def test_settling_ends_on_pools_that_hold_nothing_longer_than_their_quota(make):
     assert all(fitting.longest(label) <= quota for label, quota in plan.quotas.items())
 
 
-def test_a_model_s_own_tokenizer_counts_what_its_encoder_gives(tiny_directory, record_of, tmp_path):
+def test_a_model_s_own_tokenizer_counts_what_its_encoder_gives(
+    tiny_directory: Path, record_of: Callable[..., Any], tmp_path: Path
+) -> None:
     from calibudget.lm import Encoder, load_tokenizer
 
     records = [record_of("a", number) for number in range(30)]
@@ -212,6 +219,6 @@ def test_a_model_s_own_tokenizer_counts_what_its_encoder_gives(tiny_directory, r
     candidates = prepare(recipe).splits["a"].candidates
     for record, encoded in zip(candidates, encoder.encode_all(candidates), strict=True):
         assert counted[record.record_id] == (len(encoded.prompt_ids), len(encoded.response_ids))
-    assert 0 <= 2000 - result.tokens < 200
-    assert len(str(read_manifest(tmp_path / "run" / "manifest.json").token_counter["tokenizer_sha256"])) == 64
+    assert 0 <= 2000 - result.tokens < 200  # type: ignore[operator]
+    assert len(str(read_manifest(tmp_path / "run" / "manifest.json").token_counter["tokenizer_sha256"])) == 64  # type: ignore[index]
     assert "tokens: counted again" in verify(tmp_path / "run", data_dir=tmp_path).checked

@@ -1,7 +1,12 @@
+from __future__ import annotations
+
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +33,7 @@ OPTIONS = ("rank=2", "scaling=4", "batch_size=4", "epochs=1", "max_length=256", 
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory, tiny_directory):
+def finished(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -> Any:
     """A finished run with the tiny model."""
     root = tmp_path_factory.mktemp("train")
     for label in ("apples", "pears", "companion"):
@@ -43,13 +48,13 @@ def finished(tmp_path_factory, tiny_directory):
 
 
 @pytest.fixture
-def run_dir(finished, tmp_path):
+def run_dir(finished: Path, tmp_path: Path) -> Any:
     import shutil
 
     return shutil.copytree(finished, tmp_path / "run")
 
 
-def test_a_run_is_trained_into_its_own_directory_and_still_verifies(run_dir):
+def test_a_run_is_trained_into_its_own_directory_and_still_verifies(run_dir: Path) -> None:
     result = train(run_dir, OPTIONS)
     assert result.steps == 4  # 12 of the sources and 3 companions, in fours
     bound = read_sums(run_dir)
@@ -62,15 +67,15 @@ def test_a_run_is_trained_into_its_own_directory_and_still_verifies(run_dir):
     assert [str(difference) for difference in verify(run_dir).differences] == []
 
 
-def test_another_output_directory_leaves_the_run_alone(run_dir, tmp_path):
+def test_another_output_directory_leaves_the_run_alone(run_dir: Path, tmp_path: Path) -> None:
     before = {path.name for path in run_dir.iterdir()}
     train(run_dir, OPTIONS, output_dir=tmp_path / "elsewhere")
     assert {path.name for path in run_dir.iterdir()} == before
     assert (tmp_path / "elsewhere" / "adapter" / "adapter_config.json").is_file()
 
 
-def test_a_training_killed_before_its_sums_is_bound_by_resuming(run_dir, monkeypatch):
-    def die(*_):
+def test_a_training_killed_before_its_sums_is_bound_by_resuming(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*_: Any) -> None:
         raise SystemExit
 
     monkeypatch.setattr("calibudget.pipeline.train.extend_sums", die)
@@ -81,13 +86,13 @@ def test_a_training_killed_before_its_sums_is_bound_by_resuming(run_dir, monkeyp
     assert not verify(run_dir).differences
 
 
-def test_an_earlier_round_is_trained_on_too(run_dir, tmp_path, finished):
+def test_an_earlier_round_is_trained_on_too(run_dir: Path, tmp_path: Path, finished: Path) -> None:
     """Its own rows but not its companion set: here all are the same, so the run names the first row twice."""
     with pytest.raises(TrainingError, match="stands twice"):
         train(run_dir, OPTIONS, also=[finished])
 
 
-def test_a_train_set_that_isnt_the_manifests_is_refused(run_dir):
+def test_a_train_set_that_isnt_the_manifests_is_refused(run_dir: Path) -> None:
     file = run_dir / "train.jsonl"
     file.write_bytes(file.read_bytes().replace(b"answer1", b"answer0", 1))
     extend_sums(run_dir, ["train.jsonl"])  # the sums agree, the manifest doesn't
@@ -96,13 +101,15 @@ def test_a_train_set_that_isnt_the_manifests_is_refused(run_dir):
     assert not (run_dir / "adapter").exists()
 
 
-def test_an_unfinished_run_is_refused(run_dir):
+def test_an_unfinished_run_is_refused(run_dir: Path) -> None:
     (run_dir / "SHA256SUMS.tsv").unlink()
     with pytest.raises(ArtefactError, match="no finished run"):
         train(run_dir, OPTIONS)
 
 
-def test_another_model_is_refused_unless_told(run_dir, tmp_path, model_of, tokenizer_with):
+def test_another_model_is_refused_unless_told(
+    run_dir: Path, tmp_path: Path, model_of: Callable[..., Any], tokenizer_with: Callable[..., Any]
+) -> None:
     other = tmp_path / "other"
     model_of(num_key_value_heads=4).save_pretrained(other)
     tokenizer_with().save_pretrained(other)
@@ -113,7 +120,9 @@ def test_another_model_is_refused_unless_told(run_dir, tmp_path, model_of, token
     assert "set by calibudget, calibrated on another model ('" in card
 
 
-def test_another_tokenizer_than_the_token_budgets_is_refused_unless_told(finished, tmp_path, model_of, tokenizer_with):
+def test_another_tokenizer_than_the_token_budgets_is_refused_unless_told(
+    finished: Path, tmp_path: Path, model_of: Callable[..., Any], tokenizer_with: Callable[..., Any]
+) -> None:
     """No model scored anything: only the budget depends on one."""
     recipe = (finished.parent / "recipe.yaml").read_text()
     counted = recipe.replace("budget: 12", "budget: {tokens: 900}\npolicy: equal").replace("floor: 4", "floor: 0")
@@ -130,26 +139,26 @@ def test_another_tokenizer_than_the_token_budgets_is_refused_unless_told(finishe
     train(tmp_path / "run", OPTIONS, model=str(other), allow_other_model=True)
 
 
-def test_the_same_model_elsewhere_is_the_same_model(run_dir, tmp_path, tiny_directory):
+def test_the_same_model_elsewhere_is_the_same_model(run_dir: Path, tmp_path: Path, tiny_directory: Path) -> None:
     import shutil
 
     copy = shutil.copytree(tiny_directory, tmp_path / "copy")
     assert train(run_dir, OPTIONS, model=str(copy)).steps == 4
 
 
-def test_a_context_shorter_than_asked_is_refused(run_dir):
+def test_a_context_shorter_than_asked_is_refused(run_dir: Path) -> None:
     with pytest.raises(TrainingError, match=r"max_length: 1024 is more than the model's context of 512"):
         train(run_dir, ("device=cpu", "rank=2", "max_length=1024"))
     assert not (run_dir / "adapter").exists()
 
 
-def test_a_context_shorter_than_the_default_is_taken_and_recorded(run_dir):
+def test_a_context_shorter_than_the_default_is_taken_and_recorded(run_dir: Path) -> None:
     result = train(run_dir, [option for option in OPTIONS if not option.startswith("max_length")])
     assert result.config.max_length == 512
     assert "| max_length | 512 |" in (run_dir / "adapter" / "README.md").read_text()
 
 
-def test_options_are_the_papers_with_the_recipes_seed(finished):
+def test_options_are_the_papers_with_the_recipes_seed(finished: Path) -> None:
     recipe = load_recipe(finished / "recipe.resolved.yaml", ("training_seed=7",))
     options = training_options(recipe, ("learning_rate=1e-4", "report_to=[wandb]", "pack=false"))
     assert (options.config.seed, options.config.rank, options.config.learning_rate) == (7, 128, 1e-4)
@@ -159,12 +168,12 @@ def test_options_are_the_papers_with_the_recipes_seed(finished):
 
 
 @pytest.mark.parametrize("override", ["rnak=4", "rank", "rank=four", "rank=0", "device=tpu"])
-def test_wrong_options_are_refused(finished, override):
+def test_wrong_options_are_refused(finished: Path, override: str) -> None:
     with pytest.raises((RecipeError, TrainingError), match=override.partition("=")[0]):
         training_options(load_recipe(finished / "recipe.resolved.yaml"), (override,))
 
 
-def test_a_tracker_that_isnt_installed_is_named_with_its_line(run_dir, monkeypatch):
+def test_a_tracker_that_isnt_installed_is_named_with_its_line(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find = __import__("importlib.util").util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "wandb" else find(name, *rest))
     with pytest.raises(DependencyError, match="pip install wandb"):
@@ -172,11 +181,11 @@ def test_a_tracker_that_isnt_installed_is_named_with_its_line(run_dir, monkeypat
     assert train(run_dir, OPTIONS).steps == 4  # nothing was left in its way
 
 
-def test_a_stopped_training_is_resumed_by_the_same_call(run_dir):
+def test_a_stopped_training_is_resumed_by_the_same_call(run_dir: Path) -> None:
     import os
     import signal
 
-    def stop(report):
+    def stop(report: Any) -> None:
         if report.step == 1:
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -189,7 +198,7 @@ def test_a_stopped_training_is_resumed_by_the_same_call(run_dir):
 
 
 @pytest.mark.slow
-def test_two_processes_train_the_same_adapter(run_dir, tmp_path):
+def test_two_processes_train_the_same_adapter(run_dir: Path, tmp_path: Path) -> None:
     """torchrun with two ranks: the same examples a step, the same losses but for rounding (paper 3.1: batch of 32)."""
     import torch
     from safetensors.torch import load_file

@@ -1,5 +1,11 @@
 """Training options within a model's context, told or not."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from calibudget.errors import TrainingError
@@ -16,7 +22,7 @@ sources:
 
 
 @pytest.fixture
-def recipe_of(tmp_path):
+def recipe_of(tmp_path: Path) -> Any:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     return lambda *overrides: load_recipe(tmp_path / "recipe.yaml", overrides)
 
@@ -33,7 +39,9 @@ def recipe_of(tmp_path):
         (("max_length=2048",), None, 2048),
     ],
 )
-def test_a_length_that_isnt_told_is_the_context_where_that_is_shorter(recipe_of, overrides, context, expected):
+def test_a_length_that_isnt_told_is_the_context_where_that_is_shorter(
+    recipe_of: Callable[..., Any], overrides: Any, context: int | None, expected: int
+) -> None:
     options = training_options(recipe_of(), overrides)
     config = within_context(options, context)
     assert config.max_length == expected
@@ -41,7 +49,7 @@ def test_a_length_that_isnt_told_is_the_context_where_that_is_shorter(recipe_of,
 
 
 @pytest.mark.parametrize("told", ["max_length=1024", "max_length=257"])
-def test_a_length_that_is_told_must_fit(recipe_of, told):
+def test_a_length_that_is_told_must_fit(recipe_of: Callable[..., Any], told: str) -> None:
     options = training_options(recipe_of(), [told])
     name, value = "max_length", told.partition("=")[2]
     with pytest.raises(TrainingError) as refused:

@@ -1,8 +1,13 @@
 """Verification: a whole run holds, and every change of it is named by file and field."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,20 +35,20 @@ ARTEFACTS = (
 
 
 @pytest.fixture
-def run_dir(tmp_path, finished):
+def run_dir(tmp_path: Path, finished: Path) -> Any:
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     return tmp_path / "run"
 
 
-def found(directory, **options):
+def found(directory: Any, **options: Any) -> Any:
     return {(one.file, one.field) for one in verify(directory, **options).differences}
 
 
-def rewrite_sums(directory):
+def rewrite_sums(directory: Path) -> None:
     write_sums(directory, [path.name for path in directory.iterdir() if path.name in ARTEFACTS[1:]])
 
 
-def forge(directory):
+def forge(directory: Path) -> None:
     """What a thorough forger does after an edit: bind the files anew, seal the manifest anew, rewrite the sums."""
     path = directory / "manifest.json"
     manifest = json.loads(path.read_bytes())
@@ -54,7 +59,7 @@ def forge(directory):
     rewrite_sums(directory)
 
 
-def edit(directory, name, *path, to):
+def edit(directory: Any, name: Any, *path: Any, to: Any) -> None:
     """Set one field of a JSON artefact, leaving everything else as it is."""
     value = json.loads((directory / name).read_bytes())
     inner = value
@@ -64,7 +69,7 @@ def edit(directory, name, *path, to):
     (directory / name).write_bytes(canonical_json(value))
 
 
-def edit_rows(directory, change):
+def edit_rows(directory: Path, change: Any) -> None:
     path = directory / "train.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows = [row | {"original": json.loads(row["original"])} for row in rows]
@@ -73,14 +78,14 @@ def edit_rows(directory, change):
     path.write_text("".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows))
 
 
-def edit_table(path, change):
+def edit_table(path: Any, change: Any) -> None:
     table = pq.read_table(path)
     rows = table.to_pylist()
     change(rows)
     pq.write_table(pa.Table.from_pylist(rows, table.schema), path)
 
 
-def test_a_run_holds_with_and_without_its_data(run_dir, tmp_path):
+def test_a_run_holds_with_and_without_its_data(run_dir: Path, tmp_path: Path) -> None:
     alone = verify(run_dir)
     assert alone.differences == ()
     assert len(alone.checked) == 10
@@ -104,7 +109,7 @@ def test_a_run_holds_with_and_without_its_data(run_dir, tmp_path):
         pytest.param({"more": "caps: {piqa: 9}\n"}, marks=pytest.mark.slow),
     ],
 )
-def test_runs_of_every_kind_hold(tmp_path, make_recipe, options):
+def test_runs_of_every_kind_hold(tmp_path: Path, make_recipe: Callable[..., Any], options: Any) -> None:
     run(load_recipe(make_recipe(**options)), tmp_path / "run")
     assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
 
@@ -123,7 +128,9 @@ def test_runs_of_every_kind_hold(tmp_path, make_recipe, options):
         ("manifest.json", ("token_counter", "max_length"), 9, "token_counter.max_length"),
     ],
 )
-def test_forged_tokens_are_found(tmp_path, make_recipe, name, path, to, field):
+def test_forged_tokens_are_found(
+    tmp_path: Path, make_recipe: Callable[..., Any], name: str, path: Any, to: int | str | None, field: str
+) -> None:
     run(load_recipe(make_recipe(), ["budget={tokens: 200}"]), tmp_path / "run")
     assert found(tmp_path / "run") == set()
     edit(tmp_path / "run", name, *path, to=to)
@@ -131,7 +138,9 @@ def test_forged_tokens_are_found(tmp_path, make_recipe, name, path, to, field):
     assert (name, field) in found(tmp_path / "run")
 
 
-def test_forged_token_counts_are_found_by_the_allocation_and_by_the_data(tmp_path, make_recipe):
+def test_forged_token_counts_are_found_by_the_allocation_and_by_the_data(
+    tmp_path: Path, make_recipe: Callable[..., Any]
+) -> None:
     run(load_recipe(make_recipe(), ["budget={tokens: 200}"]), tmp_path / "run")
     edit_table(tmp_path / "run" / "splits.parquet", lambda rows: rows[-1].update(prompt_tokens=1))
     forge(tmp_path / "run")
@@ -140,7 +149,7 @@ def test_forged_token_counts_are_found_by_the_allocation_and_by_the_data(tmp_pat
     assert any(name == "splits.parquet" and field.startswith("source piqa: tokens") for name, field in fields)
 
 
-def test_a_run_without_calibration_holds(tmp_path, make_recipe):
+def test_a_run_without_calibration_holds(tmp_path: Path, make_recipe: Callable[..., Any]) -> None:
     path = make_recipe(policy="equal")
     path.write_text(path.read_text().replace("calibration: {per_source: 5, resamples: 4}", "calibration: none"))
     run(load_recipe(path), tmp_path / "run")
@@ -149,7 +158,9 @@ def test_a_run_without_calibration_holds(tmp_path, make_recipe):
     assert not any("statistics:" in check for check in verification.checked)
 
 
-def test_a_selection_under_a_given_allocation_holds_and_its_forgeries_dont(tmp_path, finished, make_recipe):
+def test_a_selection_under_a_given_allocation_holds_and_its_forgeries_dont(
+    tmp_path: Path, finished: Path, make_recipe: Callable[..., Any]
+) -> None:
     recipe = load_recipe(make_recipe())
     given = tmp_path / "given.json"
     shutil.copy(finished / "run" / "allocation.json", given)
@@ -162,17 +173,17 @@ def test_a_selection_under_a_given_allocation_holds_and_its_forgeries_dont(tmp_p
     assert ("allocation.json", "") in found(tmp_path / "run")
 
 
-def test_a_directory_that_isnt_there_is_an_error(tmp_path):
+def test_a_directory_that_isnt_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="no such run directory"):
         verify(tmp_path / "gone")
 
 
-def test_an_empty_directory_lacks_everything(tmp_path):
+def test_an_empty_directory_lacks_everything(tmp_path: Path) -> None:
     assert found(tmp_path) == {("SHA256SUMS.tsv", ""), ("manifest.json", ""), ("recipe.resolved.yaml", "")}
 
 
 @pytest.mark.parametrize("name", ARTEFACTS)
-def test_flipped_bytes_are_reported_by_file(run_dir, name):
+def test_flipped_bytes_are_reported_by_file(run_dir: Path, name: Any) -> None:
     path = run_dir / name
     data = path.read_bytes()
     for position in (0, len(data) // 2, len(data) - 1):
@@ -187,7 +198,7 @@ def test_flipped_bytes_are_reported_by_file(run_dir, name):
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ARTEFACTS)
-def test_flipped_bytes_everywhere_are_reported_by_file(run_dir, name):
+def test_flipped_bytes_everywhere_are_reported_by_file(run_dir: Path, name: Any) -> None:
     path = run_dir / name
     data = path.read_bytes()
     for position in range(0, len(data), 1 if len(data) < 3_000 else 7):
@@ -199,7 +210,7 @@ def test_flipped_bytes_everywhere_are_reported_by_file(run_dir, name):
 
 
 @pytest.mark.parametrize("name", ARTEFACTS[1:])
-def test_a_missing_file_is_reported_and_so_is_a_cut_one(run_dir, name):
+def test_a_missing_file_is_reported_and_so_is_a_cut_one(run_dir: Path, name: Any) -> None:
     data = (run_dir / name).read_bytes()
     (run_dir / name).write_bytes(data[: len(data) // 2])
     rewrite_sums(run_dir)
@@ -211,7 +222,7 @@ def test_a_missing_file_is_reported_and_so_is_a_cut_one(run_dir, name):
 
 
 @pytest.mark.parametrize("name", ARTEFACTS[1:])
-def test_a_changed_file_with_rewritten_sums_is_reported(run_dir, name):
+def test_a_changed_file_with_rewritten_sums_is_reported(run_dir: Path, name: Any) -> None:
     path = run_dir / name
     data = path.read_bytes()
     path.write_bytes(data[:-3] + b"#" + data[-2:])
@@ -259,7 +270,7 @@ FORGED_FIELDS = [
 ]
 
 
-def dotted(path):
+def dotted(path: Any) -> Any:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)[1:]
 
 
@@ -267,7 +278,7 @@ def dotted(path):
     ("name", "path", "to"),
     [pytest.param(*row, marks=pytest.mark.slow if index % 3 else ()) for index, row in enumerate(FORGED_FIELDS)],
 )
-def test_a_forged_field_is_found_by_what_it_should_follow_from(run_dir, name, path, to):
+def test_a_forged_field_is_found_by_what_it_should_follow_from(run_dir: Path, name: Any, path: Any, to: Any) -> None:
     edit(run_dir, name, *path, to=to)
     forge(run_dir)
     differences = found(run_dir)
@@ -277,7 +288,7 @@ def test_a_forged_field_is_found_by_what_it_should_follow_from(run_dir, name, pa
 
 
 @pytest.mark.parametrize("name", ["statistics.json", "allocation.json", "selection.json"])
-def test_a_forgery_of_one_artefact_is_blamed_on_it_alone(run_dir, name):
+def test_a_forgery_of_one_artefact_is_blamed_on_it_alone(run_dir: Path, name: str) -> None:
     field = {"statistics.json": "mean_nll", "allocation.json": "share", "selection.json": "quota"}[name]
     edit(run_dir, name, "sources", "boolq", field, to=3)
     forge(run_dir)
@@ -301,14 +312,14 @@ def test_a_forgery_of_one_artefact_is_blamed_on_it_alone(run_dir, name):
         (lambda rows: rows[0].pop("source"), ""),
     ],
 )
-def test_a_forged_train_set_is_found(run_dir, change, field):
+def test_a_forged_train_set_is_found(run_dir: Path, change: Any, field: str) -> None:
     edit_rows(run_dir, change)
     forge(run_dir)
     assert any(file == "train.jsonl" and field in place for file, place in found(run_dir))
 
 
-def test_forged_scores_are_found_by_the_statistics_and_the_manifest(run_dir):
-    def better(rows):
+def test_forged_scores_are_found_by_the_statistics_and_the_manifest(run_dir: Path) -> None:
+    def better(rows: Any) -> None:
         rows[0].update(nll=rows[0]["nll"] / 2, error=rows[0]["error"] - rows[0]["nll"] / 2)
 
     edit_table(run_dir / "scores.parquet", better)
@@ -318,15 +329,15 @@ def test_forged_scores_are_found_by_the_statistics_and_the_manifest(run_dir):
     assert ("manifest.json", "sources.boolq.scores_sha256") in fields
 
 
-def test_a_scored_record_that_doesnt_calibrate_is_found(run_dir):
+def test_a_scored_record_that_doesnt_calibrate_is_found(run_dir: Path) -> None:
     edit_table(run_dir / "scores.parquet", lambda rows: rows[0].update(record_id="0" * 64))
     forge(run_dir)
     files = [one for one in verify(run_dir).differences if one.file == "scores.parquet"]
     assert {one.found for one in files} == {"1 of them missing", "1 other"}
 
 
-def test_a_candidate_that_should_have_calibrated_is_found(run_dir):
-    def drop_first(rows):
+def test_a_candidate_that_should_have_calibrated_is_found(run_dir: Path) -> None:
+    def drop_first(rows: Any) -> None:
         rows.pop(next(i for i, row in enumerate(rows) if row["role"] == "calibration"))
         # Its place is taken by nobody, so another record of the pool has to calibrate.
 
@@ -336,7 +347,7 @@ def test_a_candidate_that_should_have_calibrated_is_found(run_dir):
     assert ("splits.parquet", "source boolq: calibration records") in found(run_dir)
 
 
-def test_another_recipe_doesnt_fit_the_run(run_dir):
+def test_another_recipe_doesnt_fit_the_run(run_dir: Path) -> None:
     path = run_dir / "recipe.resolved.yaml"
     path.write_text(path.read_text().replace("budget: 24", "budget: 25").replace("split_seed: 42", "split_seed: 1"))
     forge(run_dir)
@@ -345,12 +356,12 @@ def test_another_recipe_doesnt_fit_the_run(run_dir):
     assert ("allocation.json", "budget") in fields
 
 
-def test_a_broken_recipe_is_a_difference(run_dir):
+def test_a_broken_recipe_is_a_difference(run_dir: Path) -> None:
     (run_dir / "recipe.resolved.yaml").write_bytes(b"a: &x [*x]\n\xff")
     assert ("recipe.resolved.yaml", "") in found(run_dir)
 
 
-def test_an_extra_file_a_link_and_a_manifest_that_climbs_out_are_found(run_dir, tmp_path):
+def test_an_extra_file_a_link_and_a_manifest_that_climbs_out_are_found(run_dir: Path, tmp_path: Path) -> None:
     (run_dir / "extra").write_bytes(b"")
     assert ("extra", "") in found(run_dir)
     (run_dir / "extra").unlink()
@@ -362,7 +373,7 @@ def test_an_extra_file_a_link_and_a_manifest_that_climbs_out_are_found(run_dir, 
     assert "must not climb" in climbing[0].found
 
 
-def test_changed_data_is_found_when_it_is_at_hand(run_dir, tmp_path):
+def test_changed_data_is_found_when_it_is_at_hand(run_dir: Path, tmp_path: Path) -> None:
     path = tmp_path / "data" / "boolq.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines[1:], '{"instruction": "new?", "output": "the correct answer is true"}\n']))
@@ -372,24 +383,24 @@ def test_changed_data_is_found_when_it_is_at_hand(run_dir, tmp_path):
     assert any(file == "splits.parquet" and "boolq" in field for file, field in fields)
 
 
-def test_a_forged_original_is_found_when_the_data_is_at_hand(run_dir, tmp_path):
+def test_a_forged_original_is_found_when_the_data_is_at_hand(run_dir: Path, tmp_path: Path) -> None:
     edit_rows(run_dir, lambda rows: rows[0]["original"]["meta"].update(f=-1))
     forge(run_dir)
     assert found(run_dir) == set()
     assert found(run_dir, data_dir=tmp_path / "data") == {("train.jsonl", "row 1: original.meta.f")}
 
 
-def test_data_that_is_gone_is_a_difference(run_dir, tmp_path):
+def test_data_that_is_gone_is_a_difference(run_dir: Path, tmp_path: Path) -> None:
     assert ("recipe.resolved.yaml", "") in found(run_dir, data_dir=tmp_path / "nowhere")
 
 
-def test_a_run_of_a_policy_that_was_removed_is_told_so(run_dir):
+def test_a_run_of_a_policy_that_was_removed_is_told_so(run_dir: Path) -> None:
     path = run_dir / "recipe.resolved.yaml"
     path.write_text(path.read_text().replace("policy: calibudget", "policy: learning-curve"))
     assert any("the policy 'learning-curve' was removed" in one.found for one in verify(run_dir).differences)
 
 
-def test_many_differences_of_one_file_are_counted_not_listed(run_dir):
+def test_many_differences_of_one_file_are_counted_not_listed(run_dir: Path) -> None:
     edit(run_dir, "statistics.json", "sources", "boolq", to=lambda row: dict.fromkeys(row, 3) | {"slope": None})
     edit(run_dir, "statistics.json", "sources", "boolq", "bootstrap_means", to=[3, 3, 3, 3])
     edit(run_dir, "statistics.json", "sources", "boolq", "error_rate", to=1)
@@ -400,7 +411,9 @@ def test_many_differences_of_one_file_are_counted_not_listed(run_dir):
 
 
 @pytest.mark.parametrize("name", ARTEFACTS)
-def test_a_fifo_in_place_of_a_file_is_a_difference_and_is_not_waited_for(run_dir, tmp_path, name):
+def test_a_fifo_in_place_of_a_file_is_a_difference_and_is_not_waited_for(
+    run_dir: Path, tmp_path: Path, name: Any
+) -> None:
     (run_dir / name).unlink()
     os.mkfifo(run_dir / name)
     told = [one for one in verify(run_dir, data_dir=tmp_path / "data").differences if one.file == name]
@@ -418,7 +431,9 @@ def test_a_fifo_in_place_of_a_file_is_a_difference_and_is_not_waited_for(run_dir
         (("companion", "filtered"), 1, "companion.filtered"),
     ],
 )
-def test_a_forged_count_of_the_manifest_is_found(run_dir, tmp_path, path, to, field):
+def test_a_forged_count_of_the_manifest_is_found(
+    run_dir: Path, tmp_path: Path, path: Any, to: str | int, field: str | None
+) -> None:
     edit(run_dir, "manifest.json", *path, to=to)
     forge(run_dir)
     # How many kept copies a companion set holds is counted again with the data only.
@@ -426,14 +441,14 @@ def test_a_forged_count_of_the_manifest_is_found(run_dir, tmp_path, path, to, fi
     assert ("manifest.json", field or ".".join(path)) in found(run_dir, data_dir=tmp_path / "data")
 
 
-def test_a_row_moved_from_one_count_of_the_companion_to_another_is_found(run_dir):
+def test_a_row_moved_from_one_count_of_the_companion_to_another_is_found(run_dir: Path) -> None:
     edit(run_dir, "manifest.json", "companion", "read", to=10)
     edit(run_dir, "manifest.json", "companion", "filtered", to=1)
     forge(run_dir)
     assert found(run_dir) == {("manifest.json", "companion.filtered")}
 
 
-def test_a_fifo_in_a_data_set_and_one_in_place_of_the_recipe_are_refused(tmp_path):
+def test_a_fifo_in_a_data_set_and_one_in_place_of_the_recipe_are_refused(tmp_path: Path) -> None:
     (tmp_path / "train.dataset").mkdir()
     os.mkfifo(tmp_path / "train.dataset" / "data-00000-of-00001.arrow")
     with pytest.raises(ArtefactError, match="no regular file"):

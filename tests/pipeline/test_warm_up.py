@@ -1,6 +1,10 @@
 """A warm-up round from end to end: floors, a really trained adapter, measured again with it, and the residual."""
 
+from __future__ import annotations
+
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,13 +25,13 @@ sources:
 TRAINING = ("rank=8", "scaling=16", "batch_size=4", "epochs=12", "learning_rate=3e-3", "max_length=256", "device=cpu")
 
 
-def picks(directory):
+def picks(directory: Path) -> Any:
     rows = [json.loads(line) for line in (directory / "train.jsonl").read_text().splitlines()]
     return {(row["source"], row["record_id"]) for row in rows}
 
 
 @pytest.mark.slow
-def test_the_residual_follows_the_need_of_the_trained_model(tmp_path, tiny_directory):
+def test_the_residual_follows_the_need_of_the_trained_model(tmp_path: Path, tiny_directory: Path) -> None:
     import torch
 
     torch.set_num_threads(1)
@@ -63,8 +67,8 @@ def test_the_residual_follows_the_need_of_the_trained_model(tmp_path, tiny_direc
         ]
         assert set(held_out[0]) == set(held_out[1])
     # Before, neither source is ever answered; after, the one that is taught needs less.
-    assert after.sources["apples"].error_rate < before.sources["apples"].error_rate
-    assert second.plan.sources["apples"].need < second.plan.sources["pears"].need
+    assert after.sources["apples"].error_rate < before.sources["apples"].error_rate  # type: ignore[operator]
+    assert second.plan.sources["apples"].need < second.plan.sources["pears"].need  # type: ignore[operator]
     assert second.plan.residual_budget == 28 == sum(second.plan.quotas.values())
     assert second.plan.quotas["apples"] < second.plan.quotas["pears"]
     assert not picks(warm_up) & picks(rest)
@@ -73,6 +77,6 @@ def test_the_residual_follows_the_need_of_the_trained_model(tmp_path, tiny_direc
     found = verify(rest, data_dir=tmp_path, previous=ledger_of([warm_up]))
     assert found.differences == ()
     assert "rounds: the ledger, from the directories of the earlier rounds" in found.checked
-    assert read_manifest(rest / "manifest.json").scorer["model"]["adapter"] == after.model["adapter"]
+    assert read_manifest(rest / "manifest.json").scorer["model"]["adapter"] == after.model["adapter"]  # type: ignore[index]
     assert train(rest, (*TRAINING[:3], "epochs=1", "max_length=256", "device=cpu"), also=[warm_up]).steps == 15
     assert verify(rest).differences == ()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from calibudget.allocation.exact.spread import spread_arrays
 GENERATOR = np.random.default_rng
 
 
-def families(size, seed):
+def families(size: Any, seed: Any) -> Iterator[Any]:
     """Utilities by name; each a way in which remainders tie, nearly tie, or leave the range of doubles."""
     rng = GENERATOR(seed)
     count = np.arange(1, size + 1, dtype=np.float64)
@@ -37,7 +39,7 @@ def families(size, seed):
     yield "half zero", np.where(rng.random(size) < 0.5, 0.0, rng.random(size))
 
 
-def constraints(size, seed):
+def constraints(size: Any, seed: Any) -> Iterator[Any]:
     """Bounds and budgets: none, caps that bind, floors and caps, tied caps, little room, large numbers."""
     rng = GENERATOR(seed)
     zero = np.zeros(size, dtype=np.int64)
@@ -53,7 +55,7 @@ def constraints(size, seed):
     yield zero, np.full(size, 2**47), 2**47 - 1
 
 
-def filter_agrees(utilities, lower, upper, budget):
+def filter_agrees(utilities: Any, lower: Any, upper: Any, budget: Any) -> Any:
     """Whether the filter gives the integers' quotas and shares; None where it leaves the case to them."""
     upper = np.minimum(upper, budget)
     found = spread_arrays(utilities, lower, upper, budget)
@@ -77,7 +79,7 @@ def filter_agrees(utilities, lower, upper, budget):
         pytest.param(200_000, 1, marks=pytest.mark.full),
     ],
 )
-def test_no_family_differs(size, seeds):
+def test_no_family_differs(size: int, seeds: int) -> None:
     wrong, left_over, tried = [], 0, 0
     for seed in range(seeds):
         for bounds in constraints(size, seed):
@@ -94,7 +96,7 @@ def test_no_family_differs(size, seeds):
 
 
 @pytest.mark.parametrize("size", [9, 60, 500])
-def test_doubles_find_at_once_which_bounds_bind(monkeypatch, size):
+def test_doubles_find_at_once_which_bounds_bind(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """What they get wrong, exact decisions put right, but each time costs a pass over all sources."""
     monkeypatch.setattr(doubles, "_CORRECTIONS", 1)
     monkeypatch.setattr(integers, "_BLOCK", 32)
@@ -108,7 +110,7 @@ def test_doubles_find_at_once_which_bounds_bind(monkeypatch, size):
 
 
 @pytest.mark.parametrize(("count", "seed"), [(300, 1), pytest.param(5_000, 2, marks=pytest.mark.slow)])
-def test_no_random_bounds_differ(count, seed):
+def test_no_random_bounds_differ(count: int, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311
     wrong = []
     for number in range(count):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ QUICK = settings(max_examples=60, derandomize=True)
 
 
 @st.composite
-def problems(draw):
+def problems(draw: Any) -> Any:
     """Utilities and bounds by label, and a budget that the bounds hold."""
     labels = draw(st.lists(LABELS, min_size=1, max_size=7, unique=True))
     utilities = {label: draw(UTILITIES) for label in labels}
@@ -32,7 +33,7 @@ def problems(draw):
 
 @QUICK
 @given(problems())
-def test_quotas_stay_in_bounds_within_one_of_their_shares_and_sum_to_the_budget(problem):
+def test_quotas_stay_in_bounds_within_one_of_their_shares_and_sum_to_the_budget(problem: Any) -> None:
     utilities, lower, upper, budget = problem
     made = apportion(utilities, budget, lower=lower, upper=upper)
     assert sum(made.quotas.values()) == budget == made.budget
@@ -43,7 +44,7 @@ def test_quotas_stay_in_bounds_within_one_of_their_shares_and_sum_to_the_budget(
 
 @QUICK
 @given(problems(), st.randoms(use_true_random=False))
-def test_the_order_of_the_input_changes_nothing(problem, rng):
+def test_the_order_of_the_input_changes_nothing(problem: Any, rng: Any) -> None:
     utilities, lower, upper, budget = problem
     shuffled = list(utilities)
     rng.shuffle(shuffled)
@@ -53,7 +54,7 @@ def test_the_order_of_the_input_changes_nothing(problem, rng):
 
 @QUICK
 @given(problems(), st.integers(-60, 60))
-def test_scaling_by_a_power_of_two_changes_nothing(problem, exponent):
+def test_scaling_by_a_power_of_two_changes_nothing(problem: Any, exponent: Any) -> None:
     utilities, lower, upper, budget = problem
     scaled = {
         k: u * (Fraction(2) ** exponent if not isinstance(u, float) else 2.0**exponent) for k, u in utilities.items()
@@ -63,7 +64,7 @@ def test_scaling_by_a_power_of_two_changes_nothing(problem, exponent):
 
 @QUICK
 @given(problems(), LABELS, UTILITIES)
-def test_a_source_without_capacity_changes_no_other(problem, label, utility):
+def test_a_source_without_capacity_changes_no_other(problem: Any, label: Any, utility: Any) -> None:
     utilities, lower, upper, budget = problem
     if label in utilities:
         return
@@ -76,7 +77,7 @@ def test_a_source_without_capacity_changes_no_other(problem, label, utility):
 
 @QUICK
 @given(problems(), st.data())
-def test_a_quota_does_not_fall_when_its_own_utility_rises(problem, data):
+def test_a_quota_does_not_fall_when_its_own_utility_rises(problem: Any, data: Any) -> None:
     utilities, lower, upper, budget = problem
     label = data.draw(st.sampled_from(sorted(utilities)))
     raised = utilities | {label: Fraction(utilities[label]) + data.draw(st.fractions(0, 10, max_denominator=9))}
@@ -86,7 +87,7 @@ def test_a_quota_does_not_fall_when_its_own_utility_rises(problem, data):
 
 @QUICK
 @given(problems(), st.data())
-def test_a_quota_does_not_fall_when_its_own_cap_rises(problem, data):
+def test_a_quota_does_not_fall_when_its_own_cap_rises(problem: Any, data: Any) -> None:
     utilities, lower, upper, budget = problem
     label = data.draw(st.sampled_from(sorted(utilities)))
     raised = upper | {label: upper[label] + data.draw(st.integers(0, 20))}
@@ -96,7 +97,7 @@ def test_a_quota_does_not_fall_when_its_own_cap_rises(problem, data):
 
 @QUICK
 @given(problems(), st.integers(0, 8))
-def test_the_papers_rule_is_a_floor_and_an_apportionment_of_the_rest(problem, floor):
+def test_the_papers_rule_is_a_floor_and_an_apportionment_of_the_rest(problem: Any, floor: Any) -> None:
     utilities, _, sizes, _ = problem
     floors = {k: min(size, floor) for k, size in sizes.items()}
     budget = (sum(floors.values()) + sum(sizes.values())) // 2
@@ -108,7 +109,7 @@ def test_the_papers_rule_is_a_floor_and_an_apportionment_of_the_rest(problem, fl
     assert made.floor_quotas == {k: floors[k] for k in sorted(floors)}
 
 
-def test_a_quota_may_fall_when_the_budget_rises():
+def test_a_quota_may_fall_when_the_budget_rises() -> None:
     """The known paradox of largest remainders: 6 : 6 : 2 gives the last 2 of 10 units but 1 of 11."""
     utilities = {"a": 6, "b": 6, "c": 2}
     assert apportion(utilities, 10).quotas == {"a": 4, "b": 4, "c": 2}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from calibudget.allocation import apportion, apportion_arrays
 LABELS = "abcdefgh"
 
 
-def oracle_shares(utilities, lower, upper, budget):
+def oracle_shares(utilities: Any, lower: Any, upper: Any, budget: Any) -> Any:
     """Try every way for sources to be at their lower bound, between, or at their upper bound, and keep the right."""
     size = len(utilities)
     for places in itertools.product("<=>", repeat=size):
@@ -53,7 +55,7 @@ def oracle_shares(utilities, lower, upper, budget):
     return [even.get(k, Fraction(upper[k])) for k in range(size)]
 
 
-def oracle_quotas(shares):
+def oracle_quotas(shares: Any) -> Any:
     quotas = [math.floor(t) for t in shares]
     order = sorted(range(len(shares)), key=lambda k: (quotas[k] - shares[k], k))
     for k in order[: int(sum(shares)) - sum(quotas)]:
@@ -61,7 +63,7 @@ def oracle_quotas(shares):
     return quotas
 
 
-def agrees(utilities, lower, upper, budget):
+def agrees(utilities: Any, lower: Any, upper: Any, budget: Any) -> Any:
     """Whether `apportion` and its array form give the oracle's shares and quotas."""
     names = LABELS[: len(utilities)]
     made = apportion(
@@ -84,11 +86,11 @@ def agrees(utilities, lower, upper, budget):
     )
 
 
-def boxes(utilities, bounds):
+def boxes(utilities: Any, bounds: Any) -> Any:
     return [(u, low, high) for u in utilities for low in bounds for high in bounds if low <= high]
 
 
-def exhaustive(size, utilities, bounds):
+def exhaustive(size: Any, utilities: Any, bounds: Any) -> Iterator[Any]:
     for sources in itertools.combinations_with_replacement(boxes(utilities, bounds), size):
         u, low, high = zip(*sources, strict=True)
         for budget in range(sum(low), sum(high) + 1):
@@ -106,12 +108,12 @@ def exhaustive(size, utilities, bounds):
         pytest.param(4, (0, 1, 3), (0, 1, 3), marks=pytest.mark.full),
     ],
 )
-def test_every_small_problem(size, utilities, bounds):
+def test_every_small_problem(size: int, utilities: Any, bounds: Any) -> None:
     wrong = [case for case in exhaustive(size, utilities, bounds) if not agrees(*case)]
     assert wrong == []
 
 
-def random_case(rng):
+def random_case(rng: Any) -> Any:
     size = rng.randint(1, 5)
     style = rng.randrange(6)
     utilities = [
@@ -135,13 +137,13 @@ def random_case(rng):
     ("count", "seed"),
     [(400, 1), pytest.param(2_000, 2, marks=pytest.mark.slow), pytest.param(100_000, 3, marks=pytest.mark.full)],
 )
-def test_random_problems(count, seed):
+def test_random_problems(count: int, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311
     wrong = [case for case in (random_case(rng) for _ in range(count)) if not agrees(*case)]
     assert wrong == []
 
 
-def program_objective(shares, lower, upper, budget):
+def program_objective(shares: Any, lower: Any, upper: Any, budget: Any) -> Any:
     """The least sum of |quota - share| over integer quotas, found by scipy's mixed-integer solver in whole numbers."""
     size = len(shares)
     common = math.lcm(*(t.denominator for t in shares))
@@ -164,7 +166,7 @@ def program_objective(shares, lower, upper, budget):
 
 
 @pytest.mark.parametrize(("count", "seed"), [(60, 1), pytest.param(1_000, 2, marks=pytest.mark.slow)])
-def test_no_integer_program_comes_closer_to_the_shares(count, seed):
+def test_no_integer_program_comes_closer_to_the_shares(count: int, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311
     for _ in range(count):
         size = rng.randint(2, 6)

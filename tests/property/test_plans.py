@@ -7,6 +7,7 @@ integer programming says whether any quotas keep the bounds at all.
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +20,11 @@ from calibudget.records import SourceStatistics, Statistics
 SPENDING = [name for name, policy in POLICIES.items() if policy.floor_use != "only" and name != "pooled"]
 
 
-def random_group(rng, sources, depth):
+def random_group(rng: Any, sources: Any, depth: Any) -> Any:
     """A group of these sources: some its own, the others in groups within it; bounds that often can't be kept."""
     rng.shuffle(sources)
     own = sources if depth == 0 else sources[: rng.randint(0, len(sources))]
-    inner, rest = {}, sources[len(own) :]
+    inner, rest = {}, sources[len(own) :]  # type: ignore[var-annotated]
     while rest:
         count = rng.randint(1, len(rest))
         inner[f"g{depth}{len(inner)}"] = random_group(rng, rest[:count], depth - 1)
@@ -34,11 +35,11 @@ def random_group(rng, sources, depth):
     return {"sources": own, "groups": inner, **bounds}
 
 
-def random_inputs(rng):
+def random_inputs(rng: Any) -> Any:
     labels = list("abcdef")[: rng.randint(1, 6)]
     sizes = {label: rng.choice((0, 1, rng.randint(2, 30))) for label in labels}
     rows = {label: random_row(rng, size) for label, size in sizes.items()}
-    inputs = {
+    inputs: dict[str, Any] = {
         "pool_sizes": sizes,
         "statistics": Statistics(model={}, error="nll+wrong", resamples=2, bootstrap_seed=0, sources=rows),
         "weights": {label: rng.choice((0, 1, 0.1, rng.random())) for label in labels},
@@ -58,7 +59,7 @@ def random_inputs(rng):
     return inputs
 
 
-def random_row(rng, size):
+def random_row(rng: Any, size: Any) -> Any:
     return SourceStatistics(
         pool_size=size,
         calibration_size=9,
@@ -70,7 +71,7 @@ def random_row(rng, size):
     )
 
 
-def is_feasible(policy, inputs, bounds):
+def is_feasible(policy: Any, inputs: Any, bounds: Any) -> bool:
     """Whether integers keep the pools, and the whole-unit bounds that `plan` would record, with that budget as sum."""
     labels = sorted(inputs["pool_sizes"])
     floors, caps, groups = bounds
@@ -89,18 +90,18 @@ def is_feasible(policy, inputs, bounds):
         )
     ends = (np.array(low, dtype=float), np.array(high, dtype=float))
     found = milp(np.zeros(len(labels)), integrality=np.ones(len(labels)), bounds=ends, constraints=rows)
-    return found.status == 0
+    return found.status == 0  # type: ignore[no-any-return]
 
 
-def whole(amount, budget, pool, *, up):
-    if isinstance(amount, int):
-        return amount
+def whole(amount: str, budget: Any, pool: Any, *, up: Any) -> Any:
+    if isinstance(amount, int):  # type: ignore[unreachable]
+        return amount  # type: ignore[unreachable]
     percent, _, of = amount.partition("% of ")
     units = int(percent) * (budget if of == "budget" else pool)
     return -(-units // 100) if up else units // 100
 
 
-def bounds_of(policy, inputs):
+def bounds_of(policy: Any, inputs: Any) -> Any:
     """Floors, caps and groups in whole units, read anew."""
     budget, sizes = inputs["budget"], inputs["pool_sizes"]
     floors = dict.fromkeys(sizes, inputs["floor"]) | inputs.get("floors", {})
@@ -108,7 +109,7 @@ def bounds_of(policy, inputs):
         floors = dict.fromkeys(sizes, 0)
     groups = []
 
-    def walk(group):
+    def walk(group: Any) -> Any:
         members = list(group["sources"])
         for inner in group["groups"].values():
             members += walk(inner)
@@ -126,7 +127,7 @@ def bounds_of(policy, inputs):
     )
 
 
-def plan_or_none(policy, inputs):
+def plan_or_none(policy: Any, inputs: Any) -> Any:
     try:
         return plan(AllocationRequest(policy=policy, **inputs))
     except AllocationError:
@@ -137,7 +138,7 @@ def plan_or_none(policy, inputs):
     ("count", "seed"),
     [(60, 1), pytest.param(1_000, 2, marks=pytest.mark.slow), pytest.param(20_000, 3, marks=pytest.mark.full)],
 )
-def test_plans_are_right_or_impossible(count, seed):
+def test_plans_are_right_or_impossible(count: int, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311
     made = refused = 0
     for _ in range(count):

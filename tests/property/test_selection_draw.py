@@ -1,5 +1,9 @@
 """The draw: nested, uniform, independent of the calibration split, and of the order of its input."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,7 +23,7 @@ pools = st.lists(st.sampled_from([f"é{i}" for i in range(20)]), unique=True, ma
 
 @settings(max_examples=50)
 @given(pools, st.integers(0, 2**53 - 1), st.tuples(st.integers(0, 12), st.integers(0, 12)))
-def test_a_larger_quota_keeps_the_smaller_ones_picks(pool, seed, quotas):
+def test_a_larger_quota_keeps_the_smaller_ones_picks(pool: Any, seed: Any, quotas: Any) -> None:
     small, large = sorted(min(quota, len(pool)) for quota in quotas)
     picks = draw({"a": pool}, {"a": large}, selection_seed=seed).picks["a"]
     assert draw({"a": pool}, {"a": small}, selection_seed=seed).picks["a"] == picks[:small]
@@ -29,7 +33,7 @@ def test_a_larger_quota_keeps_the_smaller_ones_picks(pool, seed, quotas):
 
 @settings(max_examples=50)
 @given(pools, pools, st.integers(0, 100), st.randoms(use_true_random=False))
-def test_picks_depend_on_nothing_but_the_pools_own_ids(pool, other, seed, chance):
+def test_picks_depend_on_nothing_but_the_pools_own_ids(pool: Any, other: Any, seed: Any, chance: Any) -> None:
     quota = len(pool) // 2
     alone = draw({"a": pool}, {"a": quota}, selection_seed=seed).picks["a"]
     shuffled = chance.sample(pool, len(pool))
@@ -37,7 +41,7 @@ def test_picks_depend_on_nothing_but_the_pools_own_ids(pool, other, seed, chance
     assert beside.picks["a"] == alone
 
 
-def inclusion_counts(quota):
+def inclusion_counts(quota: Any) -> Any:
     counts = dict.fromkeys(POOL, 0)
     for seed in SEEDS:
         for record_id in draw({"a": POOL}, {"a": quota}, selection_seed=seed).picks["a"]:
@@ -46,7 +50,7 @@ def inclusion_counts(quota):
 
 
 @pytest.mark.parametrize("quota", [1, 10, 33])
-def test_every_record_is_as_likely_as_every_other(quota):
+def test_every_record_is_as_likely_as_every_other(quota: int) -> None:
     counts = inclusion_counts(quota)
     share = quota / len(POOL)
     # Inclusions of one draw have covariance share * (1 - share) * n / (n - 1) * (I - 1/n), of rank n - 1.
@@ -55,14 +59,14 @@ def test_every_record_is_as_likely_as_every_other(quota):
     assert LEVEL < stats.chi2.sf(statistic, len(POOL) - 1) < 1 - LEVEL
 
 
-def test_the_test_of_uniformity_sees_a_draw_that_favours_one_record():
+def test_the_test_of_uniformity_sees_a_draw_that_favours_one_record() -> None:
     counts = inclusion_counts(10).astype(float)
     counts[0] += 120
     spread = len(SEEDS) * 0.25 * 0.75 * len(POOL) / (len(POOL) - 1)
     assert stats.chi2.sf(((counts - 250) ** 2).sum() / spread, len(POOL) - 1) < LEVEL
 
 
-def test_picks_are_independent_of_the_calibration_split():
+def test_picks_are_independent_of_the_calibration_split() -> None:
     """Among the records that don't calibrate, those nearest to calibrating are picked as often as the farthest."""
     near = far = 0
     for seed in SEEDS:
@@ -75,6 +79,6 @@ def test_picks_are_independent_of_the_calibration_split():
     assert stats.binomtest(near, near + far).pvalue > LEVEL
 
 
-def test_another_seed_is_another_draw():
+def test_another_seed_is_another_draw() -> None:
     picks = {draw({"a": POOL}, {"a": 10}, selection_seed=seed).picks["a"] for seed in range(50)}
     assert len(picks) == 50

@@ -1,5 +1,7 @@
 """Recipes as people write them: defaults, overrides, and refusals that name file, line and field."""
 
+from __future__ import annotations
+
 from fractions import Fraction
 from pathlib import Path
 
@@ -35,7 +37,7 @@ def refusal(tmp_path: Path, text: str, *overrides: str) -> str:
 def test_defaults_are_the_paper_s(tmp_path: Path) -> None:
     recipe = load_recipe(write(tmp_path, PLAIN))
     assert recipe.policy == "calibudget"
-    assert (recipe.calibration.per_source, recipe.calibration.resamples) == (100, 200)  # paper 2.2
+    assert (recipe.calibration.per_source, recipe.calibration.resamples) == (100, 200)  # type: ignore[union-attr]  # paper 2.2
     assert (recipe.exponents.need, recipe.exponents.availability, recipe.exponents.reliability) == (1.0, 0.5, 1.0)
     assert recipe.seed == recipe.split_seed == recipe.bootstrap_seed == recipe.selection_seed == 42
     assert recipe.default_floor == 10
@@ -70,7 +72,7 @@ def test_groups_nest_and_amounts_may_be_shares(tmp_path: Path) -> None:
 def test_overrides_replace_and_add_fields(tmp_path: Path) -> None:
     recipe = load_recipe(write(tmp_path, PLAIN), ["budget=50", "calibration.per_source=12", "sources.a.on_error=skip"])
     assert recipe.budget_total == 50
-    assert recipe.calibration.per_source == 12
+    assert recipe.calibration.per_source == 12  # type: ignore[union-attr]
     assert recipe.sources["a"].on_error == "skip"
 
 
@@ -283,7 +285,7 @@ def test_a_missing_or_binary_recipe_is_refused(tmp_path: Path) -> None:
         load_recipe(tmp_path / "recipe.yaml")
 
 
-def test_a_fault_is_told_once(tmp_path):
+def test_a_fault_is_told_once(tmp_path: Path) -> None:
     """A field of several forms in one line, and a seed that four others default to where it stands."""
     path = tmp_path / "recipe.yaml"
     path.write_text(PLAIN.replace("budget: ", "seed: x\nbudget: many # "))

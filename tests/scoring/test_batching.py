@@ -1,3 +1,7 @@
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,41 +9,41 @@ from hypothesis import strategies as st
 from calibudget.scoring.local import Load, cut, plan_batches
 
 
-def load(tokens, limit=32, name=0, response_tokens=1, source="s"):
+def load(tokens: Any, limit: int = 32, name: int = 0, response_tokens: int = 1, source: str = "s") -> Any:
     return Load(tokens=tokens, response_tokens=response_tokens, limit=limit, source=source, record_id=f"{name:05d}")
 
 
-def test_like_lengths_go_together_within_the_bound():
+def test_like_lengths_go_together_within_the_bound() -> None:
     loads = [load(tokens, name=i) for i, tokens in enumerate([50, 10, 40, 20, 30])]
     assert plan_batches(loads, 60) == [(1, 3, 4), (2,), (0,)]
 
 
-def test_items_decoded_equally_far_go_together():
+def test_items_decoded_equally_far_go_together() -> None:
     loads = [load(10, 512, 0), load(10, 32, 1), load(10, 512, 2), load(10, 32, 3)]
     assert plan_batches(loads, 20) == [(1, 3), (0, 2)]
 
 
-def test_items_of_a_source_go_together():
+def test_items_of_a_source_go_together() -> None:
     loads = [load(10 + i, name=i, source="ba"[i % 2]) for i in range(4)]
     assert plan_batches(loads, 30) == [(1, 3), (0, 2)]
 
 
-def test_rows_of_logits_are_bounded_too():
+def test_rows_of_logits_are_bounded_too() -> None:
     loads = [load(20, name=i, response_tokens=15) for i in range(4)]
     assert plan_batches(loads, 120) == [(0, 1), (2, 3)]
 
 
-def test_an_item_above_the_bound_is_alone():
+def test_an_item_above_the_bound_is_alone() -> None:
     assert plan_batches([load(10, name=0), load(999, name=1), load(5, name=2)], 20) == [(2, 0), (1,)]
 
 
-def test_no_items_no_batches():
+def test_no_items_no_batches() -> None:
     assert plan_batches([], 100) == []
     assert cut([], 100) == []
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.sampled_from([0, 32, 512])), max_size=60), st.integers(1, 500))
-def test_batches_part_the_items_and_ignore_their_order(shapes, bound):
+def test_batches_part_the_items_and_ignore_their_order(shapes: Any, bound: Any) -> None:
     loads = [load(tokens, limit, i) for i, (tokens, limit) in enumerate(shapes)]
     batches = plan_batches(loads, bound)
     assert sorted(i for batch in batches for i in batch) == list(range(len(loads)))
@@ -52,5 +56,5 @@ def test_batches_part_the_items_and_ignore_their_order(shapes, bound):
 @pytest.mark.parametrize(
     ("weights", "runs"), [([5, 5, 5], [range(2), range(2, 3)]), ([20, 1], [range(1), range(1, 2)]), ([3], [range(1)])]
 )
-def test_runs_are_cut_at_the_bound(weights, runs):
+def test_runs_are_cut_at_the_bound(weights: Any, runs: Any) -> None:
     assert cut(weights, 10) == runs

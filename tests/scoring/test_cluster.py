@@ -1,7 +1,12 @@
 """Scoring by actors of a Ray cluster of two nodes, which the tests start and of which they kill one."""
 
+from __future__ import annotations
+
 import signal
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,32 +17,34 @@ from calibudget.scoring.cluster import scoring_actors
 FAKE = ScorerSettings(kind="fake", device="cpu")
 
 
-def test_without_ray_the_way_to_it_is_told(monkeypatch):
+def test_without_ray_the_way_to_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(DependencyError, match=r"calibudget\[ray\]"):
         RayPool(FAKE, workers=1)
 
 
-def test_an_address_needs_the_engine():
+def test_an_address_needs_the_engine() -> None:
     with pytest.raises(ScoringError, match="engine: ray"), open_scorer(FAKE, address="auto"):
         pass
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def cluster() -> Iterator[Any]:
     """A head and a second node, each with room for one worker."""
     from ray.cluster_utils import Cluster
 
     started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    started.second = started.add_node(num_cpus=1)
+    started.second = started.add_node(num_cpus=1)  # type: ignore[attr-defined]
     yield started
-    started.shutdown()
+    started.shutdown()  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_leftovers")
 class TestCluster:
-    def test_actors_give_the_same_bits_and_errors(self, cluster, items_of, tiny_directory, tmp_path):
+    def test_actors_give_the_same_bits_and_errors(
+        self, cluster: Any, items_of: Callable[..., Any], tiny_directory: Path, tmp_path: Path
+    ) -> None:
         settings = ScorerSettings(model=str(tiny_directory), device="cpu", batch_tokens=400)
         items, path, stop = items_of(6), tmp_path / "journal", signal.getsignal(signal.SIGTERM)
         with RayPool(settings, workers=2, address=cluster.address) as pool:
@@ -56,7 +63,7 @@ class TestCluster:
         ):
             pool.describe()
 
-    def test_a_cluster_without_room_is_told(self, cluster):
+    def test_a_cluster_without_room_is_told(self, cluster: Any) -> None:
         import ray
 
         ray.init(address=cluster.address, log_to_driver=False)
@@ -68,18 +75,18 @@ class TestCluster:
         assert ray.is_initialized()  # a connection that was there before stays
         ray.shutdown()
 
-    def test_a_killed_node_costs_its_batches_only(self, cluster, items_of):
+    def test_a_killed_node_costs_its_batches_only(self, cluster: Any, items_of: Callable[..., Any]) -> None:
         items, sent = items_of(96), []
         settings = ScorerSettings(kind="fake", device="cpu", seconds=0.5)
         with RayPool(settings, workers=2, address=cluster.address) as pool:
             send = pool._crew.send
-            pool._crew.send = lambda place, request: (sent.append(request), send(place, request))[1]
+            pool._crew.send = lambda place, request: (sent.append(request), send(place, request))[1]  # type: ignore[func-returns-value, method-assign]
 
-            def kill_one(done, total):
+            def kill_one(done: Any, total: Any) -> None:
                 if done == 32:
                     cluster.remove_node(cluster.second, allow_graceful=False)
 
             assert measure_all(pool, items, progress=kill_one) == measure_all(FakeScorer(), items)
-        batches = [request["items"][0]["record_id"] for request in sent if request.get("do") == "measurements"]
+        batches = [request["items"][0]["record_id"] for request in sent if request.get("do") == "measurements"]  # type: ignore[index]
         assert len(set(batches)) == 12
         assert len(batches) <= 13

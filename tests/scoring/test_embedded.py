@@ -1,7 +1,10 @@
 """The local scorer on a real model and real data, against plain one-by-one forward and `generate`, in float32."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,18 +29,18 @@ pytestmark = [pytest.mark.model, pytest.mark.data]
 
 
 @pytest.fixture(scope="module")
-def language_model():
+def language_model() -> Any:
     return load_model("embedded", device="cpu")
 
 
 @pytest.fixture(scope="module")
-def calibration():
+def calibration() -> Any:
     """A function that gives some calibration records of a source."""
     data = os.environ.get("CALIBUDGET_DATA")
     if not data:
         pytest.skip("CALIBUDGET_DATA isn't set: the real data sets aren't here")
 
-    def take(label, count):
+    def take(label: Any, count: Any) -> Any:
         name = {"hellaswag": "hellaswag_valsplit"}.get(label, label)
         path = SOURCES.get(label, f"commonsense/{name}.train.jsonl.gz")
         spec = SourceSpec(label=label, path=path, preset=label)
@@ -48,7 +51,7 @@ def calibration():
     return take
 
 
-def plain(language_model, example, limit):
+def plain(language_model: Any, example: Any, limit: Any) -> Any:
     import torch
 
     model = language_model.model
@@ -64,18 +67,20 @@ def plain(language_model, example, limit):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("count", [6, pytest.param(50, marks=pytest.mark.full)])
 @pytest.mark.parametrize("label", SOURCES)
-def test_nll_and_parsed_answers_are_those_of_one_by_one(language_model, calibration, label, count):
+def test_nll_and_parsed_answers_are_those_of_one_by_one(
+    language_model: Any, calibration: Any, label: Any, count: int
+) -> None:
     items = calibration(label, count)
     scorer = LocalScorer(language_model, max_new_tokens=32)
     encoder = language_model.encoder("alpaca")
     for item, found in zip(items, measure_all(scorer, items), strict=True):
         nll, text = plain(language_model, encoder.encode(item.record), 32)
         assert found.nll == pytest.approx(nll, abs=1e-5), item.name
-        assert text.startswith(found.text.rstrip("\ufffd")), item.name
-        assert parse_answer(item.answer, found.text) == parse_answer(item.answer, text), item.name
+        assert text.startswith(found.text.rstrip("\ufffd")), item.name  # type: ignore[union-attr]
+        assert parse_answer(item.answer, found.text) == parse_answer(item.answer, text), item.name  # type: ignore[arg-type]
 
 
-def test_scores_do_not_move_with_the_batch_size(language_model, calibration):
+def test_scores_do_not_move_with_the_batch_size(language_model: Any, calibration: Any) -> None:
     """Padded batches of 16 and 64 differ by 1.3e-5 on this model; packed ones stay below 1e-5."""
     items = [item for label in ("arc_challenge", "boolq") for item in calibration(label, 8)]
     whole = to_scores(items, measure_all(LocalScorer(language_model), items), "nll+wrong")
@@ -86,7 +91,7 @@ def test_scores_do_not_move_with_the_batch_size(language_model, calibration):
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-def test_quotas_do_not_move_with_the_batch_size_on_the_real_sources(language_model, calibration):
+def test_quotas_do_not_move_with_the_batch_size_on_the_real_sources(language_model: Any, calibration: Any) -> None:
     items = [item for label in POOLS for item in calibration(label, 30)]
     quotas, nlls = [], []
     for batch_tokens in (512, 4096):

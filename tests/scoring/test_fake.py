@@ -1,12 +1,16 @@
+from __future__ import annotations
+
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from calibudget.scoring import FakeScorer, measure_all, to_scores
 from calibudget.tasks import AnswerSpec
 
 
-def test_it_depends_on_records_alone(items_of):
+def test_it_depends_on_records_alone(items_of: Callable[..., Any]) -> None:
     items = items_of()
     measured = {one.record_id: one for one in measure_all(FakeScorer(), items)}
     again = {one.record_id: one for one in measure_all(FakeScorer(batch_size=3), items[::-1])}
@@ -14,7 +18,7 @@ def test_it_depends_on_records_alone(items_of):
     assert measured != {one.record_id: one for one in measure_all(FakeScorer(seed=1), items)}
 
 
-def test_some_answers_are_right_and_some_wrong_and_sources_differ(items_of):
+def test_some_answers_are_right_and_some_wrong_and_sources_differ(items_of: Callable[..., Any]) -> None:
     scores = to_scores(items := items_of(60), measure_all(FakeScorer(), items), "nll+wrong")
     assert {score.correct for score in scores} == {True, False}
     means = {source: [s.nll for s in scores if s.source == source] for source in ("apples", "pears")}
@@ -22,12 +26,12 @@ def test_some_answers_are_right_and_some_wrong_and_sources_differ(items_of):
     assert all(0 < score.nll < 5 for score in scores)
 
 
-def test_nothing_is_decoded_where_nothing_is_checked(items_of):
+def test_nothing_is_decoded_where_nothing_is_checked(items_of: Callable[..., Any]) -> None:
     items = [replace(item, answer=AnswerSpec(kind="none")) for item in items_of()]
     assert all(one.text is None for one in measure_all(FakeScorer(), items))
 
 
-def test_it_needs_no_torch():
+def test_it_needs_no_torch() -> None:
     code = (
         "import sys; from calibudget.scoring import FakeScorer, measure_all; measure_all(FakeScorer(), []);"
         "sys.exit('torch' in sys.modules)"

@@ -1,4 +1,9 @@
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,13 +14,13 @@ from calibudget.scoring import FakeScorer, measure_all
 class Counting(FakeScorer):
     """Counts batches and can be stopped before one of them."""
 
-    def __init__(self, *, stop_at=None, nll=None, **settings):
+    def __init__(self, *, stop_at: Any = None, nll: Any = None, **settings: Any) -> None:
         super().__init__(batch_size=4, **settings)
-        self.measured = []
+        self.measured = []  # type: ignore[var-annotated]
         self._stop_at = stop_at
         self._nll = nll
 
-    def measure(self, items):
+    def measure(self, items: Any) -> Any:
         if len(self.measured) == self._stop_at:
             raise KeyboardInterrupt
         self.measured.append([item.record.record_id for item in items])
@@ -23,13 +28,15 @@ class Counting(FakeScorer):
         return found if self._nll is None else [replace(found[0], nll=self._nll), *found[1:]]
 
 
-def test_results_come_in_the_order_of_the_items(items_of):
+def test_results_come_in_the_order_of_the_items(items_of: Callable[..., Any]) -> None:
     items = items_of()[::-1]
     assert [one.record_id for one in measure_all(FakeScorer(), items)] == [item.record.record_id for item in items]
 
 
 @pytest.mark.parametrize("stop_at", [0, 1, 3, 4])
-def test_an_interrupted_scoring_resumes_without_rescoring(items_of, tmp_path, stop_at):
+def test_an_interrupted_scoring_resumes_without_rescoring(
+    items_of: Callable[..., Any], tmp_path: Path, stop_at: int
+) -> None:
     items, path = items_of(), tmp_path / "scoring.journal"
     whole = measure_all(FakeScorer(batch_size=4), items)
     first, second = Counting(stop_at=stop_at), Counting()
@@ -40,22 +47,22 @@ def test_an_interrupted_scoring_resumes_without_rescoring(items_of, tmp_path, st
     assert sorted(first.measured + second.measured) == sorted(Counting_batches(items))
 
 
-def Counting_batches(items):  # noqa: N802
+def Counting_batches(items: Any) -> Any:  # noqa: N802
     scorer = Counting()
     measure_all(scorer, items)
     return scorer.measured
 
 
-def test_a_finished_journal_scores_nothing(items_of, tmp_path):
+def test_a_finished_journal_scores_nothing(items_of: Callable[..., Any], tmp_path: Path) -> None:
     items, path = items_of(), tmp_path / "j"
     whole = measure_all(FakeScorer(), items, journal_path=path)
     silent = Counting(stop_at=0)
-    silent.describe = FakeScorer().describe
-    silent.batches = FakeScorer().batches
+    silent.describe = FakeScorer().describe  # type: ignore[method-assign]
+    silent.batches = FakeScorer().batches  # type: ignore[method-assign]
     assert measure_all(silent, items, journal_path=path) == whole
 
 
-def test_progress_counts_items_journalled_ones_included(items_of, tmp_path):
+def test_progress_counts_items_journalled_ones_included(items_of: Callable[..., Any], tmp_path: Path) -> None:
     items, path, told = items_of(), tmp_path / "j", []
     with pytest.raises(KeyboardInterrupt):
         measure_all(Counting(stop_at=2), items, journal_path=path)
@@ -64,7 +71,7 @@ def test_progress_counts_items_journalled_ones_included(items_of, tmp_path):
 
 
 @pytest.mark.parametrize("change", ["scorer", "text", "answer", "fewer"])
-def test_a_journal_of_other_work_is_refused(items_of, tmp_path, change):
+def test_a_journal_of_other_work_is_refused(items_of: Callable[..., Any], tmp_path: Path, change: str) -> None:
     items, path, scorer = items_of(), tmp_path / "j", FakeScorer()
     measure_all(scorer, items, journal_path=path)
     if change == "scorer":
@@ -80,25 +87,27 @@ def test_a_journal_of_other_work_is_refused(items_of, tmp_path, change):
 
 
 @pytest.mark.parametrize("nll", [float("nan"), float("inf")])
-def test_an_nll_that_is_no_number_names_the_record_and_is_not_journalled(items_of, tmp_path, nll):
+def test_an_nll_that_is_no_number_names_the_record_and_is_not_journalled(
+    items_of: Callable[..., Any], tmp_path: Path, nll: Any
+) -> None:
     items, path = items_of(), tmp_path / "j"
     with pytest.raises(ScoringError, match="source apples, record apples-0000"):
         measure_all(Counting(nll=nll), items, journal_path=path)
     assert measure_all(Counting(), items, journal_path=path) == measure_all(FakeScorer(), items)
 
 
-def test_a_record_given_twice_is_refused(items_of):
+def test_a_record_given_twice_is_refused(items_of: Callable[..., Any]) -> None:
     items = items_of()
     with pytest.raises(ScoringError, match="given twice"):
         measure_all(FakeScorer(), [*items, items[3]])
 
 
-def test_a_scorer_that_answers_for_others_is_refused(items_of):
+def test_a_scorer_that_answers_for_others_is_refused(items_of: Callable[..., Any]) -> None:
     scorer = FakeScorer()
-    scorer.measure = lambda items: FakeScorer().measure(items[::-1])
+    scorer.measure = lambda items: FakeScorer().measure(items[::-1])  # type: ignore[method-assign]
     with pytest.raises(ScoringError, match="another record"):
         measure_all(scorer, items_of())
 
 
-def test_nothing_to_score_is_nothing(tmp_path):
+def test_nothing_to_score_is_nothing(tmp_path: Path) -> None:
     assert measure_all(FakeScorer(), [], journal_path=tmp_path / "j") == []

@@ -1,6 +1,11 @@
+from __future__ import annotations
+
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,11 +15,11 @@ from calibudget.scoring import FakeScorer, LocalPool, ScorerSettings, make_score
 FAKE = ScorerSettings(kind="fake")
 
 
-def pids(pool):
+def pids(pool: Any) -> Any:
     return [process.pid for process in pool._crew._started.values()]
 
 
-def is_alive(pid):
+def is_alive(pid: Any) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -24,7 +29,7 @@ def is_alive(pid):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 3])
-def test_any_number_of_workers_gives_the_same(items_of, workers):
+def test_any_number_of_workers_gives_the_same(items_of: Callable[..., Any], workers: int) -> None:
     items = items_of(30)
     with LocalPool(FAKE, workers=workers) as pool:
         assert measure_all(pool, items) == measure_all(FakeScorer(), items)
@@ -34,7 +39,7 @@ def test_any_number_of_workers_gives_the_same(items_of, workers):
 
 
 @pytest.mark.slow
-def test_a_real_scorer_gives_the_same_bits_and_errors(items_of, tiny_directory):
+def test_a_real_scorer_gives_the_same_bits_and_errors(items_of: Callable[..., Any], tiny_directory: Path) -> None:
     settings = ScorerSettings(model=str(tiny_directory), device="cpu", batch_tokens=400)
     items = items_of(6)
     too_long = replace(items[0], record=replace(items[0].record, completion="river " * 600))
@@ -49,11 +54,11 @@ def test_a_real_scorer_gives_the_same_bits_and_errors(items_of, tiny_directory):
 
 
 @pytest.mark.slow
-def test_the_journal_is_shared_with_a_single_scorer(items_of, tmp_path):
+def test_the_journal_is_shared_with_a_single_scorer(items_of: Callable[..., Any], tmp_path: Path) -> None:
     """What a pool began, one scorer ends, and the other way round."""
     items, path = items_of(30), tmp_path / "j"
 
-    def stop(done, total):
+    def stop(done: Any, total: Any) -> None:
         if done >= 16:
             raise KeyboardInterrupt
 
@@ -63,10 +68,10 @@ def test_the_journal_is_shared_with_a_single_scorer(items_of, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_worker_costs_its_batch_only(items_of):
+def test_a_killed_worker_costs_its_batch_only(items_of: Callable[..., Any]) -> None:
     items, told, killed = items_of(40), [], []
 
-    def kill_one(done, total):
+    def kill_one(done: Any, total: Any) -> None:
         told.append(done)
         if len(told) == 2:
             killed.append(pids(pool)[0])
@@ -79,15 +84,15 @@ def test_a_killed_worker_costs_its_batch_only(items_of):
 
 
 @pytest.mark.slow
-def test_a_batch_that_kills_workers_is_named(items_of, monkeypatch):
+def test_a_batch_that_kills_workers_is_named(items_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     items = items_of(4, ("apples",))
     with LocalPool(ScorerSettings(kind="fake", seconds=30), workers=1) as pool:
         batches = pool.batches(items)
         send = pool._crew.send
 
-        def send_and_kill(place, request):
-            send(place, request)
-            if "settings" not in request:
+        def send_and_kill(place: Any, request: pytest.FixtureRequest) -> None:
+            send(place, request)  # type: ignore[arg-type]
+            if "settings" not in request:  # type: ignore[operator]
                 os.kill(pids(pool)[0], signal.SIGKILL)
 
         monkeypatch.setattr(pool._crew, "send", send_and_kill)
@@ -95,7 +100,7 @@ def test_a_batch_that_kills_workers_is_named(items_of, monkeypatch):
             list(pool.measure_batches({0: [items[i] for i in batches[0]]}))
 
 
-def test_workers_end_with_the_pool(items_of):
+def test_workers_end_with_the_pool(items_of: Callable[..., Any]) -> None:
     with LocalPool(ScorerSettings(kind="fake", seconds=60), workers=2) as pool:
         pool.describe()
         batches = pool.measure_batches({n: items_of(1) for n in range(4)})
@@ -106,7 +111,7 @@ def test_workers_end_with_the_pool(items_of):
 
 
 @pytest.mark.slow
-def test_errors_of_a_worker_s_scorer_are_raised_here(items_of):
+def test_errors_of_a_worker_s_scorer_are_raised_here(items_of: Callable[..., Any]) -> None:
     with (
         LocalPool(ScorerSettings(model="no/such/dir"), workers=2) as pool,
         pytest.raises(ScoringError, match="no such directory"),
@@ -115,27 +120,31 @@ def test_errors_of_a_worker_s_scorer_are_raised_here(items_of):
 
 
 @pytest.mark.slow
-def test_a_missing_package_stays_that_error(monkeypatch, items_of, tmp_path):
+def test_a_missing_package_stays_that_error(
+    monkeypatch: pytest.MonkeyPatch, items_of: Callable[..., Any], tmp_path: Path
+) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('no torch', name='torch')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with LocalPool(ScorerSettings(model="gpt2"), workers=1) as pool, pytest.raises(DependencyError, match="torch"):
         pool.describe()
 
 
-def test_workers_that_end_while_starting_are_told(monkeypatch, items_of):
+def test_workers_that_end_while_starting_are_told(
+    monkeypatch: pytest.MonkeyPatch, items_of: Callable[..., Any]
+) -> None:
     with LocalPool(FAKE, workers=2) as pool:
         start = pool._crew.start
 
-        def start_and_kill(place):
+        def start_and_kill(place: Any) -> None:
             start(place)
-            os.kill(pool._crew._started[place].pid, signal.SIGKILL)
+            os.kill(pool._crew._started[place].pid, signal.SIGKILL)  # type: ignore[attr-defined]
 
         monkeypatch.setattr(pool._crew, "start", start_and_kill)
         with pytest.raises(ScoringError, match=r"3 scoring workers ended while starting, the last with exit code -9"):
             measure_all(pool, items_of(1))
 
 
-def test_workers_that_score_unlike_are_refused(items_of):
+def test_workers_that_score_unlike_are_refused(items_of: Callable[..., Any]) -> None:
     """Say one of them finds no GPU: mixing their scores would make bits depend on who scored what."""
     with LocalPool(FAKE, workers=2) as pool:
         pool._described = {"engine": "fake", "model": {"name": "another"}}
@@ -143,12 +152,12 @@ def test_workers_that_score_unlike_are_refused(items_of):
             pool.batches(items_of(1))
 
 
-def test_workers_are_counted_from_one():
+def test_workers_are_counted_from_one() -> None:
     with pytest.raises(ScoringError, match="at least 1"):
         LocalPool(FAKE, workers=0)
 
 
-def test_settings_survive_the_wire():
+def test_settings_survive_the_wire() -> None:
     settings = ScorerSettings(model="m", batch_tokens=5, template="chat")
     assert ScorerSettings.from_json(settings.to_json()) == settings
     with pytest.raises(ScoringError, match="colour"):

@@ -1,4 +1,7 @@
+from __future__ import annotations
+
 import hashlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,7 +10,7 @@ from calibudget.errors import InputError, InputTypeError
 from calibudget.selection import canonical_selected_indices_sha256
 
 
-def digest(data):
+def digest(data: Any) -> Any:
     return hashlib.sha256(data).hexdigest()
 
 
@@ -24,11 +27,11 @@ def digest(data):
         (iter(["1"]), b'["1"]'),
     ],
 )
-def test_the_digest_is_that_of_the_canonical_array(indices, canonical):
+def test_the_digest_is_that_of_the_canonical_array(indices: Any, canonical: Any) -> None:
     assert canonical_selected_indices_sha256(indices) == digest(canonical)
 
 
-def test_order_counts():
+def test_order_counts() -> None:
     # Paper, appendix "Selection Identity": the same set in another order is another selection.
     assert canonical_selected_indices_sha256([1, 2]) != canonical_selected_indices_sha256([2, 1])
     assert canonical_selected_indices_sha256([1, 2]) != canonical_selected_indices_sha256(["1", "2"])
@@ -50,7 +53,7 @@ def test_order_counts():
         [[1]],
     ],
 )
-def test_what_is_neither_all_integers_nor_all_strings_is_a_type_error(indices):
+def test_what_is_neither_all_integers_nor_all_strings_is_a_type_error(indices: Any) -> None:
     with pytest.raises(InputTypeError):
         canonical_selected_indices_sha256(indices)
 
@@ -64,6 +67,6 @@ def test_what_is_neither_all_integers_nor_all_strings_is_a_type_error(indices):
         (["\ud800"], "lone"),
     ],
 )
-def test_duplicates_and_what_json_cant_carry_are_refused(indices, said):
+def test_duplicates_and_what_json_cant_carry_are_refused(indices: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         canonical_selected_indices_sha256(indices)

@@ -1,3 +1,7 @@
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -8,7 +12,7 @@ from calibudget.selection import draw
 POOLS = {"piqa": [f"p{i}" for i in range(30)], "boolq": [f"b{i}" for i in range(10)], "empty": []}
 
 
-def test_picks_are_the_first_of_each_pool_in_key_order():
+def test_picks_are_the_first_of_each_pool_in_key_order() -> None:
     selection = draw(POOLS, {"piqa": 7, "boolq": 10, "empty": 0}, selection_seed=42)
     assert list(selection.picks) == ["boolq", "empty", "piqa"]
     for label, quota in (("piqa", 7), ("boolq", 10), ("empty", 0)):
@@ -17,19 +21,19 @@ def test_picks_are_the_first_of_each_pool_in_key_order():
     assert (selection.seed, selection.selector, selection.companion_count) == (42, "uniform", 0)
 
 
-def test_a_pick_isnt_the_head_of_a_sorted_file():
+def test_a_pick_isnt_the_head_of_a_sorted_file() -> None:
     # allenai/open-instruct #1019: rows sorted by id, and a 10% pick was the first tenth.
     pool = [f"{i:04d}" for i in range(1000)]
     picks = draw({"a": pool}, {"a": 100}, selection_seed=42).picks["a"]
     assert sum(record_id in set(pool[:100]) for record_id in picks) < 30
 
 
-def test_numpy_integers_are_quotas():
-    assert len(draw({"a": POOLS["piqa"]}, {"a": np.int32(3)}, selection_seed=0).picks["a"]) == 3
+def test_numpy_integers_are_quotas() -> None:
+    assert len(draw({"a": POOLS["piqa"]}, {"a": np.int32(3)}, selection_seed=0).picks["a"]) == 3  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("quota", [True, 2.0, "2", None, np.bool_(True)])
-def test_quotas_that_are_no_integers_are_refused(quota):
+def test_quotas_that_are_no_integers_are_refused(quota: Any) -> None:
     with pytest.raises(InputTypeError, match="quota of 'a' must be an integer"):
         draw({"a": ["x", "y"]}, {"a": quota}, selection_seed=0)
 
@@ -44,6 +48,6 @@ def test_quotas_that_are_no_integers_are_refused(quota):
         ({"a": ["x", "y", "x"]}, {"a": 1}, "holds the record 'x' twice"),
     ],
 )
-def test_draws_that_cant_be_are_refused_with_the_numbers(pools, quotas, said):
+def test_draws_that_cant_be_are_refused_with_the_numbers(pools: Any, quotas: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         draw(pools, quotas, selection_seed=0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,40 +31,40 @@ def record(score: float, record_id: str, source: str = "boolq", position: int = 
     )
 
 
-def test_the_papers_contract_is_the_default():
+def test_the_papers_contract_is_the_default() -> None:
     assert PAPER_CONTRACT.shards == 4
     assert PAPER_CONTRACT.subgroups == (
         "arc_challenge", "arc_easy", "boolq", "hellaswag", "openbookqa", "piqa", "social_i_qa", "winogrande",
     )  # fmt: skip
 
 
-def test_positions_run_through_sources_and_ids_in_code_point_order():
+def test_positions_run_through_sources_and_ids_in_code_point_order() -> None:
     pool = proxy_pool(POOLS)
     assert list(pool.entries()) == [("boolq", "b1"), ("boolq", "b2"), ("boolq", "b3"), ("piqa", "p1"), ("piqa", "p2")]
     assert pool.size == 5
 
 
-def test_the_pool_digest_is_that_of_the_canonical_array_of_its_entries():
+def test_the_pool_digest_is_that_of_the_canonical_array_of_its_entries() -> None:
     pool = proxy_pool({"a\u20ac": ['"x"\n', "y\u007f"], "b": ["y\u007f"]})
     entries = [list(entry) for entry in pool.entries()]
     assert pool.sha256 == hashlib.sha256(canonical_json(entries)).hexdigest()
     assert proxy_pool({}).sha256 == hashlib.sha256(b"[]").hexdigest()
 
 
-def test_the_pool_digest_depends_on_the_candidates_and_not_on_their_order():
+def test_the_pool_digest_depends_on_the_candidates_and_not_on_their_order() -> None:
     shuffled = {"boolq": ["b2", "b3", "b1"], "piqa": ["p1", "p2"]}
     assert proxy_pool(shuffled) == proxy_pool(POOLS)
     assert proxy_pool(shuffled | {"piqa": ["p1", "p3"]}).sha256 != proxy_pool(POOLS).sha256
     assert proxy_pool({"boolq": ["b1"], "piqa": []}).sha256 == proxy_pool({"boolq": ["b1"]}).sha256
 
 
-def test_a_candidate_twice_in_a_source_is_refused_but_may_be_in_two_sources():
+def test_a_candidate_twice_in_a_source_is_refused_but_may_be_in_two_sources() -> None:
     with pytest.raises(InputError, match="'b1' is in the pool twice"):
         proxy_pool({"boolq": ["b1", "b2", "b1"]})
     assert proxy_pool({"boolq": ["x"], "piqa": ["x"]}).size == 2
 
 
-def test_order_is_by_descending_score_then_id_then_source():
+def test_order_is_by_descending_score_then_id_then_source() -> None:
     records = [record(0.5, "b"), record(0.9, "c"), record(0.5, "a", "piqa"), record(0.5, "a"), record(-1.0, "A")]
     order = [(one.score, one.record_id, one.source) for one in ranked(records)]
     assert order == [
@@ -71,7 +73,7 @@ def test_order_is_by_descending_score_then_id_then_source():
     assert ranked(reversed(records)) == ranked(records)
 
 
-def test_the_top_is_stable_under_the_order_of_shards_and_nested(make_shards):
+def test_the_top_is_stable_under_the_order_of_shards_and_nested(make_shards: Callable[..., Any]) -> None:
     pools = {"boolq": [f"b{i:02}" for i in range(30)], "piqa": [f"p{i:02}" for i in range(13)]}
     shards = make_shards(pools, means=lambda position, subgroup: float((position + subgroup) % 3))
     merged, other = merge_shards(shards), merge_shards(shards[::-1])
@@ -84,28 +86,30 @@ def test_the_top_is_stable_under_the_order_of_shards_and_nested(make_shards):
 @pytest.mark.parametrize(
     ("count", "error"), [(6, InputError), (-1, InputError), (2.0, InputTypeError), (True, InputTypeError)]
 )
-def test_a_top_that_cannot_be_taken_is_refused(make_shards, count, error):
+def test_a_top_that_cannot_be_taken_is_refused(
+    make_shards: Callable[..., Any], count: int | float | bool, error: Any
+) -> None:
     merged = merge_shards(make_shards(POOLS))
     with pytest.raises(error, match=r"of 5 scored|integer"):
-        top(merged, count)
+        top(merged, count)  # type: ignore[arg-type]
 
 
-def test_the_top_ranks_records_that_stand_in_any_order(make_shards):
+def test_the_top_ranks_records_that_stand_in_any_order(make_shards: Callable[..., Any]) -> None:
     merged = merge_shards(make_shards(POOLS))
     backwards = ProxyScores(header=merged.header, records=merged.records[::-1])
     assert top(backwards, 3) == top(merged, 3)
 
 
 @pytest.mark.parametrize("subgroups", [(), ("a", "a"), ("a", "")])
-def test_a_contract_without_proper_names_is_refused(subgroups):
+def test_a_contract_without_proper_names_is_refused(subgroups: Any) -> None:
     with pytest.raises(InputError, match="nonempty and unique"):
         ProxyContract(subgroups=subgroups)
 
 
-def test_a_contract_without_shards_is_refused():
+def test_a_contract_without_shards_is_refused() -> None:
     with pytest.raises(InputError, match="at least 1 shard"):
         ProxyContract(shards=0)
 
 
-def test_numpy_scores_rank_like_floats():
+def test_numpy_scores_rank_like_floats() -> None:
     assert [one.record_id for one in ranked([record(np.float64(0.1), "x"), record(0.2, "y")])] == ["y", "x"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,21 +16,21 @@ POOLS = {"boolq": [f"b{i}" for i in range(9)], "piqa": [f"p{i}" for i in range(4
 
 
 @pytest.fixture
-def shards(make_shards) -> list[ProxyScores]:
-    return make_shards(POOLS)
+def shards(make_shards: Callable[..., Any]) -> list[ProxyScores]:
+    return make_shards(POOLS)  # type: ignore[no-any-return]
 
 
-def with_record(scores: ProxyScores, index: int, **changes: object) -> ProxyScores:
+def with_record(scores: ProxyScores, index: int, **changes: Any) -> ProxyScores:
     records = list(scores.records)
     records[index] = replace(records[index], **changes)
     return replace(scores, records=tuple(records))
 
 
-def with_header(scores: ProxyScores, **changes: object) -> ProxyScores:
+def with_header(scores: ProxyScores, **changes: Any) -> ProxyScores:
     return replace(scores, header=replace(scores.header, **changes))
 
 
-def test_a_valid_set_passes_every_check(shards):
+def test_a_valid_set_passes_every_check(shards: Any) -> None:
     for shard in shards:
         check_shard(shard)
     merged = merge_shards(shards)
@@ -38,12 +40,12 @@ def test_a_valid_set_passes_every_check(shards):
     assert sorted(record.position for record in merged.records) == list(range(13))
 
 
-def test_the_order_of_shards_and_of_records_in_a_shard_plays_no_role(shards):
+def test_the_order_of_shards_and_of_records_in_a_shard_plays_no_role(shards: Any) -> None:
     turned = [replace(shard, records=shard.records[::-1]) for shard in shards[::-1]]
     assert merge_shards(turned) == merge_shards(shards)
 
 
-def test_another_frozen_order_and_shard_count_hold_when_the_contract_says_so(make_shards):
+def test_another_frozen_order_and_shard_count_hold_when_the_contract_says_so(make_shards: Callable[..., Any]) -> None:
     contract = ProxyContract(subgroups=("b", "a"), shards=3)
     shards = make_shards(POOLS, contract=contract)
     check_merged(merge_shards(shards, contract=contract), contract=contract)
@@ -82,7 +84,7 @@ SWAPPED = (PAPER_SUBGROUPS[1], PAPER_SUBGROUPS[0], *PAPER_SUBGROUPS[2:])
         ({"score": 0.8181818181818183}, r"the score 0\.8181818181818183, but its largest .* 0\.8181818181818182"),
     ],
 )
-def test_a_record_that_is_not_in_order_is_refused(shards, changes, message):
+def test_a_record_that_is_not_in_order_is_refused(shards: Any, changes: Any, message: str) -> None:
     shards[1] = with_record(shards[1], 2, **changes)  # position 9, the first of piqa
     with pytest.raises(ArtefactError, match=message):
         check_shard(shards[1])
@@ -90,18 +92,18 @@ def test_a_record_that_is_not_in_order_is_refused(shards, changes, message):
         merge_shards(shards, names=("one", "two", "three", "four"))
 
 
-def test_a_minus_zero_is_the_zero_that_its_file_writes(make_shards):
+def test_a_minus_zero_is_the_zero_that_its_file_writes(make_shards: Callable[..., Any]) -> None:
     merge_shards(make_shards(POOLS, means=lambda _, subgroup: -0.0 if subgroup else 0.0))
 
 
-def test_a_score_is_one_of_its_means_bit_for_bit(make_shards):
+def test_a_score_is_one_of_its_means_bit_for_bit(make_shards: Callable[..., Any]) -> None:
     shard = make_shards(POOLS, means=lambda _, __: -0.0)[1]
     check_shard(shard)
     with pytest.raises(ArtefactError, match=r"position 9 has the score 0\.0, but its largest subgroup mean is -0\.0"):
         check_shard(with_record(shard, 2, score=0.0))
 
 
-def test_files_are_named_with_what_to_do(shards, make_shards):
+def test_files_are_named_with_what_to_do(shards: Any, make_shards: Callable[..., Any]) -> None:
     names = ("one", "two", "three", "four")
     with pytest.raises(
         ArtefactError, match=r"^one: scored in 4 shards, expected were 2; if 4 is right, say .*--shards 4"
@@ -116,7 +118,7 @@ def test_files_are_named_with_what_to_do(shards, make_shards):
         merge_shards([*shards[:3], other[3]], names=names)
 
 
-def test_a_pool_size_beyond_all_memory_is_refused_at_once(shards):
+def test_a_pool_size_beyond_all_memory_is_refused_at_once(shards: Any) -> None:
     with pytest.raises(ArtefactError, match=r"positions are missing, first 13$"):
         check_shard(with_header(shards[1], pool_size=2**53 - 1))
     with pytest.raises(ArtefactError, match=r"the header's pool_size is 9007199254740992, beyond 2\*\*53 - 1"):
@@ -137,19 +139,19 @@ def test_a_pool_size_beyond_all_memory_is_refused_at_once(shards):
         ({"pool_size": 9}, "position 9 is outside the pool of 9"),
     ],
 )
-def test_a_header_that_does_not_fit_is_refused(shards, changes, message):
+def test_a_header_that_does_not_fit_is_refused(shards: Any, changes: Any, message: str) -> None:
     check_shard(shards[1])
     with pytest.raises(ArtefactError, match=message):
         check_shard(with_header(shards[1], **changes))
 
 
-def test_a_shard_with_a_position_missing_is_refused(shards):
+def test_a_shard_with_a_position_missing_is_refused(shards: Any) -> None:
     shards[2] = replace(shards[2], records=shards[2].records[:-1])
     with pytest.raises(ArtefactError, match="shard 2: 1 of 3 positions are missing, first 10"):
         merge_shards(shards)
 
 
-def test_a_missing_repeated_or_foreign_shard_is_refused(shards, make_shards):
+def test_a_missing_repeated_or_foreign_shard_is_refused(shards: Any, make_shards: Callable[..., Any]) -> None:
     with pytest.raises(ArtefactError, match=r"each of the shards 0 to 3 once; given were \[0, 1, 3\]"):
         merge_shards([shards[0], shards[1], shards[3]])
     with pytest.raises(ArtefactError, match=r"given were \[0, 1, 2, 2, 3\]"):
@@ -161,13 +163,13 @@ def test_a_missing_repeated_or_foreign_shard_is_refused(shards, make_shards):
         merge_shards([*shards[:3], other[3]])
 
 
-def test_shards_of_two_runs_are_refused(make_shards):
+def test_shards_of_two_runs_are_refused(make_shards: Callable[..., Any]) -> None:
     first, second = make_shards(POOLS, provenance={"seed": 1}), make_shards(POOLS, provenance={"seed": 2})
     with pytest.raises(ArtefactError, match="shards 0 and 1 differ in provenance"):
         merge_shards([first[0], second[1], first[2], first[3]])
 
 
-def test_candidates_that_change_places_break_the_pools_digest(shards):
+def test_candidates_that_change_places_break_the_pools_digest(shards: Any) -> None:
     here, there = shards[0].records[0].record_id, shards[1].records[0].record_id
     shards[0] = with_record(shards[0], 0, record_id=there)
     shards[1] = with_record(shards[1], 0, record_id=here)
@@ -177,7 +179,7 @@ def test_candidates_that_change_places_break_the_pools_digest(shards):
         merge_shards(shards)
 
 
-def test_scores_for_another_pool_are_refused(shards):
+def test_scores_for_another_pool_are_refused(shards: Any) -> None:
     merged = merge_shards(shards)
     check_pool(merged, proxy_pool(POOLS))
     fewer = proxy_pool(POOLS | {"piqa": POOLS["piqa"][:-1]})
@@ -189,13 +191,13 @@ def test_scores_for_another_pool_are_refused(shards):
         check_pool(merged, renamed)
 
 
-def test_a_single_shard_is_held_to_its_pool_by_position(shards):
+def test_a_single_shard_is_held_to_its_pool_by_position(shards: Any) -> None:
     check_pool(shards[1], proxy_pool(POOLS))
     with pytest.raises(ArtefactError, match="position 9 scores 'p3' of piqa, but the pool has 'p0' of piqa there"):
         check_pool(with_record(shards[1], 2, record_id="p3"), proxy_pool(POOLS))
 
 
-def test_a_merged_set_is_held_to_all_of_it(shards):
+def test_a_merged_set_is_held_to_all_of_it(shards: Any) -> None:
     merged = merge_shards(shards)
     with pytest.raises(ArtefactError, match="descending score"):
         check_merged(replace(merged, records=(merged.records[1], merged.records[0], *merged.records[2:])))

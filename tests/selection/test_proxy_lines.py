@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -25,7 +27,7 @@ def lines_of(*objects: object) -> list[bytes]:
     return [json.dumps(value).encode() + b"\n" for value in objects]
 
 
-def test_what_is_written_reads_back_equal_bit_for_bit(make_shards):
+def test_what_is_written_reads_back_equal_bit_for_bit(make_shards: Callable[..., Any]) -> None:
     values = [0.1, 1e-320, -1.7e308, 1e-7, 123456789.0, 5e-324, 1 / 3, -0.0]
     shards = make_shards(
         POOLS, means=lambda position, subgroup: values[(position + subgroup) % 8], provenance={"a": [1]}
@@ -34,7 +36,7 @@ def test_what_is_written_reads_back_equal_bit_for_bit(make_shards):
         assert parse_proxy_lines(proxy_lines(scores), "x") == scores
 
 
-def test_the_lines_are_canonical_and_documented(make_shards):
+def test_the_lines_are_canonical_and_documented(make_shards: Callable[..., Any]) -> None:
     contract = ProxyContract(subgroups=("t", "s"), shards=1)
     (shard,) = make_shards(POOLS, contract=contract, means=lambda position, subgroup: position + subgroup / 2)
     header, first, *_ = proxy_lines(shard)
@@ -47,14 +49,14 @@ def test_the_lines_are_canonical_and_documented(make_shards):
     )
 
 
-def test_a_file_made_elsewhere_need_not_be_canonical():
+def test_a_file_made_elsewhere_need_not_be_canonical() -> None:
     scores = parse_proxy_lines(lines_of(HEADER, RECORD), "x")
     assert isinstance(scores, ProxyScores)
     assert scores.records[0].subgroup_means == (0.5, 1.0)
     assert scores.records[0].subgroups is scores.header.subgroups
 
 
-def test_a_line_that_is_not_as_documented_is_refused_by_line_and_field(subtests):
+def test_a_line_that_is_not_as_documented_is_refused_by_line_and_field(subtests: pytest.Subtests) -> None:
     for lines, message in [
         ([], "x: empty"),
         ([b"\n"], "x line 1: not valid JSON"),
@@ -99,7 +101,7 @@ def test_a_line_that_is_not_as_documented_is_refused_by_line_and_field(subtests)
                 parse_proxy_lines(lines, "x")
 
 
-def test_a_mean_that_is_not_finite_can_not_be_written(make_shards):
+def test_a_mean_that_is_not_finite_can_not_be_written(make_shards: Callable[..., Any]) -> None:
     (shard,) = make_shards(POOLS, contract=ProxyContract(subgroups=("s",), shards=1), means=lambda *_: float("nan"))
     with pytest.raises(InputError):
         list(proxy_lines(shard))

@@ -1,4 +1,7 @@
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -8,7 +11,7 @@ from calibudget.records import Message, Record, Selection
 from calibudget.selection import train_row, train_rows
 
 
-def make_record(source, record_id, *turns, completion="answer"):
+def make_record(source: Any, record_id: Any, *turns: Any, completion: str = "answer") -> Any:
     prompt = tuple(Message(role=role, content=text) for role, text in turns) or (Message(role="user", content="ask"),)
     return Record(
         source=source,
@@ -40,7 +43,7 @@ SELECTION = Selection(
 )
 
 
-def test_a_plain_row_keeps_the_original_apart():
+def test_a_plain_row_keeps_the_original_apart() -> None:
     assert train_row(PLAIN, "source") == {
         "source": "a",
         "record_id": "1",
@@ -51,7 +54,7 @@ def test_a_plain_row_keeps_the_original_apart():
     }
 
 
-def test_a_row_of_turns_ends_with_the_answer():
+def test_a_row_of_turns_ends_with_the_answer() -> None:
     assert train_row(SYSTEM, "companion", layout="messages")["messages"] == [
         {"role": "system", "content": "be brief"},
         {"role": "user", "content": "ask"},
@@ -60,46 +63,46 @@ def test_a_row_of_turns_ends_with_the_answer():
 
 
 @pytest.mark.parametrize("record", [SYSTEM, TOOLS])
-def test_a_record_that_texts_cant_hold_is_refused_by_name(record):
+def test_a_record_that_texts_cant_hold_is_refused_by_name(record: Any) -> None:
     with pytest.raises(
         InputError, match=f"a: record {record.record_id} has several turns or tools.* say `output.layout`"
     ):
         train_row(record, "source", layout="completion")
 
 
-def test_rendered_texts_hold_every_record():
+def test_rendered_texts_hold_every_record() -> None:
     row = train_row(TOOLS, "source", layout="rendered", rendered=lambda record: ("<u>1+2?", record.completion + "<e>"))
     assert (row["prompt"], row["completion"]) == ("<u>1+2?", "answer<e>")
     assert "tools" not in row
 
 
-def test_prompt_and_completion_can_be_turns():
+def test_prompt_and_completion_can_be_turns() -> None:
     row = train_row(SYSTEM, "source", layout="turns")
     assert row["prompt"] == [{"role": "system", "content": "be brief"}, {"role": "user", "content": "ask"}]
     assert row["completion"] == [{"role": "assistant", "content": "answer"}]
 
 
-def test_tools_and_their_calls_stand_in_the_row_as_they_are():
+def test_tools_and_their_calls_stand_in_the_row_as_they_are() -> None:
     row = train_row(TOOLS, "source", layout="messages")
     assert row["tools"] == [{"type": "function", "function": {"name": "add"}}]
-    assert row["messages"][1] == {"role": "assistant", "content": "", "tool_calls": [CALL]}
-    assert row["messages"][2] == {"role": "tool", "content": "3", "tool_call_id": "x"}
+    assert row["messages"][1] == {"role": "assistant", "content": "", "tool_calls": [CALL]}  # type: ignore[index]
+    assert row["messages"][2] == {"role": "tool", "content": "3", "tool_call_id": "x"}  # type: ignore[index]
     assert "tools" not in train_row(PLAIN, "source", layout="messages")
     selection = Selection(seed=42, selector="uniform", picks={"a": ("4",)})
     assert train_rows(selection, {"a": [TOOLS]}, layout="turns").tools
     assert not train_rows(SELECTION, CANDIDATES, COMPANION, layout="turns").tools
 
 
-def ids(order):
+def ids(order: Any) -> Any:
     rows = train_rows(SELECTION, CANDIDATES, COMPANION, order=order).rows
     return [(row["source"], row["record_id"], row["role"]) for row in rows]
 
 
-def test_source_order_is_code_points_then_picks_then_the_companion_as_read():
+def test_source_order_is_code_points_then_picks_then_the_companion_as_read() -> None:
     assert [record_id for _, record_id, _ in ids("source")] == ["a5", "a8", "a0", "b7", "b2", "c3", "c1", "c2"]
 
 
-def test_shuffled_order_is_keyed_over_all_rows():
+def test_shuffled_order_is_keyed_over_all_rows() -> None:
     shuffled = ids("shuffled")
     assert sorted(shuffled) == sorted(ids("source"))
     keys = [order_key("order", 42, source, record_id) for source, record_id, _ in shuffled]
@@ -107,13 +110,13 @@ def test_shuffled_order_is_keyed_over_all_rows():
     assert {role for source, _, role in shuffled if source == "companion"} == {"companion"}
 
 
-def test_shuffled_order_doesnt_depend_on_the_order_of_candidates_or_companion():
+def test_shuffled_order_doesnt_depend_on_the_order_of_candidates_or_companion() -> None:
     backwards = {label: list(reversed(records)) for label, records in reversed(CANDIDATES.items())}
     rows = train_rows(SELECTION, backwards, list(reversed(COMPANION))).rows
     assert [row["record_id"] for row in rows] == [record_id for _, record_id, _ in ids("shuffled")]
 
 
-def test_a_pick_that_is_no_candidate_is_refused():
+def test_a_pick_that_is_no_candidate_is_refused() -> None:
     selection = Selection(seed=42, selector="uniform", picks={"a": ("a1", "gone")})
     with pytest.raises(InputError, match="the pick 'gone' is no candidate of the source 'a'"):
         train_rows(selection, CANDIDATES)

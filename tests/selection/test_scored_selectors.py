@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -33,7 +35,7 @@ def record(record_id: str, source: str = "s", completion: str = "yes", **origina
     )
 
 
-def take(selector, records: list[Record], quota: int) -> set[str]:
+def take(selector: Any, records: list[Record], quota: int) -> set[str]:
     pool = [one.record_id for one in records]
     return set(draw({"s": pool}, {"s": quota}, selection_seed=1, selector=selector).picks["s"])
 
@@ -41,14 +43,14 @@ def take(selector, records: list[Record], quota: int) -> set[str]:
 RATED = [record("a", rating=3), record("b", rating=5.5), record("c", rating=-1), record("d"), record("e", rating=None)]
 
 
-def test_a_column_orders_descending_or_ascending_and_gaps_have_no_score():
+def test_a_column_orders_descending_or_ascending_and_gaps_have_no_score() -> None:
     assert take(column_selector({"s": RATED}, "rating"), RATED, 2) == {"a", "b"}
     assert take(column_selector({"s": RATED}, "rating", descending=False), RATED, 2) == {"a", "c"}
     with pytest.raises(InputError, match=r"has 3 of 5 candidates with a number in the column 'rating' to take 4 from"):
         take(column_selector({"s": RATED}, "rating"), RATED, 4)
 
 
-def test_a_column_is_recorded_with_its_direction_and_digest():
+def test_a_column_is_recorded_with_its_direction_and_digest() -> None:
     down = column_selector({"s": RATED}, "rating").describe()
     up = column_selector({"s": RATED}, "rating", descending=False).describe()
     assert down["parameters"] == {"column": "rating", "descending": True}
@@ -56,7 +58,7 @@ def test_a_column_is_recorded_with_its_direction_and_digest():
     assert column_selector({"s": RATED[::-1]}, "rating").describe() == down
 
 
-def test_a_column_that_no_record_has_is_refused():
+def test_a_column_that_no_record_has_is_refused() -> None:
     with pytest.raises(DataError, match=r"no row has the column 'ratings' to select by; did you mean 'rating'\?$"):
         column_selector({"s": RATED}, "ratings")
     with pytest.raises(DataError, match=r"no row has the column 'zzz' to select by; the columns are "):
@@ -65,12 +67,12 @@ def test_a_column_that_no_record_has_is_refused():
 
 
 @pytest.mark.parametrize("bad", ["5", True, float("nan"), float("inf"), [5], 10**400])
-def test_a_column_value_that_is_no_finite_number_is_refused_by_source_and_record(bad):
+def test_a_column_value_that_is_no_finite_number_is_refused_by_source_and_record(bad: Any) -> None:
     with pytest.raises(DataError, match="s: 'rating' of record x must be a finite number"):
         column_selector({"s": [*RATED, record("x", rating=bad)]}, "rating")
 
 
-def test_a_length_band_includes_both_its_ends_and_draws_uniformly_inside():
+def test_a_length_band_includes_both_its_ends_and_draws_uniformly_inside() -> None:
     records = [record(f"r{i}", completion="x" * i) for i in range(1, 30)]
     selector = quality_selector(
         {"s": records}, length=lambda one: len(one.completion), length_band=Band(lowest=5, highest=9)
@@ -83,7 +85,7 @@ def test_a_length_band_includes_both_its_ends_and_draws_uniformly_inside():
         take(selector, records, 6)
 
 
-def test_a_perplexity_band_leaves_out_what_has_no_perplexity():
+def test_a_perplexity_band_leaves_out_what_has_no_perplexity() -> None:
     perplexities = {"s": {"a": 2.0, "b": 900.0, "c": 30.0}}
     selector = quality_selector({"s": RATED}, perplexities=perplexities, perplexity_band=Band(highest=100))
     assert take(selector, RATED, 2) == {"a", "c"}
@@ -98,7 +100,7 @@ def test_a_perplexity_band_leaves_out_what_has_no_perplexity():
     assert both.describe()["parameters"] == {"length": [98, None], "perplexity": [2.0, 100]}
 
 
-def test_bands_that_can_not_apply_are_refused():
+def test_bands_that_can_not_apply_are_refused() -> None:
     with pytest.raises(InputError, match="length band needs a length function"):
         quality_selector({"s": RATED}, length_band=Band(lowest=1))
     with pytest.raises(InputError, match="perplexity band needs"):
@@ -116,7 +118,7 @@ POOLS = {"s": [f"s{i}" for i in range(6)], "t": [f"t{i}" for i in range(5)]}
 CONTRACT = ProxyContract(subgroups=("x", "y"), shards=2)
 
 
-def test_influence_takes_the_best_of_each_source(make_shards):
+def test_influence_takes_the_best_of_each_source(make_shards: Callable[..., Any]) -> None:
     shards = make_shards(POOLS, contract=CONTRACT, means=lambda position, subgroup: position - 3.5 * subgroup)
     merged, pool = merge_shards(shards, contract=CONTRACT), proxy_pool(POOLS)
     selector = influence_selector(merged, pool, contract=CONTRACT)
@@ -128,7 +130,9 @@ def test_influence_takes_the_best_of_each_source(make_shards):
     }  # fmt: skip
 
 
-def test_influence_of_another_pool_of_unmerged_shards_or_of_another_contract_is_refused(make_shards):
+def test_influence_of_another_pool_of_unmerged_shards_or_of_another_contract_is_refused(
+    make_shards: Callable[..., Any],
+) -> None:
     shards = make_shards(POOLS, contract=CONTRACT)
     merged = merge_shards(shards, contract=CONTRACT)
     with pytest.raises(ArtefactError, match="made for another pool"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,11 +25,11 @@ def scored(scores: dict[str, float], name: str = "influence") -> Scored:
     return Scored(name=name, scores={"s": scores})
 
 
-def picks(selector, quota: int, pool: list[str] = POOL, seed: int = 42) -> tuple[str, ...]:
+def picks(selector: Any, quota: int, pool: list[str] = POOL, seed: int = 42) -> tuple[str, ...]:
     return draw({"s": pool}, {"s": quota}, selection_seed=seed, selector=selector).picks["s"]
 
 
-def test_uniform_is_the_default_and_takes_the_first_in_key_order():
+def test_uniform_is_the_default_and_takes_the_first_in_key_order() -> None:
     assert picks(UNIFORM, 7) == tuple(IN_KEY_ORDER[:7])
     default = draw({"s": POOL}, {"s": 7}, selection_seed=42)
     assert default.picks["s"] == tuple(IN_KEY_ORDER[:7])
@@ -36,7 +37,7 @@ def test_uniform_is_the_default_and_takes_the_first_in_key_order():
     assert UNIFORM.describe() == {"name": "uniform"}
 
 
-def test_the_best_scores_are_taken_and_given_back_in_key_order():
+def test_the_best_scores_are_taken_and_given_back_in_key_order() -> None:
     selector = scored({one: float(i) for i, one in enumerate(POOL)})
     taken = picks(selector, 5)
     assert set(taken) == {"r15", "r16", "r17", "r18", "r19"}
@@ -44,14 +45,14 @@ def test_the_best_scores_are_taken_and_given_back_in_key_order():
     assert draw({"s": POOL}, {"s": 5}, selection_seed=42, selector=selector).selector == "influence"
 
 
-def test_ties_go_by_key_so_equal_scores_are_the_uniform_draw():
+def test_ties_go_by_key_so_equal_scores_are_the_uniform_draw() -> None:
     assert picks(scored(dict.fromkeys(POOL, 0.5)), 9) == picks(UNIFORM, 9)
     one_better = scored(dict.fromkeys(POOL, 0.5) | {IN_KEY_ORDER[19]: 0.6})
     assert set(picks(one_better, 4)) == {IN_KEY_ORDER[19], *IN_KEY_ORDER[:3]}
     assert picks(scored(dict.fromkeys(POOL, 0.5)), 9, seed=43) != picks(UNIFORM, 9)
 
 
-def test_a_candidate_without_a_score_is_never_taken():
+def test_a_candidate_without_a_score_is_never_taken() -> None:
     selector = scored({"r03": -5.0, "r04": -6.0})
     assert picks(selector, 1) == ("r03",)
     assert set(picks(selector, 2)) == {"r03", "r04"}
@@ -63,25 +64,25 @@ def test_a_candidate_without_a_score_is_never_taken():
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), None, "1", True, 10**400])
-def test_a_score_that_is_no_finite_number_is_refused(bad):
+def test_a_score_that_is_no_finite_number_is_refused(bad: Any) -> None:
     scored({"r00": 1.0})
     with pytest.raises(InputError, match="s: the influence score of 'r01' must be a finite number"):
         scored({"r00": 1.0, "r01": bad})
 
 
-def test_what_a_scored_selector_records_depends_on_its_scores_alone():
-    first, turned = scored({"a": 0.5, "b": 2.0}), scored({"b": np.float32(2), "a": 0.5})
+def test_what_a_scored_selector_records_depends_on_its_scores_alone() -> None:
+    first, turned = scored({"a": 0.5, "b": 2.0}), scored({"b": np.float32(2), "a": 0.5})  # type: ignore[dict-item]
     digest = hashlib.sha256(canonical_json([["s", [["a", 0.5], ["b", 2.0]]]])).hexdigest()
     assert first.describe() == {"name": "influence", "parameters": {}, "scores_sha256": digest} == turned.describe()
     assert scored({"a": 0.5, "b": 2.5}).describe() != first.describe()
     assert Scored(name="score", scores={}, parameters={"column": "x"}).describe()["parameters"] == {"column": "x"}
 
 
-def mix(selector, influence: float = 0.7, uniform: float = 0.3) -> Mix:
+def mix(selector: Any, influence: float = 0.7, uniform: float = 0.3) -> Mix:
     return Mix(parts={"influence": selector, "uniform": UNIFORM}, weights={"influence": influence, "uniform": uniform})
 
 
-def test_a_mix_parts_the_quota_by_largest_remainders_and_the_parts_never_meet():
+def test_a_mix_parts_the_quota_by_largest_remainders_and_the_parts_never_meet() -> None:
     ranks = {one: -float(i) for i, one in enumerate(POOL)}
     selector = mix(scored(ranks))
     taken = selector.take("s", IN_KEY_ORDER, 10)
@@ -93,7 +94,7 @@ def test_a_mix_parts_the_quota_by_largest_remainders_and_the_parts_never_meet():
 
 
 @pytest.mark.parametrize(("quota", "influence"), [(0, 0), (1, 1), (2, 1), (3, 2), (4, 3), (5, 3), (6, 4)])
-def test_the_parts_are_integers_by_the_allocators_rounding(quota, influence):
+def test_the_parts_are_integers_by_the_allocators_rounding(quota: int, influence: int) -> None:
     # of 5, the doubles 0.7 and 0.3 claim a little less than 3.5 and a little more than 1.5
     counts = {"a": 0, "b": 0}
 
@@ -101,7 +102,7 @@ def test_the_parts_are_integers_by_the_allocators_rounding(quota, influence):
     class Counting(Uniform):
         label: str
 
-        def take(self, source, candidates, quota):
+        def take(self, source: Any, candidates: Any, quota: Any) -> Any:
             counts[self.label] = quota
             return candidates[:quota]
 
@@ -110,25 +111,25 @@ def test_the_parts_are_integers_by_the_allocators_rounding(quota, influence):
     assert counts == {"a": influence, "b": quota - influence}
 
 
-def test_a_part_of_weight_zero_takes_nothing_and_needs_no_scores():
+def test_a_part_of_weight_zero_takes_nothing_and_needs_no_scores() -> None:
     assert picks(mix(scored({}), influence=0.0, uniform=1.0), 6) == picks(UNIFORM, 6)
 
 
 @pytest.mark.parametrize(
     ("influence", "uniform", "total"), [(0.7, 0.2, "0.9"), (70, 30, "100"), (0.7, 0.3 + 2e-9, "1.000000002")]
 )
-def test_weights_of_a_mix_sum_to_one(influence, uniform, total):
+def test_weights_of_a_mix_sum_to_one(influence: float, uniform: Any, total: str) -> None:
     mix(scored({}), 1 / 3, 2 / 3 + 1e-10)
     with pytest.raises(InputError, match=rf"must sum to 1, not to {total}; the same proportions are {{influence: 0\.7"):
         mix(scored({}), influence, uniform)
 
 
-def test_a_mix_says_which_part_lacks_candidates():
+def test_a_mix_says_which_part_lacks_candidates() -> None:
     with pytest.raises(InputError, match="the selector influence has 2 of 20 candidates to take 7 from"):
         picks(mix(scored({"r03": 1.0, "r04": 1.0})), 10)
 
 
-def test_a_mix_records_its_parts():
+def test_a_mix_records_its_parts() -> None:
     selector = mix(scored({"a": 1.0}))
     assert selector.describe() == {
         "name": "mix",
@@ -153,12 +154,12 @@ def test_a_mix_records_its_parts():
         ({"influence": True, "uniform": 1.0}, CalibudgetError),
     ],
 )
-def test_weights_that_part_nothing_are_refused(weights, error):
+def test_weights_that_part_nothing_are_refused(weights: Any, error: Any) -> None:
     with pytest.raises(error):
         Mix(parts={"influence": UNIFORM, "uniform": UNIFORM}, weights=weights)
 
 
-def test_a_mix_may_hold_a_mix():
+def test_a_mix_may_hold_a_mix() -> None:
     inner = mix(scored(dict.fromkeys(POOL, 1.0)))
     assert len(picks(Mix(parts={"a": inner, "b": UNIFORM}, weights={"a": 0.5, "b": 0.5}), 11)) == 11
 
@@ -167,12 +168,12 @@ def test_a_mix_may_hold_a_mix():
 class Faulty(Uniform):
     answer: list[str]
 
-    def take(self, source, candidates, quota):
+    def take(self, source: Any, candidates: Any, quota: Any) -> Any:
         return self.answer
 
 
 @pytest.mark.parametrize("answer", [["r00"], ["r00", "r00"], ["r00", "r01", "r02"], ["r00", "elsewhere"], []])
-def test_a_selector_from_outside_is_held_to_its_quota(answer):
+def test_a_selector_from_outside_is_held_to_its_quota(answer: Any) -> None:
     assert take_quota(Faulty(["r01", "r00"]), "s", IN_KEY_ORDER, 2)
     with pytest.raises(InputError, match="didn't take 2 candidates of the pool, all different"):
         take_quota(Faulty(answer), "s", IN_KEY_ORDER, 2)
@@ -183,7 +184,7 @@ scores = st.dictionaries(st.sampled_from(POOL), st.floats(-3, 3).map(lambda x: r
 
 @pytest.mark.slow
 @given(scores=scores, seed=st.integers(0, 99), small=st.integers(0, 8), large=st.integers(0, 8), data=st.data())
-def test_a_larger_quota_keeps_the_smaller_ones_picks(scores, seed, small, large, data):
+def test_a_larger_quota_keeps_the_smaller_ones_picks(scores: Any, seed: Any, small: Any, large: Any, data: Any) -> None:
     small, large = sorted((small, large))
     shuffled = data.draw(st.permutations(POOL))
     for selector in (UNIFORM, scored(scores), mix(scored(scores)), mix(scored(scores), 0.31, 0.69)):
@@ -194,7 +195,7 @@ def test_a_larger_quota_keeps_the_smaller_ones_picks(scores, seed, small, large,
 
 @pytest.mark.slow
 @given(scores=scores, quota=st.integers(0, 8))
-def test_no_candidate_left_behind_is_better_than_one_taken(scores, quota):
+def test_no_candidate_left_behind_is_better_than_one_taken(scores: Any, quota: Any) -> None:
     taken = set(picks(scored(scores), quota))
     left = [scores[one] for one in POOL if one in scores and one not in taken]
     assert all(scores[one] >= max(left, default=-9.0) for one in taken)

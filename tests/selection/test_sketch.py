@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,19 +35,19 @@ def slow_sketch(vector: np.ndarray, dimension: int, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 7, 64, 40_000])
-def test_the_sketch_is_the_documented_rule_bit_for_bit(dimension):
+def test_the_sketch_is_the_documented_rule_bit_for_bit(dimension: int) -> None:
     vector = np.random.default_rng(0).standard_normal(777)
     assert CountSketch(dimension=dimension, seed=42)(vector).tobytes() == slow_sketch(vector, dimension, 42).tobytes()
 
 
-def test_a_sketch_stays_what_it_was_in_every_version_and_on_every_platform():
+def test_a_sketch_stays_what_it_was_in_every_version_and_on_every_platform() -> None:
     assert CountSketch(dimension=8, seed=42)(np.arange(40)).tolist() == GOLDEN
     bins = CountSketch(dimension=8192, seed=7).bins(5, 1005)
     assert hashlib.sha256(bins.astype("<u2").tobytes()).hexdigest() == GOLDEN_BINS
 
 
 @pytest.mark.slow
-def test_another_process_and_hash_seed_give_the_same_bytes():
+def test_another_process_and_hash_seed_give_the_same_bytes() -> None:
     code = (
         "import numpy as np; from calibudget.selection.sketch import CountSketch;"
         "print(CountSketch(dimension=64, seed=3)(np.linspace(-1, 1, 999)).tobytes().hex())"
@@ -64,7 +65,7 @@ def test_another_process_and_hash_seed_give_the_same_bytes():
     assert outputs == {CountSketch(dimension=64, seed=3)(np.linspace(-1, 1, 999)).tobytes().hex() + "\n"}
 
 
-def test_inner_products_have_the_mean_and_the_variance_of_the_theory():
+def test_inner_products_have_the_mean_and_the_variance_of_the_theory() -> None:
     rng = np.random.default_rng(1)
     x, y = rng.standard_normal(60), rng.standard_normal(60)
     x[0] = 6.0  # a heavy entry: a sketch without signs or with unequal buckets would show it
@@ -81,21 +82,21 @@ def _inner(x: np.ndarray, y: np.ndarray, dimension: int, seed: int) -> float:
     return float(sketch(x) @ sketch(y))
 
 
-def test_buckets_and_signs_are_uniform_and_go_together_by_chance_only():
+def test_buckets_and_signs_are_uniform_and_go_together_by_chance_only() -> None:
     bins = CountSketch(dimension=12, seed=5).bins(0, 48_000)
     counts = np.bincount(bins, minlength=24)
     expected = 48_000 / 24
     assert ((counts - expected) ** 2 / expected).sum() < 49.7  # chi-square, 23 degrees of freedom, p = 0.001
 
 
-def test_the_sketch_is_linear_exactly_on_integers():
+def test_the_sketch_is_linear_exactly_on_integers() -> None:
     sketch, other = CountSketch(dimension=32, seed=9), np.roll(INTEGERS, 17) * 3
     combined = sketch(2 * INTEGERS - 5 * other)
     assert (combined == 2 * sketch(INTEGERS) - 5 * sketch(other)).all()
     assert (combined != sketch(2 * INTEGERS)).any()
 
 
-def test_blocks_leave_no_trace_in_the_bits(subtests):
+def test_blocks_leave_no_trace_in_the_bits(subtests: pytest.Subtests) -> None:
     for keep_table in [True, False]:
         for block_size in [1, 16, 17, 500, 999, 1000, 5000]:
             with subtests.test(block_size=block_size, keep_table=keep_table):
@@ -105,7 +106,7 @@ def test_blocks_leave_no_trace_in_the_bits(subtests):
                 assert first.tobytes() == second.tobytes() == CountSketch(dimension=10, seed=1)(vector).tobytes()
 
 
-def test_sums_that_start_anew_in_each_block_would_leave_a_trace():
+def test_sums_that_start_anew_in_each_block_would_leave_a_trace() -> None:
     vector = np.random.default_rng(2).standard_normal(1000)
     sketch = CountSketch(dimension=10, seed=1)
     halves = sketch(np.concatenate([vector[:500], np.zeros(500)])) + sketch(
@@ -115,7 +116,7 @@ def test_sums_that_start_anew_in_each_block_would_leave_a_trace():
     np.testing.assert_allclose(halves, sketch(vector), rtol=1e-12)
 
 
-def test_vectors_of_several_lengths_share_a_table():
+def test_vectors_of_several_lengths_share_a_table() -> None:
     sketch = CountSketch(dimension=10, seed=1, block_size=64)
     short, long, again = sketch(INTEGERS[:70]), sketch(INTEGERS), sketch(INTEGERS[:70])
     fresh = CountSketch(dimension=10, seed=1)
@@ -124,7 +125,7 @@ def test_vectors_of_several_lengths_share_a_table():
     assert (long == fresh(INTEGERS)).all()
 
 
-def test_entries_are_summed_in_float64():
+def test_entries_are_summed_in_float64() -> None:
     vector = np.full(3000, 0.1, dtype=np.float32)
     sketch = CountSketch(dimension=1, seed=0)
     expected = slow_sketch(vector.astype(np.float64), 1, 0)
@@ -133,12 +134,12 @@ def test_entries_are_summed_in_float64():
 
 
 @pytest.mark.parametrize("kind", ["f2", "f4", "f8", ">f8", "i1", "u2", "i8"])
-def test_real_dtypes_are_taken(kind):
+def test_real_dtypes_are_taken(kind: str) -> None:
     vector = np.arange(100).astype(kind)
     assert (CountSketch(dimension=4, seed=0)(vector) == CountSketch(dimension=4, seed=0)(np.arange(100.0))).all()
 
 
-def test_a_sequence_and_the_empty_vector_are_vectors():
+def test_a_sequence_and_the_empty_vector_are_vectors() -> None:
     sketch = CountSketch(dimension=4, seed=0)
     assert (sketch([1.0, 2.0]) == sketch(np.array([1.0, 2.0]))).all()
     assert sketch(np.zeros(0)).tolist() == [0.0] * 4
@@ -146,7 +147,7 @@ def test_a_sequence_and_the_empty_vector_are_vectors():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("position", [0, 150, 299])
-def test_a_nonfinite_entry_is_refused_by_position(bad, position):
+def test_a_nonfinite_entry_is_refused_by_position(bad: Any, position: int) -> None:
     vector = np.ones(300, dtype=np.float32)
     sketch = CountSketch(dimension=4, seed=0, block_size=128)
     assert np.isfinite(sketch(vector)).all()
@@ -155,24 +156,24 @@ def test_a_nonfinite_entry_is_refused_by_position(bad, position):
         sketch(vector)
 
 
-def test_infinities_that_would_cancel_are_refused():
+def test_infinities_that_would_cancel_are_refused() -> None:
     with pytest.raises(InputError, match="position 0"):
         CountSketch(dimension=1, seed=0)([np.inf, -np.inf, np.inf])
 
 
-def test_finite_entries_whose_sum_overflows_are_refused():
+def test_finite_entries_whose_sum_overflows_are_refused() -> None:
     with pytest.raises(InputError, match="beyond the range of float64"):
         CountSketch(dimension=1, seed=0)(np.full(64, 1.7e308))
 
 
 @pytest.mark.parametrize("vector", [np.zeros((2, 3)), np.float64(3.0), [[1.0], [2.0]], [[1.0], [2.0, 3.0]]])
-def test_only_one_dimension_is_taken(vector):
+def test_only_one_dimension_is_taken(vector: Any) -> None:
     with pytest.raises(InputError):
         CountSketch(dimension=4, seed=0)(vector)
 
 
 @pytest.mark.parametrize("vector", [np.zeros(3, complex), np.zeros(3, bool), ["1.0"], [None]])
-def test_only_real_numbers_of_64_bits_are_taken(vector):
+def test_only_real_numbers_of_64_bits_are_taken(vector: Any) -> None:
     with pytest.raises(InputTypeError):
         CountSketch(dimension=4, seed=0)(vector)
 
@@ -191,11 +192,11 @@ def test_only_real_numbers_of_64_bits_are_taken(vector):
         ({"block_size": 1.5}, InputTypeError),
     ],
 )
-def test_bad_parameters_are_refused(changes, error):
+def test_bad_parameters_are_refused(changes: Any, error: Any) -> None:
     with pytest.raises(error):
         CountSketch(**{"dimension": 8, "seed": 0, **changes})
 
 
-def test_bins_refuses_a_range_that_runs_backwards():
+def test_bins_refuses_a_range_that_runs_backwards() -> None:
     with pytest.raises(InputError):
         CountSketch(dimension=8, seed=0).bins(5, 4)

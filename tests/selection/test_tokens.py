@@ -1,45 +1,49 @@
 """Token draws on small cases worked out by hand; the laws are in tests/property."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 
 from calibudget.errors import InputError, InputTypeError
 from calibudget.selection import draw_tokens
 
 
-def queue(label, *lengths):
+def queue(label: Any, *lengths: Any) -> Any:
     """A queue of examples of these lengths, and its tokens."""
     names = [f"{label}{i}" for i in range(len(lengths))]
     return names, dict(zip(names, lengths, strict=True))
 
 
-def drawn(quotas, **lengths):
+def drawn(quotas: Any, **lengths: Any) -> Any:
     queues = {label: queue(label, *counts)[0] for label, counts in lengths.items()}
     tokens = {label: queue(label, *counts)[1] for label, counts in lengths.items()}
     selection = draw_tokens(queues, quotas, tokens=tokens, selection_seed=1)
     assert all(picks == tuple(queues[label][: len(picks)]) for label, picks in selection.picks.items())
-    return {label: use.taken for label, use in selection.tokens.items()}
+    return {label: use.taken for label, use in selection.tokens.items()}  # type: ignore[union-attr]
 
 
-def test_even_tokens_of_long_and_short_examples():
+def test_even_tokens_of_long_and_short_examples() -> None:
     # axolotl-ai-cloud/axolotl #1508: A 10x100 tokens, B 100x10, 1,000 tokens even.
     assert drawn({"a": 500, "b": 500}, a=[100] * 10, b=[10] * 100) == {"a": 500, "b": 500}
 
 
-def test_a_deficit_is_filled_where_it_pays_for_most_of_the_next_example():
+def test_a_deficit_is_filled_where_it_pays_for_most_of_the_next_example() -> None:
     # First pass: a 6 of 9 (next 4), b 5 of 9 (next 5), 7 left; b's deficit pays for 4/5 of its next, a's for 3/4.
     assert drawn({"a": 9, "b": 9}, a=[6, 4], b=[5, 5]) == {"a": 6, "b": 10}
 
 
-def test_equal_claims_go_by_label():
+def test_equal_claims_go_by_label() -> None:
     assert drawn({"a": 3, "b": 3}, a=[2, 2], b=[2, 2]) == {"a": 4, "b": 2}
 
 
-def test_a_source_takes_no_later_example_that_would_fit():
+def test_a_source_takes_no_later_example_that_would_fit() -> None:
     # Key order decides, not length: the 1 after the 8 isn't drawn in its place.
     assert drawn({"a": 5, "b": 4}, a=[2, 8, 1], b=[4, 4]) == {"a": 2, "b": 4}
 
 
-def test_whole_pools_and_empty_ones_are_drawn_whole():
+def test_whole_pools_and_empty_ones_are_drawn_whole() -> None:
     assert drawn({"a": 7, "b": 0, "c": 0}, a=[3, 4], b=[], c=[5]) == {"a": 7, "b": 0, "c": 0}
 
 
@@ -52,12 +56,12 @@ def test_whole_pools_and_empty_ones_are_drawn_whole():
         ({"b": 1}, InputError, "only one of them names a, b"),
     ],
 )
-def test_quotas_that_cant_be_are_refused(quotas, error, said):
+def test_quotas_that_cant_be_are_refused(quotas: Any, error: Any, said: str) -> None:
     with pytest.raises(error, match=said):
         drawn(quotas, a=[3, 4])
 
 
 @pytest.mark.parametrize("tokens", [{}, {"a": {"x": 1}}, {"a": {"x": 1, "y": 0}}])
-def test_a_record_without_tokens_is_refused(tokens):
+def test_a_record_without_tokens_is_refused(tokens: Any) -> None:
     with pytest.raises(InputError, match="has no number of tokens"):
         draw_tokens({"a": ["x", "y"]}, {"a": 1}, tokens=tokens, selection_seed=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import pytest
 
@@ -95,7 +96,7 @@ def test_an_input_is_joined_by_a_line_feed_when_not_empty() -> None:
     ("fields", "record_id"),
     [({"id": "r1"}, "r1"), ({"record_id": "r2"}, "r2"), ({"id": 7}, "7"), ({"id": "r1", "record_id": "r2"}, "r2")],
 )
-def test_the_normaliser_honours_an_explicit_id(fields: dict[str, object], record_id: str) -> None:
+def test_the_normaliser_honours_an_explicit_id(fields: dict[str, Any], record_id: str) -> None:
     assert normalise_record({"prompt": "a", "response": "b", **fields}).record_id == record_id
 
 
@@ -117,7 +118,7 @@ def test_a_record_without_a_usable_pair_is_refused(subtests: pytest.Subtests) ->
         ({"prompt": "a\ud800", "answer": "b"}, "lone surrogate"),
     ]:
         with subtests.test(fields=fields, message=message), pytest.raises(DataError, match=message):
-            normalise_record(fields)
+            normalise_record(fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("fields", [None, "text", 3, [("prompt", "a"), ("response", "b")]])

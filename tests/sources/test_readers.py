@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,12 +34,12 @@ from calibudget.sources.worker import Request, reply, to_json
 from calibudget.store import ids_sha256
 from calibudget.tasks import AnswerSpec
 
-ROWS: list[dict[str, object]] = [
+ROWS: list[dict[str, Any]] = [
     {"prompt": f"Say  {n % 400}\u00e9", "completion": f"It is {n % 450}.", "id": f"r{n % 450}.{n % 400}", "x": n / 7}
     for n in range(600)
 ]
 LABELS = AnswerSpec(kind="exact")
-SPECS: list[dict[str, object]] = [{}, {"id_field": "id"}, {"duplicates": "keep", "answer": LABELS}]
+SPECS: list[dict[str, Any]] = [{}, {"id_field": "id"}, {"duplicates": "keep", "answer": LABELS}]
 
 
 @pytest.fixture(autouse=True)
@@ -65,11 +66,11 @@ def folder(tmp_path: Path) -> Path:
     return data
 
 
-def found(data: Path, reading: Reading | None = None, **fields: object) -> list[object]:
+def found(data: Path, reading: Reading | None = None, **fields: Any) -> list[object]:
     """Everything that a pass over two sources finds."""
     specs = [
-        SourceSpec(label="a", path=("0.parquet", "[1-4].*"), **fields),  # type: ignore[arg-type]
-        SourceSpec(label="b", path=".", **fields),  # type: ignore[arg-type]
+        SourceSpec(label="a", path=("0.parquet", "[1-4].*"), **fields),
+        SourceSpec(label="b", path=".", **fields),
     ]
     with Readers(reading) as own:
         sources = list(open_sources(specs, data, selection_seed=2, readers=own))
@@ -83,7 +84,7 @@ def found(data: Path, reading: Reading | None = None, **fields: object) -> list[
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "fields"), [(2, SPECS[0]), (4, SPECS[1]), (8, SPECS[2])], ids=str)
-def test_any_number_of_workers_finds_the_same(folder: Path, workers: int, fields: dict[str, object]) -> None:
+def test_any_number_of_workers_finds_the_same(folder: Path, workers: int, fields: dict[str, Any]) -> None:
     expected = found(folder, **fields)
     assert found(folder, Reading(workers=workers), **fields) == expected
 
@@ -164,9 +165,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("fields", SPECS, ids=str)
-def test_what_is_kept_is_what_was_found(
-    folder: Path, tmp_path: Path, made: list[str], fields: dict[str, object]
-) -> None:
+def test_what_is_kept_is_what_was_found(folder: Path, tmp_path: Path, made: list[str], fields: dict[str, Any]) -> None:
     expected = found(folder, **fields)
     made.clear()
     kept = Reading(cache=tmp_path / "cache")
@@ -265,7 +264,7 @@ def test_a_worker_that_starts_while_readers_end_ends_with_them(folder: Path, mon
         closing.set()
         close(self)
 
-    def slow(*given: object, **more: object) -> subprocess.Popen[bytes]:
+    def slow(*given: object, **more: Any) -> subprocess.Popen[bytes]:
         begun.set()
         closing.wait()
         started.append(popen(*given, **more))  # type: ignore[call-overload]
@@ -359,9 +358,9 @@ def test_a_file_that_changes_under_the_same_size_and_time_is_read_again(folder: 
     ids=str,
 )
 def test_what_the_recipe_says_of_the_rows_counts(
-    folder: Path, tmp_path: Path, made: list[str], change: dict[str, object]
+    folder: Path, tmp_path: Path, made: list[str], change: dict[str, Any]
 ) -> None:
-    specs = [SourceSpec(label="a", path=".", **fields) for fields in ({}, change)]  # type: ignore[arg-type]
+    specs = [SourceSpec(label="a", path=".", **fields) for fields in ({}, change)]
     with Readers(Reading(cache=tmp_path / "cache")) as own:
         list(open_sources(specs, folder, selection_seed=2, readers=own))
     assert len(made) == 18

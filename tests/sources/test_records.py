@@ -191,7 +191,7 @@ def test_tools_of_another_form_are_refused(tools: object, message: str) -> None:
 
 
 def test_no_tools_are_no_tools() -> None:
-    for none in (None, "", " ", [], "[]"):
+    for none in (None, "", " ", [], "[]"):  # type: ignore[var-annotated]
         example = read_example({"messages": [USER, ASSISTANT], "tools": none}, "messages")
         assert identify(example.prompt, example.completion, example.tools) == identify(turns(("user", "a")), "b")
 

@@ -20,7 +20,9 @@ from calibudget.sources.remote import Copies, RemoteFile, check_path
 fsspec = pytest.importorskip("fsspec")
 
 #: Clients that give up fast, where nobody answers anyway.
-HASTY = {"config_kwargs": {"connect_timeout": 0.3, "read_timeout": 0.3, "retries": {"total_max_attempts": 1}}}
+HASTY: dict[str, Any] = {
+    "config_kwargs": {"connect_timeout": 0.3, "read_timeout": 0.3, "retries": {"total_max_attempts": 1}}
+}
 
 
 def rows_of(name: str, count: int = 20) -> list[dict[str, str]]:

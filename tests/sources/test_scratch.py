@@ -1,9 +1,12 @@
 """A temporary folder that is full is named, with the way out, wherever sources write what memory doesn't hold."""
 
+from __future__ import annotations
+
 import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,7 +46,7 @@ def test_a_table_that_does_not_fit_names_its_folder(monkeypatch: pytest.MonkeyPa
         IdentityTable().add_rows(np.zeros(10_000, dtype=ROW))
 
 
-def test_identities_that_do_not_fit_name_their_folder(tmp_path) -> None:
+def test_identities_that_do_not_fit_name_their_folder(tmp_path: Path) -> None:
     row = json.dumps({"prompt": "p", "completion": "c"})
     for number in range(2):
         (tmp_path / f"{number}.jsonl").write_text(f"{row}\n" * 20)

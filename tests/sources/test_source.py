@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -151,13 +152,13 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(
     path = write("rows.jsonl", ROWS)
     from calibudget.sources import inputs as module
 
-    def growing(path: Path, name: str, *given: object, **options: object) -> object:
-        rows = list(module_rows(path, name, *given, **options))
+    def growing(path: Path, name: str, *given: object, **options: Any) -> object:
+        rows = list(module_rows(path, name, *given, **options))  # type: ignore[arg-type]
         with path.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(ROWS[0]) + "\n")
         return rows
 
-    module_rows = module.read_rows
+    module_rows = module.read_rows  # type: ignore[attr-defined]
     monkeypatch.setattr(module, "read_rows", growing)
     with pytest.raises(DataError, match=r"rows\.jsonl: changed while it was read"):
         read_source(SourceSpec(label="s", path=path.name), tmp_path)
@@ -170,7 +171,7 @@ def test_a_directory_is_no_regular_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("images", [{"images": [{"path": "a.png"}]}, {"image": {"bytes": "eA==", "path": None}}])
-def test_rows_with_images_are_refused_in_so_many_words(write: Write, read: Read, images: dict[str, object]) -> None:
+def test_rows_with_images_are_refused_in_so_many_words(write: Write, read: Read, images: dict[str, Any]) -> None:
     write("rows.jsonl", [{**ROWS[0], "images": [], "image": None}, {**ROWS[1], **images}])
     with pytest.raises(
         DataError, match=r"rows\.jsonl:2: the field 'images?' holds images, video or sound; only text can be trained on"

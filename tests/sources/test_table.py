@@ -72,7 +72,7 @@ def test_a_source_split_through_files_is_split_as_in_memory(
     tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch, policy: str, id_field: str | None
 ) -> None:
     rows = [{"prompt": f"p {n % 90}", "completion": f"c {n % 130}", "n": f"r{n % 130}.{n % 90}"} for n in range(300)]
-    rows += [{**row, "more": n} for n, row in enumerate(rows[::3])]
+    rows += [{**row, "more": n} for n, row in enumerate(rows[::3])]  # type: ignore[dict-item]
     write("rows.jsonl", rows)
 
     def split() -> Split:
@@ -119,7 +119,7 @@ def test_going_through_a_pool_reads_a_compressed_file_once(tmp_path: Path, monke
     monkeypatch.setattr(pool, "_CHUNK", 7)
     monkeypatch.setattr(pool, "_WAITING", 500)
     opened = []
-    monkeypatch.setattr(lines, "open_plain", lambda *given: opened.append(given) or compression.open_plain(*given))
+    monkeypatch.setattr(lines, "open_plain", lambda *given: opened.append(given) or compression.open_plain(*given))  # type: ignore[func-returns-value]
     found = list(candidates)
     assert len(opened) == 1
     assert [record.record_id for record in found] == list(candidates.ids)  # type: ignore[attr-defined]

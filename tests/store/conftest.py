@@ -1,3 +1,7 @@
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 
 from calibudget.keys import order_key
@@ -17,7 +21,7 @@ from calibudget.records import (
 SEED = 42
 
 
-def make_record(source, number):
+def make_record(source: Any, number: Any) -> Any:
     return Record(
         source=source,
         record_id=f"{source}-{number:04d}",
@@ -29,7 +33,7 @@ def make_record(source, number):
     )
 
 
-def make_split(source, *, calibration, pool_size):
+def make_split(source: Any, *, calibration: Any, pool_size: Any) -> Any:
     records = [make_record(source, number) for number in range(calibration + pool_size)]
     return Split(
         source=source,
@@ -47,12 +51,12 @@ def make_split(source, *, calibration, pool_size):
 
 
 @pytest.fixture
-def splits():
+def splits() -> Any:
     return [make_split("piqa", calibration=3, pool_size=20), make_split("boolq", calibration=3, pool_size=10)]
 
 
 @pytest.fixture
-def scores(splits):
+def scores(splits: Any) -> Any:
     return [
         Score(
             source=record.source,
@@ -71,7 +75,7 @@ def scores(splits):
 
 
 @pytest.fixture
-def statistics():
+def statistics() -> Any:
     return Statistics(
         model={"name": "fake", "sha256": None},
         error="nll+wrong",
@@ -100,9 +104,9 @@ def statistics():
 
 
 @pytest.fixture
-def plan():
-    def row(pool_size, quota, **more):
-        fields = {
+def plan() -> Any:
+    def row(pool_size: Any, quota: Any, **more: Any) -> Any:
+        fields: dict[str, Any] = {
             "pool_size": pool_size,
             "floor_quota": 2,
             "residual_capacity": pool_size - 2,
@@ -134,7 +138,7 @@ def plan():
 
 
 @pytest.fixture
-def selection(splits):
+def selection(splits: Any) -> Any:
     quotas = {"boolq": 5, "piqa": 7}
     picks = {
         split.source: tuple(record.record_id for record in split.candidates[: quotas[split.source]]) for split in splits

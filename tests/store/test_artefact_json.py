@@ -1,8 +1,12 @@
 """statistics.json, allocation.json and selection.json: exact round trips, and every fault named by file and field."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +33,7 @@ from calibudget.store import (
 )
 
 
-def changed(value, path, item):
+def changed(value: Any, path: str, item: Any) -> Any:
     """A deep copy with one field set, or removed where the item is `...`."""
     copy = json.loads(json.dumps(value))
     *parents, last = path.split(".")
@@ -43,24 +47,24 @@ def changed(value, path, item):
     return copy
 
 
-def test_statistics_round_trip_bit_for_bit(tmp_path, statistics):
+def test_statistics_round_trip_bit_for_bit(tmp_path: Path, statistics: Any) -> None:
     path = tmp_path / "statistics.json"
     write_statistics(path, statistics)
     again = read_statistics(path)
     assert again == statistics
     assert isinstance(again.sources["piqa"].mean_nll, float)
-    assert isinstance(again.sources["boolq"].bootstrap_means[0], float)
+    assert isinstance(again.sources["boolq"].bootstrap_means[0], float)  # type: ignore[index]
     assert path.read_bytes() == statistics_bytes(statistics)
     assert statistics_sha256(statistics) == sha256_hex(path.read_bytes())
 
 
-def test_a_hand_written_statistics_file_may_leave_out_what_is_null(statistics):
+def test_a_hand_written_statistics_file_may_leave_out_what_is_null(statistics: Any) -> None:
     value = changed(statistics_to_json(statistics), "sources.boolq.slope", ...)
     value = changed(value, "sources.piqa.bootstrap_means", ...)
     assert parse_statistics(value, "x") == statistics
 
 
-def test_statistics_that_arent_finite_are_not_written(tmp_path, statistics):
+def test_statistics_that_arent_finite_are_not_written(tmp_path: Path, statistics: Any) -> None:
     broken = replace(statistics, sources={"a": replace(statistics.sources["boolq"], mean_nll=float("nan"))})
     with pytest.raises(InputError):
         write_statistics(tmp_path / "statistics.json", broken)
@@ -100,19 +104,19 @@ def test_statistics_that_arent_finite_are_not_written(tmp_path, statistics):
         ("extra", 1, "extra: is not a field"),
     ],
 )
-def test_faults_of_statistics_are_named(statistics, path, item, said):
+def test_faults_of_statistics_are_named(statistics: Any, path: str, item: Any, said: str) -> None:
     with pytest.raises(ArtefactError, match=r"^statistics\.json: ") as caught:
         parse_statistics(changed(statistics_to_json(statistics), path, item), "statistics.json")
     assert said in str(caught.value)
 
 
-def test_allocation_round_trips_bit_for_bit(tmp_path, plan):
+def test_allocation_round_trips_bit_for_bit(tmp_path: Path, plan: Any) -> None:
     write_allocation(tmp_path / "allocation.json", plan)
     assert read_allocation(tmp_path / "allocation.json") == plan
     assert (tmp_path / "allocation.json").read_bytes() == canonical_json(allocation_to_json(plan))
 
 
-def test_quotas_have_a_digest_of_their_own(tmp_path, plan):
+def test_quotas_have_a_digest_of_their_own(tmp_path: Path, plan: Any) -> None:
     path = tmp_path / "allocation.json"
     write_allocation(path, plan)
     assert stated_quotas_sha256(path) == hashlib.sha256(b'{"boolq":5,"piqa":7}').hexdigest()
@@ -121,7 +125,7 @@ def test_quotas_have_a_digest_of_their_own(tmp_path, plan):
     assert read_allocation(path) == plan
 
 
-def test_sources_come_back_in_code_point_order(plan):
+def test_sources_come_back_in_code_point_order(plan: Any) -> None:
     shuffled = replace(plan, sources=dict(reversed(plan.sources.items())))
     assert canonical_json(allocation_to_json(shuffled)) == canonical_json(allocation_to_json(plan))
     assert list(parse_allocation(allocation_to_json(shuffled), "x").sources) == ["boolq", "piqa"]
@@ -150,13 +154,13 @@ def test_sources_come_back_in_code_point_order(plan):
         ("sources.boolq.extra", 1, "sources.boolq.extra: is not a field"),
     ],
 )
-def test_faults_of_an_allocation_are_named(plan, path, item, said):
+def test_faults_of_an_allocation_are_named(plan: Any, path: str, item: Any, said: str) -> None:
     with pytest.raises(ArtefactError, match=r"^allocation\.json: ") as caught:
         parse_allocation(changed(allocation_to_json(plan), path, item), "allocation.json")
     assert said in str(caught.value)
 
 
-def test_selection_is_kept_by_digest(tmp_path, selection):
+def test_selection_is_kept_by_digest(tmp_path: Path, selection: Any) -> None:
     write_selection(tmp_path / "selection.json", selection)
     digest = read_selection(tmp_path / "selection.json")
     assert digest == digest_selection(selection)
@@ -167,7 +171,7 @@ def test_selection_is_kept_by_digest(tmp_path, selection):
     assert digest.selected_sha256 == ids_sha256([*selection.picks["boolq"], *selection.picks["piqa"]])
 
 
-def test_digests_of_id_lists_are_those_of_canonical_arrays():
+def test_digests_of_id_lists_are_those_of_canonical_arrays() -> None:
     assert ids_sha256([]) == sha256_hex(b"[]")
     assert ids_sha256(["b", "é"]) == sha256_hex('["b","é"]'.encode())
 
@@ -182,7 +186,7 @@ def test_digests_of_id_lists_are_those_of_canonical_arrays():
         ("sources.piqa.ids", [], "sources.piqa.ids: is not a field"),
     ],
 )
-def test_faults_of_a_selection_are_named(tmp_path, selection, path, item, said):
+def test_faults_of_a_selection_are_named(tmp_path: Path, selection: Any, path: str, item: Any, said: str) -> None:
     (tmp_path / "selection.json").write_bytes(canonical_json(changed(selection_to_json(selection), path, item)))
     with pytest.raises(ArtefactError, match=r"^selection\.json: ") as caught:
         read_selection(tmp_path / "selection.json")

@@ -1,4 +1,8 @@
+from __future__ import annotations
+
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -6,11 +10,11 @@ from calibudget.errors import ArtefactError
 from calibudget.store import Ledger, Round, RoundSource, canonical_json, ledger_to_json, read_rounds, write_rounds
 
 
-def used(*picks, held_out=()):
+def used(*picks: Any, held_out: Any = ()) -> Any:
     return RoundSource(units=len(picks), record_ids=picks, calibration_ids=held_out)
 
 
-def round_of(number, **sources):
+def round_of(number: Any, **sources: Any) -> Any:
     return Round(manifest_sha256=f"{number:064x}", policy="equal", unit="examples", budget=3, sources=sources)
 
 
@@ -22,12 +26,12 @@ LEDGER = Ledger(
 )
 
 
-def test_a_ledger_comes_back_as_it_was(tmp_path):
+def test_a_ledger_comes_back_as_it_was(tmp_path: Path) -> None:
     write_rounds(tmp_path / "rounds.json", LEDGER)
     assert read_rounds(tmp_path / "rounds.json") == LEDGER
 
 
-def test_what_a_ledger_knows_of_a_source():
+def test_what_a_ledger_knows_of_a_source() -> None:
     assert LEDGER.spent("a") == {"x", "y", "z"}
     assert LEDGER.units("a") == 3
     assert LEDGER.calibration("a") == ("c",)
@@ -53,7 +57,7 @@ def test_what_a_ledger_knows_of_a_source():
         (lambda value: value.update(schema="calibudget.rounds/2"), "schema"),
     ],
 )
-def test_faults_are_named_by_field(tmp_path, change, said):
+def test_faults_are_named_by_field(tmp_path: Path, change: Any, said: str) -> None:
     value = json.loads(canonical_json(ledger_to_json(LEDGER)))
     change(value)
     (tmp_path / "rounds.json").write_bytes(canonical_json(value))

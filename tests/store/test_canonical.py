@@ -1,6 +1,10 @@
+from __future__ import annotations
+
 import json
 import math
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,7 +24,7 @@ SCALARS = (
 VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(TEXT, SCALARS, max_size=3)
 
 
-def test_canonical_form_sorts_keys_by_utf16_and_shortens_numbers():
+def test_canonical_form_sorts_keys_by_utf16_and_shortens_numbers() -> None:
     # RFC 8785 3.2.3: a supplementary character sorts below U+FB33, though its code point is larger.
     assert canonical_json({"\ufb33": 1, "\U0001f600": 2, "a": 1e21, "b": 3.0}) == (
         '{"a":1e+21,"b":3,"\U0001f600":2,"\ufb33":1}'.encode()
@@ -31,7 +35,7 @@ def test_canonical_form_sorts_keys_by_utf16_and_shortens_numbers():
     "value",
     [math.nan, math.inf, [-math.inf], 2**53, "\ud800", {"\ud800": 1}, {1: 2}, b"bytes", {1, 2}],
 )
-def test_values_without_a_canonical_form_are_refused(value):
+def test_values_without_a_canonical_form_are_refused(value: Any) -> None:
     with pytest.raises(InputError):
         canonical_json(value)
 
@@ -49,29 +53,29 @@ def test_values_without_a_canonical_form_are_refused(value):
         (-(2**60), "the value is -1152921504606846976, beyond 2**53 - 1, where JSON's integers end"),
     ],
 )
-def test_the_part_without_a_canonical_form_is_named(value, message):
+def test_the_part_without_a_canonical_form_is_named(value: Any, message: str) -> None:
     with pytest.raises(InputError, match=f"^{re.escape(message)}"):
         canonical_json(value)
 
 
-def test_endless_nesting_is_refused():
-    value: list = []
+def test_endless_nesting_is_refused() -> None:
+    value: list = []  # type: ignore[type-arg]
     value.append(value)
     with pytest.raises(InputError, match="nested too deeply"):
         canonical_json(value)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_every_double_comes_back_bit_for_bit(number):
+def test_every_double_comes_back_bit_for_bit(number: Any) -> None:
     assert float(json.loads(canonical_json(number))) == number
 
 
 @given(st.dictionaries(TEXT, VALUES, max_size=4))
-def test_objects_survive_the_round_trip(value):
+def test_objects_survive_the_round_trip(value: Any) -> None:
     assert loads_object(canonical_json(value), "x.json") == value
 
 
-def test_json_that_readers_disagree_about_is_refused_by_name(subtests):
+def test_json_that_readers_disagree_about_is_refused_by_name(subtests: pytest.Subtests) -> None:
     for data, said in [
         (b'{"a":1,"a":2}', "'a' is given twice"),
         (b'{"b":{"a":1,"a":1}}', "'a' is given twice"),
@@ -95,16 +99,16 @@ def test_json_that_readers_disagree_about_is_refused_by_name(subtests):
             assert said in str(caught.value)
 
 
-def test_a_paired_surrogate_is_a_character_and_a_long_integer_stays_exact():
+def test_a_paired_surrogate_is_a_character_and_a_long_integer_stays_exact() -> None:
     assert loads_object(b'{"a":"\\ud83d\\ude00","n":9007199254740993}', "x") == {"a": "😀", "n": 9007199254740993}
 
 
-def test_a_missing_file_is_an_artefact_error(tmp_path):
+def test_a_missing_file_is_an_artefact_error(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match=r"gone\.json: can't be read: No such file"):
         read_object(tmp_path / "gone.json")
 
 
-def test_the_seal_notices_every_edit():
+def test_the_seal_notices_every_edit() -> None:
     value = sealed({"a": 1, "b": {"c": [0.5, 1e17]}}, "seal")
     again = loads_object(canonical_json(value), "x")
     assert value["seal"] == sha256_hex(b'{"a":1,"b":{"c":[0.5,100000000000000000]}}')

@@ -1,6 +1,10 @@
 """`hygiene.json` comes back as it was written, and what isn't one is refused by its field."""
 
+from __future__ import annotations
+
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +50,7 @@ HYGIENE = Hygiene(
 )
 
 
-def test_it_comes_back(tmp_path):
+def test_it_comes_back(tmp_path: Path) -> None:
     write_hygiene(tmp_path / "hygiene.json", HYGIENE)
     assert read_hygiene(tmp_path / "hygiene.json") == HYGIENE
     before = (tmp_path / "hygiene.json").read_bytes()
@@ -66,7 +70,7 @@ def test_it_comes_back(tmp_path):
         (("companion",), [], "companion"),
     ],
 )
-def test_a_wrong_field_is_named(tmp_path, path, value, field):
+def test_a_wrong_field_is_named(tmp_path: Path, path: Any, value: Any, field: str) -> None:
     file = tmp_path / "hygiene.json"
     write_hygiene(file, HYGIENE)
     root = inner = json.loads(file.read_text())

@@ -1,5 +1,9 @@
+from __future__ import annotations
+
 import errno
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,33 +15,33 @@ HEADER = {"recipe": "r", "model": {"sha256": "m"}}
 
 
 @pytest.fixture
-def path(tmp_path):
+def path(tmp_path: Path) -> Any:
     return tmp_path / "scores.journal"
 
 
-def entries(path):
+def entries(path: Any) -> Any:
     with Journal.open(path, HEADER) as journal:
         return journal.entries
 
 
-def write(path, *items):
+def write(path: Any, *items: Any) -> None:
     with Journal.open(path, HEADER) as journal:
         for item in items:
             journal.append(item)
 
 
-def test_entries_come_back_in_order(path):
+def test_entries_come_back_in_order(path: Any) -> None:
     write(path, {"batch": 0, "nll": [0.1, 1e-7]}, {"batch": 1, "text": "é\n"})
     write(path, {"batch": 2})
     assert entries(path) == ({"batch": 0, "nll": [0.1, 1e-7]}, {"batch": 1, "text": "é\n"}, {"batch": 2})
 
 
-def test_a_new_journal_has_no_entries_and_its_header_on_the_disk(path):
+def test_a_new_journal_has_no_entries_and_its_header_on_the_disk(path: Path) -> None:
     assert entries(path) == ()
     assert path.read_bytes().endswith(b'{"model":{"sha256":"m"},"recipe":"r"}\n')
 
 
-def test_another_header_is_refused_and_nothing_is_changed(path):
+def test_another_header_is_refused_and_nothing_is_changed(path: Path) -> None:
     write(path, {"a": 1})
     before = path.read_bytes()
     with pytest.raises(ArtefactError, match="belongs to another run"):
@@ -45,7 +49,7 @@ def test_another_header_is_refused_and_nothing_is_changed(path):
     assert path.read_bytes() == before
 
 
-def test_every_torn_tail_is_cut_and_writing_goes_on(path):
+def test_every_torn_tail_is_cut_and_writing_goes_on(path: Path) -> None:
     write(path, {"a": 1}, {"b": 2})
     whole = path.read_bytes()
     first = whole.index(b"\n", whole.index(b"\n") + 1) + 1
@@ -58,7 +62,7 @@ def test_every_torn_tail_is_cut_and_writing_goes_on(path):
         assert path.read_bytes() == whole
 
 
-def test_any_flipped_byte_cuts_the_journal_there_or_refuses_its_header(path):
+def test_any_flipped_byte_cuts_the_journal_there_or_refuses_its_header(path: Path) -> None:
     items = ({"a": 1}, {"b": 2}, {"c": 3})
     write(path, *items)
     whole = path.read_bytes()
@@ -75,7 +79,7 @@ def test_any_flipped_byte_cuts_the_journal_there_or_refuses_its_header(path):
             assert entries(path) == items[:kept]
 
 
-def test_lines_that_were_reordered_or_dropped_are_not_trusted(path):
+def test_lines_that_were_reordered_or_dropped_are_not_trusted(path: Path) -> None:
     write(path, {"a": 1}, {"b": 2}, {"c": 3})
     header, a, b, c = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(header + b + a + c)
@@ -84,23 +88,23 @@ def test_lines_that_were_reordered_or_dropped_are_not_trusted(path):
     assert entries(path) == ({"a": 1},)
 
 
-def test_an_empty_file_is_refused_with_the_way_out(path):
+def test_an_empty_file_is_refused_with_the_way_out(path: Path) -> None:
     path.write_bytes(b"")
     with pytest.raises(ArtefactError, match="delete the file"):
         Journal.open(path, HEADER)
 
 
-def test_a_full_disk_leaves_the_journal_as_it_was(path, monkeypatch):
+def test_a_full_disk_leaves_the_journal_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(path, {"a": 1})
     before = path.read_bytes()
     with Journal.open(path, HEADER) as journal:
         real = os.write
 
-        def full(descriptor, data):
+        def full(descriptor: Any, data: Any) -> None:
             real(descriptor, bytes(data)[:7])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        monkeypatch.setattr(journal_module.os, "write", full)
+        monkeypatch.setattr(journal_module.os, "write", full)  # type: ignore[attr-defined]
         with pytest.raises(ArtefactError, match="No space left"):
             journal.append({"b": 2})
         monkeypatch.undo()
@@ -109,7 +113,7 @@ def test_a_full_disk_leaves_the_journal_as_it_was(path, monkeypatch):
     assert entries(path) == ({"a": 1}, {"b": 2})
 
 
-def test_an_entry_without_a_canonical_form_is_refused_and_nothing_is_written(path):
+def test_an_entry_without_a_canonical_form_is_refused_and_nothing_is_written(path: Path) -> None:
     with Journal.open(path, HEADER) as journal:
         before = path.read_bytes()
         with pytest.raises(InputError):
@@ -117,7 +121,7 @@ def test_an_entry_without_a_canonical_form_is_refused_and_nothing_is_written(pat
         assert path.read_bytes() == before
 
 
-def test_a_closed_journal_takes_nothing(path):
+def test_a_closed_journal_takes_nothing(path: Any) -> None:
     journal = Journal.open(path, HEADER)
     journal.close()
     journal.close()
@@ -125,6 +129,6 @@ def test_a_closed_journal_takes_nothing(path):
         journal.append({"a": 1})
 
 
-def test_a_directory_in_its_place_is_an_artefact_error(tmp_path):
+def test_a_directory_in_its_place_is_an_artefact_error(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="is no regular file"):
         Journal.open(tmp_path, HEADER)

@@ -1,5 +1,9 @@
+from __future__ import annotations
+
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,11 +28,11 @@ with directory_lock(Path(sys.argv[1])):
 """
 
 
-def test_a_second_process_is_refused_at_once_and_a_dead_one_holds_nothing(tmp_path):
+def test_a_second_process_is_refused_at_once_and_a_dead_one_holds_nothing(tmp_path: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert child.stdout.readline() == "held\n"
+    assert child.stdout.readline() == "held\n"  # type: ignore[union-attr]
     with pytest.raises(ArtefactError, match="in use by another run"), directory_lock(tmp_path):
         pass
     child.kill()
@@ -37,39 +41,39 @@ def test_a_second_process_is_refused_at_once_and_a_dead_one_holds_nothing(tmp_pa
         pass
 
 
-def test_a_second_block_of_the_same_process_is_refused(tmp_path):
+def test_a_second_block_of_the_same_process_is_refused(tmp_path: Path) -> None:
     with directory_lock(tmp_path), pytest.raises(ArtefactError, match="in use"), directory_lock(tmp_path):
         pass
 
 
-def test_an_error_in_the_block_frees_the_lock(tmp_path):
+def test_an_error_in_the_block_frees_the_lock(tmp_path: Path) -> None:
     with pytest.raises(KeyError), directory_lock(tmp_path):
         raise KeyError
     with directory_lock(tmp_path):
         pass
 
 
-def test_the_lock_file_is_no_part_of_the_evidence(tmp_path):
+def test_the_lock_file_is_no_part_of_the_evidence(tmp_path: Path) -> None:
     write_sums(tmp_path, [])
     with directory_lock(tmp_path):
         assert (tmp_path / LOCK_NAME).exists()
     assert check_sums(tmp_path) == []
 
 
-def test_a_missing_directory_is_an_artefact_error(tmp_path):
+def test_a_missing_directory_is_an_artefact_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ArtefactError, match="can't be locked"), directory_lock(tmp_path / "file"):
         pass
 
 
-def test_an_output_directory_is_made_and_kept_with_what_it_got(tmp_path):
+def test_an_output_directory_is_made_and_kept_with_what_it_got(tmp_path: Path) -> None:
     with output_directory(tmp_path / "a" / "b"):
         (tmp_path / "a" / "b" / "file").write_bytes(b"")
     assert {path.name for path in (tmp_path / "a" / "b").iterdir()} == {LOCK_NAME, "file"}
 
 
 @pytest.mark.parametrize("held", [[], ["kept"]])
-def test_an_output_directory_that_got_nothing_is_as_it_was(tmp_path, held):
+def test_an_output_directory_that_got_nothing_is_as_it_was(tmp_path: Path, held: Any) -> None:
     for name in held:
         (tmp_path / name).write_bytes(b"")
     for directory in (tmp_path, tmp_path / "a" / "b"):
@@ -79,21 +83,21 @@ def test_an_output_directory_that_got_nothing_is_as_it_was(tmp_path, held):
     assert [path.name for path in tmp_path.iterdir()] == held
 
 
-def test_a_directory_in_use_stays_in_use_after_it_was_asked_for(tmp_path):
+def test_a_directory_in_use_stays_in_use_after_it_was_asked_for(tmp_path: Path) -> None:
     with output_directory(tmp_path / "a"):
         for _ in range(2):
             with pytest.raises(ArtefactError, match="in use"):
                 check_writable(tmp_path / "a")
 
 
-def test_a_directory_below_a_file_cant_be_made(tmp_path):
+def test_a_directory_below_a_file_cant_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ArtefactError, match="can't be made: Not a directory"):
         check_writable(tmp_path / "file" / "run")
 
 
-def test_a_work_directory_goes_with_its_work_and_stays_with_what_is_left_of_it(tmp_path):
-    def fail():
+def test_a_work_directory_goes_with_its_work_and_stays_with_what_is_left_of_it(tmp_path: Path) -> None:
+    def fail() -> None:
         with work_directory(tmp_path / "work"):
             (tmp_path / "work" / "journal").write_bytes(b"")
             raise KeyError

@@ -1,5 +1,9 @@
+from __future__ import annotations
+
 import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +29,7 @@ HEX = "0123456789abcdef" * 4
 
 
 @pytest.fixture
-def manifest():
+def manifest() -> Any:
     file = SourceFile(name="commonsense/boolq.jsonl", bytes=10, sha256=HEX)
     source = SourceEvidence(
         files=(file,),
@@ -44,7 +48,14 @@ def manifest():
         quota=4,
         record_ids_sha256=HEX,
     )
-    companion = {"files": (file,), "read": 3, "duplicates": 0, "skipped": 1, "count": 2, "record_ids_sha256": HEX}
+    companion: dict[str, Any] = {
+        "files": (file,),
+        "read": 3,
+        "duplicates": 0,
+        "skipped": 1,
+        "count": 2,
+        "record_ids_sha256": HEX,
+    }
     return Manifest(
         versions={"calibudget": "0.1.0", "python": "3.11.7"},
         recipe={"budget": 4, "floor": 1e-7, "sources": {"boolq": {"path": ["é"]}}},
@@ -61,7 +72,7 @@ def manifest():
     )
 
 
-def test_a_manifest_round_trips_and_ends_with_its_own_digest(tmp_path, manifest):
+def test_a_manifest_round_trips_and_ends_with_its_own_digest(tmp_path: Path, manifest: Any) -> None:
     path = tmp_path / "manifest.json"
     digest = write_manifest(path, manifest)
     assert read_manifest(path) == manifest
@@ -72,14 +83,14 @@ def test_a_manifest_round_trips_and_ends_with_its_own_digest(tmp_path, manifest)
     assert digest == sha256_hex(rest)
 
 
-def test_a_run_without_scores_or_companion_round_trips(tmp_path, manifest):
+def test_a_run_without_scores_or_companion_round_trips(tmp_path: Path, manifest: Any) -> None:
     bare = replace(manifest.sources["boolq"], scores_sha256=None, need=None, bootstrap_sd=None)
     manifest = replace(manifest, parser=None, scorer=None, companion=None, sources={"boolq": bare})
     write_manifest(tmp_path / "manifest.json", manifest)
     assert read_manifest(tmp_path / "manifest.json") == manifest
 
 
-def test_an_edited_field_is_noticed(tmp_path, manifest):
+def test_an_edited_field_is_noticed(tmp_path: Path, manifest: Any) -> None:
     path = tmp_path / "manifest.json"
     write_manifest(path, manifest)
     path.write_bytes(path.read_bytes().replace(b'"quota":4', b'"quota":5'))
@@ -104,7 +115,7 @@ def test_an_edited_field_is_noticed(tmp_path, manifest):
         ("host", "me", "host: is not a field"),
     ],
 )
-def test_faults_are_named(tmp_path, manifest, path, item, said):
+def test_faults_are_named(tmp_path: Path, manifest: Any, path: str, item: Any, said: str) -> None:
     value = json.loads(json.dumps(manifest_to_json(manifest)))
     *parents, last = path.split(".")
     inner = value

@@ -1,3 +1,7 @@
+from __future__ import annotations
+
+from pathlib import Path
+
 import pytest
 
 from calibudget.errors import InputError
@@ -6,7 +10,7 @@ from calibudget.values import check_labels
 
 
 @pytest.mark.parametrize("relative", ["a", "a/b.json", "./a", "a..b", "ünï", "a b"])
-def test_paths_below_the_root_are_given_back(tmp_path, relative):
+def test_paths_below_the_root_are_given_back(tmp_path: Path, relative: str) -> None:
     assert confined(tmp_path, relative) == tmp_path / relative
 
 
@@ -14,12 +18,12 @@ def test_paths_below_the_root_are_given_back(tmp_path, relative):
     "relative",
     ["", "/etc/passwd", "..", "a/../../b", "a/..", "..\\b", "C:\\x", "C:x", "\\\\host\\share", "\\x", "a\0b"],
 )
-def test_paths_that_could_leave_the_root_are_refused(tmp_path, relative):
+def test_paths_that_could_leave_the_root_are_refused(tmp_path: Path, relative: str) -> None:
     with pytest.raises(InputError, match="below"):
         confined(tmp_path, relative)
 
 
-def test_a_link_out_of_the_root_is_refused_unless_asked_for(tmp_path):
+def test_a_link_out_of_the_root_is_refused_unless_asked_for(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (root / "out").symlink_to(tmp_path)
@@ -32,18 +36,18 @@ def test_a_link_out_of_the_root_is_refused_unless_asked_for(tmp_path):
         confined(root, "../x", follow_symlinks=True)
 
 
-def test_links_in_a_circle_are_refused(tmp_path):
+def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
     (tmp_path / "round").symlink_to(tmp_path / "round")
     for root, relative in ((tmp_path, "round"), (tmp_path, "round/x"), (tmp_path / "round", "x")):
         with pytest.raises(InputError, match="can't be followed"):
             confined(root, relative)
 
 
-def test_ordinary_labels_pass():
+def test_ordinary_labels_pass() -> None:
     check_labels(["boolq", "Social IQa", "gsm8k-v1.1", "数学", "a=b", "arc_easy"])
 
 
-def test_labels_that_cant_name_a_file_or_a_row_are_refused(subtests):
+def test_labels_that_cant_name_a_file_or_a_row_are_refused(subtests: pytest.Subtests) -> None:
     for label in [
         "",
         " a",
@@ -65,13 +69,13 @@ def test_labels_that_cant_name_a_file_or_a_row_are_refused(subtests):
 
 
 @pytest.mark.parametrize("label", ["CON", "nul.txt", "Com1", "lpt9.x", "a:b", "a.", "AUX", "COM\u00b9"])
-def test_labels_that_windows_cant_hold_are_refused(label):
+def test_labels_that_windows_cant_hold_are_refused(label: str) -> None:
     with pytest.raises(InputError, match="Windows"):
         check_labels([label])
     check_labels(["xcon", "console", "com", "lpt10", "a.b"])
 
 
-def test_labels_with_characters_that_nobody_sees_are_refused(subtests):
+def test_labels_with_characters_that_nobody_sees_are_refused(subtests: pytest.Subtests) -> None:
     for character in "\u3164\u115f\u1160\u2800\u034f\ufe0f\ufe00\uffa0\u17b4\u180b\u00ad\u2065\U000e0100":
         with subtests.test(character=character), pytest.raises(InputError, match="invisible"):
             check_labels([f"a{character}b"])
@@ -80,7 +84,7 @@ def test_labels_with_characters_that_nobody_sees_are_refused(subtests):
 @pytest.mark.parametrize(
     ("one", "other"), [("BoolQ", "boolq"), ("é", "e\u0301"), ("straße", "STRASSE"), ("a", "a"), ("É", "e\u0301")]
 )
-def test_labels_that_only_case_or_form_parts_are_refused_together(one, other):
+def test_labels_that_only_case_or_form_parts_are_refused_together(one: str, other: str) -> None:
     check_labels([one])
     check_labels([other])
     with pytest.raises(InputError, match="differ only by case or Unicode form"):

@@ -1,5 +1,9 @@
+from __future__ import annotations
+
 import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,23 +16,23 @@ PROVENANCE = {"model": {"name": "fake"}, "precision": "float32"}
 
 
 @pytest.fixture
-def path(tmp_path, scores):
+def path(tmp_path: Path, scores: Any) -> Any:
     path = tmp_path / "scores.parquet"
     write_scores(path, scores, error="nll+wrong", provenance=PROVENANCE)
     return path
 
 
-def ordered(scores):
+def ordered(scores: Any) -> Any:
     return tuple(sorted(scores, key=lambda score: (score.source, score.record_id)))
 
 
-def lines(tmp_path, *rows):
+def lines(tmp_path: Path, *rows: Any) -> Any:
     path = tmp_path / "made-elsewhere.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" if isinstance(row, dict) else row for row in rows))
     return path
 
 
-def test_scores_come_back_with_their_provenance(path, scores):
+def test_scores_come_back_with_their_provenance(path: Any, scores: Any) -> None:
     found = read_scores(path)
     assert found.scores == ordered(scores)
     assert found.error == "nll+wrong"
@@ -36,7 +40,7 @@ def test_scores_come_back_with_their_provenance(path, scores):
     assert read_scores_file(path) == found
 
 
-def test_the_columns_are_the_contract(path):
+def test_the_columns_are_the_contract(path: Any) -> None:
     table = pq.read_table(path)
     assert {field.name: str(field.type) for field in table.schema} == {
         "source": "string",
@@ -50,18 +54,18 @@ def test_the_columns_are_the_contract(path):
     assert json.loads(table.schema.metadata[b"calibudget"])["provenance"] == PROVENANCE
 
 
-def test_the_bytes_depend_on_nothing_but_the_content(path, tmp_path, scores):
+def test_the_bytes_depend_on_nothing_but_the_content(path: Path, tmp_path: Path, scores: Any) -> None:
     write_scores(tmp_path / "again.parquet", reversed(scores), error="nll+wrong", provenance=PROVENANCE)
     assert (tmp_path / "again.parquet").read_bytes() == path.read_bytes()
 
 
-def test_a_negative_zero_is_a_zero(path, scores):
+def test_a_negative_zero_is_a_zero(path: Any, scores: Any) -> None:
     zero = replace(scores[0], nll=-0.0, error=-0.0)
     write_scores(path, [zero], error="nll", provenance=PROVENANCE)
     assert str(read_scores(path).scores[0].nll) == "0.0"
 
 
-def test_the_other_rule_makes_other_errors_of_the_same_file(path, scores):
+def test_the_other_rule_makes_other_errors_of_the_same_file(path: Any, scores: Any) -> None:
     found = read_scores_file(path, error="nll")
     assert found.error == "nll"
     assert [score.error for score in found.scores] == [score.nll for score in ordered(scores)]
@@ -79,7 +83,7 @@ def test_the_other_rule_makes_other_errors_of_the_same_file(path, scores):
         ({"source": "a/b"}, "source: the source label 'a/b'"),
     ],
 )
-def test_scores_that_cant_be_are_neither_written_nor_read(path, scores, change, said):
+def test_scores_that_cant_be_are_neither_written_nor_read(path: Path, scores: Any, change: Any, said: str) -> None:
     before = path.read_bytes()
     broken = [*scores[1:], replace(scores[0], **change)]
     with pytest.raises(ArtefactError, match=r"^scores\.parquet: ") as caught:
@@ -97,7 +101,7 @@ def test_scores_that_cant_be_are_neither_written_nor_read(path, scores, change, 
         assert said in str(caught.value)
 
 
-def test_rows_out_of_order_or_twice_are_refused(path):
+def test_rows_out_of_order_or_twice_are_refused(path: Any) -> None:
     table = pq.read_table(path)
     pq.write_table(table.take([1, 0, 2, 3, 4, 5]), path)
     with pytest.raises(ArtefactError, match="rows must ascend"):
@@ -110,13 +114,13 @@ def test_rows_out_of_order_or_twice_are_refused(path):
         read_scores(path)
 
 
-def test_provenance_names_the_model(path, scores):
+def test_provenance_names_the_model(path: Any, scores: Any) -> None:
     write_scores(path, scores, error="nll+wrong", provenance={"model": "SmolLM2"})
     with pytest.raises(ArtefactError, match=r"provenance\.model: must be an object"):
         read_scores(path)
 
 
-def test_json_lines_made_elsewhere(tmp_path):
+def test_json_lines_made_elsewhere(tmp_path: Path) -> None:
     path = lines(
         tmp_path,
         {"source": "b", "nll": 1, "correct": False},
@@ -131,7 +135,7 @@ def test_json_lines_made_elsewhere(tmp_path):
     assert (b.source, b.record_id, b.nll, b.error, b.prediction, b.response_tokens) == ("b", "row-1", 1.0, 2.0, None, 0)
 
 
-def test_without_correctness_the_rule_is_the_nll_and_a_mixture_is_refused(tmp_path):
+def test_without_correctness_the_rule_is_the_nll_and_a_mixture_is_refused(tmp_path: Path) -> None:
     rows = [{"source": "a", "nll": 0.5, "correct": None}, {"source": "a", "nll": 0.25}]
     assert read_scores_file(lines(tmp_path, *rows)).error == "nll"
     with pytest.raises(ArtefactError, match="line 1: correct"):
@@ -160,26 +164,26 @@ def test_without_correctness_the_rule_is_the_nll_and_a_mixture_is_refused(tmp_pa
         ({"source": "a", "nll": 0.5, "correct": False, "error": 0.5}, "line 2: error: must be 1.5 by the rule"),
     ],
 )
-def test_faults_of_json_lines_are_named_by_line(tmp_path, row, said):
+def test_faults_of_json_lines_are_named_by_line(tmp_path: Path, row: Any, said: str) -> None:
     path = lines(tmp_path, {"source": "a", "nll": 0.1, "correct": True, "record_id": "x"}, row)
     with pytest.raises(ArtefactError, match=r"^made-elsewhere\.jsonl: ") as caught:
         read_scores_file(path)
     assert said in str(caught.value)
 
 
-def test_parquet_made_elsewhere(tmp_path):
+def test_parquet_made_elsewhere(tmp_path: Path) -> None:
     pq.write_table(pa.table({"source": ["a", "a"], "nll": pa.array([1.5, 2.0], pa.float32())}), tmp_path / "s.parquet")
     found = read_scores_file(tmp_path / "s.parquet")
     assert (found.error, found.provenance) == ("nll", None)
     assert [score.nll for score in found.scores] == [1.5, 2.0]
 
 
-def test_an_empty_file_holds_no_scores(tmp_path):
+def test_an_empty_file_holds_no_scores(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="holds no scores"):
         read_scores_file(lines(tmp_path, "\n"))
 
 
-def test_the_digest_of_scores_is_that_of_canonical_rows(scores):
+def test_the_digest_of_scores_is_that_of_canonical_rows(scores: Any) -> None:
     one = scores[1]
     expected = f'[["{one.record_id}",4,0.3333333333333333,false,null,1.3333333333333333]]'
     assert scores_sha256([one]) == sha256_hex(expected.encode())

@@ -1,5 +1,10 @@
 """`selector.parquet`, and files of scores made elsewhere."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,12 +20,12 @@ PARTS = {
 
 
 @pytest.fixture
-def path(tmp_path):
+def path(tmp_path: Path) -> Any:
     write_selector(tmp_path / "selector.parquet", PARTS)
     return tmp_path / "selector.parquet"
 
 
-def rewrite(path, change, selectors=None):
+def rewrite(path: Any, change: Any, selectors: Any = None) -> None:
     table = pq.read_table(path)
     rows = table.to_pylist()
     change(rows)
@@ -29,7 +34,7 @@ def rewrite(path, change, selectors=None):
     write_table(path, pa.Table.from_pylist(rows, table.schema), metadata, dictionary=["selector", "source"])
 
 
-def test_scores_come_back_in_order(path):
+def test_scores_come_back_in_order(path: Any) -> None:
     found = read_selector(path)
     assert list(found) == ["influence", "scores"]
     assert found["scores"].scores == {"piqa": {"a": -1.5, "b": 2.0}}
@@ -48,13 +53,13 @@ def test_scores_come_back_in_order(path):
         (lambda rows: rows[0].update(selector="best"), "row 1: the metadata names no selector 'best'"),
     ],
 )
-def test_rows_that_cant_be_are_refused(path, change, words):
+def test_rows_that_cant_be_are_refused(path: Any, change: Any, words: str) -> None:
     rewrite(path, change)
     with pytest.raises(ArtefactError, match=words):
         read_selector(path)
 
 
-def test_values_are_read_from_any_column_order_and_type(tmp_path):
+def test_values_are_read_from_any_column_order_and_type(tmp_path: Path) -> None:
     (tmp_path / "v.jsonl").write_text('{"nll": 2, "record_id": "a", "source": "s", "why": null}\n\n')
     table = pa.table({"record_id": ["a"], "perplexity": [7.5], "source": ["s"]})
     pq.write_table(table, tmp_path / "v.parquet")
@@ -75,7 +80,7 @@ def test_values_are_read_from_any_column_order_and_type(tmp_path):
         ("", "holds no scores"),
     ],
 )
-def test_values_that_cant_be_read_are_refused_by_line(tmp_path, text, words):
+def test_values_that_cant_be_read_are_refused_by_line(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "v.jsonl").write_text(text + "\n")
     with pytest.raises(ArtefactError, match=words):
         list(read_values(tmp_path / "v.jsonl", "score"))

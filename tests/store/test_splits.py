@@ -1,3 +1,8 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -8,18 +13,18 @@ from calibudget.store import TokenCount, read_splits, write_splits
 from calibudget.store.parquet import write_table
 from calibudget.store.splits import _Ids
 
-SEEDS = {"split_seed": 42, "selection_seed": 42}
+SEEDS: dict[str, Any] = {"split_seed": 42, "selection_seed": 42}
 METADATA = {"schema": "calibudget.splits/1", **SEEDS}
 
 
 @pytest.fixture
-def path(tmp_path, splits):
+def path(tmp_path: Path, splits: Any) -> Any:
     path = tmp_path / "splits.parquet"
     write_splits(path, splits, **SEEDS)
     return path
 
 
-def rewrite(path, change):
+def rewrite(path: Any, change: Any) -> None:
     """Write the file anew with its rows changed, as one who knows the format would."""
     table = pq.read_table(path)
     rows = table.to_pylist()
@@ -27,7 +32,7 @@ def rewrite(path, change):
     write_table(path, pa.Table.from_pylist(rows, table.schema), METADATA, dictionary=["source", "role"])
 
 
-def test_ids_come_back_in_key_order(path, splits):
+def test_ids_come_back_in_key_order(path: Any, splits: Any) -> None:
     found = read_splits(path)
     assert (found.split_seed, found.selection_seed) == (42, 42)
     assert list(found.sources) == ["boolq", "piqa"]
@@ -38,7 +43,7 @@ def test_ids_come_back_in_key_order(path, splits):
         assert found.sources[split.source].tokens == {}
 
 
-def test_the_columns_are_the_contract(path):
+def test_the_columns_are_the_contract(path: Any) -> None:
     table = pq.read_table(path)
     assert table.schema.names == ["source", "record_id", "role", "key", "prompt_tokens", "response_tokens"]
     assert table.schema.field("key").type == pa.binary(32)
@@ -48,12 +53,12 @@ def test_the_columns_are_the_contract(path):
     assert row["prompt_tokens"] is None
 
 
-def test_the_bytes_depend_on_nothing_but_the_content(path, tmp_path, splits):
+def test_the_bytes_depend_on_nothing_but_the_content(path: Path, tmp_path: Path, splits: Any) -> None:
     write_splits(tmp_path / "again.parquet", list(reversed(splits)), **SEEDS)
     assert (tmp_path / "again.parquet").read_bytes() == path.read_bytes()
 
 
-def test_counted_tokens_come_back(path, splits):
+def test_counted_tokens_come_back(path: Any, splits: Any) -> None:
     record_id = splits[1].candidates[0].record_id
     write_splits(path, splits, **SEEDS, tokens={"boolq": {record_id: TokenCount(12, 3)}})
     assert read_splits(path).sources["boolq"].tokens == {record_id: TokenCount(prompt=12, response=3)}
@@ -73,15 +78,15 @@ def test_counted_tokens_come_back(path, splits):
         (lambda rows: rows[4].update(prompt_tokens=0, response_tokens=0), "column 'response_tokens': must be at"),
     ],
 )
-def test_rows_that_cant_be_are_named(path, change, said):
+def test_rows_that_cant_be_are_named(path: Any, change: Any, said: str) -> None:
     rewrite(path, change)
     with pytest.raises(ArtefactError, match=r"^splits\.parquet: row ") as caught:
         read_splits(path)
     assert said in str(caught.value)
 
 
-def test_a_moved_record_is_noticed_by_its_key(path):
-    def swap_roles(rows):
+def test_a_moved_record_is_noticed_by_its_key(path: Any) -> None:
+    def swap_roles(rows: Any) -> None:
         rows[2]["role"] = "candidate"
 
     rewrite(path, swap_roles)
@@ -89,8 +94,8 @@ def test_a_moved_record_is_noticed_by_its_key(path):
         read_splits(path)
 
 
-def test_labels_that_only_case_parts_are_refused(path):
-    def rename(rows):
+def test_labels_that_only_case_parts_are_refused(path: Any) -> None:
+    def rename(rows: Any) -> None:
         for row in rows:
             if row["source"] == "piqa":
                 role = "calibration" if row["role"] == "calibration" else "selection"
@@ -112,14 +117,14 @@ def test_labels_that_only_case_parts_are_refused(path):
         (lambda table: table.set_column(4, "prompt_tokens", pa.nulls(table.num_rows, pa.int32())), "int64, not int32"),
     ],
 )
-def test_columns_that_arent_the_contract_are_named(path, change, said):
+def test_columns_that_arent_the_contract_are_named(path: Any, change: Any, said: str) -> None:
     write_table(path, change(pq.read_table(path)), METADATA, dictionary=[])
     with pytest.raises(ArtefactError, match=r"^splits\.parquet: ") as caught:
         read_splits(path)
     assert said in str(caught.value)
 
 
-def test_metadata_that_is_missing_of_another_schema_or_edited_is_refused(path):
+def test_metadata_that_is_missing_of_another_schema_or_edited_is_refused(path: Any) -> None:
     table = pq.read_table(path)
     write_table(path, table, {**METADATA, "schema": "calibudget.scores/1"}, dictionary=[])
     with pytest.raises(ArtefactError, match=r"schema metadata: schema: must be 'calibudget\.splits/1'"):
@@ -136,13 +141,13 @@ def test_metadata_that_is_missing_of_another_schema_or_edited_is_refused(path):
         read_splits(path)
 
 
-def test_a_missing_file_and_a_directory_are_artefact_errors(tmp_path):
+def test_a_missing_file_and_a_directory_are_artefact_errors(tmp_path: Path) -> None:
     for name, reason in (("gone.parquet", "can't be read"), (".", "is no regular file")):
         with pytest.raises(ArtefactError, match=reason):
             read_splits(tmp_path / name)
 
 
-def test_ids_stay_in_their_column_and_read_like_a_tuple():
+def test_ids_stay_in_their_column_and_read_like_a_tuple() -> None:
     ids = tuple(f"id-{number}" for number in range(9))
     column = pa.chunked_array([["x", *ids[:4]], [*ids[4:], "y"]])
     found = _Ids(column, range(1, 10))

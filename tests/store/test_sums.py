@@ -1,5 +1,9 @@
+from __future__ import annotations
+
 import hashlib
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +22,7 @@ from calibudget.store.sums import Difference
 
 
 @pytest.fixture
-def directory(tmp_path):
+def directory(tmp_path: Path) -> Any:
     (tmp_path / "adapter").mkdir()
     (tmp_path / "b.json").write_bytes(b"{}")
     (tmp_path / "adapter" / "weights").write_bytes(b"\0" * 100)
@@ -27,23 +31,23 @@ def directory(tmp_path):
     return tmp_path
 
 
-def said(directory):
+def said(directory: Any) -> Any:
     return [str(difference) for difference in check_sums(directory)]
 
 
-def test_the_file_is_path_bytes_digest_sorted_by_path(directory):
+def test_the_file_is_path_bytes_digest_sorted_by_path(directory: Any) -> None:
     expected = [("Z", b""), ("adapter/weights", b"\0" * 100), ("b.json", b"{}")]
     assert (directory / SUMS_NAME).read_text() == "".join(
         f"{name}\t{len(data)}\t{hashlib.sha256(data).hexdigest()}\n" for name, data in expected
     )
 
 
-def test_an_untouched_directory_has_no_differences(directory):
+def test_an_untouched_directory_has_no_differences(directory: Path) -> None:
     assert check_sums(directory) == []
     assert read_sums(directory)["b.json"] == file_digest(directory / "b.json")
 
 
-def test_changes_are_named(directory):
+def test_changes_are_named(directory: Path) -> None:
     (directory / "b.json").write_bytes(b"[]")
     (directory / "Z").unlink()
     (directory / "adapter" / "weights").write_bytes(b"\0" * 99)
@@ -59,7 +63,7 @@ def test_changes_are_named(directory):
     assert "No such file" in said(directory)[0]
 
 
-def test_links_are_differences_wherever_they_lead(directory, tmp_path_factory):
+def test_links_are_differences_wherever_they_lead(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside")
     (outside / "b.json").write_bytes(b"{}")
     (directory / "b.json").unlink()
@@ -86,24 +90,24 @@ def test_links_are_differences_wherever_they_lead(directory, tmp_path_factory):
         "b.json\t2\t" + "0" * 64 + "\r\n",
     ],
 )
-def test_a_sums_file_that_isnt_ours_is_one_difference(directory, text):
+def test_a_sums_file_that_isnt_ours_is_one_difference(directory: Any, text: Any) -> None:
     (directory / SUMS_NAME).write_text(text, newline="")
     assert [difference.file for difference in check_sums(directory)] == [SUMS_NAME]
 
 
-def test_a_sums_file_that_is_missing_or_no_text_is_one_difference(directory):
+def test_a_sums_file_that_is_missing_or_no_text_is_one_difference(directory: Any) -> None:
     (directory / SUMS_NAME).write_bytes(b"\xff\n")
     assert "UTF-8" in said(directory)[0]
     (directory / SUMS_NAME).unlink()
     assert check_sums(directory)[0].file == SUMS_NAME
 
 
-def test_a_path_that_climbs_out_is_a_difference_not_a_read(directory):
+def test_a_path_that_climbs_out_is_a_difference_not_a_read(directory: Any) -> None:
     (directory / SUMS_NAME).write_text(f"../secret\t2\t{'0' * 64}\n")
     assert "must not climb" in said(directory)[0]
 
 
-def test_every_flipped_byte_of_the_sums_is_noticed(directory):
+def test_every_flipped_byte_of_the_sums_is_noticed(directory: Any) -> None:
     path = directory / SUMS_NAME
     data = path.read_bytes()
     for position in range(len(data)):
@@ -115,7 +119,7 @@ def test_every_flipped_byte_of_the_sums_is_noticed(directory):
     assert check_sums(directory) == []
 
 
-def test_what_cant_be_bound_is_refused(directory):
+def test_what_cant_be_bound_is_refused(directory: Path) -> None:
     (directory / "link").symlink_to(directory / "b.json")
     (directory / "a\tb").write_bytes(b"")
     with pytest.raises(ArtefactError, match="symbolic link"):
@@ -130,12 +134,12 @@ def test_what_cant_be_bound_is_refused(directory):
         write_sums(directory, ["../x"])
 
 
-def test_a_difference_reads_as_a_line():
+def test_a_difference_reads_as_a_line() -> None:
     whole = Difference(file="a", field="", expected="x", found="y")
     assert str(whole) == "a: expected x, found y"
 
 
-def test_further_files_are_bound_and_others_stay_as_they_were_bound(directory):
+def test_further_files_are_bound_and_others_stay_as_they_were_bound(directory: Path) -> None:
     (directory / "b.json").write_bytes(b"[]")
     (directory / "new.json").write_bytes(b"1")
     extend_sums(directory, ["new.json"])
@@ -147,7 +151,9 @@ def test_further_files_are_bound_and_others_stay_as_they_were_bound(directory):
 
 @pytest.mark.parametrize("name", [SUMS_NAME, LOCK_NAME])
 @pytest.mark.parametrize("kind", ["link", "folder", "fifo"])
-def test_sums_and_lock_that_are_no_regular_files_are_differences(directory, tmp_path_factory, name, kind):
+def test_sums_and_lock_that_are_no_regular_files_are_differences(
+    directory: Any, tmp_path_factory: pytest.TempPathFactory, name: Any, kind: str
+) -> None:
     path = directory / name
     outside = tmp_path_factory.mktemp("outside") / "file"
     outside.write_bytes(path.read_bytes() if path.exists() else b"")

@@ -1,6 +1,10 @@
+from __future__ import annotations
+
 import json
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +17,7 @@ from calibudget.store import plain_json, read_train, train_files, train_set, wri
 ORIGINAL = {"z": 1, "a": None, "n": 2**60 + 1, "f": 0.1, "nested": {"list": [1, "é", {"b": True, "a": []}]}}
 
 
-def make_row(number=1, **more):
+def make_row(number: int = 1, **more: Any) -> Any:
     return {
         "source": "boolq",
         "record_id": f"id-{number}",
@@ -24,13 +28,13 @@ def make_row(number=1, **more):
     } | more
 
 
-def make_turns(number=1, **more):
+def make_turns(number: int = 1, **more: Any) -> Any:
     turns = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "é"}]
     row = make_row(number, **{"messages": turns} | more)
     return {name: value for name, value in row.items() if name not in ("prompt", "completion")}
 
 
-def make_parts(number=1, **more):
+def make_parts(number: int = 1, **more: Any) -> Any:
     prompt = [{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}]
     return make_row(number, prompt=prompt, completion=[{"role": "assistant", "content": "é"}], **more)
 
@@ -38,7 +42,7 @@ def make_parts(number=1, **more):
 CALL = {"id": "x", "function": {"name": "f", "arguments": {"n": 2**60 + 1, "list": [1, "a", None], "z": {}}}}
 
 
-def make_tool_turns(number=1, **more):
+def make_tool_turns(number: int = 1, **more: Any) -> Any:
     """Every second row uses tools, the first doesn't."""
     if number % 2:
         return make_turns(number, **more)
@@ -63,19 +67,21 @@ LAYOUTS = [
 ]
 
 
-def digests(root):
+def digests(root: Path) -> Any:
     return {path.name: path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize(("layout", "make", "tools"), LAYOUTS)
-def test_rows_come_back_with_their_originals_untouched(tmp_path, suffix, layout, make, tools):
+def test_rows_come_back_with_their_originals_untouched(
+    tmp_path: Path, suffix: Any, layout: Any, make: Any, tools: Any
+) -> None:
     rows = [make(1), make(2, original={}), make(3, role="companion", source="companion")]
     path = tmp_path / f"train.{suffix}"
     assert write_train(path, iter(rows), layout=layout, tools=tools) == 3
     again = list(read_train(path))
     assert again == rows
-    assert list(again[0]["original"]) == list(ORIGINAL)
+    assert list(again[0]["original"]) == list(ORIGINAL)  # type: ignore[call-overload]
     first = digests(tmp_path)
     assert [name for name in train_files(f"train.{suffix}") if not (tmp_path / name).is_file()] == []
     assert len(first) == len(train_files(f"train.{suffix}"))
@@ -84,7 +90,7 @@ def test_rows_come_back_with_their_originals_untouched(tmp_path, suffix, layout,
 
 
 @pytest.mark.parametrize(("layout", "make", "tools"), LAYOUTS)
-def test_columns_dont_depend_on_which_rows_come_first(tmp_path, layout, make, tools):
+def test_columns_dont_depend_on_which_rows_come_first(tmp_path: Path, layout: Any, make: Any, tools: Any) -> None:
     parquet, arrow = set(), set()
     for name, rows in (("one", [make(1)]), ("other", [make(2)]), ("none", [])):
         write_train(tmp_path / f"{name}.parquet", rows, layout=layout, tools=tools)
@@ -97,11 +103,11 @@ def test_columns_dont_depend_on_which_rows_come_first(tmp_path, layout, make, to
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "dataset"])
-def test_long_rows_are_written_a_few_at_a_time(tmp_path, monkeypatch, suffix):
+def test_long_rows_are_written_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
     monkeypatch.setattr(train_set, "_CHARACTERS", 1000)
     sizes = []
     honest = train_set._batch
-    monkeypatch.setattr(train_set, "_batch", lambda chunk, schema: sizes.append(len(chunk)) or honest(chunk, schema))
+    monkeypatch.setattr(train_set, "_batch", lambda chunk, schema: sizes.append(len(chunk)) or honest(chunk, schema))  # type: ignore[func-returns-value]
     rows = [make_row(i, original={"x": "y" * (900 if i % 3 else 2000)}) for i in range(10)]
     write_train(tmp_path / f"train.{suffix}", iter(rows), layout="completion")
     assert max(sizes) == 2
@@ -110,7 +116,7 @@ def test_long_rows_are_written_a_few_at_a_time(tmp_path, monkeypatch, suffix):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("layout", "make", "tools"), LAYOUTS)
-def test_datasets_loads_the_directory_as_one_that_it_saved(tmp_path, layout, make, tools):
+def test_datasets_loads_the_directory_as_one_that_it_saved(tmp_path: Path, layout: Any, make: Any, tools: Any) -> None:
     datasets = pytest.importorskip("datasets")
     rows = [make(number) for number in range(1, 40)]
     write_train(tmp_path / "train.dataset", iter(rows), layout=layout, tools=tools)
@@ -129,7 +135,7 @@ def test_datasets_loads_the_directory_as_one_that_it_saved(tmp_path, layout, mak
         assert loaded[0]["tools"] is None
 
 
-def test_a_damaged_arrow_file_is_refused_or_reads_as_what_was_written(tmp_path):
+def test_a_damaged_arrow_file_is_refused_or_reads_as_what_was_written(tmp_path: Path) -> None:
     rows = [make_row(number) for number in range(3)]
     write_train(tmp_path / "train.dataset", iter(rows), layout="completion")
     path = tmp_path / "train.dataset" / "data-00000-of-00001.arrow"
@@ -149,7 +155,7 @@ def test_a_damaged_arrow_file_is_refused_or_reads_as_what_was_written(tmp_path):
         list(read_train(tmp_path / "train.dataset"))
 
 
-def test_json_lines_are_compact_and_keep_characters(tmp_path):
+def test_json_lines_are_compact_and_keep_characters(tmp_path: Path) -> None:
     write_train(tmp_path / "train.jsonl", [make_row(original={"é": "ü\u2028", "n": None})], layout="completion")
     assert (tmp_path / "train.jsonl").read_bytes() == (
         '{"source":"boolq","record_id":"id-1","role":"source","prompt":"question","completion":"answer\\n",'
@@ -157,7 +163,7 @@ def test_json_lines_are_compact_and_keep_characters(tmp_path):
     ).encode()
 
 
-def test_the_parquet_schema_doesnt_depend_on_the_data(tmp_path):
+def test_the_parquet_schema_doesnt_depend_on_the_data(tmp_path: Path) -> None:
     rows = [make_row(1, original={"input": None}), make_row(2, original={"input": "text"})]
     schemas = []
     for name, some in (("null", rows[:1]), ("text", rows[1:]), ("both", rows), ("none", [])):
@@ -167,7 +173,7 @@ def test_the_parquet_schema_doesnt_depend_on_the_data(tmp_path):
     assert all(schema.equals(schemas[0]) for schema in schemas)
 
 
-def _datasets(path):
+def _datasets(path: Path) -> Any:
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
     return datasets.load_dataset(
@@ -175,21 +181,21 @@ def _datasets(path):
     ).to_list()
 
 
-def _polars(path):
+def _polars(path: Any) -> Any:
     return pytest.importorskip("polars").read_ndjson(path).to_dicts()
 
 
-def _pandas(path):
+def _pandas(path: Any) -> Any:
     frame = pytest.importorskip("pandas").read_json(path, lines=True, dtype=False)
     return [{key: value for key, value in row.items() if value == value} for row in frame.to_dict("records")]
 
 
-def _duckdb(path):
+def _duckdb(path: Any) -> Any:
     table = pytest.importorskip("duckdb").sql(f"select * from read_ndjson('{path}')")  # noqa: S608 - a path of pytest's
     return [dict(zip(table.columns, row, strict=True)) for row in table.fetchall()]
 
 
-def _without_nulls(value):
+def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
@@ -198,7 +204,9 @@ def _without_nulls(value):
 @pytest.mark.slow
 @pytest.mark.parametrize("read", [_datasets, _polars, _pandas, _duckdb])
 @pytest.mark.parametrize(("layout", "make", "tools"), LAYOUTS)
-def test_every_reader_has_one_schema_for_all_sources(tmp_path, read, layout, make, tools):
+def test_every_reader_has_one_schema_for_all_sources(
+    tmp_path: Path, read: Any, layout: Any, make: Any, tools: Any
+) -> None:
     # huggingface/datasets #7222: a column that begins with nulls fixed the wrong type; fields that change theirs, too.
     originals = ({"input": None, "label": 1}, {"input": "text", "label": "yes", "more": [{"a": 1}]})
     rows = [make(number, original=originals[number >= 50]) for number in range(100)]
@@ -227,14 +235,14 @@ def test_every_reader_has_one_schema_for_all_sources(tmp_path, read, layout, mak
         ({"a": [float("nan")]}, {"a": [None]}),
     ],
 )
-def test_what_json_cant_say_is_written_as_the_formats_page_says(tmp_path, value, plain):
+def test_what_json_cant_say_is_written_as_the_formats_page_says(tmp_path: Path, value: Any, plain: Any) -> None:
     assert plain_json(value) == plain
     write_train(tmp_path / "train.jsonl", [make_row(original={"x": value})], layout="completion")
     assert next(read_train(tmp_path / "train.jsonl"))["original"] == {"x": plain}
 
 
-def endless():
-    value = []
+def endless() -> Any:
+    value: list[Any] = []
     value.append(value)
     return value
 
@@ -250,7 +258,9 @@ def endless():
         ("\ud800", "surrogate"),
     ],
 )
-def test_originals_without_a_form_are_refused_by_record_and_nothing_is_written(tmp_path, suffix, value, said):
+def test_originals_without_a_form_are_refused_by_record_and_nothing_is_written(
+    tmp_path: Path, suffix: Any, value: Any, said: str
+) -> None:
     with pytest.raises(InputError, match="boolq: record id-2: ") as caught:
         write_train(
             tmp_path / f"train.{suffix}", [make_row(1), make_row(2, original={"x": value})], layout="completion"
@@ -274,7 +284,7 @@ def test_originals_without_a_form_are_refused_by_record_and_nothing_is_written(t
         (make_turns(messages=["hi"]), "line 2: messages[0]: must be an object"),
     ],
 )
-def test_faults_of_a_train_set_are_named_by_line(tmp_path, line, said):
+def test_faults_of_a_train_set_are_named_by_line(tmp_path: Path, line: Any, said: str) -> None:
     given = line if isinstance(line, str) or line["original"] != ORIGINAL else line | {"original": "{}"}
     text = given if isinstance(given, str) else json.dumps(given)
     (tmp_path / "train.jsonl").write_text(f"{json.dumps(make_row(original='{}'))}\n{text}\n")
@@ -283,13 +293,13 @@ def test_faults_of_a_train_set_are_named_by_line(tmp_path, line, said):
     assert said in str(caught.value)
 
 
-def test_a_cut_line_is_refused(tmp_path):
+def test_a_cut_line_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text(json.dumps(make_row()))
     with pytest.raises(ArtefactError, match="line 1: is cut short"):
         list(read_train(tmp_path / "train.jsonl"))
 
 
-def test_a_parquet_file_of_other_columns_is_refused(tmp_path):
+def test_a_parquet_file_of_other_columns_is_refused(tmp_path: Path) -> None:
     write_train(tmp_path / "train.parquet", [make_row()], layout="completion")
     table = pq.read_table(tmp_path / "train.parquet")
     pq.write_table(table.drop_columns("prompt"), tmp_path / "train.parquet")

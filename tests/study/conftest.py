@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,7 +144,7 @@ def small(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def study_writer():
+def study_writer() -> Any:
     return write_study
 
 

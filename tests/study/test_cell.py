@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,11 +29,11 @@ points:
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, tiny_directory: Path, study_writer) -> Path:
+def tiny(tmp_path: Path, tiny_directory: Path, study_writer: Callable[..., Any]) -> Path:
     path = study_writer(tmp_path / "tiny", model=str(tiny_directory), engine="local")
     text = path.read_text()
     path.write_text(text[: text.index("\npoints:") + 1] + POINTS)
-    return path
+    return path  # type: ignore[no-any-return]
 
 
 #: `calibudget study run`, killed in the first training after a cell has been finished.

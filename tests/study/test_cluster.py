@@ -7,8 +7,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,19 +59,19 @@ def records(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("given", [{"workers": 2}, {"address": "auto"}, {"workers": 0, "engine": "ray"}])
-def test_workers_and_an_address_need_the_engine(small, given) -> None:
+def test_workers_and_an_address_need_the_engine(small: Path, given: Any) -> None:
     with pytest.raises(StudyError, match=r"engine: ray|at least 1"):
         run_study(load_protocol(small), small.parent, **given)
 
 
 @pytest.mark.slow
-def test_scores_that_cells_share_are_made_once(small, monkeypatch) -> None:
+def test_scores_that_cells_share_are_made_once(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     protocol, directory = load_protocol(with_points(small, QUOTAS)), small.parent / "study"
     runner = make_ready(protocol, freeze_study(protocol, directory), directory, silent).runner
     cells = [cell for cell in runner.settings if cell.name in ("main/tiny/equal/42", "main/tiny/calibudget/42")]
     calls = []
 
-    def slowly(recipe, *, output, **_more) -> None:
+    def slowly(recipe: Any, *, output: Path, **_more: Any) -> None:
         calls.append(output)
         time.sleep(0.5)
         output.write_bytes(b"scores")
@@ -83,7 +85,7 @@ def test_scores_that_cells_share_are_made_once(small, monkeypatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def cluster() -> Iterator[Any]:
     """A connection to a cluster of two CPUs, which studies use as it is."""
     import ray
 
@@ -93,15 +95,15 @@ def cluster():
 
 
 @pytest.fixture
-def sent(monkeypatch):
+def sent(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Cells by how often they were sent to an actor; those in `killed` lose theirs, each as often as it says."""
     counts: Counter[str] = Counter()
     killed: Counter[str] = Counter()
     send = Actors.send
 
-    def noting(self, place, request) -> None:
-        send(self, place, request)
-        name = request.get("cell")
+    def noting(self: Any, place: Any, request: pytest.FixtureRequest) -> None:
+        send(self, place, request)  # type: ignore[arg-type]
+        name = request.get("cell")  # type: ignore[attr-defined]
         if name is not None:
             counts[name] += 1
             if killed[name]:
@@ -109,7 +111,7 @@ def sent(monkeypatch):
                 self._ray.kill(self._actors[place])
 
     monkeypatch.setattr(Actors, "send", noting)
-    counts.killed = killed
+    counts.killed = killed  # type: ignore[attr-defined]
     return counts
 
 
@@ -120,7 +122,9 @@ def on_ray(protocol: Path, directory: Path) -> StudyOutcome:
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_leftovers")
 class TestCluster:
-    def test_two_actors_make_the_cells_that_one_process_makes(self, cluster, tmp_path, tiny_directory, study_writer):
+    def test_two_actors_make_the_cells_that_one_process_makes(
+        self, cluster: Any, tmp_path: Path, tiny_directory: Path, study_writer: Callable[..., Any]
+    ) -> None:
         protocol = with_points(study_writer(tmp_path / "tiny", str(tiny_directory), "local"), TRAINED)
         here, away = tmp_path / "here", tmp_path / "away"
         for directory in (here, away):
@@ -137,7 +141,7 @@ class TestCluster:
             assert mine.digests == result.digests
         assert records(away) == records(here)
 
-    def test_failed_cells_and_killed_actors_spoil_no_others(self, cluster, small, sent):
+    def test_failed_cells_and_killed_actors_spoil_no_others(self, cluster: Any, small: Path, sent: Any) -> None:
         directory, plain = small.parent / "study", small.parent / "plain"
         with_points(small, QUOTAS)
         for each in (directory, plain):
@@ -163,12 +167,14 @@ class TestCluster:
         run_study(load_protocol(small), plain)
         assert records(directory) == records(plain)
 
-    def test_a_worker_that_cant_run_the_study_ends_it(self, cluster, small, monkeypatch):
+    def test_a_worker_that_cant_run_the_study_ends_it(
+        self, cluster: Any, small: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         directory = small.parent / "study"
         freeze_study(load_protocol(with_points(small, QUOTAS)), directory)
         start = Actors.start
 
-        def elsewhere(self, place) -> None:
+        def elsewhere(self: Any, place: Any) -> None:
             self._first = self._first | {"directory": str(small.parent / "nowhere")}
             start(self, place)
 
@@ -199,7 +205,7 @@ entry()
 
 
 @pytest.mark.slow
-def test_ctrl_c_exits_with_3_and_what_is_left_is_made_by_another_engine(small) -> None:
+def test_ctrl_c_exits_with_3_and_what_is_left_is_made_by_another_engine(small: Path) -> None:
     protocol = load_protocol(with_points(small, QUOTAS.replace("[42, 43]", "[1, 2, 3, 4, 5, 6, 7]")))
     directory = small.parent / "study"
     freeze_study(protocol, directory)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +33,7 @@ points:
 
 
 @pytest.fixture
-def calibudget(monkeypatch, capsys):
+def calibudget(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Runs `calibudget study` with these arguments; its exit code, output and messages."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
@@ -44,13 +47,13 @@ def calibudget(monkeypatch, capsys):
 
 
 @pytest.fixture
-def quotas_only(small):
+def quotas_only(small: Path) -> Any:
     text = small.read_text()
     small.write_text(text[: text.index("\npoints:") + 1] + POINTS)
     return small
 
 
-def test_freeze_run_and_report(calibudget, quotas_only) -> None:
+def test_freeze_run_and_report(calibudget: Callable[..., Any], quotas_only: Path) -> None:
     directory = quotas_only.parent / "study"
     code, out, _ = calibudget("freeze", quotas_only, "--output-dir", directory, "--json")
     assert code == 0
@@ -75,7 +78,9 @@ def test_freeze_run_and_report(calibudget, quotas_only) -> None:
     assert (left["backbones"]["tiny"]["cells"], left["backbones"]["tiny"]["left"]) == (6, 0)
 
 
-def test_another_protocol_than_the_frozen_exits_with_1_until_it_is_amended(calibudget, quotas_only) -> None:
+def test_another_protocol_than_the_frozen_exits_with_1_until_it_is_amended(
+    calibudget: Callable[..., Any], quotas_only: Path
+) -> None:
     directory = quotas_only.parent / "study"
     calibudget("freeze", quotas_only, "--output-dir", directory)
     quotas_only.write_text(quotas_only.read_text().replace("floor: 4", "floor: 5"))
@@ -88,8 +93,10 @@ def test_another_protocol_than_the_frozen_exits_with_1_until_it_is_amended(calib
     assert json.loads(out)["statuses"] == {"splits": "exploratory"}
 
 
-def test_failed_cells_exit_with_1_and_are_listed(calibudget, quotas_only, monkeypatch) -> None:
-    def refuse(*_given, **_more):
+def test_failed_cells_exit_with_1_and_are_listed(
+    calibudget: Callable[..., Any], quotas_only: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_given: Any, **_more: Any) -> None:
         raise AllocationError("no luck")
 
     monkeypatch.setattr("calibudget.study.cell.run", refuse)
@@ -118,7 +125,7 @@ def test_failed_cells_exit_with_1_and_are_listed(calibudget, quotas_only, monkey
     ],
 )
 def test_a_point_that_no_quotas_can_meet_is_refused_before_anything_is_frozen(
-    calibudget, quotas_only, old, new, told
+    calibudget: Callable[..., Any], quotas_only: Path, old: str, new: str, told: str
 ) -> None:
     quotas_only.write_text(quotas_only.read_text().replace(old, new))
     directory = quotas_only.parent / "study"
@@ -129,7 +136,7 @@ def test_a_point_that_no_quotas_can_meet_is_refused_before_anything_is_frozen(
     assert not (directory / "frozen.json").exists()
 
 
-def test_every_point_that_cant_be_met_is_named_and_no_other(calibudget, small) -> None:
+def test_every_point_that_cant_be_met_is_named_and_no_other(calibudget: Callable[..., Any], small: Path) -> None:
     text = small.read_text()
     small.write_text(
         text.replace("low-floor:\n    budget: 24", "low-floor:\n    budget: 78").replace(
@@ -143,7 +150,7 @@ def test_every_point_that_cant_be_met_is_named_and_no_other(calibudget, small) -
     assert "points.main" not in err
 
 
-def test_what_a_study_will_take_is_told_without_running(calibudget, small) -> None:
+def test_what_a_study_will_take_is_told_without_running(calibudget: Callable[..., Any], small: Path) -> None:
     code, out, _ = calibudget("run", small, "--dry-run", "--json")
     assert code == 0
     told = json.loads(out)["backbones"]["tiny"]
@@ -159,7 +166,7 @@ def test_what_a_study_will_take_is_told_without_running(calibudget, small) -> No
     assert told["hours"] == pytest.approx(sum(parts) / 3600, rel=1e-3)
 
 
-def test_without_the_data_a_dry_run_invents_no_figures(calibudget, small) -> None:
+def test_without_the_data_a_dry_run_invents_no_figures(calibudget: Callable[..., Any], small: Path) -> None:
     recipe = small.parent / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("data_dir: data", "data_dir: gone"))
     code, out, _ = calibudget("run", small, "--dry-run", "--json")
@@ -170,7 +177,7 @@ def test_without_the_data_a_dry_run_invents_no_figures(calibudget, small) -> Non
     assert "unknown" in calibudget("run", small, "--dry-run")[1]
 
 
-def test_a_dry_run_goes_by_the_cells_that_are_finished(calibudget, quotas_only) -> None:
+def test_a_dry_run_goes_by_the_cells_that_are_finished(calibudget: Callable[..., Any], quotas_only: Path) -> None:
     """A protocol of one trained point, whose first seed a made-up runner has made: its own seconds, and its split's."""
     text = quotas_only.read_text().replace("    train: false\n", "").replace("[42, 43, 44]", "[42, 43]")
     quotas_only.write_text(text)
@@ -193,7 +200,7 @@ def test_a_dry_run_goes_by_the_cells_that_are_finished(calibudget, quotas_only) 
     assert told["hours"] == pytest.approx((2 * 110 + 30) / 3600)
 
 
-def test_sources_too_small_for_their_split_leave_points_unjudged(calibudget, small) -> None:
+def test_sources_too_small_for_their_split_leave_points_unjudged(calibudget: Callable[..., Any], small: Path) -> None:
     recipe = small.parent / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("per_source: 6", "per_source: 60"))
     told = json.loads(calibudget("run", small, "--dry-run", "--json")[1])["backbones"]["tiny"]
@@ -201,13 +208,15 @@ def test_sources_too_small_for_their_split_leave_points_unjudged(calibudget, sma
     assert told["unread"][0].startswith("whether the points can be met isn't known: ")
 
 
-def test_estimates_spare_a_dry_run_the_hub(calibudget, small, monkeypatch) -> None:
+def test_estimates_spare_a_dry_run_the_hub(
+    calibudget: Callable[..., Any], small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     datasets = pytest.importorskip("datasets")
     from huggingface_hub import constants
 
     asked = []
 
-    def load(*_given, **_more):
+    def load(*_given: Any, **_more: Any) -> None:
         asked.append((datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE))
         raise ConnectionError("no hub")
 

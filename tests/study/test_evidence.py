@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,13 +37,13 @@ points:
 """
 
 
-def change(folder: Path, **outcome: object) -> None:
+def change(folder: Path, **outcome: Any) -> None:
     """Write a cell anew with another outcome, self digest and all."""
     result = read_cell(folder / CELL_NAME)
     write_cell(folder / CELL_NAME, replace(result, outcome=replace(result.outcome, **outcome)))
 
 
-def task_with(found: CellOutcome, **fields: object) -> dict[str, TaskMetrics]:
+def task_with(found: CellOutcome, **fields: Any) -> dict[str, TaskMetrics]:
     return {**found.tasks, "boolq": replace(found.tasks["boolq"], **fields)}
 
 
@@ -55,7 +56,7 @@ def task_with(found: CellOutcome, **fields: object) -> dict[str, TaskMetrics]:
         ({"items": 7}, r"tasks\.boolq\.items: 7, but items\.parquet holds 6"),
     ],
 )
-def test_metrics_that_arent_those_of_the_items_are_refused(small, runner, fields, named) -> None:
+def test_metrics_that_arent_those_of_the_items_are_refused(small: Path, runner: Any, fields: Any, named: str) -> None:
     protocol, directory = load_protocol(small), small.parent / "study"
     freeze_study(protocol, directory)
     run_study(protocol, directory, runner=runner)
@@ -68,7 +69,7 @@ def test_metrics_that_arent_those_of_the_items_are_refused(small, runner, fields
         assert "remove the cell's folder and run again" in str(refused.value)
 
 
-def test_a_task_that_only_the_items_know_is_refused(small, runner) -> None:
+def test_a_task_that_only_the_items_know_is_refused(small: Path, runner: Any) -> None:
     protocol, directory = load_protocol(small), small.parent / "study"
     freeze_study(protocol, directory)
     run_study(protocol, directory, runner=runner)
@@ -79,7 +80,7 @@ def test_a_task_that_only_the_items_know_is_refused(small, runner) -> None:
         load_results(directory)
 
 
-def test_deferred_verdicts_and_missing_references_are_what_the_items_say(small, tmp_path: Path) -> None:
+def test_deferred_verdicts_and_missing_references_are_what_the_items_say(small: Any, tmp_path: Path) -> None:
     values = {"accuracy": (1.0, None), "nll": (2.5, None)}
     items = [
         ItemScore(task="a", item=str(number), metric=metric, value=value)
@@ -98,7 +99,7 @@ def test_deferred_verdicts_and_missing_references_are_what_the_items_say(small, 
         check_evidence(edited, tmp_path)
 
 
-def test_quotas_that_arent_the_runs_are_refused_in_a_copy_too(small) -> None:
+def test_quotas_that_arent_the_runs_are_refused_in_a_copy_too(small: Path) -> None:
     text = small.read_text()
     small.write_text(text[: text.index("\npoints:") + 1] + POINTS)
     protocol, directory = load_protocol(small), small.parent / "study"

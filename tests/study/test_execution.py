@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ MORE = """\
 class Shuffled:
     """Makes cells when their turn is drawn; the most that were at work at once is `most`."""
 
-    def __init__(self, runner, size: int, seed: int) -> None:
+    def __init__(self, runner: Any, size: int, seed: int) -> None:
         self.size, self.most, self._runner, self._draws = size, 0, runner, random.Random(seed)  # noqa: S311 - draws an order
         self._started: list[Planned] = []
 
@@ -39,22 +40,22 @@ class Shuffled:
         self._started.append(planned)
         self.most = max(self.most, len(self._started))
 
-    def finished(self):
+    def finished(self) -> Any:
         self._draws.shuffle(self._started)
         ended = [self._started.pop() for _ in range(self._draws.randint(1, len(self._started)))]
         return [(one, attempt(one, partial(make, one, self._runner, silent))) for one in ended]
 
 
 @pytest.fixture
-def outcome_of(small: Path, tmp_path: Path, runner):
+def outcome_of(small: Path, tmp_path: Path, runner: Any) -> Any:
     """Runs the small study's grid with these makers in a folder of its own."""
     small.write_text(small.read_text() + MORE)
     protocol = load_protocol(small)
 
-    def content(cell) -> str:  # cells that the protocol makes once: equal in all but their point
+    def content(cell: Any) -> str:  # cells that the protocol makes once: equal in all but their point
         return f"{cell.policy} {cell.seed} {cell.split_seed} {cell.floor} {cell.point == 'splits'}"
 
-    def go(makers, folder: str) -> GridOutcome:
+    def go(makers: Any, folder: str) -> GridOutcome:
         planned = [
             Planned(
                 cell=cell,
@@ -70,7 +71,7 @@ def outcome_of(small: Path, tmp_path: Path, runner):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", ["main/tiny/equal/42", "main/tiny/calibudget/42", "low-floor/tiny/calibudget/43"])
-def test_any_order_gives_what_one_after_another_gives(outcome_of, runner, broken) -> None:
+def test_any_order_gives_what_one_after_another_gives(outcome_of: Any, runner: Any, broken: str) -> None:
     runner.broken = {broken: StudyError("no luck")}
     alone = outcome_of(Here(runner), "alone")
     assert alone.stopped

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def frozen(small: Path) -> Path:
     return directory
 
 
-def go(small: Path, runner, *, directory: str = "study") -> StudyOutcome:
+def go(small: Path, runner: Any, *, directory: str = "study") -> StudyOutcome:
     return run_study(load_protocol(small), small.parent / directory, runner=runner)
 
 
@@ -40,7 +41,7 @@ def amend(small: Path) -> None:
     freeze_study(load_protocol(small), small.parent / "study", amend=True)
 
 
-def test_every_cell_is_made_once(small, frozen, runner) -> None:
+def test_every_cell_is_made_once(small: Any, frozen: Any, runner: Any) -> None:
     outcome = go(small, runner)
     assert len(outcome.grid.results) == 30
     assert len(runner.asked) == 28
@@ -58,7 +59,7 @@ def test_every_cell_is_made_once(small, frozen, runner) -> None:
     assert len(runner.asked) == 28
 
 
-def test_a_cell_that_two_points_share_is_made_once(small, frozen, runner) -> None:
+def test_a_cell_that_two_points_share_is_made_once(small: Any, frozen: Path, runner: Any) -> None:
     results = {cell.name: result for cell, result in go(small, runner).grid.results.items()}
     own, shared = (results[f"{point}/tiny/calibudget/42"] for point in ("main", "transferred"))
     assert own.outcome == shared.outcome
@@ -71,7 +72,7 @@ def test_a_cell_that_two_points_share_is_made_once(small, frozen, runner) -> Non
     assert items[0] == items[1]
 
 
-def test_a_failed_cell_spoils_no_other_and_is_tried_again(small, frozen, runner) -> None:
+def test_a_failed_cell_spoils_no_other_and_is_tried_again(small: Any, frozen: Path, runner: Any) -> None:
     name = "main/tiny/equal/42"
     for error, traced in ((StudyError("no luck"), False), (ZeroDivisionError("ours"), True)):
         runner.broken = {name: error}
@@ -87,7 +88,7 @@ def test_a_failed_cell_spoils_no_other_and_is_tried_again(small, frozen, runner)
     assert not (frozen / "cells" / name / "failure.json").exists()
 
 
-def test_an_interrupted_grid_goes_on_where_it_stopped(small, frozen, runner) -> None:
+def test_an_interrupted_grid_goes_on_where_it_stopped(small: Any, frozen: Path, runner: Any) -> None:
     runner.broken = {"main/tiny/calibudget/43": InterruptedRunError("stopped")}
     with pytest.raises(InterruptedRunError):
         go(small, runner)
@@ -99,7 +100,7 @@ def test_an_interrupted_grid_goes_on_where_it_stopped(small, frozen, runner) -> 
     assert len(runner.asked) == 29
 
 
-def test_the_continuation_criterion_stops_the_remaining_seeds(small, frozen, runner) -> None:
+def test_the_continuation_criterion_stops_the_remaining_seeds(small: Any, frozen: Any, runner: Any) -> None:
     edit(small, "of_point: main, margin: 0.5", "bound: 1.5")
     amend(small)
     outcome = go(small, runner)
@@ -110,7 +111,7 @@ def test_the_continuation_criterion_stops_the_remaining_seeds(small, frozen, run
     assert not any(name in stopped for name in runner.asked)
 
 
-def test_a_criterion_that_cant_be_judged_stops_too(small, frozen, runner) -> None:
+def test_a_criterion_that_cant_be_judged_stops_too(small: Any, frozen: Any, runner: Any) -> None:
     runner.broken = {"low-floor/tiny/calibudget/42": StudyError("no")}
     outcome = go(small, runner)
     assert len(outcome.grid.stopped) == 4
@@ -134,7 +135,9 @@ def test_a_criterion_that_cant_be_judged_stops_too(small, frozen, runner) -> Non
         ("data/boolq.test.jsonl", "Is boolq 501 so", "Is boolq 501 it", r"data: task boolq"),
     ],
 )
-def test_what_differs_from_the_frozen_is_refused_and_named(small, frozen, runner, file, old, new, told) -> None:
+def test_what_differs_from_the_frozen_is_refused_and_named(
+    small: Path, frozen: Any, runner: Any, file: str, old: str, new: str, told: str
+) -> None:
     edit(small.parent / file, old, new)
     with pytest.raises(CheckFailedError, match=told):
         go(small, runner)
@@ -143,13 +146,13 @@ def test_what_differs_from_the_frozen_is_refused_and_named(small, frozen, runner
     assert go(small, runner).grid.results
 
 
-def test_other_code_is_refused(small, frozen, runner, monkeypatch) -> None:
+def test_other_code_is_refused(small: Any, frozen: Any, runner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("calibudget.study.freeze.code_sha256", lambda: "0" * 64)
     with pytest.raises(CheckFailedError, match="code: "):
         go(small, runner)
 
 
-def test_code_that_only_shows_results_isnt_bound(monkeypatch, tmp_path) -> None:
+def test_code_that_only_shows_results_isnt_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import shutil
 
     import calibudget
@@ -175,7 +178,7 @@ def test_code_that_only_shows_results_isnt_bound(monkeypatch, tmp_path) -> None:
         freeze.code_sha256.cache_clear()
 
 
-def test_an_amendment_is_kept_and_what_it_touches_is_exploratory(small, frozen, runner) -> None:
+def test_an_amendment_is_kept_and_what_it_touches_is_exploratory(small: Any, frozen: Path, runner: Any) -> None:
     go(small, runner)
     before = {path: path.read_bytes() for path in frozen.glob("cells/**/*.json")}
     edit(small, "status: confirmatory, budget: 24, floor: 4", "status: confirmatory, budget: 24, floor: 3")
@@ -198,7 +201,7 @@ def test_an_amendment_is_kept_and_what_it_touches_is_exploratory(small, frozen, 
     assert len(runner.asked) == 36
 
 
-def test_a_point_added_later_is_exploratory_whatever_it_says(small, frozen, runner) -> None:
+def test_a_point_added_later_is_exploratory_whatever_it_says(small: Path, frozen: Path, runner: Any) -> None:
     small.write_text(small.read_text() + "  later: {status: confirmatory, budget: 24, floor: 4, seeds: [7, 8]}\n")
     amend(small)
     outcome = go(small, runner)
@@ -207,13 +210,13 @@ def test_a_point_added_later_is_exploratory_whatever_it_says(small, frozen, runn
     assert not (frozen / "amended-1" / "main").exists()
 
 
-def test_judging_otherwise_later_leaves_nothing_confirmatory(small, frozen, runner) -> None:
+def test_judging_otherwise_later_leaves_nothing_confirmatory(small: Any, frozen: Any, runner: Any) -> None:
     edit(small, "primary: [Both, BothNLL]", "primary: [Both]")
     amend(small)
     assert set(go(small, runner).statuses.values()) == {"exploratory"}
 
 
-def test_freezing_twice_or_into_other_files_is_refused(small, frozen) -> None:
+def test_freezing_twice_or_into_other_files_is_refused(small: Path, frozen: Any) -> None:
     with pytest.raises(ArtefactError, match="--amend"):
         freeze_study(load_protocol(small), frozen)
     with pytest.raises(StudyError, match="nothing differs"):
@@ -224,13 +227,13 @@ def test_freezing_twice_or_into_other_files_is_refused(small, frozen) -> None:
         run_study(load_protocol(small), small.parent / "nowhere")
 
 
-def test_an_edited_frozen_file_is_refused(small, frozen, runner) -> None:
+def test_an_edited_frozen_file_is_refused(small: Any, frozen: Path, runner: Any) -> None:
     edit(frozen / "frozen.json", '"floor":4', '"floor":3')
     with pytest.raises(ArtefactError, match="changed after it was written"):
         go(small, runner)
 
 
-def test_a_cell_from_elsewhere_is_refused(small, frozen, runner) -> None:
+def test_a_cell_from_elsewhere_is_refused(small: Any, frozen: Path, runner: Any) -> None:
     go(small, runner)
     cells = frozen / "cells" / "main" / "tiny"
     path = cells / "equal" / "42" / CELL_NAME

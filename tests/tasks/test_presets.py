@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,10 +77,10 @@ def test_a_record_that_is_not_of_the_data_set_is_refused(subtests: pytest.Subtes
         ("arc_easy", {**CONVERTED, "output": None}, "'output' must hold text"),
     ]:
         with subtests.test(name=name, fields=fields, message=message), pytest.raises(DataError, match=message):
-            preset(name)(fields)
+            preset(name)(fields)  # type: ignore[arg-type]
 
 
-def _rows(path: Path) -> Iterator[dict[str, object]]:
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
     with gzip.open(path) as handle:
         yield from map(json.loads, handle)
 

@@ -1,6 +1,9 @@
 """The testbed's data, generated once, and a small protocol over it."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,19 +34,19 @@ points:
 
 
 @pytest.fixture(scope="session")
-def protocol_path():
+def protocol_path() -> Any:
     return PROTOCOL
 
 
 @pytest.fixture
-def tiny_protocol(tmp_path):
+def tiny_protocol(tmp_path: Path) -> Any:
     path = tmp_path / "tiny.yaml"
     path.write_text(TINY, encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="session")
-def testbed_data(tmp_path_factory):
+def testbed_data(tmp_path_factory: pytest.TempPathFactory) -> Any:
     pytest.importorskip("reasoning_gym")
     from testbed.data import generate
 
@@ -53,7 +56,7 @@ def testbed_data(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def second_data(tmp_path_factory):
+def second_data(tmp_path_factory: pytest.TempPathFactory) -> Any:
     pytest.importorskip("reasoning_gym")
     from testbed.data import generate
 

@@ -1,7 +1,11 @@
 """The analysis on made-up results, against sums done by hand."""
 
+from __future__ import annotations
+
 import base64
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +21,16 @@ from testbed.results import Results
 LABELS = ("cards", "dice")
 
 
-def add_cell(results, policy, seed, nll, *, point="main", quotas=(32, 32), predicted=None):
+def add_cell(
+    results: Any,
+    policy: Any,
+    seed: Any,
+    nll: Any,
+    *,
+    point: str = "main",
+    quotas: Any = (32, 32),
+    predicted: Any = None,
+) -> None:
     """A cell whose two families have these NLLs, two records each that lie 0.5 apart."""
     tasks, items = {}, {}
     for label, value in zip([*LABELS, "gsm_symbolic"], [*nll, 2.0], strict=True):
@@ -37,12 +50,12 @@ def add_cell(results, policy, seed, nll, *, point="main", quotas=(32, 32), predi
 
 
 @pytest.fixture
-def protocol(tiny_protocol):
+def protocol(tiny_protocol: Any) -> Any:
     return read_protocol(tiny_protocol)
 
 
 @pytest.fixture
-def results(tmp_path, protocol):
+def results(tmp_path: Path, protocol: Any) -> Any:
     made = Results.create(tmp_path / "results.jsonl", {"protocol": protocol.sha256, "data": "b" * 64})
     add_cell(made, "equal", 1, (1.0, 3.0))
     add_cell(made, "equal", 2, (1.5, 3.5))
@@ -52,7 +65,7 @@ def results(tmp_path, protocol):
 
 
 @pytest.mark.slow
-def test_paired_differences_are_those_by_hand(results, protocol):
+def test_paired_differences_are_those_by_hand(results: Any, protocol: Any) -> None:
     point = PointResults(results, protocol.point("main"))
     assert point.labels == list(LABELS)
     assert point.policies == ["equal", "calibudget"]
@@ -78,17 +91,17 @@ def test_paired_differences_are_those_by_hand(results, protocol):
 
 
 @pytest.mark.slow
-def test_claims_that_were_not_made_count_in_the_adjustment(results, protocol):
+def test_claims_that_were_not_made_count_in_the_adjustment(results: Any, protocol: Any) -> None:
     for seed in range(3, 9):
         add_cell(results, "equal", seed, (1.0, 3.0))
         add_cell(results, "calibudget", seed, (1.0, 2.5 + 0.01 * seed))
     one = PointResults(results, protocol.point("main")).compare("calibudget", "equal")
     alone, among = (claims([one], planned)["equal"] for planned in (1, 5))
     assert alone.p == among.p
-    assert among.adjusted_p == pytest.approx(5 * alone.p)
+    assert among.adjusted_p == pytest.approx(5 * alone.p)  # type: ignore[operator]
 
 
-def test_slopes_are_least_squares_over_log_quotas(results, protocol):
+def test_slopes_are_least_squares_over_log_quotas(results: Any, protocol: Any) -> None:
     point = PointResults(results, protocol.point("main"))
     found = slopes_found([point])
     # dice: 3.0 and 3.5 at 32, 2.5 and 3.25 at 64, so the means fall by 0.375 in one doubling
@@ -96,7 +109,7 @@ def test_slopes_are_least_squares_over_log_quotas(results, protocol):
     assert found["cards"] == pytest.approx(0.0)
 
 
-def test_seeds_are_paired_and_a_missing_training_is_named(results, protocol):
+def test_seeds_are_paired_and_a_missing_training_is_named(results: Any, protocol: Any) -> None:
     add_cell(results, "unimax", 2, (1.0, 1.0))
     point = PointResults(results, protocol.point("main"))
     assert list(point.compare("unimax", "equal").nll.by_seed) == [2]
@@ -106,7 +119,7 @@ def test_seeds_are_paired_and_a_missing_training_is_named(results, protocol):
         PointResults(results, protocol.point("main"))
 
 
-def test_the_best_rule_is_chosen_once_all_are_finished(results, protocol):
+def test_the_best_rule_is_chosen_once_all_are_finished(results: Any, protocol: Any) -> None:
     rule = protocol.policies["chosen-charged"]
     assert choose(protocol, results, rule) is None
     add_cell(results, "lc", 1, (1.0, 2.0), point="choose")
@@ -115,13 +128,13 @@ def test_the_best_rule_is_chosen_once_all_are_finished(results, protocol):
     assert choose(protocol, results, rule) == "lc-checkpoints"
 
 
-def test_spread_of_one_seed_is_unknown():
+def test_spread_of_one_seed_is_unknown() -> None:
     assert spread({1: 2.0}) == (2.0, None)
-    assert spread({1: 1.0, 2: 3.0}) == (2.0, pytest.approx(math.sqrt(2)))
+    assert spread({1: 1.0, 2: 3.0}) == (2.0, pytest.approx(math.sqrt(2)))  # type: ignore[comparison-overlap]
 
 
 @pytest.mark.slow
-def test_the_report_and_the_figures_are_written_from_the_numbers(results, protocol):
+def test_the_report_and_the_figures_are_written_from_the_numbers(results: Any, protocol: Any) -> None:
     text = markdown(protocol, results)
     assert protocol.sha256 in text
     assert "| calibudget | 2 | 2.0625 (0.4419) | 50.0 (0.0) |" in text

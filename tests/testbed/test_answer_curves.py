@@ -1,7 +1,10 @@
 """The rule for right answers, against sums done by hand and against every possible allocation."""
 
+from __future__ import annotations
+
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +14,11 @@ from testbed.rivals.answer_curves import answer_probability, answer_quotas, fit_
 from testbed.rivals.merging import best_mixture
 
 
-def curve(low, high, tokens=(2, 3), exposures=(100, 200)):
+def curve(low: Any, high: Any, tokens: Any = (2, 3), exposures: Any = (100, 200)) -> Any:
     return fit_answer_curve(exposures, [low, high], tokens)
 
 
-def test_a_fit_is_the_precision_weighted_mean_of_measurement_and_prior():
+def test_a_fit_is_the_precision_weighted_mean_of_measurement_and_prior() -> None:
     one = curve([1.0, 1.0], [0.5, 0.5])
     seen, variance = math.log(2) / math.log(2), 2 * 0.08**2 / math.log(2) ** 2
     fall = (seen / variance + 0.35 / 0.25**2) / (1 / variance + 1 / 0.25**2)
@@ -34,7 +37,7 @@ def test_a_fit_is_the_precision_weighted_mean_of_measurement_and_prior():
     assert float(one.answers(np.array([400.0]))[0]) == pytest.approx((tilted + line) / 2)
 
 
-def test_curves_never_fall_with_more_examples_even_where_the_warm_ups_do():
+def test_curves_never_fall_with_more_examples_even_where_the_warm_ups_do() -> None:
     worse = curve([0.5, 0.5], [0.9, 0.9])
     grid = np.array([200.0, 400.0, 800.0, 1e6])
     assert (np.diff(worse.answers(grid)) > 0).all()
@@ -43,13 +46,13 @@ def test_curves_never_fall_with_more_examples_even_where_the_warm_ups_do():
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.5, 0.0])
-def test_quotas_are_the_best_of_all_in_whole_steps(weight):
+def test_quotas_are_the_best_of_all_in_whole_steps(weight: float) -> None:
     curves = {
         "a": curve([2.0, 1.5], [1.5, 1.0]), "b": curve([0.3, 0.2], [0.1, 0.1]), "c": curve([4.0, 3.9], [3.9, 3.8]),
     }  # fmt: skip
     lower, upper = {"a": 20, "b": 10, "c": 30}, {"a": 90, "b": 60, "c": 400}
 
-    def value(quotas):
+    def value(quotas: Any) -> Any:
         at = {label: np.array([float(quota)]) for label, quota in quotas.items()}
         return sum(
             weight * float(curves[k].answers(at[k])[0]) - (1 - weight) * float(curves[k].nats(at[k])[0]) for k in at
@@ -62,7 +65,7 @@ def test_quotas_are_the_best_of_all_in_whole_steps(weight):
     assert value(made) == pytest.approx(max(map(value, every)))
 
 
-def test_what_whole_steps_leave_over_is_handed_out_within_the_bounds():
+def test_what_whole_steps_leave_over_is_handed_out_within_the_bounds() -> None:
     curves = {"a": curve([2.0, 1.5], [1.5, 1.0]), "b": curve([0.3, 0.2], [0.1, 0.1])}
     lower, upper = {"a": 20, "b": 10}, {"a": 33, "b": 44}
     for budget in range(30, 78):
@@ -74,8 +77,8 @@ def test_what_whole_steps_leave_over_is_handed_out_within_the_bounds():
             answer_quotas(curves, budget, lower=lower, upper=upper)
 
 
-def test_half_equal_is_half_way():
-    bounds = {"lower": {"a": 10, "b": 10, "c": 10}, "upper": {"a": 100, "b": 100, "c": 40}}
+def test_half_equal_is_half_way() -> None:
+    bounds: dict[str, Any] = {"lower": {"a": 10, "b": 10, "c": 10}, "upper": {"a": 100, "b": 100, "c": 40}}
     assert mixed_with_equal({"a": 90, "b": 20, "c": 10}, 0.5, **bounds) == {"a": 65, "b": 30, "c": 25}
     assert mixed_with_equal({"a": 90, "b": 20, "c": 10}, 0.0, **bounds) == {"a": 90, "b": 20, "c": 10}
 
@@ -84,12 +87,12 @@ def test_half_equal_is_half_way():
     ("exposures", "rows", "tokens"),
     [((200, 100), 2, (1, 1)), ((100, 100), 2, (1, 1)), ((100, 200), 1, (1, 1)), ((100, 200), 2, (1,))],
 )
-def test_warm_ups_that_are_no_pair_are_refused(exposures, rows, tokens):
+def test_warm_ups_that_are_no_pair_are_refused(exposures: Any, rows: int, tokens: Any) -> None:
     with pytest.raises(AllocationError, match="two ascending warm-ups"):
         fit_answer_curve(exposures, [[1.0, 1.0]] * rows, tokens)
 
 
-def test_merging_weights_close_in_on_the_best_mixture():
+def test_merging_weights_close_in_on_the_best_mixture() -> None:
     target = np.array([0.6, 0.1, 0.3])
     weights, values = best_mixture(lambda w: -float(((w - target) ** 2).sum()), 3, evaluations=40, seed=1)
     assert len(values) == 40

@@ -1,7 +1,11 @@
 """A whole study whose endpoint is right answers, on the tiny random model: the machinery, not the evidence."""
 
+from __future__ import annotations
+
 import json
 import shutil
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +47,7 @@ claims: {main: {answers: [equal, floor-sqrt, pooled, calibudget, merging]}}
 """
 
 
-def test_every_policy_runs_and_the_claims_are_told(tiny_directory, tmp_path):
+def test_every_policy_runs_and_the_claims_are_told(tiny_directory: Path, tmp_path: Path) -> None:
     pytest.importorskip("reasoning_gym")
     path = tmp_path / "protocol.yaml"
     path.write_text(PROTOCOL, encoding="utf-8")
@@ -51,7 +55,7 @@ def test_every_policy_runs_and_the_claims_are_told(tiny_directory, tmp_path):
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 2048}))
     generate(tmp_path / "data", ("pilot-5",))
-    notes = []
+    notes: list[Any] = []
     job = Job(
         protocol=path,
         data=tmp_path / "data",

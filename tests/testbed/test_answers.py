@@ -1,5 +1,9 @@
 """Which held-out answers can be known by heart."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 
 from testbed.answers import known_answers, normal_answer
@@ -19,11 +23,11 @@ from testbed.answers import known_answers, normal_answer
         ([], ["anything at all here"], False),
     ],
 )
-def test_an_answer_is_known_by_half_of_it(trained, held_out, known):
+def test_an_answer_is_known_by_half_of_it(trained: Any, held_out: Any, known: bool) -> None:
     assert known_answers(trained, held_out) == (held_out if known else [])
 
 
-def test_only_known_ones_are_named_in_their_order():
+def test_only_known_ones_are_named_in_their_order() -> None:
     assert known_answers(["one two three four", "7"], ["8", "one two three four five", "7"]) == [
         "one two three four five",
         "7",

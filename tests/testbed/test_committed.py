@@ -1,9 +1,12 @@
 """The committed results of the testbed say what the documents say."""
 
+from __future__ import annotations
+
 import gzip
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,34 +27,34 @@ def unpack(folder: Path, target: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def protocol(protocol_path):
+def protocol(protocol_path: Path) -> Any:
     return read_protocol(protocol_path)
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory, protocol):
+def results(tmp_path_factory: pytest.TempPathFactory, protocol: Any) -> Any:
     path = unpack(COMMITTED, tmp_path_factory.mktemp("committed") / "results.jsonl")
     return Results.read(path, protocol.sha256)
 
 
 @pytest.fixture(scope="module")
-def second_protocol(protocol_path):
+def second_protocol(protocol_path: Path) -> Any:
     return read_protocol(protocol_path.with_name("testbed-2.yaml"))
 
 
 @pytest.fixture(scope="module")
-def second_results(tmp_path_factory, second_protocol):
+def second_results(tmp_path_factory: pytest.TempPathFactory, second_protocol: Any) -> Any:
     path = unpack(SECOND, tmp_path_factory.mktemp("second") / "results.jsonl")
     return Results.read(path, second_protocol.sha256)
 
 
 @pytest.mark.slow
-def test_the_headline_differences_come_out_of_the_committed_lines(protocol, results):
+def test_the_headline_differences_come_out_of_the_committed_lines(protocol: Any, results: Any) -> None:
     point = finished(protocol, results)["paper"]
     macro = {policy: point.macro(policy, "nll") for policy in point.policies}
     found = effects(macro["calibudget"], macro["val-error-floor"])
     assert found.seeds == 10
-    assert (round(found.mean, 4), round(found.sd, 4)) == (-0.0355, 0.0118)
+    assert (round(found.mean, 4), round(found.sd, 4)) == (-0.0355, 0.0118)  # type: ignore[arg-type]
     assert t_interval(found) == pytest.approx((-0.0439, -0.0270), abs=1e-4)
     shared = macro["chosen"].keys() & macro["calibudget"].keys()
     chosen = effects(macro["chosen"], {seed: macro["calibudget"][seed] for seed in shared})
@@ -62,7 +65,7 @@ def test_the_headline_differences_come_out_of_the_committed_lines(protocol, resu
 
 
 @pytest.mark.slow
-def test_every_confirmatory_cell_is_of_the_frozen_protocol_and_one_code(protocol, results):
+def test_every_confirmatory_cell_is_of_the_frozen_protocol_and_one_code(protocol: Any, results: Any) -> None:
     cells = list(results.lines("cell"))
     assert len({cell["code"] for cell in cells}) == 1
     counts = {name: sum(cell["point"] == name for cell in cells) for name in ("paper", "choose", "curves", "mixing")}
@@ -73,13 +76,13 @@ def test_every_confirmatory_cell_is_of_the_frozen_protocol_and_one_code(protocol
 
 
 @pytest.mark.full
-def test_the_committed_tables_are_written_again_byte_for_byte(protocol, results):
+def test_the_committed_tables_are_written_again_byte_for_byte(protocol: Any, results: Any) -> None:
     text = (COMMITTED / "tables.md").read_text(encoding="utf-8")
     assert text.endswith(markdown(protocol, results))
 
 
 @pytest.mark.slow
-def test_the_second_testbed_is_whole_and_of_one_code(second_protocol, second_results):
+def test_the_second_testbed_is_whole_and_of_one_code(second_protocol: Any, second_results: Any) -> None:
     cells = list(second_results.lines("cell"))
     assert second_protocol.sha256.startswith("4fb1fef4")
     assert len(cells) == 120
@@ -90,7 +93,9 @@ def test_the_second_testbed_is_whole_and_of_one_code(second_protocol, second_res
 
 
 @pytest.mark.slow
-def test_the_second_testbed_refutes_learning_curves_and_confirms_need(second_protocol, second_results):
+def test_the_second_testbed_refutes_learning_curves_and_confirms_need(
+    second_protocol: Any, second_results: Any
+) -> None:
     point = finished(second_protocol, second_results)["confirm"]
     macro = {policy: point.macro(policy, "nll") for policy in point.policies}
     claimed = {
@@ -101,7 +106,7 @@ def test_the_second_testbed_refutes_learning_curves_and_confirms_need(second_pro
         for other, difference in others.items():
             found = effects(macro[policy], macro[other])
             assert (found.seeds, round(found.mean, 4)) == (10, difference)
-            low, high = t_interval(found)
+            low, high = t_interval(found)  # type: ignore[misc]
             assert low > 0 or high < 0
     # and the family that the curves favoured gained what there was to gain, not what they promised
     gained = point.contributions("learning-curve", "equal")
@@ -110,14 +115,16 @@ def test_the_second_testbed_refutes_learning_curves_and_confirms_need(second_pro
 
 
 @pytest.mark.full
-def test_the_second_tables_are_written_again_byte_for_byte(second_protocol, second_results):
+def test_the_second_tables_are_written_again_byte_for_byte(second_protocol: Any, second_results: Any) -> None:
     text = (SECOND / "tables.md").read_text(encoding="utf-8")
     assert text.endswith(markdown(second_protocol, second_results))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(("folder", "name"), [(COMMITTED, "testbed-1.yaml"), (SECOND, "testbed-2.yaml")])
-def test_the_exploratory_readings_are_written_again(tmp_path, protocol_path, folder, name):
+def test_the_exploratory_readings_are_written_again(
+    tmp_path: Path, protocol_path: Path, folder: Any, name: str
+) -> None:
     unpack(folder, tmp_path / "results.jsonl")
     command = [sys.executable, "-m", "testbed.readings", str(protocol_path.with_name(name)), "--results", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

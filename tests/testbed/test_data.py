@@ -1,6 +1,10 @@
+from __future__ import annotations
+
 import gzip
 import json
 import shutil
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +27,7 @@ from testbed.protocol import read_protocol
 pytestmark = pytest.mark.slow
 
 
-def test_disjoint_groups_of_eight_families_with_unequal_pools():
+def test_disjoint_groups_of_eight_families_with_unequal_pools() -> None:
     names = [[family.name for family in half] for half in HALVES.values()]
     assert {len(set(half)) for half in names} == {8}
     assert not {family.game for family in HALVES["answers-1"]} & {family.game for family in HALVES["answers-2"]}
@@ -38,22 +42,22 @@ def test_disjoint_groups_of_eight_families_with_unequal_pools():
 
 @pytest.mark.full
 @pytest.mark.timeout(1200)
-def test_the_third_testbed_s_data_is_that_of_its_frozen_protocol(protocol_path, tmp_path):
+def test_the_third_testbed_s_data_is_that_of_its_frozen_protocol(protocol_path: Path, tmp_path: Path) -> None:
     protocol = read_protocol(protocol_path.with_name("testbed-3.yaml"))
     assert generate(tmp_path, protocol.halves) == protocol.data_sha256
 
 
-def test_the_generated_data_is_that_of_the_frozen_protocol(testbed_data, protocol_path):
+def test_the_generated_data_is_that_of_the_frozen_protocol(testbed_data: Any, protocol_path: Path) -> None:
     assert data_sha256(testbed_data) == read_protocol(protocol_path).data_sha256
 
 
-def test_the_second_testbed_s_data_is_that_of_its_frozen_protocol(second_data, protocol_path):
+def test_the_second_testbed_s_data_is_that_of_its_frozen_protocol(second_data: Any, protocol_path: Path) -> None:
     protocol = read_protocol(protocol_path.with_name("testbed-2.yaml"))
     assert protocol.halves == ("confirm-2",)
     assert data_sha256(second_data) == protocol.data_sha256
 
 
-def test_no_answer_of_the_second_testbed_is_on_both_sides(second_data):
+def test_no_answer_of_the_second_testbed_is_on_both_sides(second_data: Any) -> None:
     for family in read_half(second_data, "confirm-2").families.values():
         assert family.family.own_answers
         answers = [normal_answer(record.completion) for record in (*family.train.records, *family.test)]
@@ -70,13 +74,13 @@ def test_no_answer_of_the_second_testbed_is_on_both_sides(second_data):
         ("letter_jumble", {}, r"half or more of \d+ held-out answers stands in answers that may be trained on"),
     ],
 )
-def test_families_whose_answers_can_be_learnt_by_heart_are_refused(name, options, message):
+def test_families_whose_answers_can_be_learnt_by_heart_are_refused(name: str, options: Any, message: str) -> None:
     """The first testbed's flaw, a family of few answers, and one whose answers are parts of one book."""
     with pytest.raises(DataError, match=f"{name}: .*{message}"):
         parted(Family(name=name, pool=900, options=options), seed=7)
 
 
-def test_a_held_out_answer_in_the_pool_is_refused_though_the_manifest_agrees(second_data, tmp_path):
+def test_a_held_out_answer_in_the_pool_is_refused_though_the_manifest_agrees(second_data: Any, tmp_path: Path) -> None:
     from calibudget.store import sha256_hex
 
     copy = shutil.copytree(second_data, tmp_path / "data")
@@ -93,7 +97,7 @@ def test_a_held_out_answer_in_the_pool_is_refused_though_the_manifest_agrees(sec
         read_half(copy, "confirm-2")
 
 
-def test_pools_are_full_and_no_prompt_is_on_both_sides(testbed_data):
+def test_pools_are_full_and_no_prompt_is_on_both_sides(testbed_data: Any) -> None:
     for name in FIRST_HALVES:
         data = read_half(testbed_data, name)
         assert list(data.families) == sorted(family.name for family in families_of(name))
@@ -105,7 +109,7 @@ def test_pools_are_full_and_no_prompt_is_on_both_sides(testbed_data):
             assert not set(train) & set(test)
 
 
-def _damaged(testbed_data, tmp_path, change):
+def _damaged(testbed_data: Any, tmp_path: Path, change: Any) -> Any:
     copy = tmp_path / "data"
     shutil.copytree(testbed_data, copy)
     path = copy / "gcd.test.jsonl.gz"
@@ -116,13 +120,13 @@ def _damaged(testbed_data, tmp_path, change):
     return copy, path, text
 
 
-def test_a_changed_file_is_refused(testbed_data, tmp_path):
+def test_a_changed_file_is_refused(testbed_data: Any, tmp_path: Path) -> None:
     copy, _, _ = _damaged(testbed_data, tmp_path, lambda rows, _train: rows[:-1])
     with pytest.raises(ArtefactError, match=r"gcd.test.jsonl.gz: isn't the file"):
         read_half(copy, "confirm")
 
 
-def test_a_held_out_prompt_in_the_pool_is_refused_though_the_manifest_agrees(testbed_data, tmp_path):
+def test_a_held_out_prompt_in_the_pool_is_refused_though_the_manifest_agrees(testbed_data: Any, tmp_path: Path) -> None:
     from calibudget.store import sha256_hex
 
     copy, path, text = _damaged(testbed_data, tmp_path, lambda rows, train: [*rows[:-1], train])

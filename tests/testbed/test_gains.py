@@ -1,8 +1,11 @@
 """Gains are compared exactly: against logarithms of four hundred digits, and where doubles see no difference."""
 
+from __future__ import annotations
+
 import random
 from decimal import Context, Decimal
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,7 @@ from testbed.rivals.gains import Slope, compare_gains, unit
 DIGITS = Context(prec=400)
 
 
-def oracle(slope, quota):
+def oracle(slope: Any, quota: Any) -> Any:
     """The gain to four hundred digits, but for 1 / ln 2."""
     size = DIGITS.divide(Decimal(slope.coefficient.numerator), Decimal(slope.coefficient.denominator))
     ends = []
@@ -24,11 +27,11 @@ def oracle(slope, quota):
     return DIGITS.multiply(size, DIGITS.subtract(ends[1], ends[0]))
 
 
-def slope(coefficient, exponent=0.0, exposure=250):
+def slope(coefficient: Any, exponent: float = 0.0, exposure: int = 250) -> Any:
     return Slope(coefficient=Fraction(coefficient), exponent=exponent, exposure=exposure)
 
 
-def test_gains_in_doubles_are_near_the_oracles():
+def test_gains_in_doubles_are_near_the_oracles() -> None:
     rng = random.Random(5)  # noqa: S311
     for _ in range(40):
         one = slope(rng.random(), rng.choice([0.0, 0.03125, 0.5, 1.0, 4.0]), rng.choice([1, 250, 10**6]))
@@ -38,7 +41,7 @@ def test_gains_in_doubles_are_near_the_oracles():
 
 
 @pytest.mark.parametrize("quota", [1, 7, 4_000, 10**9])
-def test_coefficients_that_round_to_one_double_still_part(quota):
+def test_coefficients_that_round_to_one_double_still_part(quota: Any) -> None:
     third = Fraction(1, 3)
     near = third + Fraction(1, 10**60)
     one, other = (unit(slope(c), place, quota) for place, c in enumerate((third, near)))
@@ -48,7 +51,7 @@ def test_coefficients_that_round_to_one_double_still_part(quota):
     assert other < one
 
 
-def test_gains_at_different_quotas_part_however_near_they_are():
+def test_gains_at_different_quotas_part_however_near_they_are() -> None:
     # The best rational approximations of ln(2/1) / ln(6/5): the gains agree in ever more digits, and never quite.
     ratio = DIGITS.divide(DIGITS.ln(Decimal(2)), DIGITS.ln(DIGITS.divide(Decimal(6), Decimal(5))))
     for digits in (20, 60, 120):
@@ -58,7 +61,7 @@ def test_gains_at_different_quotas_part_however_near_they_are():
         assert compare_gains(one, other) == int(expected) != 0
 
 
-def test_equal_gains_go_by_place():
+def test_equal_gains_go_by_place() -> None:
     one, other = unit(slope(0.1), 0, 9), unit(slope(0.1), 1, 9)
     assert compare_gains(one, other) == 0
     assert one < other
@@ -67,16 +70,16 @@ def test_equal_gains_go_by_place():
     assert compare_gains(unit(slope(1, 1.0, 1), 0, 1), unit(slope(3, 1.0, 1), 1, 2)) == 0
 
 
-def test_first_units_come_before_all_others():
+def test_first_units_come_before_all_others() -> None:
     first, weak_first, second = unit(slope(0.5), 2, 0), unit(slope(0.25), 1, 0), unit(slope(100), 0, 1)
     assert sorted([second, weak_first, first]) == [first, weak_first, second]
 
 
-def test_within_a_source_gains_fall():
+def test_within_a_source_gains_fall() -> None:
     units = [unit(slope(0.3, 0.5), 0, quota) for quota in (5, 0, 3, 10**15, 10**15 + 1)]
     assert [one.quota for one in sorted(units)] == [0, 3, 5, 10**15, 10**15 + 1]
 
 
-def test_tiny_coefficients_are_compared_in_digits():
+def test_tiny_coefficients_are_compared_in_digits() -> None:
     one, other = unit(slope(Fraction(1, 10**320)), 0, 3), unit(slope(Fraction(2, 10**320)), 1, 3)
     assert compare_gains(one, other) == -1

@@ -1,10 +1,13 @@
 """The exact optimiser against every quota vector there is, and beside the policy of the contract."""
 
+from __future__ import annotations
+
 import itertools
 import math
 import random
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -16,11 +19,11 @@ from testbed.rivals.records import Curve
 DIGITS = Context(prec=60)
 
 
-def curve(slope, exponent=0.0, exposure=250, level=1.0):
+def curve(slope: Any, exponent: float = 0.0, exposure: int = 250, level: float = 1.0) -> Any:
     return Curve(exposure=exposure, level=level, slope=slope, exponent=exponent)
 
 
-def exact_loss(one, quota):
+def exact_loss(one: Any, quota: Any) -> Any:
     """What the quota leaves of the NLL but for the level, times ln 2, to sixty digits."""
     if not one.slope:
         return Decimal(0)
@@ -31,7 +34,7 @@ def exact_loss(one, quota):
     return DIGITS.multiply(-Decimal(one.slope), log)
 
 
-def best_of_all(curves, budget, lower, upper, weights):
+def best_of_all(curves: Any, budget: Any, lower: Any, upper: Any, weights: Any) -> Any:
     """The least loss over every quota vector within the bounds."""
     labels = list(curves)
     losses = [
@@ -44,7 +47,7 @@ def best_of_all(curves, budget, lower, upper, weights):
     )
 
 
-def random_problem(rng, exponents):
+def random_problem(rng: Any, exponents: Any) -> Any:
     labels = "abcd"[: rng.randint(1, 4)]
     curves = {
         x: curve(rng.choice([0.0, 1.0, 2.0, 0.1, 0.3, rng.random()]), rng.choice(exponents), rng.choice([1, 2, 5]))
@@ -61,7 +64,7 @@ def random_problem(rng, exponents):
 @pytest.mark.parametrize(
     "count", [40, pytest.param(1_000, marks=pytest.mark.slow), pytest.param(20_000, marks=pytest.mark.full)]
 )
-def test_nothing_beats_it(exponents, count):
+def test_nothing_beats_it(exponents: Any, count: int) -> None:
     rng = random.Random(count)  # noqa: S311
     for _ in range(count):
         curves, budget, lower, upper, weights = random_problem(rng, exponents)
@@ -74,7 +77,7 @@ def test_nothing_beats_it(exponents, count):
 
 
 @pytest.mark.parametrize(("size", "budget"), [(8, 4_000), pytest.param(3_000, 10**6, marks=pytest.mark.slow)])
-def test_log_linear_quotas_lie_within_a_unit_of_the_policys(size, budget):
+def test_log_linear_quotas_lie_within_a_unit_of_the_policys(size: int, budget: Any) -> None:
     # The policy of the contract rounds shares proportional to the slopes by largest remainders, the optimiser goes by
     # the gains of whole units: both round the same real-valued optimum.
     rng = random.Random(size)  # noqa: S311
@@ -88,7 +91,7 @@ def test_log_linear_quotas_lie_within_a_unit_of_the_policys(size, budget):
     assert 0 <= predict_nll(curves, rounded) - predict_nll(curves, best) < 1e-5
 
 
-def test_units_taken_come_before_units_left():
+def test_units_taken_come_before_units_left() -> None:
     rng = random.Random(3)  # noqa: S311
     curves = {f"s{k}": curve(rng.choice([0.1, 0.2, 0.3]), rng.choice([0.0, 0.25])) for k in range(60)}
     quotas = minimise_nll(curves, 9_001, upper=dict.fromkeys(curves, 400))
@@ -98,24 +101,24 @@ def test_units_taken_come_before_units_left():
     assert best_left <= worst_taken * (1 + 1e-9)
 
 
-def test_ties_go_to_the_first_label():
+def test_ties_go_to_the_first_label() -> None:
     assert minimise_nll({x: curve(0.1) for x in "abc"}, 8) == {"a": 3, "b": 3, "c": 2}
 
 
-def test_flat_curves_stay_at_their_floor_until_the_others_are_full():
+def test_flat_curves_stay_at_their_floor_until_the_others_are_full() -> None:
     curves = {"flat": curve(0.0), "still": curve(0.0), "steep": curve(0.2)}
     lower, upper = {"flat": 5, "still": 0, "steep": 5}, {"flat": 100, "still": 100, "steep": 50}
     assert minimise_nll(curves, 40, lower=lower, upper=upper) == {"flat": 5, "still": 0, "steep": 35}
     assert minimise_nll(curves, 76, lower=lower, upper=upper) == {"flat": 16, "still": 10, "steep": 50}
 
 
-def test_weights_scale_slopes():
+def test_weights_scale_slopes() -> None:
     curves = {"a": curve(0.1), "b": curve(0.1)}
     assert minimise_nll(curves, 400, weights={"a": 3, "b": 1}) == {"a": 300, "b": 100}
     assert minimise_nll(curves, 400, weights={"a": Fraction(1, 3), "b": 0}, lower={"a": 0, "b": 7})["b"] == 7
 
 
-def test_scaling_and_order_change_nothing():
+def test_scaling_and_order_change_nothing() -> None:
     rng = random.Random(8)  # noqa: S311
     slopes = {x: rng.random() for x in "hgfedcba"}
     plain = minimise_nll({x: curve(s) for x, s in slopes.items()}, 777)
@@ -124,7 +127,7 @@ def test_scaling_and_order_change_nothing():
     assert list(plain) == sorted(slopes)
 
 
-def test_a_steeper_floor_makes_a_power_law_stop_earlier():
+def test_a_steeper_floor_makes_a_power_law_stop_earlier() -> None:
     curves = {"power": curve(0.1, 1.0), "straight": curve(0.1)}
     quotas = minimise_nll(curves, 2_000)
     assert quotas["power"] < quotas["straight"]
@@ -132,7 +135,7 @@ def test_a_steeper_floor_makes_a_power_law_stop_earlier():
     assert math.isclose(250 / quotas["power"] ** 2, 1 / quotas["straight"], rel_tol=1e-2)
 
 
-def test_prediction_is_the_mean_of_the_curves():
+def test_prediction_is_the_mean_of_the_curves() -> None:
     curves = {"a": curve(0.1, level=1.0), "b": curve(0.2, level=0.5)}
     quotas = {"a": 500, "b": 125}
     assert predict_nll(curves, quotas) == pytest.approx((0.9 + 0.7) / 2)
@@ -155,11 +158,11 @@ def test_prediction_is_the_mean_of_the_curves():
         ({"a": curve(0.1)}, {"lower": {"a": 11}}, "1 above the budget 10"),
     ],
 )
-def test_what_no_quotas_satisfy_is_refused(curves, more, message):
+def test_what_no_quotas_satisfy_is_refused(curves: Any, more: Any, message: str) -> None:
     with pytest.raises(AllocationError, match=message):
         minimise_nll(curves, 10, **more)
 
 
-def test_a_budget_is_a_whole_number():
+def test_a_budget_is_a_whole_number() -> None:
     with pytest.raises(InputTypeError, match=r"the budget must be an integer, not 10\.0"):
-        minimise_nll({"a": curve(0.1)}, 10.0)
+        minimise_nll({"a": curve(0.1)}, 10.0)  # type: ignore[arg-type]

@@ -1,6 +1,9 @@
 """Mixing laws with transfer: planted ones predict unseen mixtures, and their best quotas are found."""
 
+from __future__ import annotations
+
 import itertools
+from typing import Any
 
 import pytest
 
@@ -21,13 +24,13 @@ LAWS = {
 }
 
 
-def run_of(quotas):
+def run_of(quotas: Any) -> Any:
     total = sum(quotas.values())
     return MixtureRun(quotas=quotas, nll={x: LAWS[x].nll(quotas[x], total - quotas[x]) for x in quotas})
 
 
 @pytest.mark.slow
-def test_planted_laws_predict_other_mixtures():
+def test_planted_laws_predict_other_mixtures() -> None:
     fitted = fit_mixing_laws([run_of(mixture) for mixture in perturbed_mixtures(dict.fromkeys(LAWS, (40, 120, 360)))])
     for quotas in ({"a": 400, "b": 100, "c": 100}, {"a": 250, "b": 250, "c": 250}, {"a": 60, "b": 500, "c": 240}):
         assert predict_mixture(fitted, quotas) == pytest.approx(predict_mixture(LAWS, quotas), rel=0.01)
@@ -35,7 +38,7 @@ def test_planted_laws_predict_other_mixtures():
     assert predict_mixture(LAWS, found) == pytest.approx(predict_mixture(LAWS, best), rel=2e-3)
 
 
-def test_quotas_are_the_best_there_are():
+def test_quotas_are_the_best_there_are() -> None:
     lower, upper = {"a": 5, "b": 0, "c": 2}, {"a": 30, "b": 25, "c": 40}
     found = mixing_law_quotas(LAWS, 50, lower=lower, upper=upper)
     every = (
@@ -46,14 +49,14 @@ def test_quotas_are_the_best_there_are():
     assert predict_mixture(LAWS, found) == min(predict_mixture(LAWS, quotas) for quotas in every)
 
 
-def test_transfer_lets_the_rest_stand_in():
+def test_transfer_lets_the_rest_stand_in() -> None:
     law = LAWS["b"]
     assert law.nll(100, 1_000) < law.nll(100, 0)
     assert law.nll(0, 0) == float("inf")
     assert LAWS["a"].nll(100, 10**9) == LAWS["a"].nll(100, 0)
 
 
-def test_weights_count_what_matters():
+def test_weights_count_what_matters() -> None:
     quotas = {"a": 10, "b": 10, "c": 10}
     only = predict_mixture(LAWS, quotas, weights={"a": 2, "b": 0, "c": 0})
     assert only == pytest.approx(LAWS["a"].nll(10, 20))
@@ -71,6 +74,6 @@ def test_weights_count_what_matters():
         ([MixtureRun(quotas={"a": 5}, nll={"a": float("nan")})], "isn't finite"),
     ],
 )
-def test_runs_that_show_no_law_are_refused(runs, message):
+def test_runs_that_show_no_law_are_refused(runs: Any, message: str) -> None:
     with pytest.raises(AllocationError, match=message):
         fit_mixing_laws(runs)

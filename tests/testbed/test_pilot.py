@@ -1,6 +1,10 @@
 """Which candidates the pilot's rule takes."""
 
+from __future__ import annotations
+
 import gzip
+from pathlib import Path
+from typing import Any
 
 from testbed.families import HALVES
 from testbed.pilot import Trial, chosen, markdown, trials
@@ -8,12 +12,12 @@ from testbed.protocol import read_protocol
 from testbed.results import Results
 
 
-def trial(name, game, low, high, sd=0.0):
+def trial(name: Any, game: Any, low: Any, high: Any, sd: float = 0.0) -> Any:
     values = {250: [low, low], 1000: [high - sd, high + sd]}
     return Trial(name=name, game=game, accuracy=values)
 
 
-def test_movers_and_others_go_in_turn_to_both_sets_a_game_once_and_unsteady_ones_not_at_all():
+def test_movers_and_others_go_in_turn_to_both_sets_a_game_once_and_unsteady_ones_not_at_all() -> None:
     movers = [trial(f"m{n}", f"game-{n}", 0.1, 0.3) for n in range(11)]
     twin = trial("twin", "game-0", 0.1, 0.4)
     unsteady = trial("unsteady", "new", 0.1, 0.6, sd=0.08)
@@ -23,12 +27,14 @@ def test_movers_and_others_go_in_turn_to_both_sets_a_game_once_and_unsteady_ones
     assert second == ["m1", "m3", "m5", "m7", "m9", "s1", "s3", "s5"]
 
 
-def test_unused_games_come_first():
+def test_unused_games_come_first() -> None:
     fresh, known = trial("zzz", "lcm", 0.1, 0.3), trial("aaa", "products", 0.1, 0.3)
     assert sorted([known, fresh], key=lambda one: one.order) == [fresh, known]
 
 
-def test_the_third_testbed_s_families_are_those_that_the_pilot_s_results_give(protocol_path, tmp_path):
+def test_the_third_testbed_s_families_are_those_that_the_pilot_s_results_give(
+    protocol_path: Path, tmp_path: Path
+) -> None:
     packed = protocol_path.parents[2] / "benchmarks" / "results" / "testbed-3" / "pilot.jsonl.gz"
     (tmp_path / "results.jsonl").write_bytes(gzip.decompress(packed.read_bytes()))
     protocol = read_protocol(protocol_path.with_name("testbed-3-pilot.yaml"))

@@ -1,8 +1,12 @@
 """A whole study on the tiny random model: the machinery, not the evidence."""
 
+from __future__ import annotations
+
 import json
 import math
 import shutil
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def job(tiny_protocol, testbed_data, tiny_directory, tmp_path):
+def job(tiny_protocol: Any, testbed_data: Any, tiny_directory: Path, tmp_path: Path) -> Any:
     return Job(
         protocol=tiny_protocol,
         data=testbed_data,
@@ -28,12 +32,12 @@ def job(tiny_protocol, testbed_data, tiny_directory, tmp_path):
     )
 
 
-def run(job):
-    notes = []
+def run(job: Any) -> Any:
+    notes: list[Any] = []
     return run_testbed(job, note=notes.append), notes
 
 
-def test_a_study_runs_resumes_and_says_what_came_out(job):
+def test_a_study_runs_resumes_and_says_what_came_out(job: Any) -> None:
     left, notes = run(job)
     assert left == 0, notes
     path = job.results / RESULTS_NAME
@@ -72,7 +76,7 @@ def test_a_study_runs_resumes_and_says_what_came_out(job):
         run(job)
 
 
-def test_nothing_begins_after_the_deadline(job):
+def test_nothing_begins_after_the_deadline(job: Any) -> None:
     from dataclasses import replace
 
     left, notes = run(replace(job, deadline=1.0))
@@ -101,7 +105,9 @@ SMALL = {
 
 
 @pytest.mark.full
-def test_every_policy_of_the_second_protocol_runs_and_its_claims_are_told(job, second_data, protocol_path, tmp_path):
+def test_every_policy_of_the_second_protocol_runs_and_its_claims_are_told(
+    job: Any, second_data: Any, protocol_path: Path, tmp_path: Path
+) -> None:
     from dataclasses import replace
 
     text = protocol_path.with_name("testbed-2.yaml").read_text(encoding="utf-8")

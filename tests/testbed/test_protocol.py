@@ -1,3 +1,8 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from calibudget.errors import RecipeError, TrainingError
@@ -5,13 +10,13 @@ from testbed.grid import cells
 from testbed.protocol import read_protocol
 
 
-def test_the_shipped_protocol_is_the_frozen_one(protocol_path):
+def test_the_shipped_protocol_is_the_frozen_one(protocol_path: Path) -> None:
     """Changing a value after cells have run orphans their results: that must not happen unnoticed."""
     protocol = read_protocol(protocol_path)
     assert protocol.sha256 == "f2257ac93dc10a59f647aca69254049d9df7deab27e445e2c180e13af70e9468"
 
 
-def test_it_declares_ten_paired_seeds_for_what_is_confirmatory(protocol_path):
+def test_it_declares_ten_paired_seeds_for_what_is_confirmatory(protocol_path: Path) -> None:
     confirmatory = [point for point in read_protocol(protocol_path).points if point.status == "confirmatory"]
     assert [point.name for point in confirmatory] == ["paper", "curves", "mixing"]
     assert {point.half for point in confirmatory} == {"confirm"}
@@ -19,16 +24,16 @@ def test_it_declares_ten_paired_seeds_for_what_is_confirmatory(protocol_path):
     assert len({point.seeds for point in confirmatory}) == 1
 
 
-def test_rules_are_chosen_on_the_other_half(protocol_path):
+def test_rules_are_chosen_on_the_other_half(protocol_path: Path) -> None:
     protocol = read_protocol(protocol_path)
-    choosing = protocol.point(protocol.choosing)
+    choosing = protocol.point(protocol.choosing)  # type: ignore[arg-type]
     assert choosing.half == "choose"
     among = {name for rule in protocol.policies.values() for name in rule.among}
     assert among
     assert among <= set(choosing.policies)
 
 
-def test_cells_run_seed_by_seed(tiny_protocol):
+def test_cells_run_seed_by_seed(tiny_protocol: Any) -> None:
     protocol = read_protocol(tiny_protocol)
     names = [place.name for place in cells(protocol, only=["main"])]
     assert names[:4] == ["main/equal/1", "main/unimax/1", "main/calibudget/1", "main/chosen-charged/1"]
@@ -39,14 +44,14 @@ def test_cells_run_seed_by_seed(tiny_protocol):
 SECOND = "4fb1fef4ff8bc157c8069527e06d77aa5366f5e922c43bdd7098e206085648dd"
 
 
-def test_the_second_protocol_is_frozen(protocol_path):
+def test_the_second_protocol_is_frozen(protocol_path: Path) -> None:
     protocol = read_protocol(protocol_path.with_name("testbed-2.yaml"))
     assert protocol.sha256 == SECOND
     assert len(cells(protocol)) == 120
     assert [len(others) for others in protocol.claims["confirm"].values()] == [5, 5, 5]
 
 
-def test_the_third_protocol_and_its_pilot_are_frozen(protocol_path):
+def test_the_third_protocol_and_its_pilot_are_frozen(protocol_path: Path) -> None:
     protocol = read_protocol(protocol_path.with_name("testbed-3.yaml"))
     assert protocol.sha256 == "5bd5bebfd1e72476893657756a9ab436b747fcfe92faa17424bd7a3adaa7f2ae"
     assert len(cells(protocol)) == 340
@@ -57,7 +62,7 @@ def test_the_third_protocol_and_its_pilot_are_frozen(protocol_path):
     }
 
 
-def test_claims_are_about_cells_that_there_are(tiny_protocol):
+def test_claims_are_about_cells_that_there_are(tiny_protocol: Path) -> None:
     text = tiny_protocol.read_text(encoding="utf-8")
     plain = read_protocol(tiny_protocol).sha256
     tiny_protocol.write_text(text + "claims: {main: {calibudget: [equal, unimax]}}\n", encoding="utf-8")
@@ -90,7 +95,9 @@ def test_claims_are_about_cells_that_there_are(tiny_protocol):
         ),
     ],
 )
-def test_bad_protocols_are_refused_by_name(tiny_protocol, before, after, error, message):
+def test_bad_protocols_are_refused_by_name(
+    tiny_protocol: Path, before: str, after: str, error: Any, message: str
+) -> None:
     text = tiny_protocol.read_text(encoding="utf-8")
     assert before in text
     tiny_protocol.write_text(text.replace(before, after), encoding="utf-8")

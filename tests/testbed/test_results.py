@@ -1,4 +1,7 @@
+from __future__ import annotations
+
 import json
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +11,7 @@ from testbed.results import Results, key_of
 BINDING = {"protocol": "a" * 64, "data": "b" * 64}
 
 
-def test_a_line_is_found_by_every_reader_and_never_added_twice(tmp_path):
+def test_a_line_is_found_by_every_reader_and_never_added_twice(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     first = Results.create(path, BINDING)
     other = Results(path)
@@ -20,7 +23,7 @@ def test_a_line_is_found_by_every_reader_and_never_added_twice(tmp_path):
     assert list(first.lines("cell")) == []
 
 
-def test_a_torn_line_is_cut_away_and_the_rest_stays(tmp_path):
+def test_a_torn_line_is_cut_away_and_the_rest_stays(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     results = Results.create(path, BINDING)
     results.add("run-1", {"nll": 1.5})
@@ -33,14 +36,14 @@ def test_a_torn_line_is_cut_away_and_the_rest_stays(tmp_path):
     assert [json.loads(line)["key"] for line in path.read_bytes().splitlines()] == ["header", "run-1", "run-2"]
 
 
-def test_results_of_another_protocol_are_refused(tmp_path):
+def test_results_of_another_protocol_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     Results.create(path, BINDING)
     with pytest.raises(ArtefactError, match="another protocol"):
         Results.create(path, BINDING | {"protocol": "c" * 64})
 
 
-def test_merging_keeps_the_first_files_line_and_refuses_another_protocol(tmp_path):
+def test_merging_keeps_the_first_files_line_and_refuses_another_protocol(tmp_path: Path) -> None:
     one = Results.create(tmp_path / "one.jsonl", BINDING)
     other = Results.create(tmp_path / "other.jsonl", BINDING)
     one.add("run-1", {"nll": 1.5})
@@ -56,7 +59,7 @@ def test_merging_keeps_the_first_files_line_and_refuses_another_protocol(tmp_pat
         Results.merge([tmp_path / "one.jsonl"], tmp_path / "all.jsonl")
 
 
-def test_keys_depend_on_every_part():
+def test_keys_depend_on_every_part() -> None:
     keys = {key_of("run", seed=1, quotas={"a": 1}), key_of("run", seed=2, quotas={"a": 1}), key_of("probe", seed=1)}
     assert len(keys) == 3
     assert key_of("run", seed=1, quotas={"a": 1}) in keys

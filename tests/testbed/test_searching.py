@@ -1,6 +1,9 @@
 """Search by exchanges, curves through many runs' means, and weighted means."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import pytest
 
@@ -16,25 +19,25 @@ CURVES = {
 }
 
 
-def test_of_separable_curves_it_finds_the_minimum():
+def test_of_separable_curves_it_finds_the_minimum() -> None:
     lower, upper = {"a": 0, "b": 30, "c": 100}, {"a": 300, "b": 900, "c": 900}
     start = {"a": 20, "b": 30, "c": 900}
     found = search_quotas(lambda quotas: predict_nll(CURVES, quotas), start, lower=lower, upper=upper)
     assert found == minimise_nll(CURVES, 950, lower=lower, upper=upper)
 
 
-def test_sources_that_depend_on_each_other_are_weighed_together():
+def test_sources_that_depend_on_each_other_are_weighed_together() -> None:
     # Only the product counts: the best parts are equal.
     found = search_quotas(lambda quotas: -math.prod(quotas.values()), {"a": 70, "b": 19, "c": 1})
     assert found == {"a": 30, "b": 30, "c": 30}
 
 
-def test_a_start_outside_its_bounds_is_refused():
+def test_a_start_outside_its_bounds_is_refused() -> None:
     with pytest.raises(AllocationError, match="the start gives 'b' 5 units, outside its bounds"):
         search_quotas(len, {"a": 5, "b": 5}, upper={"a": 10, "b": 4})
 
 
-def test_curves_through_means():
+def test_curves_through_means() -> None:
     exposures = [100, 500, 250, 1_000, 250]
     points = {x: (exposures, [curve.nll(e) for e in exposures]) for x, curve in CURVES.items()}
     fitted = fit_curves_to_means(points, form="power")
@@ -50,12 +53,12 @@ def test_curves_through_means():
 @pytest.mark.parametrize(
     "points", [([10], [1.0]), ([10, 10], [1.0, 2.0]), ([0, 10], [1.0, 2.0]), ([1, 2], [1, math.nan])]
 )
-def test_points_that_no_curve_goes_through_are_refused(points):
+def test_points_that_no_curve_goes_through_are_refused(points: Any) -> None:
     with pytest.raises(AllocationError, match="'a' needs finite NLLs at two or more exposures"):
         fit_curves_to_means({"a": points})
 
 
-def test_weighted_means():
+def test_weighted_means() -> None:
     assert weighted_mean({"a": 1.0, "b": 3.0}) == 2.0
     assert weighted_mean({"a": 1.0, "b": math.inf}, {"a": 2, "b": 0}) == 1.0
     assert weighted_mean({"a": 1.0, "b": 3.0}, {"a": 1, "b": 3}) == 2.5

@@ -1,5 +1,11 @@
 """A tiny model, a train set for it, and the plain reference that training is held against."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,9 +15,9 @@ from calibudget.training.adapter import add_adapter
 from calibudget.training.learner import Learner
 
 
-def make_rows(count, *, companion=0):
+def make_rows(count: Any, *, companion: int = 0) -> Any:
     """Rows of a train set, two sources and a companion, of many lengths."""
-    rows = [
+    rows = [  # type: ignore[var-annotated]
         {
             "source": ("apples", "pears")[i % 2],
             "record_id": f"id-{i:04d}",
@@ -26,53 +32,59 @@ def make_rows(count, *, companion=0):
     return rows + [row | {"source": "companion", "role": "companion"} for row in rest]
 
 
-def make_example(length, prompt_length, *, source="apples", number=0, role="source"):
+def make_example(
+    length: Any, prompt_length: Any, *, source: str = "apples", number: int = 0, role: str = "source"
+) -> Any:
     """An example of exact lengths, its ids running through the vocabulary."""
     ids = (np.arange(length, dtype=np.int32) * 7 + 3 + number * 11) % 300 + 3
     return TrainingExample(
-        source=source, record_id=f"{number:04d}", role=role, ids=ids.astype(np.int32), prompt_length=prompt_length
+        source=source,
+        record_id=f"{number:04d}",
+        role=role,  # type: ignore[arg-type]
+        ids=ids.astype(np.int32),
+        prompt_length=prompt_length,
     )
 
 
 @pytest.fixture(scope="session")
-def rows_of():
+def rows_of() -> Any:
     return make_rows
 
 
 @pytest.fixture(scope="session")
-def example_of():
+def example_of() -> Any:
     return make_example
 
 
 @pytest.fixture
-def language_model(tiny_directory):
+def language_model(tiny_directory: Path) -> Any:
     return load_model(str(tiny_directory), device="cpu")
 
 
 @pytest.fixture(scope="session")
-def encoder(tokenizer_with):
+def encoder(tokenizer_with: Callable[..., Any]) -> Any:
     return Encoder("alpaca", tokenizer_with())
 
 
 @pytest.fixture(scope="session")
-def all_examples(encoder):
+def all_examples(encoder: Any) -> Any:
     return encode_examples(make_rows(22, companion=5), encoder, max_length=256, too_long="refuse")
 
 
 @pytest.fixture(scope="session")
-def examples(all_examples):
+def examples(all_examples: Any) -> Any:
     """Nine of them, five of the companion's."""
     return all_examples[18:]
 
 
 @pytest.fixture
-def learner_of(tiny_directory):
+def learner_of(tiny_directory: Path) -> Any:
     """Learners over fresh copies of the tiny model, their B factors away from zero so that A has gradients."""
 
-    def make(*, execution=None, trained=True, **settings):
+    def make(*, execution: Any = None, trained: bool = True, **settings: Any) -> Any:
         import torch
 
-        settings = {"rank": 4, "scaling": 8.0, "max_length": 256, "batch_size": 4} | settings
+        settings: dict[str, Any] = {"rank": 4, "scaling": 8.0, "max_length": 256, "batch_size": 4} | settings  # type: ignore[no-redef]
         config = TrainingConfig(**settings)
         model = load_model(str(tiny_directory), device="cpu").model
         learner = Learner(model, "tiny", config, execution or Execution(device="cpu", batch_tokens=4096))
@@ -86,10 +98,10 @@ def learner_of(tiny_directory):
 
 
 @pytest.fixture
-def reference_of(tiny_directory):
+def reference_of(tiny_directory: Path) -> Any:
     """peft's own model with a learner's factors, for plain passes through it."""
 
-    def make(learner, config):
+    def make(learner: Any, config: Any) -> Any:
         model = load_model(str(tiny_directory), device="cpu").model
         reference = add_adapter(model, config, "tiny")
         own = dict(learner.model.named_parameters())

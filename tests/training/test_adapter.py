@@ -1,4 +1,9 @@
+from __future__ import annotations
+
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,11 +23,11 @@ from calibudget.training.layers import FactorLinear, use_factor_layers
 CONFIG = TrainingConfig(rank=4, scaling=8.0)
 
 
-def factors_of(model):
+def factors_of(model: Any) -> Any:
     return {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
 
 
-def test_the_update_is_scaled_by_s_over_r(model_of):
+def test_the_update_is_scaled_by_s_over_r(model_of: Callable[..., Any]) -> None:
     """Paper 2.4: delta W = s/r B A; with the defaults it is B A itself."""
     assert TrainingConfig().scaling / TrainingConfig().rank == 1.0
     model = add_adapter(model_of(), CONFIG, "tiny")
@@ -34,7 +39,7 @@ def test_the_update_is_scaled_by_s_over_r(model_of):
     torch.testing.assert_close(layer(x), x @ (layer.base_layer.weight + delta).T)
 
 
-def test_factors_start_from_the_seed_alone(model_of):
+def test_factors_start_from_the_seed_alone(model_of: Callable[..., Any]) -> None:
     torch.manual_seed(1)
     one = factors_of(add_adapter(model_of(), CONFIG, "tiny"))
     torch.manual_seed(2)
@@ -54,7 +59,7 @@ def test_factors_start_from_the_seed_alone(model_of):
 
 @pytest.mark.parametrize("family", ["llama", "qwen2"])  # without and with biases
 @pytest.mark.parametrize("share", [False, True])
-def test_layers_compute_as_pefts_own(model_of, family, share):
+def test_layers_compute_as_pefts_own(model_of: Callable[..., Any], family: str, share: bool) -> None:
     own = add_adapter(model_of(family, num_key_value_heads=2), CONFIG, "tiny")
     for parameter in factors_of(own):
         own.get_parameter(parameter).data.normal_(std=0.1, generator=torch.Generator().manual_seed(3))
@@ -70,7 +75,7 @@ def test_layers_compute_as_pefts_own(model_of, family, share):
     torch.testing.assert_close(plain, model_of(family, num_key_value_heads=2)(input_ids=ids).logits)
 
 
-def test_shared_weights_are_held_once_and_come_off_again(model_of):
+def test_shared_weights_are_held_once_and_come_off_again(model_of: Callable[..., Any]) -> None:
     model = add_adapter(model_of(num_key_value_heads=2), CONFIG, "tiny")
     use_factor_layers(model, share=True)
     attention = model.get_base_model().model.layers[0].self_attn
@@ -81,13 +86,13 @@ def test_shared_weights_are_held_once_and_come_off_again(model_of):
     torch.testing.assert_close(model.unload()(input_ids=ids).logits, expected)
 
 
-def test_dropout_keeps_layers_apart(model_of):
+def test_dropout_keeps_layers_apart(model_of: Callable[..., Any]) -> None:
     model = add_adapter(model_of(), TrainingConfig(rank=4, dropout=0.5), "tiny")
     use_factor_layers(model, share=True)
     assert not any(module.shared for module in model.modules() if isinstance(module, FactorLinear))
 
 
-def test_factors_stay_float32_under_a_bfloat16_model(model_of):
+def test_factors_stay_float32_under_a_bfloat16_model(model_of: Callable[..., Any]) -> None:
     model = add_adapter(model_of().to(torch.bfloat16), CONFIG, "tiny")
     use_factor_layers(model, share=False)
     layer = model.get_base_model().model.layers[0].mlp.up_proj
@@ -99,7 +104,7 @@ def test_factors_stay_float32_under_a_bfloat16_model(model_of):
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
-def test_the_saved_adapter_is_pefts(model_of, tmp_path):
+def test_the_saved_adapter_is_pefts(model_of: Callable[..., Any], tmp_path: Path) -> None:
     from peft import PeftModel
 
     model = add_adapter(model_of(), CONFIG, "tiny")
@@ -118,7 +123,7 @@ def test_the_saved_adapter_is_pefts(model_of, tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
 
 
-def test_the_saved_adapter_has_what_vllm_and_llama_cpp_read(model_of, tmp_path):
+def test_the_saved_adapter_has_what_vllm_and_llama_cpp_read(model_of: Callable[..., Any], tmp_path: Path) -> None:
     """Names end in lora_A.weight and lora_B.weight after base_model.model. and the layer's own; no other tensor.
 
     vLLM: vllm/lora/utils.py and peft_helper.py; llama.cpp: convert_lora_to_gguf.py.
@@ -143,7 +148,7 @@ def test_the_saved_adapter_has_what_vllm_and_llama_cpp_read(model_of, tmp_path):
     assert settings["target_modules"] == sorted(PROJECTIONS["llama"])
 
 
-def test_transposed_layers_take_factors_too(model_of):
+def test_transposed_layers_take_factors_too(model_of: Callable[..., Any]) -> None:
     model = model_of("gpt2", n_embd=64, n_layer=1, n_head=4, n_positions=128)
     adapted = add_adapter(model, CONFIG, "tiny")
     use_factor_layers(adapted, share=True)
@@ -152,12 +157,12 @@ def test_transposed_layers_take_factors_too(model_of):
     assert any(p.grad is not None for p in adapted.parameters() if p.requires_grad)
 
 
-def test_projections_are_known_by_family(model_of):
+def test_projections_are_known_by_family(model_of: Callable[..., Any]) -> None:
     assert target_modules(model_of()) == tuple(sorted(PROJECTIONS["llama"]))
     assert "lm_head" not in linear_names(model_of())
 
 
-def test_unknown_layers_and_families_are_refused(model_of):
+def test_unknown_layers_and_families_are_refused(model_of: Callable[..., Any]) -> None:
     with pytest.raises(TrainingError, match=r"no linear layer 'q_porj'; it has down_proj, gate_proj"):
         target_modules(model_of(), ("q_porj",))
     with pytest.raises(TrainingError, match="'lm_head' is the output head"):
@@ -169,7 +174,7 @@ def test_unknown_layers_and_families_are_refused(model_of):
     assert target_modules(model, ("q_proj", "v_proj", "q_proj")) == ("q_proj", "v_proj")
 
 
-def vision_model():
+def vision_model() -> Any:
     """A tiny random Gemma 3 with a vision tower, whose attention layers are named as the language model's."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -186,7 +191,7 @@ def vision_model():
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
-def test_a_vision_tower_gets_no_factors(tmp_path):
+def test_a_vision_tower_gets_no_factors(tmp_path: Path) -> None:
     model = add_adapter(vision_model(), CONFIG, "tiny")
     trained = factors_of(model)
     assert len(trained) == 2 * 2 * 7  # A and B of seven projections in two layers
@@ -200,8 +205,8 @@ def test_a_vision_tower_gets_no_factors(tmp_path):
     assert factors_of(loaded).keys() == trained.keys()
 
 
-def test_experts_that_take_no_factors_are_named(model_of):
-    settings = {"num_key_value_heads": 2, "num_local_experts": 4}
+def test_experts_that_take_no_factors_are_named(model_of: Callable[..., Any]) -> None:
+    settings: dict[str, Any] = {"num_key_value_heads": 2, "num_local_experts": 4}
     model = model_of("mixtral", **settings)
     assert frozen_experts(model) == ("model.layers.0.mlp.experts", "model.layers.1.mlp.experts")
     adapted = add_adapter(model, TrainingConfig(rank=4, target_modules=("q_proj", "v_proj")), "tiny")

@@ -1,3 +1,7 @@
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -6,18 +10,18 @@ from calibudget.training.data import NO_LABEL, fixed_sequences, packed_batch, pa
 
 
 @pytest.fixture(scope="module")
-def three(example_of):
+def three(example_of: Any) -> Any:
     return [example_of(11, 4), example_of(101, 90, number=1), example_of(30, 1, number=2)]
 
 
-def taught(batch):
+def taught(batch: Any) -> Any:
     """(id before, label) of every label, in order."""
     flat = batch.input_ids.flatten()
     pairs = zip(flat[batch.label_rows].tolist(), batch.labels.tolist(), strict=True)
     return [pair for pair in pairs if pair[1] != NO_LABEL]
 
 
-def wanted(examples):
+def wanted(examples: Any) -> Any:
     return [
         (int(example.ids[i - 1]), int(example.ids[i]))
         for example in examples
@@ -26,25 +30,25 @@ def wanted(examples):
 
 
 @pytest.mark.parametrize("fixed", [False, True])
-def test_packs_teach_every_response_token_from_the_one_before(three, fixed):
+def test_packs_teach_every_response_token_from_the_one_before(three: Any, fixed: bool) -> None:
     batch = packed_batch(three, longest=128, sequences=9 if fixed else None)
     assert taught(batch) == wanted(three)
     assert batch.attention_mask is None
 
 
-def test_rows_teach_every_response_token_from_the_one_before(three):
+def test_rows_teach_every_response_token_from_the_one_before(three: Any) -> None:
     batch = padded_batch(three)
     assert taught(batch) == wanted(three)
     assert batch.input_ids.shape == (3, 101)
-    assert batch.attention_mask.sum(dim=1).tolist() == [11, 101, 30]
+    assert batch.attention_mask.sum(dim=1).tolist() == [11, 101, 30]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("fixed", [False, True])
-def test_filling_is_cut_into_sequences_of_its_own(three, fixed):
+def test_filling_is_cut_into_sequences_of_its_own(three: Any, fixed: bool) -> None:
     """A row beyond the longest sequence would be left unwritten by the kernel, and NaN there spoils gradients."""
     batch = packed_batch(three, longest=16, sequences=40 if fixed else None)
     width = batch.input_ids.shape[1]
-    starts = batch.starts.tolist()
+    starts = batch.starts.tolist()  # type: ignore[union-attr]
     assert width % 128 == 0
     assert starts[:4] == [0, 11, 112, 142]
     assert starts[-1] == width
@@ -55,7 +59,7 @@ def test_filling_is_cut_into_sequences_of_its_own(three, fixed):
     assert all(positions[start] == 0 for start, length in zip(starts, lengths, strict=False) if length)
 
 
-def test_shapes_repeat_for_graphs(example_of):
+def test_shapes_repeat_for_graphs(example_of: Any) -> None:
     sequences = fixed_sequences(32, 10_240, 1024)
     keys = {
         packed_batch(
@@ -68,7 +72,7 @@ def test_shapes_repeat_for_graphs(example_of):
     assert len(keys) <= 8
 
 
-def test_no_label_is_told_by_the_padding_id(three, example_of):
+def test_no_label_is_told_by_the_padding_id(three: Any, example_of: Any) -> None:
     """The tokenizer's padding token may be its end token; the last end label stays (huggingface/trl #976)."""
     example = example_of(6, 3)
     example.ids[-1] = 0  # the filler's own id as the end token
@@ -76,6 +80,6 @@ def test_no_label_is_told_by_the_padding_id(three, example_of):
         assert batch.labels[:3].tolist() == example.ids[3:].tolist()
 
 
-def test_moving_to_the_cpu_changes_nothing(three):
+def test_moving_to_the_cpu_changes_nothing(three: Any) -> None:
     batch = packed_batch(three, longest=128)
     assert torch.equal(batch.to(torch.device("cpu")).input_ids, batch.input_ids)

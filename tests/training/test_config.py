@@ -1,4 +1,7 @@
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import pytest
 
@@ -6,7 +9,7 @@ from calibudget.errors import TrainingError
 from calibudget.training import Execution, TrainingConfig, parse_options
 
 
-def test_the_defaults_are_the_papers():
+def test_the_defaults_are_the_papers() -> None:
     """Paper 3.1: rank 128, scaling 128, no dropout, 2e-5 with ratio 8, three epochs of 32, 1,024 tokens, cosine, 3%."""
     config = TrainingConfig()
     assert (config.rank, config.scaling, config.dropout, config.weight_decay) == (128, 128.0, 0.0, 0.0)
@@ -18,7 +21,7 @@ def test_the_defaults_are_the_papers():
     assert math.sqrt(a * b) == pytest.approx(2e-5)
 
 
-def test_values_out_of_range_are_refused_by_name(subtests):
+def test_values_out_of_range_are_refused_by_name(subtests: pytest.Subtests) -> None:
     for field, value in [
         ("rank", 0),
         ("rank", True),
@@ -37,10 +40,10 @@ def test_values_out_of_range_are_refused_by_name(subtests):
         ("recovery_steps", -1),
     ]:
         with subtests.test(field=field, value=value), pytest.raises(TrainingError, match=field):
-            TrainingConfig(**{field: value})
+            TrainingConfig(**{field: value})  # type: ignore[arg-type]
 
 
-def test_plain_values_become_options():
+def test_plain_values_become_options() -> None:
     config = parse_options(TrainingConfig, {"rank": 8, "learning_rate": 1, "target_modules": ["q_proj"]})
     assert config == TrainingConfig(rank=8, learning_rate=1.0, target_modules=("q_proj",))
     assert parse_options(Execution, {"deterministic": True}).deterministic
@@ -58,12 +61,12 @@ def test_plain_values_become_options():
         ({"report_to": ["wandbb"]}, "report_to"),
     ],
 )
-def test_other_plain_values_are_refused_by_name(fields, message):
+def test_other_plain_values_are_refused_by_name(fields: Any, message: str) -> None:
     kind = Execution if "report_to" in fields else TrainingConfig
     with pytest.raises(TrainingError, match=message):
         parse_options(kind, fields)
 
 
-def test_an_unknown_option_may_have_meant_one_that_stands_elsewhere():
+def test_an_unknown_option_may_have_meant_one_that_stands_elsewhere() -> None:
     with pytest.raises(TrainingError, match=r"^dtyp: no option of training; did you mean dtype\?$"):
         parse_options(TrainingConfig, {"dtyp": "float32"}, elsewhere=["dtype"])

@@ -1,8 +1,13 @@
 """A model parted among processes trains to the same bits as one that each of them holds whole."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +19,14 @@ from calibudget.training.data import padded_batch, without_labels
 from calibudget.training.devices import Devices, plain_execution, shard_model
 from calibudget.training.order import plan_steps, rows, share
 
-SETTINGS = {"rank": 2, "scaling": 4.0, "max_length": 256, "batch_size": 5, "epochs": 3, "learning_rate": 1e-3}
+SETTINGS: dict[str, Any] = {
+    "rank": 2,
+    "scaling": 4.0,
+    "max_length": 256,
+    "batch_size": 5,
+    "epochs": 3,
+    "learning_rate": 1e-3,
+}
 #: So little that the two processes need different numbers of passes.
 BATCH_TOKENS = 256
 
@@ -72,13 +84,15 @@ else:
 """
 
 
-def bytes_of(directory):
+def bytes_of(directory: Path) -> Any:
     files = sorted(path for path in directory.rglob("*") if path.is_file() and path.suffix != ".lock")
     return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
 
 
 @pytest.mark.slow
-def test_a_parted_model_trains_to_the_same_bits(tiny_directory, examples, tmp_path, language_model):
+def test_a_parted_model_trains_to_the_same_bits(
+    tiny_directory: Path, examples: Any, tmp_path: Path, language_model: Any
+) -> None:
     """The same order and losses as one process but for rounding; the same bits as two that hold it whole."""
     config = TrainingConfig(**SETTINGS)
     lengths = [example.length for example in examples]
@@ -118,20 +132,20 @@ def test_a_parted_model_trains_to_the_same_bits(tiny_directory, examples, tmp_pa
         assert torch.linalg.vector_norm(found[name] - value) <= 5e-3 * torch.linalg.vector_norm(value), name
 
 
-def test_what_needs_whole_weights_is_left_out_or_refused():
+def test_what_needs_whole_weights_is_left_out_or_refused() -> None:
     plain = plain_execution(Execution(shard=True, batch_tokens=2048))
     assert (plain.fuse, plain.compile, plain.graphs, plain.batch_tokens) == (False, False, False, 2048)
     for name in ("fuse", "compile", "graphs"):
         with pytest.raises(TrainingError, match=f"{name}: a model parted by `shard`"):
-            plain_execution(Execution(shard=True, **{name: True}))
+            plain_execution(Execution(shard=True, **{name: True}))  # type: ignore[arg-type]
 
 
-def test_one_process_has_nobody_to_part_a_model_with(language_model):
+def test_one_process_has_nobody_to_part_a_model_with(language_model: Any) -> None:
     with pytest.raises(TrainingError, match="shard: one process"):
         shard_model(language_model.model, Devices("cpu"))
 
 
-def test_launching_with_fsdp_asks_for_it(monkeypatch):
+def test_launching_with_fsdp_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = Devices("cpu")
     assert not devices.shards(None)
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
@@ -139,7 +153,7 @@ def test_launching_with_fsdp_asks_for_it(monkeypatch):
     assert not devices.shards(False)
 
 
-def test_a_pass_without_labels_teaches_nothing(learner_of, examples):
+def test_a_pass_without_labels_teaches_nothing(learner_of: Callable[..., Any], examples: Any) -> None:
     learner = learner_of()
     loss = learner.gradients([without_labels(padded_batch(examples[:2]))], 10)
     assert loss.item() == 0.0

@@ -1,3 +1,8 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from calibudget.errors import ScoringError, TrainingError
@@ -5,11 +10,11 @@ from calibudget.lm import Encoder
 from calibudget.training import encode_examples
 
 
-def encode(encoder, rows, **options):
-    return encode_examples(rows, encoder, **({"max_length": 256, "too_long": "refuse"} | options))
+def encode(encoder: Any, rows: Any, **options: Any) -> Any:
+    return encode_examples(rows, encoder, **({"max_length": 256, "too_long": "refuse"} | options))  # type: ignore[arg-type]
 
 
-def test_examples_are_the_encoders_own_ids(encoder, record_of):
+def test_examples_are_the_encoders_own_ids(encoder: str, record_of: Callable[..., Any]) -> None:
     record = record_of(number=3)
     row = {
         "source": record.source,
@@ -21,13 +26,13 @@ def test_examples_are_the_encoders_own_ids(encoder, record_of):
     }
     example = encode(encoder, [row])[0]
     encoded = encoder.encode(record)
-    assert tuple(example.ids) == encoded.prompt_ids + encoded.response_ids
-    assert example.prompt_length == len(encoded.prompt_ids)
-    assert example.response_length == len(encoded.response_ids)
-    assert example.ids[-1] == encoder.end_id
+    assert tuple(example.ids) == encoded.prompt_ids + encoded.response_ids  # type: ignore[attr-defined]
+    assert example.prompt_length == len(encoded.prompt_ids)  # type: ignore[attr-defined]
+    assert example.response_length == len(encoded.response_ids)  # type: ignore[attr-defined]
+    assert example.ids[-1] == encoder.end_id  # type: ignore[attr-defined]
 
 
-def test_messages_give_the_same_ids_as_prompt_and_completion(encoder, rows_of):
+def test_messages_give_the_same_ids_as_prompt_and_completion(encoder: Any, rows_of: Any) -> None:
     row = rows_of(1)[0]
     turns = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["completion"]}]
     chat = {key: row[key] for key in ("source", "record_id", "role", "original")} | {"messages": turns}
@@ -44,9 +49,9 @@ TURNS = [
 
 
 @pytest.mark.parametrize("template", ["alpaca", "chat"])
-def test_of_several_turns_the_last_alone_is_taught(tokenizer_with, template):
+def test_of_several_turns_the_last_alone_is_taught(tokenizer_with: Callable[..., Any], template: str) -> None:
     tokenizer = tokenizer_with()
-    encoder = Encoder(template, tokenizer)
+    encoder = Encoder(template, tokenizer)  # type: ignore[arg-type]
     identity = {"source": "a", "record_id": "1", "role": "source", "original": {}}
     parts = {"prompt": TURNS[:-1], "completion": TURNS[-1:]}
     whole, parted = encode(encoder, [identity | {"messages": TURNS}])[0], encode(encoder, [identity | parts])[0]
@@ -57,7 +62,7 @@ def test_of_several_turns_the_last_alone_is_taught(tokenizer_with, template):
     assert all(turn["content"] in prompt for turn in TURNS[:-1])
 
 
-def test_tools_of_a_row_reach_the_template(tokenizer_with):
+def test_tools_of_a_row_reach_the_template(tokenizer_with: Callable[..., Any]) -> None:
     tokenizer = tokenizer_with(
         chat_template="{{ tools | tojson }}"
         "{% for turn in messages %}{{ turn.content }}{{ turn.tool_calls }}<|im_end|>{% endfor %}"
@@ -71,12 +76,14 @@ def test_tools_of_a_row_reach_the_template(tokenizer_with):
 
 
 @pytest.mark.parametrize("pad", [None, "<|im_end|>"])
-def test_a_tokenizer_without_padding_or_with_it_as_the_end_keeps_the_end(tokenizer_with, pad, rows_of):
+def test_a_tokenizer_without_padding_or_with_it_as_the_end_keeps_the_end(
+    tokenizer_with: Callable[..., Any], pad: str | None, rows_of: Any
+) -> None:
     encoder = Encoder("alpaca", tokenizer_with(pad=pad))
     assert all(example.ids[-1] == encoder.end_id for example in encode(encoder, rows_of(3)))
 
 
-def test_long_rows_are_refused_by_name_or_cut_in_the_prompts_middle(encoder, rows_of):
+def test_long_rows_are_refused_by_name_or_cut_in_the_prompts_middle(encoder: Any, rows_of: Any) -> None:
     row = rows_of(1)[0] | {"prompt": " ".join(str(i) for i in range(200))}
     whole = encode(encoder, [row], max_length=4096)[0]
     with pytest.raises(TrainingError, match=r"apples/id-0000.*too_long: cut"):
@@ -88,20 +95,20 @@ def test_long_rows_are_refused_by_name_or_cut_in_the_prompts_middle(encoder, row
     assert list(cut.ids[-100:]) == list(whole.ids[-100:])
 
 
-def test_a_response_that_leaves_no_room_is_refused_even_when_cutting(encoder, rows_of):
+def test_a_response_that_leaves_no_room_is_refused_even_when_cutting(encoder: Any, rows_of: Any) -> None:
     row = rows_of(1)[0] | {"completion": "the correct answer is answer1 " * 60}
     with pytest.raises(TrainingError, match=r"id-0000.*too little"):
         encode(encoder, [row], too_long="cut")
 
 
-def test_no_rows_and_rows_given_twice_are_refused(encoder, rows_of):
+def test_no_rows_and_rows_given_twice_are_refused(encoder: Any, rows_of: Any) -> None:
     with pytest.raises(TrainingError, match="empty"):
         encode(encoder, [])
     with pytest.raises(TrainingError, match="apples/id-0000: stands twice"):
         encode(encoder, [*rows_of(2), *rows_of(1)])
 
 
-def test_a_row_without_response_or_answer_is_refused(encoder, rows_of):
+def test_a_row_without_response_or_answer_is_refused(encoder: Any, rows_of: Any) -> None:
     with pytest.raises(ScoringError, match="response is empty"):
         encode(encoder, [rows_of(1)[0] | {"completion": "  "}])
     row = {"source": "a", "record_id": "b", "role": "source", "messages": [{"role": "user", "content": "?"}]}

@@ -1,3 +1,7 @@
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -8,13 +12,13 @@ from calibudget.training.layers import factor_names, flatten_factors, make_optim
 
 
 class Layer(nn.Module):
-    def __init__(self, dtype=torch.float32):
+    def __init__(self, dtype: Any = torch.float32) -> None:
         super().__init__()
         self.lora_A = nn.ModuleDict({"default": nn.Linear(5, 3, bias=False, dtype=dtype)})
         self.lora_B = nn.ModuleDict({"default": nn.Linear(3, 7, bias=False, dtype=dtype)})
 
 
-def test_every_trainable_tensor_is_in_exactly_one_group():
+def test_every_trainable_tensor_is_in_exactly_one_group() -> None:
     model = nn.ModuleList([Layer(), Layer()])
     parted = factor_names(name for name, _ in model.named_parameters())
     assert {factor: len(names) for factor, names in parted.items()} == {"A": 2, "B": 2}
@@ -24,7 +28,7 @@ def test_every_trainable_tensor_is_in_exactly_one_group():
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.1]
 
 
-def test_embeddings_are_told_by_name():
+def test_embeddings_are_told_by_name() -> None:
     parted = factor_names(["e.lora_embedding_A.default", "e.lora_embedding_B.default"])
     assert parted == {"A": ["e.lora_embedding_A.default"], "B": ["e.lora_embedding_B.default"]}
 
@@ -38,28 +42,28 @@ def test_embeddings_are_told_by_name():
         (["x.lora_A.y.lora_B.default.weight"], "belongs to 2"),
     ],
 )
-def test_groups_that_dont_part_are_refused(names, message):
+def test_groups_that_dont_part_are_refused(names: Any, message: str) -> None:
     with pytest.raises(TrainingError, match=message):
         factor_names(names)
 
 
-def test_parameters_and_gradients_are_views_of_the_flat_vectors():
+def test_parameters_and_gradients_are_views_of_the_flat_vectors() -> None:
     model = nn.ModuleList([Layer(), Layer()])
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     factors = flatten_factors(model)
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, before[name])
-    model[0].lora_B["default"](model[0].lora_A["default"](torch.ones(2, 5))).sum().backward()
+    model[0].lora_B["default"](model[0].lora_A["default"](torch.ones(2, 5))).sum().backward()  # type: ignore[index, operator]
     for factor in factors:
         name = next(iter(factor.offsets))
         parameter = dict(model.named_parameters())[name]
-        assert parameter.grad.abs().sum() > 0
-        assert torch.equal(factor.gradient[: parameter.numel()], parameter.grad.flatten())
+        assert parameter.grad.abs().sum() > 0  # type: ignore[union-attr]
+        assert torch.equal(factor.gradient[: parameter.numel()], parameter.grad.flatten())  # type: ignore[union-attr]
         factor.values.data.zero_()
         assert not parameter.any()
         assert all(offset % 64 == 0 for offset in factor.offsets.values())
 
 
-def test_factors_of_low_precision_are_refused():
+def test_factors_of_low_precision_are_refused() -> None:
     with pytest.raises(TrainingError, match="not float32"):
         flatten_factors(nn.ModuleList([Layer(torch.bfloat16)]))

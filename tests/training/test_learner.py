@@ -1,3 +1,8 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
@@ -11,7 +16,7 @@ PADDED = Execution(device="cpu", batch_tokens=4096, pack=False)
 FUSED = Execution(device="cpu", batch_tokens=4096, pack=True, fuse=True)
 
 
-def gradients_of(learner, examples, members=None):
+def gradients_of(learner: Any, examples: Any, members: Any = None) -> Any:
     members = range(len(examples)) if members is None else members
     tokens = sum(examples[i].response_length for i in members)
     loss = learner.gradients(learner.batches(examples, members), tokens)
@@ -19,7 +24,7 @@ def gradients_of(learner, examples, members=None):
     return loss.item(), {name: p.grad.clone() for name, p in named if p.requires_grad}
 
 
-def reference_gradients(reference, examples):
+def reference_gradients(reference: Any, examples: Any) -> Any:
     """One example at a time, unpadded, float32, transformers' own logits: the plain meaning of the loss."""
     tokens = sum(example.response_length for example in examples)
     total = 0.0
@@ -32,7 +37,7 @@ def reference_gradients(reference, examples):
     return total, {name: p.grad for name, p in reference.named_parameters() if p.requires_grad}
 
 
-def assert_close(one, other, tolerance=1e-5):
+def assert_close(one: Any, other: Any, tolerance: float = 1e-5) -> None:
     assert one.keys() == other.keys()
     for name in one:
         scale = other[name].norm()
@@ -41,7 +46,9 @@ def assert_close(one, other, tolerance=1e-5):
 
 
 @pytest.mark.parametrize("execution", [PACKED, PADDED, FUSED], ids=["packed", "padded", "fused"])
-def test_gradients_are_those_of_the_plain_reference(learner_of, reference_of, examples, execution):
+def test_gradients_are_those_of_the_plain_reference(
+    learner_of: Callable[..., Any], reference_of: Any, examples: Any, execution: Any
+) -> None:
     learner = learner_of(execution=execution)
     assert learner.packs_sequences is execution.pack
     reference = reference_of(learner, TrainingConfig(rank=4, scaling=8.0))
@@ -52,7 +59,7 @@ def test_gradients_are_those_of_the_plain_reference(learner_of, reference_of, ex
 
 
 @pytest.mark.parametrize("pack", [True, False], ids=["packed", "padded"])
-def test_accumulation_changes_nothing(learner_of, example_of, pack):
+def test_accumulation_changes_nothing(learner_of: Callable[..., Any], example_of: Any, pack: bool) -> None:
     """Rows of 11 and 101 tokens, both at once against one at a time (huggingface/transformers #24725)."""
     pair = [example_of(11, 4), example_of(101, 90, number=1)]
     together, apart = (
@@ -65,14 +72,14 @@ def test_accumulation_changes_nothing(learner_of, example_of, pack):
     assert_close(one[1], other[1])
 
 
-def test_gradients_are_set_anew_for_each_step(learner_of, examples):
+def test_gradients_are_set_anew_for_each_step(learner_of: Callable[..., Any], examples: Any) -> None:
     learner = learner_of()
     first = gradients_of(learner, examples, [0, 1])
     gradients_of(learner, examples, [2, 3])
     assert_close(gradients_of(learner, examples, [0, 1])[1], first[1], 1e-6)
 
 
-def test_a_sum_per_example_is_the_papers_equation(learner_of, examples):
+def test_a_sum_per_example_is_the_papers_equation(learner_of: Callable[..., Any], examples: Any) -> None:
     """-E sum_t log p(y_t | x, y_<t): the mean over examples of each one's own sum (paper 2.4)."""
     members = [0, 1, 2]
     learner = learner_of(loss="sum_per_example")
@@ -89,14 +96,14 @@ def test_a_sum_per_example_is_the_papers_equation(learner_of, examples):
         torch.testing.assert_close(factor.gradient, sum(own[place] for _, own in sums) / 3, rtol=1e-4, atol=1e-6)
 
 
-def test_a_share_without_examples_has_no_gradient(learner_of, examples):
+def test_a_share_without_examples_has_no_gradient(learner_of: Callable[..., Any], examples: Any) -> None:
     learner = learner_of()
     assert learner.gradients(learner.batches(examples, []), 10).item() == 0.0
     assert all(factor.gradient.norm() == 0 for factor in learner.factors)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_the_update_is_loraplus_by_hand(learner_of, examples, decay):
+def test_the_update_is_loraplus_by_hand(learner_of: Callable[..., Any], examples: Any, decay: float) -> None:
     """First step of AdamW: p - rate * (decay * p + g / (|g| + eps)), with A and B at their own rates.
 
     Both factors carry the decay (axolotl-ai-cloud/axolotl #4010).
@@ -115,7 +122,7 @@ def test_the_update_is_loraplus_by_hand(learner_of, examples, decay):
             torch.testing.assert_close(parameter.double(), expected, atol=1e-7, rtol=1e-5)
 
 
-def test_large_gradients_are_scaled_to_the_norm_asked(learner_of, examples):
+def test_large_gradients_are_scaled_to_the_norm_asked(learner_of: Callable[..., Any], examples: Any) -> None:
     learner = learner_of(max_grad_norm=0.01)
     gradients_of(learner, examples)
     before = [factor.gradient.clone() for factor in learner.factors]
@@ -124,7 +131,7 @@ def test_large_gradients_are_scaled_to_the_norm_asked(learner_of, examples):
     assert torch.cat([factor.gradient for factor in learner.factors]).norm() == pytest.approx(0.01, rel=1e-3)
 
 
-def test_a_learner_goes_on_from_its_tensors(learner_of, examples):
+def test_a_learner_goes_on_from_its_tensors(learner_of: Callable[..., Any], examples: Any) -> None:
     one = learner_of()
     for _ in range(3):
         gradients_of(one, examples)
@@ -138,12 +145,14 @@ def test_a_learner_goes_on_from_its_tensors(learner_of, examples):
         assert torch.equal(value, other.tensors()[name]), name
 
 
-def test_tensors_of_another_shape_are_refused(learner_of):
+def test_tensors_of_another_shape_are_refused(learner_of: Callable[..., Any]) -> None:
     with pytest.raises(TrainingError, match=r"A\.values"):
         learner_of().load(learner_of(rank=2).tensors(), 1)
 
 
-def test_checkpointing_and_compiling_change_nothing(learner_of, examples, monkeypatch):
+def test_checkpointing_and_compiling_change_nothing(
+    learner_of: Callable[..., Any], examples: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch, "compile", lambda forward, **_: forward)  # what is compiled, not the compiler
     plain = gradients_of(learner_of(), examples)
     execution = Execution(device="cpu", gradient_checkpointing=True, compile=True, fuse=True)
@@ -152,7 +161,9 @@ def test_checkpointing_and_compiling_change_nothing(learner_of, examples, monkey
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own doings
-def test_layers_compile_once_for_all_lengths(learner_of, all_examples, monkeypatch):
+def test_layers_compile_once_for_all_lengths(
+    learner_of: Callable[..., Any], all_examples: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One graph for the first layer, whose input needs no gradient, one for all others, one for the loss."""
     from torch._dynamo.testing import CompileCounterWithBackend
     from torch._dynamo.utils import counters
@@ -169,7 +180,7 @@ def test_layers_compile_once_for_all_lengths(learner_of, all_examples, monkeypat
     assert not counters["graph_break"]
 
 
-def test_packing_is_judged_by_what_the_model_does(model_of):
+def test_packing_is_judged_by_what_the_model_does(model_of: Callable[..., Any]) -> None:
     assert agrees_packed(model_of(num_key_value_heads=2), kernel=False)
     assert agrees_packed(model_of("qwen2", num_key_value_heads=2), kernel=False)
     assert agrees_packed(model_of("mistral", num_key_value_heads=2, sliding_window=4), kernel=False)
@@ -178,25 +189,25 @@ def test_packing_is_judged_by_what_the_model_does(model_of):
     )
 
 
-def test_a_model_that_cant_be_packed_is_padded_or_refused(model_of):
+def test_a_model_that_cant_be_packed_is_padded_or_refused(model_of: Callable[..., Any]) -> None:
     config = TrainingConfig(rank=4, max_length=64)
-    shape = {"num_key_value_heads": 2, "head_dim": 16, "attn_logit_softcapping": 0.5}
+    shape: dict[str, Any] = {"num_key_value_heads": 2, "head_dim": 16, "attn_logit_softcapping": 0.5}
     assert not Learner(model_of("gemma2", **shape), "tiny", config, Execution(device="cpu")).packs_sequences
     with pytest.raises(TrainingError, match="pack: a gemma2 model"):
         Learner(model_of("gemma2", **shape), "tiny", config, PACKED)
 
 
-def test_a_limit_below_the_longest_example_is_refused(learner_of):
+def test_a_limit_below_the_longest_example_is_refused(learner_of: Callable[..., Any]) -> None:
     with pytest.raises(TrainingError, match="batch_tokens: 64"):
         learner_of(execution=Execution(device="cpu", batch_tokens=64))
 
 
-def test_graphs_need_a_gpu(learner_of):
+def test_graphs_need_a_gpu(learner_of: Callable[..., Any]) -> None:
     with pytest.raises(TrainingError, match="graphs: need a GPU"):
         learner_of(execution=Execution(device="cpu", graphs=True, pack=True))
 
 
-def test_a_restarted_learner_is_a_new_one(learner_of, examples):
+def test_a_restarted_learner_is_a_new_one(learner_of: Callable[..., Any], examples: Any) -> None:
     used, fresh = learner_of(trained=False, seed=7), learner_of(trained=False, seed=8)
     gradients_of(used, examples)
     used.update((1e-3, 8e-3))
@@ -213,8 +224,12 @@ def test_a_restarted_learner_is_a_new_one(learner_of, examples):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own doings
 def test_measuring_between_trainings_compiles_nothing_anew(
-    learner_of, all_examples, record_of, tokenizer_with, monkeypatch
-):
+    learner_of: Callable[..., Any],
+    all_examples: Any,
+    record_of: Callable[..., Any],
+    tokenizer_with: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Layers and attention are the model's own while it is scored; what was compiled for training stays good."""
     from torch._dynamo.testing import CompileCounterWithBackend
 

@@ -1,6 +1,11 @@
+from __future__ import annotations
+
 import json
 import os
 import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,12 +18,19 @@ from calibudget.training import checkpoint as checkpoint_module
 from calibudget.training.learner import Learner
 
 #: Nine examples, of which five are companions, in batches of four: three steps an epoch, six in all.
-SMALL = {"rank": 2, "scaling": 4.0, "max_length": 256, "batch_size": 4, "epochs": 2, "learning_rate": 1e-3}
+SMALL: dict[str, Any] = {
+    "rank": 2,
+    "scaling": 4.0,
+    "max_length": 256,
+    "batch_size": 4,
+    "epochs": 2,
+    "learning_rate": 1e-3,
+}
 
 
 @pytest.fixture
-def job_of(tiny_directory, examples, tmp_path):
-    def make(name="out", *, execution=None, few=None, **settings):
+def job_of(tiny_directory: Path, examples: Any, tmp_path: Path) -> Any:
+    def make(name: str = "out", *, execution: Any = None, few: Any = None, **settings: Any) -> Any:
         return TrainingJob(
             language_model=load_model(str(tiny_directory), device="cpu"),
             examples=examples[:few],
@@ -31,24 +43,24 @@ def job_of(tiny_directory, examples, tmp_path):
     return make
 
 
-def lines_of(job):
+def lines_of(job: Any) -> Any:
     return [json.loads(line) for line in (job.output_dir / "training.jsonl").read_text().splitlines()]
 
 
-def bytes_of(job):
+def bytes_of(job: Any) -> Any:
     files = sorted(path for path in job.output_dir.rglob("*") if path.is_file() and path.suffix != ".lock")
     return {path.relative_to(job.output_dir).as_posix(): path.read_bytes() for path in files}
 
 
-def stop_after(step):
-    def listen(report):
+def stop_after(step: Any) -> Any:
+    def listen(report: Any) -> None:
         if report.step == step:
             os.kill(os.getpid(), signal.SIGINT)
 
     return listen
 
 
-def test_the_loss_that_was_used_is_logged_and_recorded(job_of):
+def test_the_loss_that_was_used_is_logged_and_recorded(job_of: Callable[..., Any]) -> None:
     by_token, by_example = job_of("token"), job_of("example", loss="sum_per_example")
     train(by_token)
     train(by_example)
@@ -61,9 +73,9 @@ def test_the_loss_that_was_used_is_logged_and_recorded(job_of):
     assert "nats an example" in card
 
 
-def test_a_run_leaves_an_adapter_a_card_and_a_log(job_of):
+def test_a_run_leaves_an_adapter_a_card_and_a_log(job_of: Callable[..., Any]) -> None:
     job = job_of()
-    reports = []
+    reports: list[Any] = []
     result = train(job, listener=reports.append)
     assert sorted(bytes_of(job)) == [
         "adapter/README.md",
@@ -84,7 +96,7 @@ def test_a_run_leaves_an_adapter_a_card_and_a_log(job_of):
     assert "0.0003535533906" in card
 
 
-def test_a_stop_in_the_last_step_is_left_to_whoever_has_more_to_do(job_of):
+def test_a_stop_in_the_last_step_is_left_to_whoever_has_more_to_do(job_of: Callable[..., Any]) -> None:
     job = job_of()
     result = train(job, listener=stop_after(6))
     assert result.stop_asked
@@ -94,10 +106,12 @@ def test_a_stop_in_the_last_step_is_left_to_whoever_has_more_to_do(job_of):
     assert not job.checkpoints.exists()
 
 
-def test_an_update_that_breaks_the_factors_is_refused_in_the_last_step_too(job_of, monkeypatch):
+def test_an_update_that_breaks_the_factors_is_refused_in_the_last_step_too(
+    job_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     job, update, rates = job_of(), Learner.update, []
 
-    def broken(self, given):
+    def broken(self: Any, given: Any) -> Any:
         rates.append(given)
         norm = update(self, given)
         if len(rates) == 6:
@@ -111,13 +125,13 @@ def test_an_update_that_breaks_the_factors_is_refused_in_the_last_step_too(job_o
 
 
 @pytest.mark.slow
-def test_many_passes_over_two_examples_teach_them(job_of):
+def test_many_passes_over_two_examples_teach_them(job_of: Callable[..., Any]) -> None:
     job = job_of(few=2, epochs=120, batch_size=2, learning_rate=1e-2, schedule="constant", rank=8, scaling=16.0)
     assert train(job).final_loss < 2.0 < lines_of(job)[0]["loss"]
 
 
 @pytest.mark.slow
-def test_equal_runs_write_equal_bytes(job_of):
+def test_equal_runs_write_equal_bytes(job_of: Callable[..., Any]) -> None:
     one, other = job_of("one"), job_of("other")
     train(one)
     torch.manual_seed(7)  # the global generator plays no part
@@ -126,7 +140,7 @@ def test_equal_runs_write_equal_bytes(job_of):
 
 
 @pytest.mark.slow
-def test_another_seed_gives_another_adapter(job_of):
+def test_another_seed_gives_another_adapter(job_of: Callable[..., Any]) -> None:
     one, other = job_of("one"), job_of("other", seed=43)
     train(one)
     train(other)
@@ -134,7 +148,7 @@ def test_another_seed_gives_another_adapter(job_of):
 
 
 @pytest.mark.slow
-def test_padded_packed_and_accumulated_runs_agree(job_of):
+def test_padded_packed_and_accumulated_runs_agree(job_of: Callable[..., Any]) -> None:
     executions = ({"pack": False}, {"pack": True}, {"pack": True, "batch_tokens": 256})
     adapters = []
     for number, execution in enumerate(executions):
@@ -148,7 +162,7 @@ def test_padded_packed_and_accumulated_runs_agree(job_of):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 4])
-def test_a_stopped_run_resumes_to_the_same_bytes(job_of, step):
+def test_a_stopped_run_resumes_to_the_same_bytes(job_of: Callable[..., Any], step: int) -> None:
     whole, stopped = job_of("whole"), job_of("stopped")
     train(whole)
     with pytest.raises(InterruptedRunError, match="stopped after step") as caught:
@@ -162,12 +176,16 @@ def test_a_stopped_run_resumes_to_the_same_bytes(job_of, step):
 
 
 @pytest.mark.slow
-def test_resuming_goes_through_the_same_remaining_examples(job_of, monkeypatch):
+def test_resuming_goes_through_the_same_remaining_examples(
+    job_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Stop in epoch 2, resume: the same remaining ids (huggingface/accelerate #2016)."""
     seen = []
     batches = Learner.batches
     monkeypatch.setattr(
-        Learner, "batches", lambda self, examples, members: seen.append(members) or batches(self, examples, members)
+        Learner,
+        "batches",
+        lambda self, examples, members: seen.append(members) or batches(self, examples, members),  # type: ignore[func-returns-value]
     )
     train(job_of("whole"))
     whole = seen.copy()
@@ -181,7 +199,7 @@ def test_resuming_goes_through_the_same_remaining_examples(job_of, monkeypatch):
 
 
 @pytest.mark.slow
-def test_dropout_is_resumed_too(job_of):
+def test_dropout_is_resumed_too(job_of: Callable[..., Any]) -> None:
     whole, stopped = job_of("whole", dropout=0.3), job_of("stopped", dropout=0.3)
     train(whole)
     with pytest.raises(InterruptedRunError):
@@ -193,7 +211,7 @@ def test_dropout_is_resumed_too(job_of):
     assert bytes_of(plain)["training.jsonl"] != bytes_of(whole)["training.jsonl"]
 
 
-def test_an_unfinished_run_of_another_configuration_is_not_resumed(job_of):
+def test_an_unfinished_run_of_another_configuration_is_not_resumed(job_of: Callable[..., Any]) -> None:
     with pytest.raises(InterruptedRunError):
         train(job_of(), listener=stop_after(2))
     with pytest.raises(ArtefactError, match="another model, train set or configuration"):
@@ -202,7 +220,7 @@ def test_an_unfinished_run_of_another_configuration_is_not_resumed(job_of):
         train(job_of(few=8), resume=True)
 
 
-def test_an_adapter_that_is_there_is_never_overwritten(job_of):
+def test_an_adapter_that_is_there_is_never_overwritten(job_of: Callable[..., Any]) -> None:
     job = job_of()
     train(job)
     before = bytes_of(job)
@@ -212,11 +230,11 @@ def test_an_adapter_that_is_there_is_never_overwritten(job_of):
     assert bytes_of(job) == before
 
 
-def test_resume_with_nothing_there_starts(job_of):
+def test_resume_with_nothing_there_starts(job_of: Callable[..., Any]) -> None:
     assert train(job_of(), resume=True).steps == 6
 
 
-def test_a_damaged_checkpoint_is_refused(job_of):
+def test_a_damaged_checkpoint_is_refused(job_of: Callable[..., Any]) -> None:
     job = job_of()
     with pytest.raises(InterruptedRunError):
         train(job, listener=stop_after(2))
@@ -228,7 +246,7 @@ def test_a_damaged_checkpoint_is_refused(job_of):
         train(job_of(), resume=True)
 
 
-def test_a_changed_log_is_refused(job_of):
+def test_a_changed_log_is_refused(job_of: Callable[..., Any]) -> None:
     job = job_of()
     with pytest.raises(InterruptedRunError):
         train(job, listener=stop_after(2))
@@ -237,7 +255,7 @@ def test_a_changed_log_is_refused(job_of):
         train(job_of(), resume=True)
 
 
-def test_a_loss_that_isnt_finite_names_the_batch(job_of):
+def test_a_loss_that_isnt_finite_names_the_batch(job_of: Callable[..., Any]) -> None:
     job = job_of(learning_rate=1e30, max_grad_norm=None, schedule="constant", warmup_fraction=0.0)
     with pytest.raises(TrainingError, match=r"step 2: loss nan") as caught:
         train(job)
@@ -246,7 +264,9 @@ def test_a_loss_that_isnt_finite_names_the_batch(job_of):
     assert not job.adapter.exists()
 
 
-def test_a_full_disk_leaves_the_last_checkpoint_whole(job_of, monkeypatch):
+def test_a_full_disk_leaves_the_last_checkpoint_whole(
+    job_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, job = job_of("whole"), job_of()
     train(whole)
     import safetensors.torch
@@ -254,7 +274,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(job_of, monkeypatch):
     save = safetensors.torch.save_file
     calls = []
 
-    def fill_up(tensors, path, **options):
+    def fill_up(tensors: Any, path: Path, **options: Any) -> None:
         calls.append(path)
         if len(calls) == 3:
             path.write_bytes(b"torn")
@@ -269,7 +289,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(job_of, monkeypatch):
     assert bytes_of(job) == bytes_of(whole)
 
 
-def test_leavings_of_a_killed_writer_are_removed(job_of):
+def test_leavings_of_a_killed_writer_are_removed(job_of: Callable[..., Any]) -> None:
     job = job_of()
     with pytest.raises(InterruptedRunError):
         train(job, listener=stop_after(2))
@@ -279,10 +299,12 @@ def test_leavings_of_a_killed_writer_are_removed(job_of):
     assert not list(job.output_dir.glob(".calibudget-*.tmp"))
 
 
-def test_a_run_killed_between_adapter_and_clean_up_is_finished_by_resume(job_of, monkeypatch):
+def test_a_run_killed_between_adapter_and_clean_up_is_finished_by_resume(
+    job_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = job_of()
 
-    def die(_path):
+    def die(_path: Any) -> None:
         raise SystemExit
 
     monkeypatch.setattr("calibudget.training.loop.remove_directory", die)
@@ -296,10 +318,12 @@ def test_a_run_killed_between_adapter_and_clean_up_is_finished_by_resume(job_of,
     assert not job.checkpoints.exists()
 
 
-def test_checkpoints_are_written_by_the_clock_unless_told(job_of, monkeypatch):
+def test_checkpoints_are_written_by_the_clock_unless_told(
+    job_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     saved = []
-    save = loop.save_checkpoint
-    monkeypatch.setattr(loop, "save_checkpoint", lambda root, **rest: saved.append(rest["step"]) or save(root, **rest))
+    save = loop.save_checkpoint  # type: ignore[attr-defined]
+    monkeypatch.setattr(loop, "save_checkpoint", lambda root, **rest: saved.append(rest["step"]) or save(root, **rest))  # type: ignore[func-returns-value]
     train(job_of("hour", execution={"checkpoint_every": None}))
     assert saved == [6]
     saved.clear()
@@ -308,7 +332,7 @@ def test_checkpoints_are_written_by_the_clock_unless_told(job_of, monkeypatch):
     assert saved == [2, 4, 6, 6]
 
 
-def test_a_directory_in_use_is_refused(job_of):
+def test_a_directory_in_use_is_refused(job_of: Callable[..., Any]) -> None:
     job = job_of()
     job.output_dir.mkdir()
     from calibudget.store import directory_lock
@@ -317,7 +341,7 @@ def test_a_directory_in_use_is_refused(job_of):
         train(job)
 
 
-def test_recovery_steps_are_logged_under_their_own_schedule(job_of):
+def test_recovery_steps_are_logged_under_their_own_schedule(job_of: Callable[..., Any]) -> None:
     job = job_of(recovery_steps=2, recovery_learning_rate=5e-4, warmup_fraction=0.0)
     train(job)
     recovery = [line for line in lines_of(job) if line["phase"] == "recovery"]
@@ -326,8 +350,8 @@ def test_recovery_steps_are_logged_under_their_own_schedule(job_of):
     assert recovery[0]["examples"] == 4
 
 
-def test_atomic_directories_are_whole_or_absent(tmp_path):
-    def write_half():
+def test_atomic_directories_are_whole_or_absent(tmp_path: Path) -> None:
+    def write_half() -> None:
         with checkpoint_module.atomic_directory(tmp_path / "a") as directory:
             (directory / "file").write_text("half")
             raise RuntimeError

@@ -1,3 +1,8 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
@@ -7,7 +12,7 @@ from calibudget.training import loss as module
 from calibudget.training.loss import Head, find_head, response_loss
 
 
-def case(seed=0, rows=300, states=400, hidden=16, vocabulary=50):
+def case(seed: int = 0, rows: int = 300, states: int = 400, hidden: int = 16, vocabulary: int = 50) -> Any:
     generator = torch.Generator().manual_seed(seed)
     hidden_states = torch.randn(states, hidden, generator=generator)
     weight = torch.randn(vocabulary, hidden, generator=generator)
@@ -19,7 +24,9 @@ def case(seed=0, rows=300, states=400, hidden=16, vocabulary=50):
 
 @pytest.mark.parametrize("chunk", [1, 50 * 130, 1 << 26])
 @pytest.mark.parametrize(("factor", "softcap"), [(1.0, None), (0.25, None), (2.0, 3.0)])
-def test_loss_and_gradient_are_torchs_own(monkeypatch, chunk, factor, softcap):
+def test_loss_and_gradient_are_torchs_own(
+    monkeypatch: pytest.MonkeyPatch, chunk: Any, factor: float, softcap: float | None
+) -> None:
     monkeypatch.setattr(module, "_CHUNK_ELEMENTS", chunk)
     states, weight, bias, labels = case()
     one, other = states.clone().requires_grad_(), states.clone().requires_grad_()
@@ -29,13 +36,13 @@ def test_loss_and_gradient_are_torchs_own(monkeypatch, chunk, factor, softcap):
     logits = F.linear(other[rows], weight, bias) * factor
     logits = logits if softcap is None else torch.tanh(logits / softcap) * softcap
     expected = F.cross_entropy(logits, labels, ignore_index=-100, reduction="sum") / 17
-    (3 * found).backward()
-    (3 * expected).backward()
+    (3 * found).backward()  # type: ignore[no-untyped-call]
+    (3 * expected).backward()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(one.grad, other.grad)
 
 
-def test_rows_without_a_label_may_stand_twice():
+def test_rows_without_a_label_may_stand_twice() -> None:
     states, weight, bias, labels = case()
     head = Head(weight=weight, bias=bias, factor=1.0, softcap=None)
     rows = torch.cat([torch.arange(300), torch.full((20,), 399)])
@@ -43,17 +50,17 @@ def test_rows_without_a_label_may_stand_twice():
     gradients = []
     for chosen, wanted in ((rows, padded), (rows[:300], labels)):
         hidden = states.clone().requires_grad_()
-        response_loss(hidden, chosen, head, wanted, torch.tensor(1.0)).backward()
+        response_loss(hidden, chosen, head, wanted, torch.tensor(1.0)).backward()  # type: ignore[no-untyped-call]
         gradients.append(hidden.grad)
     torch.testing.assert_close(*gradients)
 
 
-def test_extreme_logits_stay_finite():
+def test_extreme_logits_stay_finite() -> None:
     states, weight, bias, labels = case()
     hidden = (states * 1e4).requires_grad_()
     head = Head(weight=weight, bias=bias, factor=1.0, softcap=None)
     found = response_loss(hidden, torch.arange(300), head, labels, torch.tensor(1.0))
-    found.backward()
+    found.backward()  # type: ignore[no-untyped-call]
     assert torch.isfinite(found)
     assert torch.isfinite(hidden.grad).all()
 
@@ -67,11 +74,13 @@ def test_extreme_logits_stay_finite():
         ("cohere", {"logit_scale": 0.125}),
     ],
 )
-def test_heads_of_families_that_shape_their_logits_are_known(model_of, family, settings):
+def test_heads_of_families_that_shape_their_logits_are_known(
+    model_of: Callable[..., Any], family: str, settings: Any
+) -> None:
     find_head(model_of(family, num_key_value_heads=2, **settings))
 
 
-def test_a_head_that_does_more_is_refused(model_of):
+def test_a_head_that_does_more_is_refused(model_of: Callable[..., Any]) -> None:
     model = model_of()
     model.config.logit_scale = 2.0  # an attribute that this family's code doesn't look at
     with pytest.raises(TrainingError, match="llama"):

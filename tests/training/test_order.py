@@ -1,4 +1,7 @@
+from __future__ import annotations
+
 import itertools
+from typing import Any
 
 import pytest
 
@@ -9,12 +12,12 @@ from calibudget.training.order import packs, plan_steps, rows, share
 
 
 @pytest.fixture
-def small(example_of):
+def small(example_of: Any) -> Any:
     own = [example_of(20 + i, 10, number=i) for i in range(7)]
     return [*own, *(example_of(15, 5, source="companion", number=i, role="companion") for i in range(3))]
 
 
-def test_an_epoch_takes_every_example_once_in_key_order(small):
+def test_an_epoch_takes_every_example_once_in_key_order(small: Any) -> None:
     steps = plan_steps(small, TrainingConfig(batch_size=4, epochs=2))
     assert [len(step.members) for step in steps] == [4, 4, 2, 4, 4, 2]
     assert [step.epoch for step in steps] == [1, 1, 1, 2, 2, 2]
@@ -26,8 +29,8 @@ def test_an_epoch_takes_every_example_once_in_key_order(small):
         assert keys == sorted(keys)
 
 
-def test_the_order_depends_on_the_records_and_the_seed_alone(small):
-    def names(examples, **settings):
+def test_the_order_depends_on_the_records_and_the_seed_alone(small: Any) -> None:
+    def names(examples: Any, **settings: Any) -> Any:
         config = TrainingConfig(batch_size=4, epochs=1, **settings)
         return [[examples[i].name for i in step.members] for step in plan_steps(examples, config)]
 
@@ -35,12 +38,12 @@ def test_the_order_depends_on_the_records_and_the_seed_alone(small):
     assert names(small) != names(small, seed=43)
 
 
-def test_epochs_have_different_orders(small):
+def test_epochs_have_different_orders(small: Any) -> None:
     steps = plan_steps(small, TrainingConfig(batch_size=10, epochs=3))
     assert len({step.members for step in steps}) == 3
 
 
-def test_recovery_follows_on_the_companion_alone(small):
+def test_recovery_follows_on_the_companion_alone(small: Any) -> None:
     steps = plan_steps(small, TrainingConfig(batch_size=2, epochs=1, recovery_steps=3))
     recovery = [step for step in steps if step.phase == "recovery"]
     assert steps[-3:] == tuple(recovery)
@@ -49,13 +52,13 @@ def test_recovery_follows_on_the_companion_alone(small):
     assert sorted(i for step in recovery[:2] for i in step.members) == [7, 8, 9]
 
 
-def test_recovery_without_a_companion_is_refused(small):
+def test_recovery_without_a_companion_is_refused(small: Any) -> None:
     with pytest.raises(TrainingError, match="companion"):
         plan_steps(small[:7], TrainingConfig(recovery_steps=1))
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 8])
-def test_shares_are_a_partition_of_about_equal_tokens(parts):
+def test_shares_are_a_partition_of_about_equal_tokens(parts: int) -> None:
     lengths = [11, 101, 64, 3, 90, 17, 17]
     members = [4, 0, 6, 1, 2, 3, 5]
     shares = share(members, lengths, parts)
@@ -66,7 +69,7 @@ def test_shares_are_a_partition_of_about_equal_tokens(parts):
     assert max(loads) - min(loads) <= max(lengths)
 
 
-def test_packs_hold_their_limit_and_everything():
+def test_packs_hold_their_limit_and_everything() -> None:
     lengths = [11, 101, 64, 3, 90, 17, 17, 60]
     for limit in (101, 120, 200, 1000):
         found = packs(range(8), lengths, limit)
@@ -76,7 +79,7 @@ def test_packs_hold_their_limit_and_everything():
     assert packs([], lengths, 100) == []
 
 
-def test_padded_rows_hold_their_limit_and_everything():
+def test_padded_rows_hold_their_limit_and_everything() -> None:
     lengths = [11, 101, 64, 3, 90, 17, 17, 60]
     found = rows(range(8), lengths, 202)
     assert sorted(itertools.chain(*found)) == list(range(8))

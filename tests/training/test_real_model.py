@@ -1,5 +1,10 @@
 """Training of a real model: the loss of records that it never saw falls, with the adapter that peft itself loads."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from calibudget.lm import load_model
@@ -8,7 +13,7 @@ from calibudget.training import Execution, TrainingConfig, TrainingJob, encode_e
 NAMES = ("Anna", "Bela", "Carl", "Dora", "Emil")
 
 
-def greetings(first, count):
+def greetings(first: Any, count: Any) -> Any:
     """Rows that follow one rule, so that what is learnt from some helps with others."""
     return [
         {
@@ -23,7 +28,7 @@ def greetings(first, count):
     ]
 
 
-def held_out_loss(model, examples):
+def held_out_loss(model: Any, examples: Any) -> Any:
     """Mean loss of the response tokens in nats, through transformers' own logits."""
     import torch
 
@@ -39,11 +44,11 @@ def held_out_loss(model, examples):
 @pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
-def test_the_loss_of_unseen_records_falls_under_the_saved_adapter(tmp_path):
+def test_the_loss_of_unseen_records_falls_under_the_saved_adapter(tmp_path: Path) -> None:
     from peft import PeftModel
 
     base = load_model("embedded", device="cpu")
-    encode = {"encoder": base.encoder("alpaca"), "max_length": 128, "too_long": "refuse"}
+    encode: dict[str, Any] = {"encoder": base.encoder("alpaca"), "max_length": 128, "too_long": "refuse"}
     held_out = encode_examples(greetings(900, 5), **encode)
     before = held_out_loss(base.model, held_out)
     job = TrainingJob(

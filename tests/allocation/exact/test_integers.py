@@ -1,6 +1,9 @@
 """Exact integers behind doubles: their sums, and the signs and order of small differences."""
 
+from __future__ import annotations
+
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ from calibudget.allocation.exact.integers import Doubles, blocks, can_wrap, orde
 MIXED = np.array([0.1, 1.0, 3e300, 5e-324, 2.0**-1022, 7.25])
 
 
-def test_doubles_come_apart_exactly():
+def test_doubles_come_apart_exactly() -> None:
     doubles = Doubles.of(MIXED)
     unit = Fraction(2) ** doubles.base
     assert [m * unit for m in doubles.integers()] == [Fraction(v) for v in MIXED.tolist()]
@@ -20,21 +23,21 @@ def test_doubles_come_apart_exactly():
     assert doubles.only(np.array([3])).integers() == [1]
 
 
-def test_a_common_unit_is_the_lowest_bit_of_the_smallest():
+def test_a_common_unit_is_the_lowest_bit_of_the_smallest() -> None:
     assert Doubles.of(np.array([1.0, 8.0])).base == -52
     assert Doubles.of(np.array([5e-324, 1.0])).base == -1074
     assert Doubles.of(np.array([2.0**-1022])).base == -1074
     assert Doubles.of(np.array([2.0**-1021])).base == -1073
 
 
-def test_sums_of_many_doubles_are_exact():
+def test_sums_of_many_doubles_are_exact() -> None:
     rng = np.random.default_rng(0)
     for values in (rng.random(30_000), 10.0 ** rng.uniform(-300, 300, 3_000), rng.integers(1, 99, 20_000) * 5e-324):
-        doubles = Doubles.of(values)
+        doubles = Doubles.of(values)  # type: ignore[arg-type]
         assert doubles.total() * Fraction(2) ** doubles.base == sum(map(Fraction, values.tolist()))
 
 
-def test_ranked_differences_keep_their_signs_and_order():
+def test_ranked_differences_keep_their_signs_and_order() -> None:
     rng = np.random.default_rng(1)
     values = np.concatenate([rng.integers(1, 40, 60) / 8, [0.1, 0.2, 0.3, 0.7]])
     doubles = Doubles.of(values)
@@ -50,9 +53,9 @@ def test_ranked_differences_keep_their_signs_and_order():
         assert max(abs(key) for key in keys.tolist()) <= len(exact)
 
 
-def test_wrapped_differences_of_near_ties_in_many_blocks():
+def test_wrapped_differences_of_near_ties_in_many_blocks() -> None:
     steps = np.random.default_rng(3).integers(-50, 50, 20_000)
-    doubles = Doubles.of(1.0 + steps * 2.0**-52)
+    doubles = Doubles.of(1.0 + steps * 2.0**-52)  # type: ignore[arg-type]
     budget, total = 30_000, doubles.total()
     quotas = np.ones(20_000, dtype=np.int64)
     offset = (budget << -doubles.base) - total
@@ -61,7 +64,7 @@ def test_wrapped_differences_of_near_ties_in_many_blocks():
     assert made.tolist() == exact
 
 
-def test_ranks_tell_zero_from_its_neighbours():
+def test_ranks_tell_zero_from_its_neighbours() -> None:
     doubles = Doubles.of(np.array([1.0, 2.0, 3.0, 3.0]))
     total = doubles.total()
     # 9 units at 1 : 2 : 3 : 3 are 1, 2, 3 and 3: differences from (1, 1, 4, 3) are 0, 1, -1, 0 units.
@@ -83,12 +86,12 @@ def test_ranks_tell_zero_from_its_neighbours():
         (2**90, 2.0**-29, False),
     ],
 )
-def test_differences_wrap_only_where_they_are_known_to_fit(total, width, safe):
+def test_differences_wrap_only_where_they_are_known_to_fit(total: Any, width: Any, safe: bool) -> None:
     """total * width stays below 2**62."""
     assert can_wrap(total, width) is safe
 
 
-def test_wrapped_differences_are_the_differences():
+def test_wrapped_differences_are_the_differences() -> None:
     doubles = Doubles.of(np.array([1.0, 2.0, 3.0]))
     total = doubles.total()
     quotas = np.array([2**40 * m // total for m in doubles.integers()])
@@ -97,7 +100,7 @@ def test_wrapped_differences_are_the_differences():
     assert ordered_differences(doubles, 2**40, total, quotas, width=1.0, offset=5).tolist() == [e - 5 for e in exact]
 
 
-def test_blocks_cover_everything_once():
+def test_blocks_cover_everything_once() -> None:
     for size in (1, 8_191, 8_192, 8_193, 20_000):
         covered = [k for block in blocks(size) for k in range(size)[block]]
         assert covered == list(range(size))

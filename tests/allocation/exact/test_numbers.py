@@ -1,9 +1,12 @@
 """Counts and real numbers are taken exactly, or refused with their name."""
 
+from __future__ import annotations
+
 import math
 import re
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,23 +27,23 @@ from calibudget.errors import AllocationError, CalibudgetError, InputTypeError
 
 
 @pytest.mark.parametrize("value", [0, 7, 10**30, np.int64(7), np.uint8(3)])
-def test_integers_of_python_and_numpy_are_counts(value):
+def test_integers_of_python_and_numpy_are_counts(value: Any) -> None:
     assert as_count(value, "the budget") == value
     assert type(as_count(value, "the budget")) is int
 
 
 @pytest.mark.parametrize("value", [True, False, np.True_, 3.0, 2.5, "3", None, Fraction(3), Decimal(3), np.float64(3)])
-def test_nothing_else_is_a_count(value):
+def test_nothing_else_is_a_count(value: Any) -> None:
     with pytest.raises(InputTypeError, match="the budget must be an integer, not"):
         as_count(value, "the budget")
 
 
-def test_a_negative_count_is_refused():
+def test_a_negative_count_is_refused() -> None:
     with pytest.raises(AllocationError, match=r"^the floor of 'a' must not be negative, but is -1$"):
         as_count(-1, "the floor", "a")
 
 
-def test_counts_of_all_sources():
+def test_counts_of_all_sources() -> None:
     assert as_counts([1, np.int64(2), 0], "the cap", "abc") == [1, 2, 0]
     assert as_counts([], "the cap", "") == []
     with pytest.raises(AllocationError, match="the cap of 'b' must not be negative, but is -2"):
@@ -64,30 +67,30 @@ def test_counts_of_all_sources():
         (5e-324, (1, 2**1074)),
     ],
 )
-def test_real_numbers_are_exact_ratios(value, ratio):
+def test_real_numbers_are_exact_ratios(value: Any, ratio: Any) -> None:
     assert as_ratio(value, "the utility") == ratio
 
 
 @pytest.mark.parametrize("value", [True, "1", None, 1j, [1]])
-def test_what_is_no_real_number_is_refused(value):
+def test_what_is_no_real_number_is_refused(value: Any) -> None:
     message = f"the utility of 'a' must be a real number, not {value!r} ({type(value).__name__})"
     with pytest.raises(InputTypeError, match=f"^{re.escape(message)}$"):
         as_ratio(value, "the utility", "a")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), Decimal("NaN"), Decimal("Infinity")])
-def test_what_is_not_finite_is_refused(value):
+def test_what_is_not_finite_is_refused(value: Any) -> None:
     with pytest.raises(AllocationError, match="the utility of 'a' must be finite, but is"):
         as_ratio(value, "the utility", "a")
 
 
 @pytest.mark.parametrize("value", [-1, -1e-300, Fraction(-1, 3), Decimal("-0.5"), np.int64(-2)])
-def test_what_is_negative_is_refused(value):
+def test_what_is_negative_is_refused(value: Any) -> None:
     with pytest.raises(AllocationError, match="the utility must not be negative, but is"):
         as_ratio(value, "the utility")
 
 
-def test_every_refusal_is_a_value_or_type_error_of_the_house():
+def test_every_refusal_is_a_value_or_type_error_of_the_house() -> None:
     for error in (AllocationError, InputTypeError):
         assert issubclass(error, CalibudgetError)
         assert issubclass(error, ValueError | TypeError)
@@ -96,19 +99,19 @@ def test_every_refusal_is_a_value_or_type_error_of_the_house():
 @pytest.mark.parametrize(
     ("value", "low", "high"), [(2, 2, 2), (2.5, 3, 2), (Fraction(-0), 0, 0), (Fraction(7, 3), 3, 2)]
 )
-def test_real_bounds_are_rounded_inwards(value, low, high):
+def test_real_bounds_are_rounded_inwards(value: Any, low: int, high: int) -> None:
     assert lowest_count(value, "the bound") == low
     assert highest_count(value, "the bound") == high
 
 
-def test_bounds_that_are_no_numbers_are_refused_by_name():
+def test_bounds_that_are_no_numbers_are_refused_by_name() -> None:
     with pytest.raises(AllocationError, match="the bound of 'a' must not be negative"):
         lowest_count(-0.5, "the bound", "a")
     with pytest.raises(InputTypeError, match="the bound of 'a' must be a real number"):
         highest_count(None, "the bound", "a")
 
 
-def test_weights_keep_the_proportions_over_the_least_common_denominator():
+def test_weights_keep_the_proportions_over_the_least_common_denominator() -> None:
     assert integer_weights([1, 0.5, Fraction(1, 3)], "abc") == [6, 3, 2]
     assert integer_weights([Decimal("0.1"), 0], "ab") == [1, 0]
     assert integer_weights([], "") == []
@@ -116,13 +119,13 @@ def test_weights_keep_the_proportions_over_the_least_common_denominator():
         integer_weights([1, "x"], "ab")
 
 
-def test_the_nearest_double_is_infinite_beyond_the_range():
+def test_the_nearest_double_is_infinite_beyond_the_range() -> None:
     assert nearest_double(1, 3) == 1 / 3
     assert nearest_double(10**400, 1) == float("inf")
     assert nearest_double(10**400, 10**399) == 10.0
 
 
-def test_counts_that_could_not_be_told_are_refused():
+def test_counts_that_could_not_be_told_are_refused() -> None:
     assert as_count(10**4000 - 1, "the budget") == 10**4000 - 1
     with pytest.raises(AllocationError, match=r"^the budget has more than 4,000 digits: count in a larger unit$"):
         as_count(10**4000, "the budget")
@@ -137,7 +140,7 @@ def test_counts_that_could_not_be_told_are_refused():
         as_count(-(10**5000), "the budget")
 
 
-def test_doubles_are_finite_numbers():
+def test_doubles_are_finite_numbers() -> None:
     assert [as_double(value, "x") for value in (3, -0.5, np.float64(0.1))] == [3.0, -0.5, 0.1]
     assert as_doubles((1, 2.5), "x") == as_doubles(np.array([1.0, 2.5]), "x") == [1.0, 2.5]
     for wrong in (True, "1", None, Fraction(1, 2), np.float32(1)):
@@ -149,12 +152,12 @@ def test_doubles_are_finite_numbers():
         as_double(10**400, "x")
     with pytest.raises(AllocationError, match=r"^x must not be negative, but is -0\.5$"):
         as_double(-0.5, "x", least=0)
-    for wrong in ("12", b"12", 5, {1.0}):
+    for wrong in ("12", b"12", 5, {1.0}):  # type: ignore[assignment]
         with pytest.raises(InputTypeError, match=r"^x must be a sequence of numbers, not "):
             as_doubles(wrong, "x")
 
 
-def test_weights_are_the_nearest_doubles():
+def test_weights_are_the_nearest_doubles() -> None:
     assert as_weight(Fraction(1, 3), "w", "a") == 1 / 3
     assert as_weight(Decimal("1e-320"), "w", "a") == 1e-320
     assert as_weight(0, "w", "a") == 0.0

@@ -30,20 +30,20 @@ def test_every_digest_is_counted_once_for_each_set(monkeypatch: pytest.MonkeyPat
     known = {hashlib.sha256(str(number).encode()).digest(): number for number in range(300)}
     counters = [Counter(numbers) for numbers in sets]
     seen: list[bytes] = []
-    for group in found():
+    for group in found():  # type: ignore[attr-defined]
         for digest, counts in zip(group.digests.tolist(), group.counts.tolist(), strict=True):
             assert counts == [counter[known[digest]] for counter in counters]
             seen.append(digest)
     assert seen == sorted(seen)
     assert {known[digest] for digest in seen} == set().union(*sets)
 
-    shared, repeated = shared_counts(found(), 4)
+    shared, repeated = shared_counts(found(), 4)  # type: ignore[arg-type]
     for one in range(4):
         assert repeated[one] == len(sets[one]) - len(counters[one])
         for other in range(4):
             assert shared[one, other] == sum(number in counters[other] for number in sets[one])
 
-    by_pair = shared_digests(found(), {2: [0, 1], 3: [2]})
+    by_pair = shared_digests(found(), {2: [0, 1], 3: [2]})  # type: ignore[arg-type]
     assert {known[one] for one in by_pair[2][0]} == set(sets[2]) & set(sets[0])
     assert {known[one] for one in by_pair[3][2]} == set(sets[3]) & set(sets[2])
     assert 1 not in by_pair[2]

@@ -104,6 +104,6 @@ def test_no_evaluation_records_and_no_records_are_nothing() -> None:
 
 
 def test_equal_values_of_different_runs_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contamination, "_FACTOR", contamination.np.uint64(1))  # then a run's value is a sum
+    monkeypatch.setattr(contamination, "_FACTOR", contamination.np.uint64(1))  # type: ignore[attr-defined]  # then a run's value is a sum
     evaluation = {"exam": [record("a b c d e")]}
     assert looked_up([record("e d c b a"), record("x a b c d e")], evaluation, 5) == {"exam": ({1}, 1)}

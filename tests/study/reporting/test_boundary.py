@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from calibudget.study.reporting.boundary import boundary_table
@@ -17,12 +19,12 @@ def spread_over(mean: float, sd: float) -> dict[int, float]:
     return {seed: mean + sd * (-1) ** seed for seed in SIX}
 
 
-def row(results, start: str = "rule against plain (main") -> tuple[str, str]:
+def row(results: Any, start: str = "rule against plain (main") -> tuple[str, str]:
     found = next(one for one in boundary_table(results).rows if str(one[0]).startswith(start))
     return str(found[1]), str(found[2])
 
 
-def test_a_harm_that_is_shown_is_called_one(made_up) -> None:
+def test_a_harm_that_is_shown_is_called_one(made_up: Any) -> None:
     results = made_up(POINTS, {"BoolQ": spread_over(-0.02, 0.0005)})
     supports, open_ones = row(results)
     assert "BoolQ is shown to be worse: -2.00 pp, adjusted p < 0.001." in supports
@@ -34,19 +36,19 @@ def test_a_harm_that_is_shown_is_called_one(made_up) -> None:
     assert to_markdown(table).splitlines()[4].count("< 0.001") == 2
 
 
-def test_worse_in_every_seed_is_said_of_a_metric_that_is_better_when_lower_too(made_up) -> None:
+def test_worse_in_every_seed_is_said_of_a_metric_that_is_better_when_lower_too(made_up: Any) -> None:
     # t of six differences, half 0.001 and half 0.019: 2.5, adjusted over two claims 0.11
     supports, open_ones = row(made_up(POINTS, {"NLL": spread_over(0.01, 0.009)}))
     assert "NLL is worse in every seed (+0.010 nats on average), as a description of these seeds." in supports
     assert "A difference on NLL beyond these seeds (adjusted p 0." in open_ones
 
 
-def test_a_gain_that_is_all_but_certain_has_no_p_of_zero(made_up) -> None:
+def test_a_gain_that_is_all_but_certain_has_no_p_of_zero(made_up: Any) -> None:
     supports, _ = row(made_up(POINTS, {"BoolQ": spread_over(0.02, 0.0001)}))
     assert "BoolQ is better: +2.00 pp, adjusted p < 0.001." in supports
 
 
-def test_seeds_that_disagree_and_one_seed_alone_are_told_apart(made_up) -> None:
+def test_seeds_that_disagree_and_one_seed_alone_are_told_apart(made_up: Any) -> None:
     supports, _ = row(made_up(POINTS, {"BoolQ": spread_over(0.01, 0.03)}))
     assert "BoolQ moves by +1.00 pp on average, not the same way in every seed." in supports
     alone = made_up({"main": {"seeds": [42], "status": "exploratory"}}, {"BoolQ": {42: 0.01}})
@@ -54,7 +56,7 @@ def test_seeds_that_disagree_and_one_seed_alone_are_told_apart(made_up) -> None:
 
 
 @pytest.mark.parametrize("rest", [-1e-17, -3e-16, -4e-5])
-def test_what_is_printed_as_nothing_is_no_loss(made_up, rest: float) -> None:
+def test_what_is_printed_as_nothing_is_no_loss(made_up: Any, rest: float) -> None:
     results = made_up(POINTS, {name: spread_over(rest, 0.01) for name in ("BoolQ", "Kept")})
     supports, open_ones = row(results)
     assert "BoolQ doesn't move on average, to the digits shown (+0.00 pp)." in supports
@@ -62,7 +64,7 @@ def test_what_is_printed_as_nothing_is_no_loss(made_up, rest: float) -> None:
     assert "-0.00" not in to_markdown(boundary_table(results))
 
 
-def test_a_loss_as_large_as_the_guard_allows_is_within_it(made_up) -> None:
+def test_a_loss_as_large_as_the_guard_allows_is_within_it(made_up: Any) -> None:
     guard = {"endpoint": "Kept", "may_fall": 0.01}
     kept = row(made_up(POINTS, {"Kept": dict.fromkeys(SIX, -0.01)}, retention=guard), "Retention")
     assert kept[0] == "Kept changes by -1.00 pp on average, within the 1.00 pp that it may get worse by."
@@ -70,7 +72,7 @@ def test_a_loss_as_large_as_the_guard_allows_is_within_it(made_up) -> None:
     assert "beyond the 1.00 pp" in lost[0]
 
 
-def test_a_guard_is_neither_judged_early_nor_left_out(made_up) -> None:
+def test_a_guard_is_neither_judged_early_nor_left_out(made_up: Any) -> None:
     guard = {"endpoint": "Kept", "may_fall": 0.01}
     early = made_up(POINTS, {"Kept": spread_over(-0.02, 0.001)}, retention=guard, finished={"main": SIX[:2]})
     supports, open_ones = row(early, "Retention (main, tiny; confirmatory, interim: 2 of 6 seeds)")
@@ -80,6 +82,6 @@ def test_a_guard_is_neither_judged_early_nor_left_out(made_up) -> None:
     assert undefined[0] == "Nothing: Kept is undefined in main/tiny/rule/44."
 
 
-def test_rounding_is_no_seed_won(made_up) -> None:
+def test_rounding_is_no_seed_won(made_up: Any) -> None:
     results = made_up(POINTS, {"BoolQ": dict.fromkeys(SIX, 1e-16)})
     assert contrasts_table(results, next(results.blocks())).rows[0][2] == "0/6"

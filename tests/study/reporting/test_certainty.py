@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def values(table: Table, column: str) -> list[float | None]:
     return [one.value for row in table.rows if isinstance(one := row[place], Quantity)]
 
 
-def test_no_claim_survives_a_peek(made_up) -> None:
+def test_no_claim_survives_a_peek(made_up: Any) -> None:
     points, differences = {"main": {"seeds": TEN}}, {"BoolQ": CLEAR}
     early = made_up(points, differences, finished={"main": TEN[:3]})
     table = claims_table(early)
@@ -45,19 +46,19 @@ def test_no_claim_survives_a_peek(made_up) -> None:
     assert verdicts(claims_table(made_up(points, differences))) == ["supported", "not supported"]
 
 
-def test_one_lost_cell_of_any_policy_withholds_the_claim(made_up) -> None:
+def test_one_lost_cell_of_any_policy_withholds_the_claim(made_up: Any) -> None:
     results = made_up({"main": {"seeds": TEN[:4]}}, {"BoolQ": CLEAR}, lost={"main/tiny/plain/45"})
     assert verdicts(claims_table(results)) == ["interim: 3 of 4 seeds"] * 2
 
 
-def test_a_point_that_its_own_criterion_ended_is_judged(made_up) -> None:
+def test_a_point_that_its_own_criterion_ended_is_judged(made_up: Any) -> None:
     rule = {"after": 3, "policy": "rule", "endpoint": "BoolQ", "bound": 0.9}
     results = made_up({"main": {"seeds": TEN, "continue_if": rule}}, {"BoolQ": CLEAR}, finished={"main": TEN[:3]})
     assert len(results.stopped) == 14
     assert verdicts(claims_table(results)) == ["supported", "not supported"]
 
 
-def test_a_criterion_that_waits_for_cells_has_ended_nothing(made_up) -> None:
+def test_a_criterion_that_waits_for_cells_has_ended_nothing(made_up: Any) -> None:
     rule = {"after": 3, "policy": "rule", "endpoint": "BoolQ", "of_point": "main"}
     points = {"main": {"seeds": TEN}, "low": {"seeds": TEN, "continue_if": rule}}
     results = made_up(points, {"BoolQ": CLEAR}, finished={"main": TEN[:2], "low": TEN[:3]})
@@ -65,7 +66,7 @@ def test_a_criterion_that_waits_for_cells_has_ended_nothing(made_up) -> None:
     assert verdicts(claims_table(results)) == ["interim: 2 of 10 seeds"] * 2 + ["interim: 3 of 10 seeds"] * 2
 
 
-def test_an_undefined_endpoint_keeps_its_row_and_its_place_in_the_family(made_up) -> None:
+def test_an_undefined_endpoint_keeps_its_row_and_its_place_in_the_family(made_up: Any) -> None:
     points = {"main": {"seeds": TEN[:4]}}
     results = made_up(points, {"BoolQ": CLEAR, "NLL": {43: None, 45: None}})
     table = claims_table(results)
@@ -79,7 +80,7 @@ def test_an_undefined_endpoint_keeps_its_row_and_its_place_in_the_family(made_up
     assert "A difference on NLL beyond these cells: no test is possible." in str(said[2])
 
 
-def test_confirmatory_claims_count_before_their_cells_are_there(made_up) -> None:
+def test_confirmatory_claims_count_before_their_cells_are_there(made_up: Any) -> None:
     points = {"main": {"seeds": TEN[:4]}, "more": {"seeds": TEN[:4]}, "free": {"seeds": TEN, "status": "exploratory"}}
     differences = {"BoolQ": CLEAR}
     results = made_up(points, differences, finished={"main": TEN[:4]})
@@ -100,6 +101,6 @@ def test_confirmatory_claims_count_before_their_cells_are_there(made_up) -> None
     assert any("can only fall" in note for note in claims_table(results).notes)
 
 
-def test_points_that_train_nothing_claim_nothing(made_up) -> None:
+def test_points_that_train_nothing_claim_nothing(made_up: Any) -> None:
     points = {"main": {"seeds": TEN[:3]}, "splits": {"seeds": TEN, "train": False, "status": "exploratory"}}
     assert {one.block.point for one in judge(made_up(points, {"BoolQ": CLEAR}))} == {"main"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from calibudget.study.reporting.figures import diagnostics_figure, retention_bound
@@ -13,7 +15,7 @@ SEEDS = [42, 43, 44]
     ("endpoint", "bound", "label"),
     [("Kept", 0.69, "guard: 1.00 pp below plain"), ("NLL", 1.01, "guard: 0.010 nats above plain")],
 )
-def test_the_guard_is_drawn_where_it_lies_and_named(made_up, endpoint: str, bound: float, label: str) -> None:
+def test_the_guard_is_drawn_where_it_lies_and_named(made_up: Any, endpoint: str, bound: float, label: str) -> None:
     guard = {"endpoint": endpoint, "may_fall": 0.01}
     differences = {"BoolQ": dict.fromkeys(SEEDS, 0.01), "Kept": dict.fromkeys(SEEDS, -0.02)}
     results = made_up({"main": {"seeds": SEEDS}}, differences, retention=guard)
@@ -22,7 +24,7 @@ def test_the_guard_is_drawn_where_it_lies_and_named(made_up, endpoint: str, boun
     assert label in diagnostics_figure(results, block)["svg"].decode()
 
 
-def test_without_a_guard_or_its_numbers_there_is_no_line(made_up) -> None:
+def test_without_a_guard_or_its_numbers_there_is_no_line(made_up: Any) -> None:
     points = {"main": {"seeds": SEEDS}}
     free = made_up(points, {})
     block = next(free.blocks())

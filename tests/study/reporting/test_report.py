@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def finished(small: Path, runner) -> Path:
+def finished(small: Path, runner: Any) -> Path:
     directory = small.parent / "study"
     freeze_study(load_protocol(small), directory)
     run_study(load_protocol(small), directory, runner=runner)
@@ -101,17 +102,17 @@ def test_intervals_over_examples_agree_with_the_items(finished: Path) -> None:
     for seed in block.seeds:
         sides = [results.items(block, policy, seed) for policy in ("calibudget", "val-error-floor")]
         for key in (("boolq", "accuracy"), ("openbookqa", "accuracy")):
-            means.append(float(np.mean(sides[0][key].values - sides[1][key].values)))
+            means.append(float(np.mean(sides[0][key].values - sides[1][key].values)))  # type: ignore[index]
     assert found.low <= np.mean(means) <= found.high
     # cells that kept no items have no such interval; a single task has none over tasks
     assert example_interval(replace(results, folders={}), block, "Both") is None
     assert task_interval(results, block, "BoolQ", seeds=True) is None
 
 
-def test_an_undefined_metric_leaves_its_endpoints_undefined_and_everything_else_whole(small: Path, runner) -> None:
+def test_an_undefined_metric_leaves_its_endpoints_undefined_and_everything_else_whole(small: Path, runner: Any) -> None:
     real = runner.run
 
-    def without_items(cell, directory, progress):
+    def without_items(cell: Any, directory: Any, progress: Any) -> Any:
         outcome = real(cell, directory, progress)
         if cell.policy != "equal" or not outcome.tasks:
             return outcome
@@ -136,11 +137,13 @@ def test_an_undefined_metric_leaves_its_endpoints_undefined_and_everything_else_
     assert "n/a" not in focus
 
 
-def test_a_task_that_was_trained_on_is_named_in_the_report(finished: Path, small: Path, runner, tmp_path: Path) -> None:
+def test_a_task_that_was_trained_on_is_named_in_the_report(
+    finished: Path, small: Path, runner: Any, tmp_path: Path
+) -> None:
     assert "Trained on" not in write_report(finished).read_text()
     real = runner.run
 
-    def overlapping(cell, directory, progress):
+    def overlapping(cell: Any, directory: Any, progress: Any) -> Any:
         outcome = real(cell, directory, progress)
         if (cell.point, cell.policy) != ("main", "equal"):
             return outcome

@@ -26,7 +26,7 @@ def test_tasks_agree_with_every_possible_resample() -> None:
     ]
     # a level whose quantiles lie within a step of the exact distribution, not at its edge
     found = bootstrap_tasks(differences, strata, name="x", seed=1, resamples=R, level=0.83)
-    assert (found.low, found.high) == pytest.approx(quantiles(every, 0.83))
+    assert (found.low, found.high) == pytest.approx(quantiles(every, 0.83))  # type: ignore[arg-type]
     assert found.level == 0.83
     assert found.resamples == R
 

@@ -64,13 +64,13 @@ def test_an_undefined_task_leaves_its_panels_undefined() -> None:
 
 
 def test_strata_are_the_groups_that_a_panel_averages() -> None:
-    assert [(one.tasks, one.weight) for one in strata_of("MacroAvg", PANELS)] == [((*MATH_TASKS, *COMMON_TASKS), 1)]
+    assert [(one.tasks, one.weight) for one in strata_of("MacroAvg", PANELS)] == [((*MATH_TASKS, *COMMON_TASKS), 1)]  # type: ignore[comparison-overlap]
     assert [(one.tasks, float(one.weight)) for one in strata_of("Overall", PANELS)] == [
         (MATH_TASKS, 0.5),
         (COMMON_TASKS, 0.5),
     ]
     mixed = {"A": ("x", "y", "B"), "B": ("u", "v")}
-    assert [(one.tasks, one.weight * 3) for one in strata_of("A", mixed)] == [(("x", "y"), 2), (("u", "v"), 1)]
+    assert [(one.tasks, one.weight * 3) for one in strata_of("A", mixed)] == [(("x", "y"), 2), (("u", "v"), 1)]  # type: ignore[comparison-overlap]
     with pytest.raises(InputError):
         strata_of("A", {"A": ("A",)})
 
