@@ -1,11 +1,8 @@
 """Statistics and allocations a second time, from docs/formats.md alone: nothing here is the product's, nor numpy's."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
-from collections.abc import Iterator
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
@@ -47,7 +44,7 @@ def digest(value: Any) -> Any:
     return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
-def philox(seed: Any, label: Any) -> Iterator[Any]:
+def philox(seed: Any, label: Any) -> Any:
     """The 64-bit outputs of a source's stream."""
     name = hashlib.blake2b(canonical(["bootstrap", seed, label]).encode(), digest_size=32).digest()
     block = 0
@@ -110,7 +107,7 @@ def factors(sources: Any, floor: Any, means: Any) -> Any:
 
 def apportion(utilities: Any, rooms: Any, budget: Any) -> Any:
     """Exact shares at the water level, and largest-remainder quotas; all utilities are above 0."""
-    exact, shares, free, left = list(map(Fraction, utilities)), {}, set(range(len(rooms))), budget  # type: ignore[var-annotated]
+    exact, shares, free, left = list(map(Fraction, utilities)), dict[Any, Any](), set(range(len(rooms))), budget
     while True:
         total = sum(exact[k] for k in free)
         full = {k for k in free if left * exact[k] >= rooms[k] * total}
@@ -143,9 +140,9 @@ def allocation(stated: Any, budget: Any, floor: Any) -> Any:
         interval = [ordered[place] for place in places]
         values = source["pool_size"], *rows[k], shares[k], extras[k], rows[k][0] + extras[k], interval
         made[label] = dict(zip(ALLOCATED, values, strict=True))
-    constant = {"policy": "calibudget", "unit": "examples", "floors": None, "caps": None, "groups": None}
-    constant |= {"exponents": {"need": 1.0, "availability": 0.5, "reliability": 1.0}, "need_transform": None}  # type: ignore[dict-item]
-    constant |= {"schema": "calibudget.allocation/1", "epsilon": EPSILON, "statistics_sha256": digest(stated)}  # type: ignore[dict-item]
+    constant: Any = {"policy": "calibudget", "unit": "examples", "floors": None, "caps": None, "groups": None}
+    constant |= {"exponents": {"need": 1.0, "availability": 0.5, "reliability": 1.0}, "need_transform": None}
+    constant |= {"schema": "calibudget.allocation/1", "epsilon": EPSILON, "statistics_sha256": digest(stated)}
     quotas = {label: row["quota"] for label, row in made.items()}
     own = {"budget": budget, "floor": floor, "residual_budget": residual, "quotas_sha256": digest(quotas)}
     return constant | own | {"sources": made}

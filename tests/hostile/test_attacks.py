@@ -3,11 +3,15 @@
 Each attack draws its cases from a seed, a few in `make test` and the full count in `make test-full`.
 """
 
+from __future__ import annotations
+
 import copy
 import json
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,12 +45,12 @@ GIVEN = {
 }
 
 
-def counts(few, full):
+def counts(few: int, full: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("count", [few, pytest.param(full, marks=pytest.mark.full)])
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A run of two sources, small enough to be verified in a moment."""
     folder = tmp_path_factory.mktemp("attacked")
     for label in ("one", "two"):
@@ -61,7 +65,7 @@ def made(tmp_path_factory):
 
 
 @counts(40, 1000)
-def test_one_byte_changed_in_any_file_of_a_run_is_found(made, tmp_path, count):
+def test_one_byte_changed_in_any_file_of_a_run_is_found(made: Any, tmp_path: Path, count: Any) -> None:
     chance = random.Random(SEED)  # noqa: S311 - cases, no secrets
     directory = shutil.copytree(made, tmp_path / "run")
     names = [*sorted(read_sums(directory)), SUMS_NAME]
@@ -75,7 +79,7 @@ def test_one_byte_changed_in_any_file_of_a_run_is_found(made, tmp_path, count):
     assert verify(directory).differences == ()
 
 
-def leaves(value, at=()):
+def leaves(value: Any, at: Any = ()) -> Iterator[Any]:
     """The places of all scalars of a JSON value."""
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
@@ -84,7 +88,7 @@ def leaves(value, at=()):
         yield at
 
 
-def other(value, chance):
+def other(value: Any, chance: Any) -> Any:
     """Another value of the same kind."""
     match value:
         case bool():
@@ -101,12 +105,12 @@ def other(value, chance):
             return 1
 
 
-def forge(directory, name, value):
+def forge(directory: Path, name: Any, value: Any) -> None:
     """Write a file and make every digest fit again: the manifest's bindings, its own digest, and the sums."""
     (directory / name).write_bytes(
         canonical_json(sealed(value, "manifest_sha256") if name == "manifest.json" else value)
     )
-    manifest = read_object(directory / "manifest.json")
+    manifest: dict[str, Any] = read_object(directory / "manifest.json")
     if name != "manifest.json":
         digest = file_digest(directory / name)
         manifest["artefacts"][name] = {"bytes": digest.bytes, "sha256": digest.sha256}
@@ -115,14 +119,16 @@ def forge(directory, name, value):
 
 
 @counts(60, 1000)
-def test_a_forger_who_makes_every_digest_fit_is_found_or_changed_what_is_taken_as_given(made, tmp_path, count):
+def test_a_forger_who_makes_every_digest_fit_is_found_or_changed_what_is_taken_as_given(
+    made: Any, tmp_path: Path, count: Any
+) -> None:
     chance = random.Random(SEED)  # noqa: S311 - cases, no secrets
     names = [name for name in sorted(read_sums(made)) if name.endswith(".json")]
     missed = []
     for case in range(count):
         directory = shutil.copytree(made, tmp_path / str(case))
         name = chance.choice(names)
-        value = read_object(directory / name)
+        value: Any = read_object(directory / name)
         places = [at for at in leaves(value) if at[-1] != "manifest_sha256"]
         at = chance.choice(places)
         holder = forged = copy.deepcopy(value)
@@ -138,7 +144,7 @@ def test_a_forger_who_makes_every_digest_fit_is_found_or_changed_what_is_taken_a
     assert sorted(set(missed)) == []
 
 
-def damaged(data, chance):
+def damaged(data: Any, chance: Any) -> Any:
     """Bytes that were cut, flipped, doubled or filled up."""
     at = chance.randrange(len(data))
     match chance.randrange(4):
@@ -154,7 +160,7 @@ def damaged(data, chance):
 
 @pytest.mark.slow
 @counts(40, 500)
-def test_a_damaged_model_loads_or_is_refused_by_a_typed_error(tiny_directory, tmp_path, count):
+def test_a_damaged_model_loads_or_is_refused_by_a_typed_error(tiny_directory: Path, tmp_path: Path, count: Any) -> None:
     from calibudget.lm import Encoder, load_model
 
     chance = random.Random(SEED)  # noqa: S311 - cases, no secrets
@@ -174,7 +180,7 @@ def test_a_damaged_model_loads_or_is_refused_by_a_typed_error(tiny_directory, tm
 
 
 @counts(60, 3000)
-def test_a_damaged_input_is_read_or_refused_by_a_typed_error(made, tmp_path, count):
+def test_a_damaged_input_is_read_or_refused_by_a_typed_error(made: Any, tmp_path: Path, count: Any) -> None:
     import gzip
 
     import pyarrow as pa

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -37,7 +37,6 @@ from calibudget.cli.options import (
     numbers,
     whole_number,
 )
-from calibudget.records import ErrorRule
 
 
 def statistics(
@@ -46,7 +45,9 @@ def statistics(
         list[str],
         typer.Option(help="label=n, or a JSON object of them, or a splits.parquet; may repeat."),
     ],
-    error: Annotated[ErrorRule | None, typer.Option(help="nll+wrong or nll; default as scored.")] = None,
+    error: Annotated[
+        Literal["nll+wrong", "nll"] | None, typer.Option(help="nll+wrong or nll; default as scored.")
+    ] = None,
     resamples: Annotated[int, typer.Option(min=2, help="Bootstrap means per source.")] = 200,
     bootstrap_seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap streams.")] = 42,
     output: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
