@@ -136,14 +136,16 @@ def _means(point: PointResults) -> str:
 def _claims(point: PointResults, policy: str, comparators: Sequence[str]) -> list[str]:
     """The claims, the other metrics, the families left out in turn, and the families as units."""
     found = verdicts(point, policy, comparators)
-    if not found:
-        return [f"### {policy}: not judged, since not all of its cells are finished"]
-    head = "confirmed" if is_confirmed(found) else "not confirmed"
+    head = "not judged, since not all cells of its claims are finished"
+    if found:
+        head = f"{'confirmed' if is_confirmed(found) else 'not confirmed'} on this set"
+    comparators = [other for other in comparators if other in point.policies]
+    if policy not in point.policies or not comparators:
+        return [f"### {policy}: {head}"]
     return [
-        f"### {policy} minus the others: {head} on this set",
-        _verdicts(found),
-        "Every other policy's difference is a description. All metrics, mean and 95% over seeds:\n\n"
-        + _differences(point, policy),
+        f"### {policy} minus the others: {head}",
+        *([_verdicts(found)] if found else []),
+        "All metrics, mean and 95% over the seeds that both have (a description):\n\n" + _differences(point, policy),
         "The accuracy difference, points, without one family (* where its 95% over seeds excludes 0):\n\n"
         + _without(point, policy, comparators),
         "The accuracy difference, points, by family, and families as units (95% by Student's t over families):\n\n"
@@ -180,14 +182,14 @@ def _differences(point: PointResults, policy: str) -> str:
     for other in point.policies:
         if other == policy:
             continue
-        row = [other]
+        row = [other, str(len(set(point.seeds(policy)) & set(point.seeds(other))))]
         for metric, _, factor, digits in _SHOWN:
             change = paired(point, policy, other, metric)
             interval = t_interval(change)
             reach = "" if interval is None else _interval(interval, factor, digits)
             row.append(f"{factor * change.mean:+.{digits}f} {reach}")
         rows.append(row)
-    return table(["minus", *(name for _, name, _, _ in _SHOWN)], rows)
+    return table(["minus", "seeds", *(name for _, name, _, _ in _SHOWN)], rows)
 
 
 def _by_family(point: PointResults, policy: str, other: str) -> dict[str, dict[int, float]]:

@@ -50,7 +50,7 @@ def markdown(protocol: Protocol, results: Results) -> str:
         parts += [f"## {names}", _setting(point), _means(point)]
         if name == protocol.choosing:
             parts.append(_choices(protocol, results))
-        parts += _claims(_declared(protocol).get(name, {}), point)
+        parts += _claims(declared(protocol).get(name, {}), point)
         parts += [_quotas(point), _families(point)]
         if "limit" in point.policies:
             parts.append(_limit(point))
@@ -63,7 +63,7 @@ def figures(protocol: Protocol, results: Results) -> dict[str, bytes]:
     found = {}
     for name, point in finished(protocol, results).items():
         groups = []
-        for policy, comparators in _declared(protocol).get(name, {}).items():
+        for policy, comparators in declared(protocol).get(name, {}).items():
             compared = [point.compare(policy, other) for other in comparators if _paired(point, policy, other)]
             if compared:
                 groups.append((policy, compared))
@@ -73,7 +73,7 @@ def figures(protocol: Protocol, results: Results) -> dict[str, bytes]:
     return found
 
 
-def _declared(protocol: Protocol) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+def declared(protocol: Protocol) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
     """Policies that the confirmatory claims are about, and what each is held against."""
     return protocol.claims or FIRST_CLAIMS
 

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
-from calibudget.study.statistics import effects
+from calibudget.study.statistics import effects, t_test_p
 from testbed.analysis import finished, t_interval
+from testbed.answers_report import answers_markdown, is_confirmed, paired, verdicts
 from testbed.protocol import read_protocol
 from testbed.report import markdown
 from testbed.results import Results
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = ROOT / "benchmarks" / "results" / "testbed"
+THIRD = ROOT / "benchmarks" / "results" / "testbed-3"
 SECOND = ROOT / "benchmarks" / "results" / "testbed-2"
 
 
@@ -129,3 +131,54 @@ def test_the_exploratory_readings_are_written_again(
     command = [sys.executable, "-m", "testbed.readings", str(protocol_path.with_name(name)), "--results", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert (folder / "readings.md").read_text(encoding="utf-8").endswith(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def third_protocol(protocol_path):
+    return read_protocol(protocol_path.with_name("testbed-3.yaml"))
+
+
+@pytest.fixture(scope="module")
+def third_results(tmp_path_factory, third_protocol):
+    path = unpack(THIRD, tmp_path_factory.mktemp("third") / "results.jsonl")
+    return Results.read(path, third_protocol.sha256)
+
+
+@pytest.mark.slow
+def test_one_set_confirms_the_rule_for_answers_and_no_tenth_seed_would_make_the_other_do_so(
+    third_protocol, third_results
+):
+    points = finished(third_protocol, third_results)
+    comparators = third_protocol.claims["set-1"]["answers"]
+    found = verdicts(points["set-1"], "answers", comparators)
+    assert is_confirmed(found)
+    assert [claim.holds for claim in found] == [True] * 5
+    assert [round(100 * claim.difference.mean, 2) for claim in found] == [1.48, 1.45, 2.82, 1.95, 4.6]
+    assert verdicts(points["set-2"], "answers", comparators) == []
+    nine = paired(points["set-2"], "answers", "equal", "accuracy")
+    assert (nine.seeds, round(100 * nine.mean, 2)) == (9, 0.45)
+    tenth = [
+        t_test_p(effects({**nine.by_seed, 10: x / 1000}, dict.fromkeys([*nine.by_seed, 10], 0.0)))
+        for x in range(-1000, 1001)
+    ]
+    assert min(p for p in tenth if p is not None) > 0.088
+
+
+@pytest.mark.slow
+def test_every_cell_of_the_third_testbed_spends_the_budget_and_pools_go_round(third_results):
+    cells = list(third_results.lines("cell"))
+    assert len(cells) == 116
+    assert len({cell["code"] for cell in cells}) == 1
+    for cell in cells:
+        assert sum(cell["quotas"].values()) == 4000
+        if cell["policy"] != "pooled":
+            assert min(cell["quotas"].values()) >= 200
+            continue
+        order = sorted(cell["quotas"], key=cell["quotas"].__getitem__)
+        assert order.index(sorted(cell["quotas"])[-cell["seed"] % 8]) < 2  # the pool of 900
+
+
+@pytest.mark.full
+def test_the_third_tables_are_written_again_byte_for_byte(third_protocol, third_results):
+    text = (THIRD / "tables.md").read_text(encoding="utf-8")
+    assert text.endswith(answers_markdown(third_protocol, third_results))
