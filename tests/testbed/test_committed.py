@@ -13,7 +13,7 @@ import pytest
 from calibudget.study.statistics import effects, t_test_p
 from testbed.analysis import finished, t_interval
 from testbed.answers_report import answers_markdown, is_confirmed, paired, verdicts
-from testbed.protocol import read_protocol
+from testbed.protocol import Protocol, read_protocol
 from testbed.report import markdown
 from testbed.results import Results
 
@@ -134,20 +134,20 @@ def test_the_exploratory_readings_are_written_again(
 
 
 @pytest.fixture(scope="module")
-def third_protocol(protocol_path):
+def third_protocol(protocol_path: Path) -> Protocol:
     return read_protocol(protocol_path.with_name("testbed-3.yaml"))
 
 
 @pytest.fixture(scope="module")
-def third_results(tmp_path_factory, third_protocol):
+def third_results(tmp_path_factory: pytest.TempPathFactory, third_protocol: Protocol) -> Results:
     path = unpack(THIRD, tmp_path_factory.mktemp("third") / "results.jsonl")
     return Results.read(path, third_protocol.sha256)
 
 
 @pytest.mark.slow
 def test_one_set_confirms_the_rule_for_answers_and_no_tenth_seed_would_make_the_other_do_so(
-    third_protocol, third_results
-):
+    third_protocol: Protocol, third_results: Results
+) -> None:
     points = finished(third_protocol, third_results)
     comparators = third_protocol.claims["set-1"]["answers"]
     found = verdicts(points["set-1"], "answers", comparators)
@@ -165,7 +165,7 @@ def test_one_set_confirms_the_rule_for_answers_and_no_tenth_seed_would_make_the_
 
 
 @pytest.mark.slow
-def test_every_cell_of_the_third_testbed_spends_the_budget_and_pools_go_round(third_results):
+def test_every_cell_of_the_third_testbed_spends_the_budget_and_pools_go_round(third_results: Results) -> None:
     cells = list(third_results.lines("cell"))
     assert len(cells) == 116
     assert len({cell["code"] for cell in cells}) == 1
@@ -179,6 +179,6 @@ def test_every_cell_of_the_third_testbed_spends_the_budget_and_pools_go_round(th
 
 
 @pytest.mark.full
-def test_the_third_tables_are_written_again_byte_for_byte(third_protocol, third_results):
+def test_the_third_tables_are_written_again_byte_for_byte(third_protocol: Protocol, third_results: Results) -> None:
     text = (THIRD / "tables.md").read_text(encoding="utf-8")
     assert text.endswith(answers_markdown(third_protocol, third_results))
