@@ -42,8 +42,10 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME
 from calibudget.pipeline.subjects import Engine, Scored, Subject, check_subject, find_subject, scorers_of
+from calibudget.pipeline.train import finished_run, is_rendered, rendered_records
 from calibudget.recipe import load_recipe
 from calibudget.store import (
+    MANIFEST_NAME,
     SPLITS_NAME,
     SUMS_NAME,
     canonical_json,
@@ -276,7 +278,7 @@ def _check_unbegun(directory: Path, outputs: Sequence[Path]) -> None:
 def _shared_with_training(
     benchmarks: Sequence[Benchmark], train: Path | None, *, strict: bool
 ) -> dict[str, tuple[str, ...]]:
-    prompts = frozenset() if train is None else training_prompts(train)
+    prompts = frozenset() if train is None else _prompts_of(train)
     shared = {benchmark.name: shared_items(benchmark, prompts) for benchmark in benchmarks}
     for name, ids in shared.items():
         if ids and strict:
@@ -285,6 +287,15 @@ def _shared_with_training(
                 "train without them, or leave --strict out to have them reported"
             )
     return shared
+
+
+def _prompts_of(train: Path) -> frozenset[str]:
+    """Prompt hashes of a training set; a run's rendered rows hold no bare prompts, so their records are made again."""
+    if (train.parent / MANIFEST_NAME).is_file() and (train.parent / SUMS_NAME).is_file():
+        run = finished_run(train.parent)
+        if run.train_file == train and is_rendered(run):
+            return frozenset(record.prompt_hash for _, record in rendered_records(run))
+    return training_prompts(train)
 
 
 def _shared_with_calibration(

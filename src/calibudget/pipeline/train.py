@@ -13,6 +13,7 @@ from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import recipe_of_run
 from calibudget.pipeline.training_options import TrainingOptions, training_options, within_context
 from calibudget.recipe import Recipe
+from calibudget.records import Record
 from calibudget.selection import RowRole, train_row
 from calibudget.sources import record_maker
 from calibudget.store import (
@@ -159,10 +160,20 @@ def _rows(runs: Sequence[FinishedRun]) -> Iterator[dict[str, object]]:
 
 def rows_to_encode(run: FinishedRun) -> Iterator[dict[str, object]]:
     """The rows of a run as turns to encode: rendered ones are made of their originals again, as those to score were."""
-    told = run.manifest.train_set or {}
-    if told.get("layout") != "rendered":
+    if not is_rendered(run):
         yield from read_train(run.train_file)
         return
+    for role, record in rendered_records(run):
+        yield train_row(record, role, layout="turns")
+
+
+def is_rendered(run: FinishedRun) -> bool:
+    """Whether the rows of a run hold texts under the template."""
+    return (run.manifest.train_set or {}).get("layout") == "rendered"
+
+
+def rendered_records(run: FinishedRun) -> Iterator[tuple[RowRole, Record]]:
+    """The records of rendered rows, made of their originals again, each with its role."""
     companion = run.recipe.companion_spec()
     specs = (*run.recipe.source_specs(), *([companion] if companion else []))
     makers = {spec.label: record_maker(spec) for spec in specs}
@@ -172,8 +183,7 @@ def rows_to_encode(run: FinishedRun) -> Iterator[dict[str, object]]:
             raise ArtefactError(
                 f"{run.train_file}: {row['source']}/{row['record_id']}: the recipe's filter leaves it out"
             )
-        record = replace(record, record_id=str(row["record_id"]))
-        yield train_row(record, cast(RowRole, row["role"]), layout="turns")
+        yield cast(RowRole, row["role"]), replace(record, record_id=str(row["record_id"]))
 
 
 def _evidence(runs: Sequence[FinishedRun], calibrated_on: str | None) -> dict[str, object]:
