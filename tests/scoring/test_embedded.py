@@ -59,7 +59,9 @@ def plain(language_model: Any, example: Any, limit: Any) -> Any:
     prompt = ids[:, : len(example.prompt_ids)]
     with torch.no_grad():
         scores = model(ids, use_cache=False).logits[0, len(example.prompt_ids) - 1 : -1].double().log_softmax(-1)
-        made = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=limit)
+        ends = {"eos_token_id": sorted(language_model.stop_ids), "pad_token_id": min(language_model.stop_ids)}
+        mask = torch.ones_like(prompt)
+        made = model.generate(prompt, attention_mask=mask, do_sample=False, max_new_tokens=limit, **ends)
     nll = -scores[range(len(scores)), list(example.response_ids)].mean().item()
     return nll, language_model.tokenizer.decode(made[0, prompt.shape[1] :], skip_special_tokens=True)
 
