@@ -203,7 +203,9 @@ def padded(language_model: Any, examples: list[Any], size: int) -> list[float]:
             ids[row, longest - len(one.prompt_ids) :] = torch.tensor(one.prompt_ids)
             mask[row, longest - len(one.prompt_ids) :] = 1
         with torch.inference_mode():
-            model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=NEW_TOKENS, pad_token_id=2, eos_token_id=2)
+            model.generate(
+                ids, attention_mask=mask, do_sample=False, max_new_tokens=NEW_TOKENS, pad_token_id=2, eos_token_id=2
+            )
     return nlls
 
 
