@@ -127,3 +127,12 @@ def test_turns_as_a_struct_of_lists_are_read(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "r.parquet")
     (record,) = read(tmp_path, "r.parquet").records
     assert (record.prompt[0].content, record.completion) == ("q", "a")
+
+
+def test_an_integer_of_too_many_digits_in_the_first_row_names_its_line(tmp_path: Path) -> None:
+    rows = [f'{{"prompt": "a?", "completion": "b", "n": {"9" * 5000}}}', '{"prompt": "c?", "completion": "d"}']
+    (tmp_path / "a.jsonl").write_text("\n".join(rows) + "\n")
+    with pytest.raises(DataError, match=r"a\.jsonl:1: "):
+        read_source(SourceSpec(label="a", path="a.jsonl"), tmp_path)
+    read = read_source(SourceSpec(label="a", path="a.jsonl", on_error="skip"), tmp_path)
+    assert (len(read.records), read.skipped) == (1, 1)

@@ -259,7 +259,7 @@ def _ends(line: bytes) -> int | None:
         json.JSONDecoder().raw_decode(text)
     except json.JSONDecodeError as error:
         return None if error.pos >= len(text) else -1
-    except (UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # not UTF-8, nested too deep, or an integer of too many digits
         return -1
     return len(line)
 
