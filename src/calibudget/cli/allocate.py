@@ -1,11 +1,4 @@
-"""`calibudget statistics`: statistics.json from scores, ours or made elsewhere.
-
-`calibudget allocate`: quotas from statistics, or from pool sizes alone.
-
-`calibudget whatif`: quotas over a grid of budgets, floors and exponents.
-
-`calibudget stability`: how far quotas move with the calibration split.
-"""
+"""The commands about quotas alone: `statistics`, `allocate`, `whatif` and `stability`."""
 
 from __future__ import annotations
 

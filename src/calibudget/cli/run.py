@@ -1,15 +1,4 @@
-"""`calibudget init`: a commented recipe for the data found in a folder.
-
-`calibudget run`: the main job.
-
-`calibudget score`: only the scoring stage, so that it can go to another machine.
-
-`calibudget select`: the draw alone, for an allocation that is already there.
-
-`calibudget verify`: re-derive what a run directory says, and name what differs.
-
-`calibudget demo`: the main job on the embedded model and generated sources.
-"""
+"""The commands of the main job: `init`, `run`, `score`, `select`, `verify`, and the `demo` of all of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A Python for the sandbox: which one, and what of it has to lie there.
-
-Generated code runs here and nowhere else: two bubblewrap sandboxes, one for the tests, one for the program.
+"""Generated code runs here and nowhere else: two bubblewrap sandboxes, one for the tests, one for the program.
 
 Each has namespaces of its own (user, process, network, ipc, host name, mounts), no capability, a read-only root
 that holds an interpreter and its libraries and nothing else (no home, no /proc, no shell), a small private

@@ -1,10 +1,9 @@
-"""torch's variable-length attention kernel, where there is one.
+"""Attention over sequences laid end to end, and over ragged cached ones, inside transformers' own models.
 
-Attention over sequences laid end to end, and over ragged cached ones, inside transformers' own models.
-
-transformers lets an attention function be registered by name; everything else of a model (projections, positions,
-norms, experts) stays its own code. The function here asks the layout that is in force for the answer: `Packed`
-while prompts and responses are read, `Ragged` while tokens are generated.
+It runs on torch's variable-length kernel where there is one. transformers lets an attention function be registered by
+name; everything else of a model (projections, positions, norms, experts) stays its own code. The function here asks
+the layout that is in force for the answer: `Packed` while prompts and responses are read, `Ragged` while tokens are
+generated.
 
 Shapes: B sequences, T tokens laid end to end, H query heads, G key/value heads, D head size, L cached positions.
 """

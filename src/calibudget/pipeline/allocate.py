@@ -67,7 +67,7 @@ def _less_spent(recipe: Recipe, request: AllocationRequest, spent: Mapping[str, 
     budget = request.budget + sum(spent.values())
     whole = {label: size + spent[label] for label, size in request.pool_sizes.items()}
     floors = {label: (recipe.own_floors or {}).get(label, recipe.default_floor) for label in whole}
-    groups = None if recipe.nested_groups is None else parse_groups(recipe.nested_groups, sorted(whole))
+    groups = None if request.groups is None else parse_groups(request.groups, sorted(whole))
     return replace(
         request,
         floor=0,

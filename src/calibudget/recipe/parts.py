@@ -1,9 +1,4 @@
-"""Paths of a recipe that name a place of this machine: no URLs, and `~` written out.
-
-The parts of the recipe's `hygiene` that have settings of their own.
-
-The recipe's `selector`: which of a source's candidates its quota takes.
-"""
+"""The recipe's `hygiene`, its `selector`, and paths that name a place of this machine (no URLs, `~` written out)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Batches as a function of the data and a token bound alone, never of memory, devices or workers.
+"""Scoring with a model in this process: one forward an example, decoding only where that doesn't settle the answer.
 
-Scoring with a model in this process: one forward an example, decoding only where that doesn't settle the answer.
-
-Greedy decoding follows the reference response as long as the model's first choice equals the reference token, which
-the forward that gives the NLL tells at once. So an example that agrees to its end token is answered already; the
-others are decoded from the first disagreement on, over the keys and values which that forward left. The parsed
-answer is that of plain greedy decoding: in float32 an example at whose choices two tokens nearly tie is decoded so.
+Batches are a function of the data and a token bound alone, never of memory, devices or workers. Greedy decoding
+follows the reference response as long as the model's first choice equals the reference token, which the forward that
+gives the NLL tells at once. So an example that agrees to its end token is answered already; the others are decoded
+from the first disagreement on, over the keys and values which that forward left. The parsed answer is that of plain
+greedy decoding: in float32 an example at whose choices two tokens nearly tie is decoded so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What goes into a scorer, what comes out of it, and the scorer's own two duties.
+"""The seam of scoring: what goes into a scorer, what comes out, and how that becomes z.
 
-From what the model said to z: parse the answers, judge them, add the errors.
-
-Items and measurements as JSON, for the journal and between processes.
+Answers are parsed and judged here, and errors added. Items and measurements have a form as JSON, for the journal and
+between processes.
 """
 
 from __future__ import annotations

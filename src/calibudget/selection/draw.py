@@ -1,11 +1,11 @@
-"""Repeated exposure: a candidate may be drawn again once all candidates of its source were, and says so in its id.
+"""The keyed draw, in examples or in tokens, and the digests of what it drew.
 
-The keyed draw: uniform within a source, nested in the quota, independent of everything but seed and ids.
+It is uniform within a source, nested in the quota, and depends on nothing but seed and ids. A candidate may be drawn
+again once all candidates of its source were; its id then says so.
 
-Quotas in tokens: whole examples in key order, never above the budget, within one example of every quota.
-
-How the draw ends. Call B the budget, q the quotas (they sum to B), s <= q what the first pass took and d = q - s the
-deficits. A source with d > 0 has a next example, since its pool holds at least q, and that example is longer than d.
+How a draw of tokens ends: with whole examples in key order, never above the budget. Call B the budget, q the quotas
+(they sum to B), s <= q what the first pass took and d = q - s the deficits. A source with d > 0 has a next example,
+since its pool holds at least q, and that example is longer than d.
 
 - *Never above B*: the second pass checks every example that it takes.
 - *Within one example of each quota*: a source that takes its next example ends above q by less than that example;
@@ -14,7 +14,7 @@ deficits. A source with d > 0 has a next example, since its pool holds at least 
   all together above B, which was checked; so either no source has a deficit, and nothing is missing, or one was
   refused its next example because what was missing then, and so what is missing in the end, is less than that.
 
-Identity of a selection, apart from the identity of its quotas (paper, appendix "Selection Identity").
+Digests: paper, appendix "Selection Identity".
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""What names the rows of one input, in columns: the kernel of the pass, which sees every row and keeps none.
+"""The identities of one input's rows: found in one pass that keeps no row, written once, read by whoever needs them.
 
-Files of identities: what a pass over one input finds, written once and read by whoever needs it (docs/formats.md).
-
-A file is an Arrow stream of `naming.identity_schema`, then one line of canonical JSON that says what was read, then
-the SHA-256 of all that. A cache keeps such files under a name made of everything that they follow from: the input's
-bytes, what the recipe says of reading them, and the code that does it.
+A file (docs/formats.md) is an Arrow stream of `identity_schema`, then one line of canonical JSON that says what was
+read, then the SHA-256 of all that. A cache keeps such files under a name made of everything that they follow from:
+the input's bytes, what the recipe says of reading them, and the code that does it.
 """
 
 from __future__ import annotations

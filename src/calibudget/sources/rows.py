@@ -1,6 +1,4 @@
-"""Rows of columnar files and data sets: Parquet, Arrow, and the batches that `datasets` gives.
-
-Rows of data files, one at a time, each with what finds it again.
+"""Rows of data files and of the batches that `datasets` gives, one at a time, each with what finds it again.
 
 JSON lines, JSON arrays, CSV and TSV (all of them also as .gz and .zst), Parquet and Arrow. In place of a row that can't
 be read stands a DataError, so that whoever reads on may skip it; what ends a file (a torn archive, say) is raised.

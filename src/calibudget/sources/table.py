@@ -1,10 +1,8 @@
-"""Files that live as long as the object that needs them: what doesn't fit in memory lies there.
+"""A table of identities on disk: every record of a source in a few fixed-width bytes, given back in key order.
 
-A table of identities on disk: every record of a source in a few fixed-width bytes, given back in key order.
-
-Rows are gathered in memory, parted by the first byte of their key into files, and each file is sorted when its turn
-comes: memory holds `BUFFER` rows, or one part of `PARTS`, whichever is more, however many records a source has.
-Records with one id have one key, so they come out side by side.
+Its files live as long as it does. Rows are gathered in memory, parted by the first byte of their key into files, and
+each file is sorted when its turn comes: memory holds `BUFFER` rows, or one part of `PARTS`, whichever is more,
+however many records a source has. Records with one id have one key, so they come out side by side.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What one process asks another to read, as JSON, and how it is answered.
-
-A reader in another process: it reads requests and writes replies, a JSON object a line.
+"""A reader in another process: it reads requests and writes replies, a JSON object a line.
 
 Started by `calibudget.sources.readers` as `python -m calibudget.sources.worker`. It ends when its input ends, so it
 never outlives the process that started it; what libraries print goes to standard error.

@@ -1,10 +1,7 @@
-"""`statistics.json`: what calibration said of each source (paper 2.2).
+"""`statistics.json` (paper 2.2), `allocation.json` (2.3), `selection.json` and `rounds.json`.
 
-`allocation.json`: the quotas of a policy and everything they were made from (paper 2.3).
-
-`selection.json`: which examples were selected, by digest.
-
-`rounds.json`: the ledger of the rounds before this one, so that no example is spent twice.
+What calibration said of each source; the quotas and everything that they were made from; which examples were selected,
+by digest; and the ledger of the rounds before this one, so that no example is spent twice.
 """
 
 from __future__ import annotations

@@ -237,11 +237,6 @@ class Fields:
         inner = self.child(name)
         return {label: inner.integer(label) for label in self._labels(name)}
 
-    def numbers_by_label(self, name: str, *, minimum: float = -math.inf) -> dict[str, float]:
-        """An object of finite numbers keyed by source label, in code-point order."""
-        inner = self.child(name)
-        return {label: inner.number(label, minimum=minimum) for label in self._labels(name)}
-
     def texts_by_name(self, name: str) -> dict[str, str]:
         """An object of strings, in code-point order of its keys."""
         inner = self.child(name)

@@ -1,11 +1,8 @@
-"""Values of source rows as JSON says them, and JSON lines that keep them as they are.
+"""The train set: the selected examples, trainable as they are, their originals beside them.
 
-A train set in columns: schemas that no row decides, and rows to batches and back.
-
-What may hold any fields (`original`, the arguments of tool calls, a tool's description) is text of JSON, so that a
-first row of nulls or a field that changes its type can't make the schema another one.
-
-The train set: the selected examples, trainable as they are, their originals beside them.
+Its schemas are decided by no row. What may hold any fields (`original`, the arguments of tool calls, a tool's
+description) is text of JSON, so that a first row of nulls or a field that changes its type can't make the schema
+another one.
 
 `train.jsonl` and `train.parquet` are files, `train.dataset` is a directory as `datasets` saves one.
 """

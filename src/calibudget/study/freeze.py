@@ -1,6 +1,6 @@
-"""What a study's results depend on beside its protocol: files of data and models, and this package's code.
+"""Freezing a study before it runs: what was said is kept, and what is changed later is known for a change.
 
-Freezing a study before it runs: what was said is kept, and what is changed later is known for a change.
+Files of data and models and this package's code are bound too, since results depend on them.
 
 `frozen.json` holds the protocol and the digests of all that results depend on, then the amendments in their order.
 An amendment never touches the cells that are there; a part of the study that it changed is exploratory from then on.

@@ -1,6 +1,6 @@
-"""From the rows of a train set to token ids, with the one encoding that scoring and generation use too.
+"""From the rows of a train set to token ids, and to the tensors of one pass: padded rows, or sequences end to end.
 
-Examples as the tensors of one pass through the model: padded rows, or sequences laid end to end.
+The encoding is the one that scoring and generation use too.
 
 Labels are chosen by position, never by the id of a padding token, so a tokenizer without a padding token, or with one
 that is its end token, loses nothing: the end token of every response is taught.

@@ -1,11 +1,10 @@
-"""The processes that train together, one a device, as `accelerate launch` or torchrun started them.
+"""The processes that train together, one a device, and a frozen model that is parted among them.
 
-A frozen model parted among the processes that train together, so that it may be larger than one device.
-
-Each repeated block lies in equal parts on all devices and is gathered while it computes (torch's `fully_shard`, which
-is what accelerate's FSDP plugin drives). Only frozen weights are parted. The factors, their gradients and the
-optimizer stay whole everywhere, as without sharding, so the update, checkpoints and the adapter are made by the same
-code; and the embedding and the output head stay whole because the loss multiplies by the head's weight itself.
+`accelerate launch` or torchrun started them. A parted model may be larger than one device: each repeated block lies
+in equal parts on all devices and is gathered while it computes (torch's `fully_shard`, which is what accelerate's
+FSDP plugin drives). Only frozen weights are parted. The factors, their gradients and the optimizer stay whole
+everywhere, as without sharding, so the update, checkpoints and the adapter are made by the same code; and the
+embedding and the output head stay whole because the loss multiplies by the head's weight itself.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Causal attention inside each of the sequences that lie end to end in one row, under transformers' own models.
+"""What training puts in place of a model's own parts: attention over packed rows, linear layers, flat factors.
 
-The trainable factors as two flat vectors, one a rate: what the optimizer, the clipping and the devices see.
-
+Attention is causal inside each of the sequences that lie end to end in one row. Linear layers with factors compute in
+the model's precision, and together where they read the same input. The factors are two flat vectors, one a rate:
 LoRA+ gives A and B rates of their own (paper 2.4). All A factors share one storage and all B factors another, with
 their gradients likewise, so a step costs a handful of kernels however many layers there are.
-
-peft's linear layers, computed in the model's precision, and together where they read the same input.
 """
 
 from __future__ import annotations

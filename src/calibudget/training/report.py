@@ -1,12 +1,7 @@
-"""What training says while it goes on, and when it is done.
+"""What a training says of itself: step reports, `training.jsonl`, its rate, trackers, and the adapter's card.
 
-`training.jsonl`: one line an optimizer step, and no clock in it, so that equal runs write equal bytes.
-
-How fast training is, and what share that is of the device's own rate of matrix products.
-
-Reporting to experiment trackers beside `training.jsonl`, through accelerate's.
-
-The model card of an adapter: what it was trained on, how, and the digests that bind it to its train set.
+The log holds no clock, so equal runs write equal bytes. The rate is also told as a share of what the device's own
+matrix products reach.
 """
 
 from __future__ import annotations

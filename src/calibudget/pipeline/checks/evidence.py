@@ -1,8 +1,7 @@
-"""Does the manifest say what the other files say, and are they the files that it binds?
+"""Manifest, allocation and rounds: does each follow from the files beside it?
 
-Do the quotas follow from the recipe, the pools and the statistics?
-
-Do the splits keep clear of what earlier rounds used, and is the ledger that of their directories?
+The manifest must say what the other files say and bind them. The quotas must follow from recipe, pools and statistics.
+The splits must keep clear of what earlier rounds used.
 """
 
 from __future__ import annotations

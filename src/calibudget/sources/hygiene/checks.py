@@ -1,8 +1,7 @@
-"""Which digests several sets hold: one pass over each set, parted on disk, so that memory doesn't grow with them.
+"""What each check of the hygiene found in the sources, and the records that leave or are refused for it.
 
-What each check of the hygiene found in the sources, and the records that leave or are refused for it.
-
-A check gives the digests (of prompts, or of whole texts) that a source shares with another set; what they are the
+Which digests several sets hold is found in one pass over each, parted on disk, so that memory doesn't grow with them. A
+check gives the digests (of prompts, or of whole texts) that a source shares with another set; what they are the
 digests of is looked up in the source's table, in one pass.
 """
 
