@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from typing import Final
 
 # Characters of a value that a message tells.
@@ -28,6 +29,16 @@ def shown(value: object, form: Callable[[object], str] = repr) -> str:
     except ValueError:  # an integer of more digits than Python writes
         text = "a number of thousands of digits"
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
+
+
+def meant(name: object, known: Iterable[str]) -> str:
+    """What an unknown name may have been meant for: the nearest that there is, or a few of them."""
+    names = sorted(known)
+    nearest = get_close_matches(str(name), names, n=1)
+    if nearest:
+        return f"did you mean {nearest[0]!r}?"
+    more = f" and {len(names) - 8:,} more" if len(names) > 8 else ""
+    return f"there are {', '.join(map(repr, names[:8]))}{more}"
 
 
 def redacted(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 
 import typer
 
-from calibudget.cli import allocate, evaluate, export, influence, run, study, train
+from calibudget.cli import allocate, evaluate, export, influence, report, run, study, train
 from calibudget.cli.interrupts import Stop, how_to_go_on, say
 from calibudget.cli.options import REPEATS
 from calibudget.errors import CalibudgetError, InterruptedRunError
@@ -36,6 +36,7 @@ for _command in (
     allocate.stability,
     run.select,
     run.verify,
+    report.explain,
     run.sign,
     train.train,
     export.export,
