@@ -12,6 +12,7 @@ import pytest
 from calibudget.errors import RecipeError
 from calibudget.pipeline import run, score
 from calibudget.recipe import load_recipe, resolved_yaml
+from calibudget.scoring import LocalScorer
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def recipe_with(make_recipe: Callable[..., Any], tiny_directory: Path) -> Any:
     """A function from overrides to the recipe, with the tiny model."""
     path = make_recipe()
     own = ["engine=local", f"model={json.dumps(str(tiny_directory))}", "calibration.device=cpu"]
-    own += ["calibration.batch_tokens=400", "calibration.max_new_tokens=8"]
+    own += ["calibration.batch_tokens=400", "calibration.max_new_tokens=8", "cache=false"]
     return lambda *overrides: load_recipe(path, [*own, *overrides])
 
 
@@ -73,6 +74,37 @@ def test_whoever_reads_and_whatever_was_kept_the_directory_is_the_same(
         run(load_recipe(path, own), tmp_path / name)
         assert bytes_of(tmp_path / name) == expected
     assert list((tmp_path / "kept").glob("*.identities"))
+
+
+@pytest.mark.slow
+def test_another_budget_asks_the_model_nothing_again_and_other_settings_do(
+    recipe_with: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = f"cache={json.dumps(str(tmp_path / 'kept'))}"
+    run(recipe_with(kept), tmp_path / "first")
+    run(recipe_with("budget=25"), tmp_path / "uncached")
+    expected = bytes_of(tmp_path / "uncached")
+    asked: list[int] = []
+    measured = LocalScorer.measure
+
+    def measure(self: LocalScorer, items: Any) -> Any:
+        asked.append(len(items))
+        return measured(self, items)
+
+    monkeypatch.setattr(LocalScorer, "measure", measure)
+    run(recipe_with(kept, "budget=25"), tmp_path / "found")
+    assert (asked, bytes_of(tmp_path / "found")) == ([], expected)
+
+    for number, other in enumerate(("calibration.max_new_tokens=7", "split_seed=7", "template=chat")):
+        run(recipe_with(kept, other), tmp_path / f"other-{number}")
+        assert asked.pop()
+        asked.clear()
+
+    for file in (tmp_path / "kept").glob("*.measurements"):  # one digit of an NLL
+        file.write_bytes(file.read_bytes().replace(b'"nll":', b'"nll":1', 1))
+    run(recipe_with(kept, "budget=25"), tmp_path / "damaged")
+    assert asked
+    assert bytes_of(tmp_path / "damaged") == expected
 
 
 def test_evidence_says_what_scores_and_not_where(make_recipe: Callable[..., Any]) -> None:

@@ -10,12 +10,14 @@ from pathlib import Path
 from calibudget.errors import ArtefactError
 from calibudget.messages import counted
 from calibudget.pipeline.calibration import calibration_items, settings_of
+from calibudget.pipeline.kept_scores import kept_measurements
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.recipe import Recipe
 from calibudget.records import Score, Split
 from calibudget.scoring import (
     Engine,
+    Measurement,
     Scorer,
     make_scorer,
     measure_all,
@@ -79,9 +81,16 @@ def score_splits(
 ) -> ScoreFile:
     """Score calibration splits that are already drawn; see `score`."""
     items = calibration_items(recipe, splits.values())
-    measurements = measure_all(
-        scorer, items, journal_path=journal_path, progress=lambda done, total: progress("scoring", done, total)
-    )
+
+    def measure() -> list[Measurement]:
+        return measure_all(
+            scorer, items, journal_path=journal_path, progress=lambda done, total: progress("scoring", done, total)
+        )
+
+    folder = None if recipe.engine == "fake" else recipe.reading.cache
+    measurements, were_kept = kept_measurements(folder, scorer, items, measure)
+    if were_kept:
+        progress("scores found in the cache", len(items), len(items))
     splits_made = max((one.batch_splits for one in measurements), default=0)
     provenance = {"versions": {}, **scorer.describe(), "batch_splits": splits_made}
     scores = sorted(to_scores(items, measurements, recipe.error), key=lambda score: (score.source, score.record_id))

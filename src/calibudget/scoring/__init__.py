@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from calibudget.scoring.local import LocalScorer
     from calibudget.scoring.measure import Progress, measure_all
     from calibudget.scoring.processes import LocalPool
-    from calibudget.scoring.scorer import CalibrationItem, Measurement, ParallelScorer, Scorer, to_scores
+    from calibudget.scoring.scorer import (
+        CalibrationItem,
+        Measurement,
+        ParallelScorer,
+        Scorer,
+        item_to_json,
+        measurement_to_json,
+        to_scores,
+    )
     from calibudget.scoring.settings import ScorerSettings, make_scorer
 
 _HOMES = {
@@ -33,7 +41,9 @@ _HOMES = {
     "open_scorer": "engines",
     "LocalScorer": "local",
     "Progress": "measure",
+    "item_to_json": "scorer",
     "measure_all": "measure",
+    "measurement_to_json": "scorer",
     "to_scores": "scorer",
 }
 
@@ -49,8 +59,10 @@ __all__ = [
     "RayPool",
     "Scorer",
     "ScorerSettings",
+    "item_to_json",
     "make_scorer",
     "measure_all",
+    "measurement_to_json",
     "open_scorer",
     "to_scores",
 ]

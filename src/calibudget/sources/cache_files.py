@@ -28,7 +28,7 @@ _DIGEST_BYTES: Final = 32
 #: Seconds after which nobody writes a temporary file any more.
 _ABANDONED: Final = 86_400
 #: What is kept, which is how its files are called.
-_KINDS: Final = ("identities", "findings")
+_KINDS: Final = ("identities", "findings", "measurements")
 #: Packages of ours whose code decides what is found.
 _CODE: Final = ("calibudget", "calibudget.sources", "calibudget.tasks", "calibudget.store")
 

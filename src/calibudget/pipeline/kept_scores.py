@@ -1,0 +1,82 @@
+"""Measurements that an earlier run left in the cache: a model is asked about the same records once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import TypeAdapter
+
+from calibudget.scoring import CalibrationItem, Measurement, Scorer, item_to_json, measurement_to_json
+from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
+from calibudget.store import canonical_json
+
+_SCHEMA: Final = "calibudget.measurements/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """A file of measurements, and its own name, by which a copy of another is told."""
+
+    schema: Literal["calibudget.measurements/1"]
+    name: str
+    measurements: list[Measurement]
+
+
+@cache
+def _files() -> TypeAdapter[_Kept]:
+    return TypeAdapter(_Kept)
+
+
+def kept_measurements(
+    folder: Path | None,
+    scorer: Scorer,
+    items: Sequence[CalibrationItem],
+    measure: Callable[[], list[Measurement]],
+) -> tuple[list[Measurement], bool]:
+    """What a scorer says of all items: what is kept of an earlier time, or what it says now, which is then kept.
+
+    It follows from all that the scorer says it depends on (model, precision, device, versions), from the items in their
+    order and from this code. Budgets, floors, policies and the seeds of later stages play no part.
+
+    Args:
+        folder: the cache, None to neither look nor keep.
+        scorer: describes itself.
+        items: each record once.
+        measure: asks the scorer about all of them.
+
+    Returns:
+        One measurement an item, in their order, and whether they were found.
+    """
+    if folder is None:
+        return measure(), False
+    path = kept_path(folder, "measurements", _SCHEMA, dict(scorer.describe()), [item_to_json(item) for item in items])
+    found = _read(path)
+    if found is not None:
+        return found, True
+    made = measure()
+    with suppress(OSError):  # a cache that can't be written costs time, not the run
+        make_ready(folder)
+        own = [measurement_to_json(one) for one in made]
+        with new_file(path) as out:
+            out.write(canonical_json({"schema": _SCHEMA, "name": path.name, "measurements": own}))
+        out.handle.close()
+    return made, False
+
+
+def _read(path: Path) -> list[Measurement] | None:
+    whole = open_whole(path)
+    if whole is None:
+        return None
+    handle, size = whole
+    with handle:
+        try:
+            handle.seek(0)
+            kept = _files().validate_json(handle.read(size), strict=True)
+        except (OSError, MemoryError, ValueError):
+            return None
+    return kept.measurements if kept.name == path.name else None
