@@ -1,10 +1,11 @@
-"""Mutation score of `calibudget.allocation`: how many small faults do its tests notice?
+"""Mutation score of `allocation`, `selection` and `store`: how many small faults do their tests notice?
 
-    python tests/mutants.py [--children N] [--directory DIR] [MODULE ...]
+    python tests/mutants.py [--children N] [--directory DIR] [--sample N] [PACKAGE | PACKAGE.MODULE ...]
 
-Copies source and tests to a temporary directory, lets mutmut (dependency group `mutants`) put faults into the package
-or the named modules of it, runs the fast tests on each, and prints the score and every survivor's change as Markdown.
-A directory given by name is kept: a run that was stopped goes on when the same command is given again.
+Copies source and tests to a temporary directory, lets mutmut (dependency group `mutants`) put faults into the named
+packages or modules, runs the fast tests on each, and prints the score and every survivor's change as Markdown.
+A directory given by name is kept: a run that was stopped goes on when the same command is given again. A sample is
+drawn from a fixed seed, over all of the named modules alike.
 What survives and why is in docs/mutation.md.
 
 Left out of the score are faults that nothing can notice: `strict=` of a zip over sequences of equal length.
@@ -13,6 +14,8 @@ Left out of the score are faults that nothing can notice: `strict=` of a zip ove
 from __future__ import annotations
 
 import argparse
+import os
+import random
 import re
 import shutil
 import subprocess
@@ -22,11 +25,12 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = (
-    *("arrays", "bounds", "check", "exact.doubles", "exact.integers", "exact.numbers", "exact.spread", "labels"),
-    *("plan", "policies", "quotas", "stability", "statistics", "utility"),
-)
-TESTS = ["tests/allocation", "tests/golden/test_allocation.py", "tests/property/test_apportion_arrays.py"]
+TESTS = {
+    "allocation": ["tests/allocation", "tests/golden/test_allocation.py", "tests/property/test_apportion_arrays.py"],
+    "selection": ["tests/selection", "tests/property/test_selection_draw.py", "tests/property/test_token_draw.py"],
+    "store": ["tests/store", "tests/hostile/test_store_flips.py"],
+}
+SEED = 20
 CONFIG = """
 [tool.pytest.ini_options]
 addopts = "-p no:cacheprovider --import-mode=importlib"
@@ -45,38 +49,53 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--children", default="2")
     parser.add_argument("--directory", type=Path)
-    parser.add_argument("modules", nargs="*", help="modules of calibudget.allocation; without, those of MODULES")
+    parser.add_argument("--sample", type=int, help="try so many faults; without, all")
+    parser.add_argument("modules", nargs="*", help="packages or modules; without, all three packages")
     arguments = parser.parse_args()
+    modules = arguments.modules or list(TESTS)
     with tempfile.TemporaryDirectory() as name:
         place = arguments.directory or Path(name)
         if not (place / "src").exists():
-            copy_sources(place, arguments.modules)
-        run_mutants(place, arguments.modules, arguments.children)
+            copy_sources(place, modules)
+        run_mutants(place, modules, arguments.children, arguments.sample)
     return 0
 
 
 def copy_sources(place: Path, modules: list[str]) -> None:
     shutil.copytree(ROOT / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    tests = [test for test in TESTS if (ROOT / test).exists()]
+    tests = [test for package in dict.fromkeys(module.split(".")[0] for module in modules) for test in TESTS[package]]
     for test in tests:
         source, target = ROOT / test, place / test
         target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
-    mutated = [f"src/calibudget/allocation/{module.replace('.', '/')}.py" for module in modules or MODULES]
+    mutated = []
+    for module in modules:
+        path = f"src/calibudget/{module.replace('.', '/')}"
+        mutated.append(f"{path}/*" if (ROOT / path).is_dir() else f"{path}.py")
     (place / "pyproject.toml").write_text(CONFIG.format(tests=tests, mutated=mutated))
 
 
-def run_mutants(place: Path, modules: list[str], children: str) -> None:
+def run_mutants(place: Path, modules: list[str], children: str, sample: int | None) -> None:
     mutmut = [str(Path(sys.executable).with_name("mutmut"))]
-    patterns = [f"calibudget.allocation.{module}.*" for module in modules or MODULES]
-    subprocess.run([*mutmut, "run", "--max-children", children, *patterns], cwd=place, check=False)
+    # the faults are made before their folder is named to the processes that tests start
+    subprocess.run([*mutmut, "run", "nothing of this name"], cwd=place, check=False, capture_output=True)
+    os.environ["PYTHONPATH"] = str(place.absolute() / "mutants" / "src")
+    chosen = [f"calibudget.{module}.*" for module in modules]
+    if sample is not None:
+        names = sorted(results_of(mutmut, place))
+        print(f"{sample} of {len(names)} faults, seed {SEED}\n")
+        chosen = random.Random(SEED).sample(names, min(sample, len(names)))  # noqa: S311 - cases, no secrets
+    subprocess.run([*mutmut, "run", "--max-children", children, *chosen], cwd=place, check=False)
+    checked = {m: r for m, r in results_of(mutmut, place).items() if r != "not checked"}
+    changes = {m: change_of(mutmut, place, m) for m, r in checked.items() if r not in ("killed", "timeout")}
+    report(checked, changes)
+
+
+def results_of(mutmut: list[str], place: Path) -> dict[str, str]:
     listing = subprocess.run(
         [*mutmut, "results", "--all", "true"], cwd=place, check=True, capture_output=True, text=True
     )
-    results = dict(re.findall(r"(calibudget\S+): (.+)", listing.stdout))
-    chosen = {m: r for m, r in results.items() if r != "not checked"}
-    changes = {m: change_of(mutmut, place, m) for m, r in chosen.items() if r not in ("killed", "timeout")}
-    report(chosen, changes)
+    return dict(re.findall(r"(calibudget\S+): (.+)", listing.stdout))
 
 
 def change_of(mutmut: list[str], place: Path, mutant: str) -> list[str]:
@@ -95,7 +114,7 @@ def report(results: dict[str, str], changes: dict[str, list[str]]) -> None:
     beyond = {m for m, change in changes.items() if change and cannot_be_noticed(change)}
     per_module: dict[str, Counter[str]] = {}
     for mutant, result in results.items():
-        module = mutant.split(".")[2]
+        module = mutant.split(".x")[0].removeprefix("calibudget.")
         kind = "beyond notice" if mutant in beyond else "noticed" if result in ("killed", "timeout") else "survived"
         per_module.setdefault(module, Counter())[kind] += 1
     print("| module | faults | noticed | survived | beyond notice | score |\n|---|---:|---:|---:|---:|---:|")

@@ -16,7 +16,7 @@ from calibudget.lm.loading import context_length
 def test_a_directory_loads_with_a_full_identity(tiny_directory: Path) -> None:
     loaded = load_model(str(tiny_directory), device="cpu")
     assert dict(loaded.identity) == {
-        "name": str(tiny_directory),
+        "name": tiny_directory.name,
         "kind": "directory",
         "sha256": loaded.identity["sha256"],
         "revision": None,

@@ -23,6 +23,7 @@ def evaluate(
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where the tasks' files lie; the hub without it.")] = None,
     output_dir: Annotated[Path | None, typer.Option(help="Where the results go; a run's own directory.")] = None,
+    model: Annotated[str | None, typer.Option(help="Where a run's model lies, if not where the run found it.")] = None,
     adapter: Annotated[list[Path] | None, typer.Option(help="An adapter of the model; may repeat.")] = None,
     panel: Annotated[list[str] | None, typer.Option(help="A mean of your own: name=task,task; may repeat.")] = None,
     train: Annotated[Path | None, typer.Option(help="Training set to look for prompts in; a run's own.")] = None,
@@ -66,6 +67,7 @@ def evaluate(
             found = evaluate(
                 target,
                 asking,
+                model=model,
                 adapters=adapter or (),
                 output_dir=output_dir,
                 engine=Engine(template=template, device=device, dtype=dtype, batch_tokens=batch_tokens),

@@ -74,13 +74,27 @@ def _find(name: str, revision: str | None) -> ModelSource:
         return ModelSource(name=name, kind="directory", path=path)
     if name.endswith(".gguf"):
         if not path.is_file():
-            raise ScoringError(f"model {name!r}: there is no such file")
+            raise ScoringError(
+                f"model {name!r}: there is no such file; say where it lies (--model, or `model` in a recipe)"
+            )
         return ModelSource(name=name, kind="gguf", path=path)
     if path.exists():
         raise ScoringError(f"model {name!r}: a file that isn't .gguf; give a .gguf file, a directory or a hub id")
     if _HUB_ID.fullmatch(name):
         return ModelSource(name=name, kind="hub", revision=revision)
-    raise ScoringError(f"model {name!r}: no such directory or file, and not the form of a hub id (owner/name)")
+    raise ScoringError(
+        f"model {name!r}: no such directory or file here, and not the form of a hub id (owner/name); say where it lies "
+        "(--model, or `model` in a recipe: a finished run keeps a directory's name and digest, not its place)"
+    )
+
+
+def portable_model(name: str) -> str:
+    """A model's name as evidence has it, not where it lies on this machine: of a file or directory `./` and its name.
+
+    A hub id and `embedded` stay, and so does what this gave; no hub id begins with a dot, so the two can't be confused.
+    """
+    leads = name.startswith(("~", ".", "/")) or name.endswith(".gguf") or Path(name).is_absolute()
+    return f"./{Path(name).name}" if leads or Path(name).is_dir() else name
 
 
 def _embedded_file() -> Path:

@@ -29,7 +29,8 @@ class LanguageModel:
         model: a transformers `...ForCausalLM`, in evaluation mode, adapters included.
         tokenizer: its tokenizer.
         identity: JSON object that says which model this is: name, kind, sha256, revision, parameters, dtype,
-            device ("cpu" or "cuda"), adapter. Nothing in it depends on the machine beyond dtype and device.
+            device ("cpu" or "cuda"), adapter. Nothing in it depends on the machine beyond dtype and device:
+            of a file or a directory the name is its last part.
         context_length: positions the model has, None where its configuration doesn't say.
         stop_ids: token ids that the model's own generation configuration ends a text with. Nothing else of that is
             kept, so that greedy decoding is the model's first choice: no beams, penalties, bans or forced tokens.
@@ -222,7 +223,8 @@ def placement(device: Device, dtype: Dtype) -> tuple[str, str]:
 
 def _materialise(source: ModelSource) -> tuple[Path, dict[str, object]]:
     """A model's safetensors directory and the start of its identity."""
-    identity: dict[str, object] = {"name": source.name, "kind": source.kind, "sha256": None, "revision": None}
+    name = source.name if source.kind in ("hub", "embedded") or source.path is None else source.path.absolute().name
+    identity: dict[str, object] = {"name": name, "kind": source.kind, "sha256": None, "revision": None}
     if source.path is None:
         directory = fetch_hub(source)
         return directory, identity | {"revision": directory.name, "sha256": directory_digest(directory)}

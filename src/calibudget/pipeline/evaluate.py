@@ -93,6 +93,7 @@ def evaluate(
     target: str | Path,
     asking: Asking,
     *,
+    model: str | None = None,
     adapters: Sequence[Path] = (),
     output_dir: Path | None = None,
     engine: Engine | None = None,
@@ -105,6 +106,7 @@ def evaluate(
     Args:
         target: a run directory (its recipe's model under its own `adapter/`, if it was trained), or a model's name.
         asking: the tasks and how they are asked.
+        model: where the run's model lies on this machine, or another one; the recipe's name for it by default.
         adapters: directories of adapters to evaluate instead, one after another over one loaded base; each gets a
             folder of the output, by its name.
         output_dir: where the results go; a run directory's own by default.
@@ -123,7 +125,7 @@ def evaluate(
         ArtefactError: the output holds an evaluation, or (with `resume`) one of other work, finished or not.
         ScoringError: the model or an adapter can't be used.
     """
-    subject = find_subject(target, adapters, output_dir)
+    subject = find_subject(target, adapters, output_dir, model)
     outputs = [subject.output / name for name in subject.adapters]
     if not resume:
         _check_unbegun(subject.output, outputs)

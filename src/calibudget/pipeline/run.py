@@ -18,7 +18,7 @@ from calibudget.pipeline.notes import boundary_notes, run_notes
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared, read_sources
-from calibudget.pipeline.run_directory import JOURNAL_NAME, check_usable, is_finished, open_run
+from calibudget.pipeline.run_directory import JOURNAL_NAME, check_usable, is_finished, keep_model_place, open_run
 from calibudget.pipeline.score import GivenScores, check_scorer, read_given, score_splits, scorer_for
 from calibudget.pipeline.select import check_unchanged, write_inputs, write_selected
 from calibudget.pipeline.tokens import with_tokens
@@ -151,7 +151,7 @@ def _make(
     write_allocation(directory / ALLOCATION_NAME, plan)
     selection = write_selected(run, plan, directory)
     manifest = make_manifest(run, made, plan, selection, statistics, directory)
-    write_manifest(directory / MANIFEST_NAME, manifest)
+    keep_model_place(recipe, write_manifest(directory / MANIFEST_NAME, manifest))
     journal.unlink(missing_ok=True)
     write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
     told = boundary_notes(recipe, run.pools, statistics, plan, (made and made.provenance) or {})

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from calibudget.errors import ArtefactError
+from calibudget.errors import ArtefactError, CalibudgetError, ScoringError
+from calibudget.lm.files import portable_model
+from calibudget.lm.gguf import cache_root
 from calibudget.recipe import Recipe, load_recipe
-from calibudget.store import SUMS_NAME, file_digest, held_names, output_directory, read_bytes
+from calibudget.store import (
+    MANIFEST_NAME,
+    SUMS_NAME,
+    expanded,
+    file_digest,
+    held_names,
+    output_directory,
+    read_bytes,
+    read_object,
+    write_atomic,
+)
 
 RECIPE_NAME: Final = "recipe.resolved.yaml"
 #: Finished scores of an unfinished run; gone when the run is whole.
@@ -53,8 +65,13 @@ def check_usable(directory: Path, resolved: bytes, *, resume: bool) -> None:
         )
 
 
-def recipe_of_run(directory: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """The resolved recipe of a run directory; see `load_recipe`.
+def recipe_of_run(directory: Path, overrides: Sequence[str] = (), *, model: str | None = None) -> Recipe:
+    """The resolved recipe of a run directory on the model as this machine has it; see `load_recipe`.
+
+    Args:
+        directory: the run directory.
+        overrides: as `load_recipe` takes them.
+        model: where the model lies, or another one; None looks where a run that ended here found it.
 
     Raises:
         RecipeError: it is missing or no recipe.
@@ -63,7 +80,35 @@ def recipe_of_run(directory: Path, overrides: Sequence[str] = ()) -> Recipe:
     path = directory / RECIPE_NAME
     if path.exists():
         file_digest(path)
-    return load_recipe(path, overrides)
+    recipe = load_recipe(path, overrides)
+    place = model or model_place(directory, recipe)
+    return recipe if place is None else recipe.model_copy(update={"model": place})
+
+
+def keep_model_place(recipe: Recipe, manifest_sha256: str) -> None:
+    """Note in the cache where a run found its model, since no file of the run says so; what can't be kept isn't."""
+    if recipe.model is None or portable_model(recipe.model) == recipe.model:
+        return
+    with suppress(ScoringError, OSError):
+        path = _place_of(manifest_sha256)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, str(Path(expanded(recipe.model)).absolute()).encode())
+
+
+def model_place(directory: Path, recipe: Recipe) -> str | None:
+    """Where a run that ended on this machine found its model; None if that isn't known, or isn't asked."""
+    name = recipe.model
+    if name is None or not name.startswith("./") or Path(name).exists():
+        return None
+    with suppress(CalibudgetError, OSError, ValueError):
+        manifest = read_object(directory / MANIFEST_NAME)
+        place = Path(_place_of(str(manifest.get("manifest_sha256"))).read_text(encoding="utf-8"))
+        return str(place) if place.exists() else None
+    return None
+
+
+def _place_of(manifest_sha256: str) -> Path:
+    return cache_root() / f"{manifest_sha256}.place"
 
 
 @contextmanager

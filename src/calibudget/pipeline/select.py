@@ -21,7 +21,7 @@ from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rendering import rendering
 from calibudget.pipeline.rounds import earlier_rounds
-from calibudget.pipeline.run_directory import JOURNAL_NAME, RECIPE_NAME, is_finished, open_run
+from calibudget.pipeline.run_directory import JOURNAL_NAME, RECIPE_NAME, is_finished, keep_model_place, open_run
 from calibudget.pipeline.selectors import joined, selector_parts, write_parts
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe import Recipe, resolved_yaml
@@ -169,6 +169,6 @@ def _write(recipe: Recipe, prepared: Prepared, plan: AllocationPlan, directory: 
     write_allocation(directory / ALLOCATION_NAME, plan)
     selection = write_selected(run, plan, directory)
     manifest = make_manifest(run, None, plan, selection, None, directory, allocation_given=True)
-    write_manifest(directory / MANIFEST_NAME, manifest)
+    keep_model_place(recipe, write_manifest(directory / MANIFEST_NAME, manifest))
     write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
     return selection

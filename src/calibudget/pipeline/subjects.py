@@ -8,15 +8,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from calibudget.errors import InputError
+from calibudget.errors import InputError, ScoringError
 from calibudget.evaluation.engine import MakeScorer
 from calibudget.keys import nfc
 from calibudget.lm.variants import adapted
 from calibudget.pipeline.resources import Shared
-from calibudget.pipeline.run_directory import RECIPE_NAME
-from calibudget.recipe import load_recipe
+from calibudget.pipeline.run_directory import RECIPE_NAME, recipe_of_run
 from calibudget.scoring import FakeScorer, Scorer
-from calibudget.store import TRAIN_NAMES
+from calibudget.store import MANIFEST_NAME, TRAIN_NAMES, read_manifest
 from calibudget.values import check_labels
 
 if TYPE_CHECKING:
@@ -54,6 +53,7 @@ class Subject:
         train: the run's training set, None where there is no run.
         template: how prompts are put.
         is_fake: whether the run's scores are those of the fake scorer, whose texts are its own too.
+        sha256: digest that the model must have, since the results join the run that it scored; None for any.
     """
 
     model: str
@@ -62,6 +62,7 @@ class Subject:
     train: Path | None = None
     template: Template = "alpaca"
     is_fake: bool = False
+    sha256: str | None = None
 
 
 class Scored(NamedTuple):
@@ -72,20 +73,31 @@ class Scored(NamedTuple):
     model: Mapping[str, object]
 
 
-def find_subject(target: str | Path, adapters: Sequence[Path], output_dir: Path | None) -> Subject:
+def find_subject(
+    target: str | Path, adapters: Sequence[Path], output_dir: Path | None, model: str | None = None
+) -> Subject:
     """What a target stands for: a run directory by its recipe, anything else by its name as a model.
 
+    Args:
+        target: the run directory or the model.
+        adapters: directories of adapters, instead of the run's own.
+        output_dir: where results go; None is the run directory.
+        model: where the run's model lies on this machine, or another one; None takes the recipe's name.
+
     Raises:
-        InputError: a model without an output directory, or adapters of one name.
+        InputError: a model without an output directory, or named twice; adapters of one name.
         RecipeError: the run's recipe can't be read.
+        ArtefactError: the run's manifest can't be read.
     """
     directory = Path(target)
     named: dict[str, Path | None] = _named(adapters)
     if not (directory / RECIPE_NAME).is_file():
         if output_dir is None:
             raise InputError(f"{target}: is no run directory, so name where the results go (--output-dir)")
+        if model is not None:
+            raise InputError(f"{target}: is no run directory but a model itself, so leave out --model {model}")
         return Subject(model=str(target), adapters=named or {"": None}, output=output_dir)
-    recipe = load_recipe(directory / RECIPE_NAME)
+    recipe = recipe_of_run(directory, model=model)
     own = directory / ADAPTER_NAME
     trains = [directory / name for name in TRAIN_NAMES]
     return Subject(
@@ -94,8 +106,18 @@ def find_subject(target: str | Path, adapters: Sequence[Path], output_dir: Path 
         output=output_dir or directory,
         train=next((path for path in trains if path.exists()), None),
         template=recipe.template,
-        is_fake=recipe.engine == "fake",
+        is_fake=recipe.engine == "fake" and model is None,
+        sha256=_scored_by(directory) if output_dir is None else None,
     )
+
+
+def _scored_by(directory: Path) -> str | None:
+    """Digest of the model that scored a run; None where none did, or the run isn't finished."""
+    if not (directory / MANIFEST_NAME).exists():
+        return None
+    model = (read_manifest(directory / MANIFEST_NAME).scorer or {}).get("model")
+    sha256 = model.get("sha256") if isinstance(model, Mapping) else None
+    return None if sha256 is None else str(sha256)
 
 
 def _named(adapters: Sequence[Path]) -> dict[str, Path | None]:
@@ -147,7 +169,7 @@ def scorers_of(subject: Subject, engine: Engine, shared: Shared | None = None) -
     """The scorers of each adapter in turn, the base model loaded once, or shared.
 
     Raises:
-        ScoringError, DependencyError: the model or an adapter can't be loaded.
+        ScoringError, DependencyError: the model or an adapter can't be loaded, or the model is another one.
     """
     if subject.is_fake:
         for name in subject.adapters:
@@ -157,6 +179,11 @@ def scorers_of(subject: Subject, engine: Engine, shared: Shared | None = None) -
 
     load = load_model if shared is None else shared.model
     base = load(subject.model, device=engine.device, dtype=engine.dtype)
+    if subject.sha256 not in (None, base.identity["sha256"]):
+        raise ScoringError(
+            f"model {subject.model!r}: isn't the one that scored this run (sha256 {subject.sha256}); say where that "
+            "lies (--model), or name another place for the results (--output-dir)"
+        )
     for name, adapter in subject.adapters.items():
         with adapted(base, adapter) as model:
             make = partial(_local, model, engine.template or subject.template, engine.batch_tokens)

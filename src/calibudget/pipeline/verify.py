@@ -33,7 +33,7 @@ from calibudget.pipeline.checks.splits import check_scored_records, check_splits
 from calibudget.pipeline.checks.train import check_train
 from calibudget.pipeline.pools import Pools, pools_of_splits
 from calibudget.pipeline.rescoring import check_rescored
-from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, UNFINISHED
+from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, UNFINISHED, model_place
 from calibudget.pipeline.selectors import RecipeSelector
 from calibudget.recipe import Recipe
 from calibudget.recipe.load import recipe_from_fields
@@ -175,7 +175,7 @@ def verify(
     if unfinished:
         findings.checked.append(f"not judged: what {' and '.join(unfinished)} is unfinished work of")
     manifest = findings.read(MANIFEST_NAME, lambda path: _read_manifest(findings, path))
-    resolved = findings.read(RECIPE_NAME, _read_recipe)
+    resolved = findings.read(RECIPE_NAME, lambda path: _read_recipe(path, model))
     found = None
     if resolved is not None:
         beside = _Beside(data_dir=None if data_dir is None else Path(data_dir), previous=previous)
@@ -255,19 +255,22 @@ def _check_chain(
     if not (directory / EVALUATION_WORK).is_dir():
         check_evaluation(findings, directory)
     if beside.data_dir is not None:
-        check_sources(findings, directory, beside.data_dir, manifest, splits, ledger, train_name)
+        check_sources(findings, directory, beside.data_dir, manifest, splits, ledger, train_name, recipe.model)
     if manifest is None or plan is None or selection is None:
         return None
     return Found(manifest=manifest, plan=plan, tokens=digest_selection(selection).tokens, hygiene=hygiene)
 
 
-def _read_recipe(path: Path) -> _Resolved:
+def _read_recipe(path: Path, model: str | None) -> _Resolved:
+    """The resolved recipe, on the model as this machine has it."""
     try:
         text = read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ArtefactError(f"{path.name}: not UTF-8: {error}") from error
     document = parse_document(text, path.name)
-    return _Resolved(recipe_from_fields(document.value, document, base_dir=path.parent), document.value)
+    recipe = recipe_from_fields(document.value, document, base_dir=path.parent)
+    place = model or model_place(path.parent, recipe)
+    return _Resolved(recipe if place is None else recipe.model_copy(update={"model": place}), document.value)
 
 
 def _read_manifest(findings: Findings, path: Path) -> Manifest:

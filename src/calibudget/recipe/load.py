@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from calibudget.errors import RecipeError
 from calibudget.keys import MAX_SAFE_INTEGER
+from calibudget.lm.files import portable_model
 from calibudget.messages import fault, redacted
 from calibudget.recipe.schema import Recipe
 from calibudget.recipe.yaml import Document, Location, parse_document, parse_value
@@ -30,13 +31,15 @@ def resolved_fields(recipe: Recipe) -> dict[str, Any]:
 
     An absolute `data_dir` is left out: it says where data lies on one machine, and evidence must be the same on all.
     Nor does it say where reading and scoring ran, which changes no byte: `engine` reads "local" for "ray", and
-    `workers`, `address` and `cache` read as by default. Of an absolute path to an adapter, an earlier round or a
-    selector's file only the last name stays; their digests are in the evidence.
+    `workers`, `address` and `cache` read as by default. Of a model's directory or file, and of an absolute path to an
+    adapter, an earlier round or a selector's file, only the last name stays; their digests are in the evidence.
     """
     by_default = {"engine": recipe.scorer, "workers": 1, "address": None, "cache": True}
     fields = recipe.model_dump(mode="json") | by_default
     if Path(recipe.data_dir).is_absolute():
         del fields["data_dir"]
+    if recipe.model is not None:
+        fields["model"] = portable_model(recipe.model)
     if recipe.calibration != "none" and recipe.calibration.adapter is not None:
         fields["calibration"]["adapter"] = _portable(recipe.calibration.adapter)
     if recipe.rounds is not None:

@@ -164,10 +164,10 @@ def directory_lock(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def output_directory(directory: Path) -> Iterator[None]:
+def output_directory(directory: Path, *, clean: bool = True) -> Iterator[None]:
     """Hold a directory for writing, made where it isn't there; if no file is made in it, all is as it was before.
 
-    What killed writers left in it is removed.
+    What killed writers left in it is removed, unless `clean` is off.
 
     Entered before work begins, it tells a wrong directory before time is spent on it.
 
@@ -181,7 +181,8 @@ def output_directory(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise ArtefactError(f"{directory}: can't be made: {error.strerror or error}; name another directory") from error
     with directory_lock(directory):
-        clean_stale(directory)
+        if clean:
+            clean_stale(directory)
         try:
             yield
         finally:
@@ -193,12 +194,12 @@ def output_directory(directory: Path) -> Iterator[None]:
 
 
 def check_writable(directory: Path) -> None:
-    """Refuse a directory that couldn't be written now; nothing is left there.
+    """Refuse a directory that couldn't be written now; it is left as it is.
 
     Raises:
         ArtefactError: see `output_directory`.
     """
-    with output_directory(directory):
+    with output_directory(directory, clean=False):
         pass
 
 

@@ -21,6 +21,7 @@ from filelock import FileLock
 from calibudget.errors import StudyError
 from calibudget.evaluation import Evaluation
 from calibudget.evaluation.predictions import PREDICTIONS_NAME, read_predictions
+from calibudget.lm.files import portable_model
 from calibudget.pipeline.evaluate import Asking, evaluate, versions_of
 from calibudget.pipeline.progress import Progress
 from calibudget.pipeline.resources import Shared
@@ -66,7 +67,7 @@ class CellSettings:
         options = options_from(self.recipe, self.options)
         return {
             "recipe": resolved_fields(self.recipe),
-            "model": self.model,
+            "model": portable_model(self.model),
             "training": {**asdict(options.config), **asdict(options.execution)} if self.train else None,
             "evaluation": [one.model_dump(mode="json") for one in self.evaluation] if self.train else None,
         }

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import calibudget
 from calibudget.errors import ArtefactError, CheckFailedError, StudyError
-from calibudget.lm.files import resolve_model
+from calibudget.lm.files import portable_model, resolve_model
 from calibudget.pipeline.evaluate import benchmarks_of
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
@@ -58,8 +58,9 @@ def data_of(protocol: Protocol, settings: Mapping[str, CellSettings], shared: Sh
     Raises:
         DataError, ScoringError: a file or a model can't be found or read.
     """
-    names = {one.model for one in settings.values()} | {one.recipe.model or "" for one in settings.values()}
-    found = {f"model {_portable(name)}": _by_name(_model_files(name)) if name else {} for name in sorted(names)}
+    named = {one.model for one in settings.values()} | {one.recipe.model for one in settings.values()}
+    names = {name for name in named if name}
+    found = {f"model {portable_model(name).removeprefix('./')}": _by_name(_model_files(name)) for name in sorted(names)}
     recipes = {canonical_json(_sources(one.recipe)): one.recipe for one in settings.values()}
     specs = [(spec, recipe.data_root) for recipe in recipes.values() for spec in _specs(recipe)]
     for done, (spec, root) in enumerate(specs):
@@ -103,11 +104,6 @@ def _model_files(name: str) -> Iterable[SourceFile]:
         return []
     paths = [source.path] if source.path.is_file() else [path for path in source.path.iterdir() if path.is_file()]
     return [_bound(path.name, path) for path in paths]
-
-
-def _portable(model: str) -> str:
-    """A model's name without where it lies on this machine."""
-    return Path(model).name if Path(model).is_absolute() else model
 
 
 def _bound(name: str, path: Path) -> SourceFile:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from calibudget.errors import ArtefactError
-from calibudget.store import canonical_json, sha256_hex
+from calibudget.store import canonical_json, is_stale, sha256_hex
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.report import LOG_NAME
 
@@ -74,7 +74,7 @@ def check_usable(output_dir: Path, *, resume: bool) -> None:
     """Refuse a directory that training can't write to, before anything is loaded.
 
     Raises:
-        ArtefactError: it holds an adapter, or an unfinished training and `resume` is off.
+        ArtefactError: it holds an adapter or an unfinished training and `resume` is off, or a part of a finished one.
     """
     checkpoints, adapter, log = (output_dir / name for name in (CHECKPOINTS_NAME, ADAPTER_NAME, LOG_NAME))
     if checkpoints.exists():
@@ -84,6 +84,8 @@ def check_usable(output_dir: Path, *, resume: bool) -> None:
                 f"or remove {checkpoints} and {log.name} in it"
             )
         return
+    if resume and adapter.is_dir() and log.is_file() and any(is_stale(path.name) for path in output_dir.iterdir()):
+        return  # killed while it removed its checkpoints; whether it is of the same job is known once that is made
     for path in (adapter, log):
         if path.exists():
             raise ArtefactError(f"{path}: of a finished training is there already; name another directory")

@@ -14,9 +14,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from calibudget.errors import InterruptedRunError, TrainingError
+from calibudget.errors import ArtefactError, InterruptedRunError, TrainingError
 from calibudget.keys import torch_seed
-from calibudget.store import clean_stale, directory_lock, remove_directory
+from calibudget.store import clean_stale, directory_lock, read_bytes, remove_directory
 from calibudget.training.adapter import save_adapter
 from calibudget.training.checkpoint import atomic_directory, load_checkpoint, save_checkpoint
 from calibudget.training.config import Execution
@@ -57,7 +57,8 @@ def train(
     Args:
         job: what to train.
         devices: this process among those that train together.
-        resume: go on with an unfinished training of the same job, or start it where there is none.
+        resume: go on with an unfinished training of the same job, or start it where there is none; one that was killed
+            while it tidied up is finished.
         listener: told after each step.
         conclude: called in the main process once adapter and log are whole, before the checkpoints go; if it is
             killed, resuming calls it again.
@@ -135,7 +136,8 @@ class _Run:
         if self._shards:
             shard_model(model, devices)
         self._learner = Learner(model, str(job.language_model.identity["name"]), job.config, execution)
-        self._done = self._restore()
+        self._is_finished = job.adapter.exists() and not job.checkpoints.exists()  # see `check_usable`
+        self._done = len(self._steps) if self._is_finished else self._restore()
         self._log: TrainingLog | None = None
         self._trackers = Trackers((), job.output_dir, {})
         if devices.is_main:
@@ -165,7 +167,10 @@ class _Run:
                 raise InterruptedRunError(f"stopped after step {self._done} of {len(self._steps)}")
         if pending is not None:
             self._settle(pending)
-        self._save()
+        if not self._is_finished:
+            self._save()
+        elif self._devices.is_main:
+            self._check_card()
         return self._conclude(conclude)
 
     @property
@@ -320,7 +325,9 @@ class _Run:
                     (directory / CARD_NAME).write_text(self._card(), encoding="utf-8")
             if conclude is not None:
                 conclude()
-            remove_directory(job.checkpoints)
+            if job.checkpoints.exists():
+                remove_directory(job.checkpoints)
+            clean_stale(job.output_dir)
         self._devices.wait()
         return TrainingResult(
             adapter=job.adapter,
@@ -331,6 +338,20 @@ class _Run:
             tokens_per_second=self._pace.tokens_per_second,
             frozen_experts=self._learner.frozen_experts,
         )
+
+    def _check_card(self) -> None:
+        """Refuse an adapter that its card says to be of another training than this one.
+
+        Raises:
+            ArtefactError: it is, or has no card.
+        """
+        path = self._job.adapter / CARD_NAME
+        texts = self._card(), read_bytes(path).decode(errors="replace")
+        if len({text.partition("## Versions")[0] for text in texts}) == 2:
+            raise ArtefactError(
+                f"{self._job.adapter}: is of a finished training of another model, train set or configuration; give "
+                "the same ones, or name another directory"
+            )
 
     def _card(self) -> str:
         return model_card(

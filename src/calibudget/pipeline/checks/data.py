@@ -40,10 +40,15 @@ def check_sources(
     splits: SplitIds | None,
     ledger: Ledger | None,
     train: str,
+    model: str | None,
 ) -> None:
-    """Read the sources again and compare files, counts, splits, companion and the originals of the train set."""
+    """Read the sources again and compare files, counts, splits, companion and the originals of the train set.
+
+    `model` is where the model lies on this machine, for tokens to be counted again.
+    """
     override = f"data_dir={json.dumps(str(data_dir.absolute()), ensure_ascii=False)}"
     recipe = load_recipe(directory / RECIPE_NAME, [override, "cache=false"])  # what was kept proves nothing
+    recipe = recipe.model_copy(update={"model": model})
     wanted = f"sources that can be read below {data_dir}"
     prepared = findings.derive(RECIPE_NAME, wanted, lambda: prepare(recipe, ledger))
     if prepared is None:

@@ -60,7 +60,8 @@ def _check_frame(findings: Findings, evaluation: Evaluation, directory: Path) ->
     scored = findings.read(SCORES_NAME, read_scores) if (directory / SCORES_NAME).exists() else None
     model = (scored.provenance or {}).get("model") if scored is not None else None
     if isinstance(model, Mapping) and model.get("sha256") is not None:
-        names = ("name", "kind", "sha256", "revision")
+        names = ["kind", "sha256", "revision"]
+        names += ["name"] if model.get("kind") in ("hub", "embedded") else []  # a directory may be renamed
         expected, found = ({name: own.get(name) for name in names} for own in (model, evaluation.model))
         findings.compare(EVALUATION_NAME, expected, found, field="model")
 
