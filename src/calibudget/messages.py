@@ -85,9 +85,11 @@ _FAULTS: Final = {
     "literal_error": "must be {expected}",
     "missing": "is missing",
     "string_pattern_mismatch": "must be of the form {pattern}",
+    "string_too_short": "must not be empty",
     "string_type": "must be text",
     "too_long": "holds {actual_length} and takes {max_length} at most",
     "too_short": "holds {actual_length} and needs {min_length} or more",
     "tuple_type": "must be a list",
+    "extra_forbidden": "is not a field of this format",
     "unexpected_keyword_argument": "is not a field of this format",
 }

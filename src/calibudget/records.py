@@ -131,6 +131,21 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """One file that a source was read from.
+
+    Attributes:
+        name: relative to the data directory with "/", or as the hub names it; never absolute.
+        bytes: its length.
+        sha256: its SHA-256, lower-case hexadecimal.
+    """
+
+    name: str
+    bytes: Count
+    sha256: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """What the model said of one calibration record.
 

@@ -34,6 +34,9 @@ Flag = Annotated[bool, Strict()]
 Integer = Annotated[int, Strict()]
 #: An integer of at least 0.
 Count = Annotated[Integer, Field(ge=0)]
+Positive = Annotated[Integer, Field(ge=1)]
+#: Text, not bytes that could be read as one.
+Text = Annotated[str, Strict()]
 #: A finite double.
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 #: A finite double of at least 0.

@@ -11,7 +11,7 @@ import pytest
 
 from calibudget.pipeline import run
 from calibudget.recipe import load_recipe
-from calibudget.store import parse_allocation
+from calibudget.store import ALLOCATION
 
 SIZES = ["--sizes", "a=1000 b=2000 c=500"]
 GROUPS = "{x: {sources: [a], cap: 45% of budget}, y: {sources: [b, c], floor: 100}}"
@@ -43,7 +43,7 @@ def token_run(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def plan_of(outcome: Any) -> Any:
     assert outcome.code == 0, outcome.err
-    return parse_allocation(json.loads(outcome.out), "stdout")
+    return ALLOCATION.parse(json.loads(outcome.out), "stdout")
 
 
 def test_the_files_of_a_run_in_tokens_give_its_allocation_again(calibudget: Callable[..., Any], token_run: Any) -> None:

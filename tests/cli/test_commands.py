@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.store import extend_sums, parse_allocation, parse_statistics
+from calibudget.store import ALLOCATION, extend_sums, parse_statistics
 
 SIZES = [
     "arc_challenge=1019", "arc_easy=2151", "boolq=9327", "hellaswag=39805",
@@ -47,7 +47,7 @@ def test_the_paper_s_floors_and_residual_budgets(
     sizes = [part for size in SIZES for part in ("--sizes", size)]
     outcome = calibudget("allocate", *sizes, "--budget", 10000, "--floor", floor, "--policy", "floor-sqrt", "--json")
     assert outcome.code == 0
-    plan = parse_allocation(json.loads(outcome.out), "stdout")
+    plan = ALLOCATION.parse(json.loads(outcome.out), "stdout")
     assert plan.residual_budget == residual
     assert sum(row.floor_quota for row in plan.sources.values()) == floor_total
     assert sum(plan.quotas.values()) == 10000
@@ -102,7 +102,7 @@ def test_repeats_multiply_the_pools(calibudget: Callable[..., Any]) -> None:
     arguments = ["allocate", "--sizes", "a=5 b=20", "--budget", 40, "--policy", "equal", "--json"]
     assert calibudget(*arguments).code == 2
     outcome = calibudget(*arguments, "--max-repeats", 2)
-    assert parse_allocation(json.loads(outcome.out), "stdout").quotas == {"a": 10, "b": 30}
+    assert ALLOCATION.parse(json.loads(outcome.out), "stdout").quotas == {"a": 10, "b": 30}
 
 
 def test_run_verify_select_and_score_belong_together(

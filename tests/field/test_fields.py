@@ -16,7 +16,7 @@ from calibudget.pipeline import run, verify
 from calibudget.recipe import load_recipe
 from calibudget.records import Message, Record
 from calibudget.sources import SourceRead, SourceSpec, read_source
-from calibudget.store import read_manifest
+from calibudget.store import MANIFEST
 
 
 def read(folder: Path, *rows: dict[str, Any], **spec: Any) -> SourceRead:
@@ -257,7 +257,7 @@ def test_a_run_lists_the_columns_that_it_does_not_use(tmp_path: Path) -> None:
     result = run(load_recipe(recipe), tmp_path / "out")
     assert "a: columns not used: category, 'odd one'" in result.notes
     assert "companion: columns not used: source" in result.notes
-    manifest = read_manifest(tmp_path / "out" / "manifest.json")
+    manifest = MANIFEST.read(tmp_path / "out" / "manifest.json")
     assert manifest.sources["a"].columns_not_used == ("category", "odd one")
     assert manifest.companion is not None
     assert manifest.companion.columns_not_used == ("source",)

@@ -11,7 +11,7 @@ import pytest
 
 from calibudget.allocation import AllocationRequest, plan, summarise
 from calibudget.records import Score
-from calibudget.store import allocation_to_json, canonical_json, statistics_bytes, statistics_sha256
+from calibudget.store import ALLOCATION, canonical_json, statistics_bytes, statistics_sha256
 
 SECOND = runpy.run_path(str(Path(__file__).parent / "second_implementation.py"))
 MODEL = {"name": "mådel", "dtype": "float32"}
@@ -68,7 +68,7 @@ def test_statistics_and_allocation_are_the_same_bytes(number: int) -> None:
         statistics_sha256=statistics_sha256(own),
     )
     again = SECOND["allocation"](second, budget, floor)
-    assert SECOND["canonical"](again).encode() == canonical_json(allocation_to_json(plan(request)))
+    assert SECOND["canonical"](again).encode() == canonical_json(ALLOCATION.to_json(plan(request)))
 
 
 def test_the_second_implementation_is_short_and_shares_nothing() -> None:

@@ -12,13 +12,13 @@ from calibudget.errors import ArtefactError
 from calibudget.keys import order_key
 from calibudget.records import Message, Record, Score, Selection, SourceStatistics, Split, Statistics
 from calibudget.store import (
+    SELECTION,
+    digest_selection,
     read_scores,
-    read_selection,
     read_splits,
     read_statistics,
     read_train,
     write_scores,
-    write_selection,
     write_splits,
     write_statistics,
     write_train,
@@ -75,7 +75,7 @@ def write_small_statistics(path: Any) -> None:
 
 
 def write_small_selection(path: Any) -> None:
-    write_selection(path, Selection(seed=0, selector="uniform", picks={"a": ("1", "2")}))
+    SELECTION.write(path, digest_selection(Selection(seed=0, selector="uniform", picks={"a": ("1", "2")})))
 
 
 ARTEFACTS = {
@@ -84,7 +84,7 @@ ARTEFACTS = {
     "train.parquet": (write_small_train, lambda path: list(read_train(path))),
     "train.jsonl": (write_small_train, lambda path: list(read_train(path))),
     "statistics.json": (write_small_statistics, read_statistics),
-    "selection.json": (write_small_selection, read_selection),
+    "selection.json": (write_small_selection, SELECTION.read),
 }
 
 

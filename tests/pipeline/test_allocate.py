@@ -12,7 +12,7 @@ import pytest
 from calibudget.errors import AllocationError
 from calibudget.pipeline import dry_run, run, verify
 from calibudget.recipe import load_recipe
-from calibudget.store import read_allocation
+from calibudget.store import ALLOCATION
 
 # 40 examples a source, no calibration: boolq and piqa are sets of questions, gsm8k is what would be the companion set.
 RECIPE = """
@@ -59,7 +59,7 @@ def test_the_companion_s_data_and_the_sources_are_budgeted_jointly(make: Callabl
 def test_shares_say_of_what_and_become_whole_units(make: Callable[..., Any], tmp_path: Path) -> None:
     more = "floor: {gsm8k: 55% of pool, default: 10% of budget}\ncaps: {piqa: 20% of budget, boolq: 17}\n"
     run(load_recipe(make(more), ["policy=floor-sqrt"]), tmp_path / "run")
-    plan = read_allocation(tmp_path / "run" / "allocation.json")
+    plan = ALLOCATION.read(tmp_path / "run" / "allocation.json")
     assert (plan.floor, plan.floors, plan.caps) == (6, {"gsm8k": 22}, {"boolq": 17, "piqa": 12})
     assert {label: row.floor_quota for label, row in plan.sources.items()} == {"boolq": 6, "gsm8k": 22, "piqa": 6}
     assert verify(tmp_path / "run").differences == ()
@@ -80,9 +80,9 @@ def test_groups_that_can_t_be_met_are_refused_before_anything_is_written(
 def test_bounds_of_groups_and_shares_count_all_rounds(make: Callable[..., Any], tmp_path: Path, unit: str) -> None:
     path = make(GROUPS + "floor: 5% of budget\n")
     run(load_recipe(path, [unit, "policy=floor-sqrt"]), tmp_path / "first")
-    first = read_allocation(tmp_path / "first" / "allocation.json")
+    first = ALLOCATION.read(tmp_path / "first" / "allocation.json")
     run(load_recipe(path, [unit, "policy=floor-sqrt", f"rounds.previous={tmp_path / 'first'}"]), tmp_path / "second")
-    second = read_allocation(tmp_path / "second" / "allocation.json")
+    second = ALLOCATION.read(tmp_path / "second" / "allocation.json")
     assert verify(tmp_path / "second", data_dir=tmp_path).differences == ()
     scale = first.budget // 30
     # A quarter of both budgets is the group's cap, and the first round has spent its quarter.

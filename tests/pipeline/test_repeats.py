@@ -12,7 +12,7 @@ import pytest
 from calibudget.errors import AllocationError, RecipeError
 from calibudget.pipeline import run, verify
 from calibudget.recipe import load_recipe
-from calibudget.store import read_manifest
+from calibudget.store import MANIFEST
 
 
 def rows(directory: Path) -> Any:
@@ -36,7 +36,7 @@ def test_a_budget_above_the_pools_is_met_by_repeats_that_say_so(
     texts = {row["record_id"]: (row["prompt"], row["completion"]) for row in rows(tmp_path / "run")}
     assert all(texts[f"{one}#r2"] == texts[one] for one in ids[:25])
     assert "boolq: 25 rows of repeated examples" in result.notes
-    assert read_manifest(tmp_path / "run" / "manifest.json").sources["boolq"].pool_size == 25
+    assert MANIFEST.read(tmp_path / "run" / "manifest.json").sources["boolq"].pool_size == 25
     assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
 
 

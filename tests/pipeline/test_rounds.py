@@ -12,19 +12,12 @@ import pytest
 
 from calibudget.errors import ArtefactError, DataError, RecipeError, ScoringError
 from calibudget.pipeline import dry_run, ledger_of, run, score, verify
+from calibudget.pipeline.ledger import ROUNDS
 from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.score import scorer_for
 from calibudget.recipe import load_recipe, resolved_yaml
 from calibudget.sources import read_source
-from calibudget.store import (
-    canonical_json,
-    file_digest,
-    read_manifest,
-    read_rounds,
-    read_scores_file,
-    read_splits,
-    write_sums,
-)
+from calibudget.store import MANIFEST, canonical_json, file_digest, read_scores_file, read_splits, write_sums
 from calibudget.store.canonical import sealed
 
 
@@ -79,13 +72,13 @@ def test_a_later_round_counts_the_floors_that_were_spent(play: Callable[..., Any
     second = play("second", "first", overrides=["floor=15", "budget=20"])
     spent = {
         label: source.units
-        for label, source in read_rounds(tmp_path / "second" / "rounds.json").rounds[0].sources.items()
+        for label, source in ROUNDS.read(tmp_path / "second" / "rounds.json").rounds[0].sources.items()
     }
     assert sum(spent.values()) == 20
     for label, row in second.plan.sources.items():
         assert row.floor_quota == max(0, 15 - spent[label])
         assert row.pool_size == {"boolq": 25, "piqa": 35}[label] - spent[label]
-        evidence = read_manifest(tmp_path / "second" / "manifest.json").sources[label]
+        evidence = MANIFEST.read(tmp_path / "second" / "manifest.json").sources[label]
         assert evidence.spent == spent[label]
         assert spent[label] + row.quota >= 15
 
@@ -103,7 +96,7 @@ def test_the_ledger_of_the_last_round_holds_the_earlier_ones(
     play("first")
     play("second", "first", overrides=["budget=10"])
     play("third", *before, overrides=["budget=9"])
-    ledger = read_rounds(tmp_path / "third" / "rounds.json")
+    ledger = ROUNDS.read(tmp_path / "third" / "rounds.json")
     assert [each.budget for each in ledger.rounds] == [24, 10]
     assert len(picks(tmp_path / "first") | picks(tmp_path / "second") | picks(tmp_path / "third")) == 43
     previous = ledger_of([tmp_path / "first", tmp_path / "second"])
@@ -337,7 +330,7 @@ def test_a_later_round_scores_with_what_the_earlier_one_trained(
     assert means["tuned"] < means["plain"]
     assert plain.plan.quotas.keys() == tuned.plan.quotas.keys()
     assert verify(tmp_path / "tuned").differences == ()
-    scorers = {name: read_manifest(tmp_path / name / "manifest.json").scorer for name in ("plain", "tuned")}
+    scorers = {name: MANIFEST.read(tmp_path / name / "manifest.json").scorer for name in ("plain", "tuned")}
     assert scorers["tuned"]["model"]["adapter"]  # type: ignore[index]
     assert not scorers["plain"]["model"].get("adapter")  # type: ignore[index, union-attr]
 

@@ -15,7 +15,7 @@ from calibudget.pipeline.allocate import plan_recipe
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import prepare
 from calibudget.recipe import load_recipe
-from calibudget.store import read_manifest, read_selection, read_splits
+from calibudget.store import MANIFEST, SELECTION, read_splits
 
 RECIPE = """
 engine: fake
@@ -53,13 +53,13 @@ def test_even_tokens_of_long_and_short_examples(make: Callable[..., Any], tmp_pa
     assert result.plan.unit == "tokens"
     assert result.plan.quotas == {"a": 500, "b": 500}
     assert (result.count, result.tokens) == (55, 1000)
-    found = read_selection(tmp_path / "run" / "selection.json")
+    found = SELECTION.read(tmp_path / "run" / "selection.json")
     assert {label: (row.quota, row.count, row.tokens) for label, row in found.sources.items()} == {
         "a": (500, 5, 500),
         "b": (500, 50, 500),
     }
     assert found.tokens == 1000
-    manifest = read_manifest(tmp_path / "run" / "manifest.json")
+    manifest = MANIFEST.read(tmp_path / "run" / "manifest.json")
     assert manifest.token_counter == {
         "engine": "fake", "template": "alpaca", "max_length": None, "tokenizer_sha256": None,
     }  # fmt: skip
@@ -80,7 +80,7 @@ def test_records_longer_than_their_quota_leave_and_are_counted(make: Callable[..
     assert result.plan.sources["a"].pool_size == 800
     assert result.plan.quotas == {"a": 500, "b": 500}
     assert result.notes == ("a: 1 candidate longer than its quota of 500 tokens left out",)
-    evidence = read_manifest(tmp_path / "run" / "manifest.json").sources["a"]
+    evidence = MANIFEST.read(tmp_path / "run" / "manifest.json").sources["a"]
     assert (evidence.pool_size, evidence.tokens.too_long, evidence.tokens.pool) == (41, 1, 800)  # type: ignore[union-attr]
     verification = verify(tmp_path / "run", data_dir=tmp_path)
     assert verification.differences == ()
@@ -113,7 +113,7 @@ def test_every_policy_ends_within_one_example(make: Callable[..., Any], tmp_path
     result = run(load_recipe(make("floor: 200\n", **lengths), [f"policy={policy}"]), tmp_path / "run")
     assert sum(result.plan.quotas.values()) == 1000
     assert 1000 - 57 < result.tokens <= 1000  # type: ignore[operator]
-    found = read_selection(tmp_path / "run" / "selection.json")
+    found = SELECTION.read(tmp_path / "run" / "selection.json")
     for label, row in found.sources.items():
         assert abs(row.tokens - row.quota) < max(lengths[label])  # type: ignore[operator]
     assert verify(tmp_path / "run").differences == ()
@@ -123,7 +123,7 @@ def test_the_pooled_draw_is_the_first_of_all_candidates_that_fit(make: Callable[
     recipe = load_recipe(make(a=[40] * 30, b=[11] * 90), ["policy=pooled"])
     run(recipe, tmp_path / "run")
     splits = read_splits(tmp_path / "run" / "splits.parquet")
-    found = read_selection(tmp_path / "run" / "selection.json")
+    found = SELECTION.read(tmp_path / "run" / "selection.json")
     from calibudget.keys import order_key
 
     order = sorted(
@@ -158,7 +158,7 @@ def test_a_prompt_without_room_is_refused_or_left_uncounted(make: Callable[..., 
     with pytest.raises(ScoringError, match="its prompt of 30 words leaves no room within max_length 20"):
         run(load_recipe(path, options), tmp_path / "run")
     run(load_recipe(path, [*options, "on_error=skip", "split_seed=3"]), tmp_path / "skipped")
-    tokens = read_manifest(tmp_path / "skipped" / "manifest.json").sources["a"].tokens
+    tokens = MANIFEST.read(tmp_path / "skipped" / "manifest.json").sources["a"].tokens
     assert tokens.too_long == 1  # type: ignore[union-attr]
     assert verify(tmp_path / "skipped", data_dir=tmp_path).differences == ()
 
@@ -177,7 +177,7 @@ def test_an_allocation_of_tokens_can_be_drawn_again(make: Callable[..., Any], tm
     first = run(load_recipe(path), tmp_path / "run")
     select(load_recipe(path), tmp_path / "run" / "allocation.json", tmp_path / "drawn")
     assert verify(tmp_path / "drawn", data_dir=tmp_path).differences == ()
-    assert read_selection(tmp_path / "drawn" / "selection.json").selected_sha256 == first.selected_sha256
+    assert SELECTION.read(tmp_path / "drawn" / "selection.json").selected_sha256 == first.selected_sha256
     with pytest.raises(ArtefactError, match="the allocation counts tokens, but the budget examples"):
         select(load_recipe(path, ["budget=50"]), tmp_path / "run" / "allocation.json", tmp_path / "other")
     make(a=[700, *[20] * 39], b=[10] * 100)
@@ -220,5 +220,5 @@ def test_a_model_s_own_tokenizer_counts_what_its_encoder_gives(
     for record, encoded in zip(candidates, encoder.encode_all(candidates), strict=True):
         assert counted[record.record_id] == (len(encoded.prompt_ids), len(encoded.response_ids))
     assert 0 <= 2000 - result.tokens < 200  # type: ignore[operator]
-    assert len(str(read_manifest(tmp_path / "run" / "manifest.json").token_counter["tokenizer_sha256"])) == 64  # type: ignore[index]
+    assert len(str(MANIFEST.read(tmp_path / "run" / "manifest.json").token_counter["tokenizer_sha256"])) == 64  # type: ignore[index]
     assert "tokens: counted again" in verify(tmp_path / "run", data_dir=tmp_path).checked

@@ -11,7 +11,7 @@ import pytest
 from calibudget.pipeline import ledger_of, run, verify
 from calibudget.pipeline.train import train
 from calibudget.recipe import load_recipe
-from calibudget.store import read_manifest, read_splits, read_statistics
+from calibudget.store import MANIFEST, read_splits, read_statistics
 
 RECIPE = """
 model: {model}
@@ -77,6 +77,6 @@ def test_the_residual_follows_the_need_of_the_trained_model(tmp_path: Path, tiny
     found = verify(rest, data_dir=tmp_path, previous=ledger_of([warm_up]))
     assert found.differences == ()
     assert "rounds: the ledger, from the directories of the earlier rounds" in found.checked
-    assert read_manifest(rest / "manifest.json").scorer["model"]["adapter"] == after.model["adapter"]  # type: ignore[index]
+    assert MANIFEST.read(rest / "manifest.json").scorer["model"]["adapter"] == after.model["adapter"]  # type: ignore[index]
     assert train(rest, (*TRAINING[:3], "epochs=1", "max_length=256", "device=cpu"), also=[warm_up]).steps == 15
     assert verify(rest).differences == ()

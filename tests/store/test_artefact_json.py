@@ -12,23 +12,18 @@ import pytest
 
 from calibudget.errors import ArtefactError, InputError
 from calibudget.store import (
-    allocation_to_json,
+    ALLOCATION,
+    SELECTION,
     canonical_json,
     digest_selection,
     ids_sha256,
-    parse_allocation,
     parse_statistics,
-    read_allocation,
-    read_selection,
     read_statistics,
-    selection_to_json,
     sha256_hex,
     stated_quotas_sha256,
     statistics_bytes,
     statistics_sha256,
     statistics_to_json,
-    write_allocation,
-    write_selection,
     write_statistics,
 )
 
@@ -111,24 +106,24 @@ def test_faults_of_statistics_are_named(statistics: Any, path: str, item: Any, s
 
 
 def test_allocation_round_trips_bit_for_bit(tmp_path: Path, plan: Any) -> None:
-    write_allocation(tmp_path / "allocation.json", plan)
-    assert read_allocation(tmp_path / "allocation.json") == plan
-    assert (tmp_path / "allocation.json").read_bytes() == canonical_json(allocation_to_json(plan))
+    ALLOCATION.write(tmp_path / "allocation.json", plan)
+    assert ALLOCATION.read(tmp_path / "allocation.json") == plan
+    assert (tmp_path / "allocation.json").read_bytes() == canonical_json(ALLOCATION.to_json(plan))
 
 
 def test_quotas_have_a_digest_of_their_own(tmp_path: Path, plan: Any) -> None:
     path = tmp_path / "allocation.json"
-    write_allocation(path, plan)
+    ALLOCATION.write(path, plan)
     assert stated_quotas_sha256(path) == hashlib.sha256(b'{"boolq":5,"piqa":7}').hexdigest()
-    path.write_bytes(canonical_json(changed(allocation_to_json(plan), "quotas_sha256", ...)))
+    path.write_bytes(canonical_json(changed(ALLOCATION.to_json(plan), "quotas_sha256", ...)))
     assert stated_quotas_sha256(path) is None
-    assert read_allocation(path) == plan
+    assert ALLOCATION.read(path) == plan
 
 
 def test_sources_come_back_in_code_point_order(plan: Any) -> None:
     shuffled = replace(plan, sources=dict(reversed(plan.sources.items())))
-    assert canonical_json(allocation_to_json(shuffled)) == canonical_json(allocation_to_json(plan))
-    assert list(parse_allocation(allocation_to_json(shuffled), "x").sources) == ["boolq", "piqa"]
+    assert canonical_json(ALLOCATION.to_json(shuffled)) == canonical_json(ALLOCATION.to_json(plan))
+    assert list(ALLOCATION.parse(ALLOCATION.to_json(shuffled), "x").sources) == ["boolq", "piqa"]
 
 
 @pytest.mark.parametrize(
@@ -156,13 +151,13 @@ def test_sources_come_back_in_code_point_order(plan: Any) -> None:
 )
 def test_faults_of_an_allocation_are_named(plan: Any, path: str, item: Any, said: str) -> None:
     with pytest.raises(ArtefactError, match=r"^allocation\.json: ") as caught:
-        parse_allocation(changed(allocation_to_json(plan), path, item), "allocation.json")
+        ALLOCATION.parse(changed(ALLOCATION.to_json(plan), path, item), "allocation.json")
     assert said in str(caught.value)
 
 
 def test_selection_is_kept_by_digest(tmp_path: Path, selection: Any) -> None:
-    write_selection(tmp_path / "selection.json", selection)
-    digest = read_selection(tmp_path / "selection.json")
+    SELECTION.write(tmp_path / "selection.json", digest_selection(selection))
+    digest = SELECTION.read(tmp_path / "selection.json")
     assert digest == digest_selection(selection)
     assert digest.count == 12
     assert digest.companion_count == 2
@@ -187,7 +182,9 @@ def test_digests_of_id_lists_are_those_of_canonical_arrays() -> None:
     ],
 )
 def test_faults_of_a_selection_are_named(tmp_path: Path, selection: Any, path: str, item: Any, said: str) -> None:
-    (tmp_path / "selection.json").write_bytes(canonical_json(changed(selection_to_json(selection), path, item)))
+    (tmp_path / "selection.json").write_bytes(
+        canonical_json(changed(SELECTION.to_json(digest_selection(selection)), path, item))
+    )
     with pytest.raises(ArtefactError, match=r"^selection\.json: ") as caught:
-        read_selection(tmp_path / "selection.json")
+        SELECTION.read(tmp_path / "selection.json")
     assert said in str(caught.value)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.records import Exponents
+from calibudget.records import Exponents, SourceFile
 from calibudget.store import (
+    MANIFEST,
     AllocationEvidence,
     CompanionEvidence,
     FileDigest,
@@ -17,12 +18,8 @@ from calibudget.store import (
     Seeds,
     SelectionEvidence,
     SourceEvidence,
-    SourceFile,
     canonical_json,
-    manifest_to_json,
-    read_manifest,
     sha256_hex,
-    write_manifest,
 )
 
 HEX = "0123456789abcdef" * 4
@@ -74,49 +71,48 @@ def manifest() -> Any:
 
 def test_a_manifest_round_trips_and_ends_with_its_own_digest(tmp_path: Path, manifest: Any) -> None:
     path = tmp_path / "manifest.json"
-    digest = write_manifest(path, manifest)
-    assert read_manifest(path) == manifest
+    MANIFEST.write(path, manifest)
+    assert MANIFEST.read(path) == manifest
     value = json.loads(path.read_bytes())
-    assert path.read_bytes() == canonical_json(manifest_to_json(manifest))
-    assert value["manifest_sha256"] == digest
-    rest = canonical_json({k: v for k, v in manifest_to_json(manifest).items() if k != "manifest_sha256"})
-    assert digest == sha256_hex(rest)
+    assert path.read_bytes() == canonical_json(MANIFEST.to_json(manifest))
+    rest = canonical_json({k: v for k, v in MANIFEST.to_json(manifest).items() if k != "manifest_sha256"})
+    assert MANIFEST.read_sealed(path)[1] == value["manifest_sha256"] == sha256_hex(rest)
 
 
 def test_a_run_without_scores_or_companion_round_trips(tmp_path: Path, manifest: Any) -> None:
     bare = replace(manifest.sources["boolq"], scores_sha256=None, need=None, bootstrap_sd=None)
     manifest = replace(manifest, parser=None, scorer=None, companion=None, sources={"boolq": bare})
-    write_manifest(tmp_path / "manifest.json", manifest)
-    assert read_manifest(tmp_path / "manifest.json") == manifest
+    MANIFEST.write(tmp_path / "manifest.json", manifest)
+    assert MANIFEST.read(tmp_path / "manifest.json") == manifest
 
 
 def test_an_edited_field_is_noticed(tmp_path: Path, manifest: Any) -> None:
     path = tmp_path / "manifest.json"
-    write_manifest(path, manifest)
+    MANIFEST.write(path, manifest)
     path.write_bytes(path.read_bytes().replace(b'"quota":4', b'"quota":5'))
     with pytest.raises(ArtefactError, match="manifest_sha256: isn't the digest of the other fields"):
-        read_manifest(path)
+        MANIFEST.read(path)
 
 
 @pytest.mark.parametrize(
     ("path", "item", "said"),
     [
         ("schema", "calibudget.manifest/9", "schema: must be"),
-        ("manifest_sha256", None, "manifest_sha256: must be a string"),
+        ("manifest_sha256", None, "manifest_sha256: must be text"),
         ("seeds.split", True, "seeds.split: must be an integer"),
-        ("versions.python", 3.11, "versions.python: must be a string"),
-        ("sources.boolq.files", {}, "sources.boolq.files: must be an array"),
-        ("sources.boolq.read", -1, "sources.boolq.read: must be an integer of at least 0"),
+        ("versions.python", 3.11, "versions.python: must be text"),
+        ("sources.boolq.files", {}, "sources.boolq.files: must be a list"),
+        ("sources.boolq.read", -1, "sources.boolq.read: must be at least 0"),
         ("sources.boolq.need", "1", "sources.boolq.need: must be a number"),
         ("companion.count", None, "companion.count: must be an integer"),
         ("allocation.unit", "rows", "allocation.unit: must be"),
-        ("selection.selected_sha256", "x", "selection.selected_sha256: must be 64"),
+        ("selection.selected_sha256", "x", "selection.selected_sha256: must be of the form"),
         ("artefacts.a/b", 3, "artefacts.a/b: must be an object"),
         ("host", "me", "host: is not a field"),
     ],
 )
 def test_faults_are_named(tmp_path: Path, manifest: Any, path: str, item: Any, said: str) -> None:
-    value = json.loads(json.dumps(manifest_to_json(manifest)))
+    value = json.loads(json.dumps(MANIFEST.to_json(manifest)))
     *parents, last = path.split(".")
     inner = value
     for name in parents:
@@ -124,5 +120,5 @@ def test_faults_are_named(tmp_path: Path, manifest: Any, path: str, item: Any, s
     inner[last] = item
     (tmp_path / "manifest.json").write_text(json.dumps(value))
     with pytest.raises(ArtefactError, match=r"^manifest\.json: ") as caught:
-        read_manifest(tmp_path / "manifest.json")
+        MANIFEST.read(tmp_path / "manifest.json")
     assert said in str(caught.value)

@@ -274,10 +274,10 @@ def test_originals_without_a_form_are_refused_by_record_and_nothing_is_written(
     [
         ("{", "line 2: not valid JSON"),
         (make_row(role="test"), "line 2: role: must be 'source' or 'companion'"),
-        (make_row(original=[]), "line 2: original: must be a string"),
-        (make_row(original="[]"), "line 2: original: must be an object"),
+        (make_row(original=[]), "line 2: original: must be text"),
+        (make_row(original="[]"), "line 2: original: must be the text of an object"),
         (make_row(original="{"), "line 2: "),
-        (make_row(prompt=None), "line 2: prompt: must be a string"),
+        (make_row(prompt=None), "line 2: prompt: must be text"),
         (make_row(extra=1), "line 2: extra: is not a field"),
         (make_row(messages=[]), "line 2: "),
         (make_turns(messages=[{"role": "user"}]), "line 2: messages[0].content: is missing"),

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from calibudget.errors import ArtefactError, InputError
 from calibudget.store.canonical import sealed
-from calibudget.study.records import Cell, CellOutcome, CellResult, TaskMetrics, cell_to_json, read_cell, write_cell
+from calibudget.study.records import Cell, CellOutcome, CellResult, TaskMetrics, read_cell, write_cell
 
 CELL = Cell(
     point="main",
@@ -34,6 +35,14 @@ RESULT = CellResult(
 )
 
 
+@pytest.fixture
+def stated(tmp_path: Path) -> dict[str, Any]:
+    """The object of `cell.json`."""
+    write_cell(tmp_path / "stated.json", RESULT)
+    found: dict[str, Any] = json.loads((tmp_path / "stated.json").read_text())
+    return found
+
+
 def test_a_result_comes_back_as_it_was_written(tmp_path: Path) -> None:
     write_cell(tmp_path / "cell.json", RESULT)
     assert read_cell(tmp_path / "cell.json") == RESULT
@@ -53,20 +62,22 @@ def test_a_metric_that_isnt_finite_is_refused_before_anything_is_written(tmp_pat
 @pytest.mark.parametrize(
     ("field", "value", "named"),
     [
-        ("cell", {**cell_to_json(RESULT)["cell"], "kind": "borrowed"}, "cell.kind"),  # type: ignore[dict-item]
+        ("cell", {**asdict(CELL), "kind": "borrowed"}, "cell.kind"),
         ("cell", {"point": "main"}, "cell.policy"),
         ("quotas", {"a": 1.5}, "quotas.a"),
         ("tasks", {"a": {"items": -1, "metrics": {}}}, "tasks.a.items"),
         ("tasks", {"a": {"items": 1, "metrics": {"accuracy": "high"}}}, "tasks.a.metrics.accuracy"),
         ("tasks", {"a": {"items": 1, "metrics": {}, "shared": 0.5}}, "tasks.a.shared"),
         ("seconds", {"train": -1}, "seconds.train"),
-        ("digests", {"code": "0" * 64, "data": "0" * 64}, "digests.protocol"),
+        ("digests", {"code": "0" * 64, "data": "0" * 64}, "digests: protocol"),
         ("verdict", True, "verdict"),
     ],
 )
-def test_a_field_that_isnt_what_it_should_be_is_named(tmp_path: Path, field: str, value: object, named: str) -> None:
+def test_a_field_that_isnt_what_it_should_be_is_named(
+    tmp_path: Path, stated: dict[str, Any], field: str, value: object, named: str
+) -> None:
     path = tmp_path / "cell.json"
-    path.write_text(json.dumps(sealed({**cell_to_json(RESULT), field: value}, "cell_sha256")))
+    path.write_text(json.dumps(sealed({**stated, field: value}, "cell_sha256")))
     with pytest.raises(ArtefactError, match=named) as caught:
         read_cell(path)
     assert str(caught.value).startswith(f"{path}: ")
@@ -103,8 +114,8 @@ def test_an_edited_cell_is_refused_by_its_folder(tmp_path: Path, old: str, new: 
     assert str(tmp_path) in str(refused.value)
 
 
-def test_a_cell_without_its_self_digest_is_refused(tmp_path: Path) -> None:
+def test_a_cell_without_its_self_digest_is_refused(tmp_path: Path, stated: dict[str, Any]) -> None:
     path = tmp_path / "cell.json"
-    path.write_text(json.dumps({name: value for name, value in cell_to_json(RESULT).items() if name != "cell_sha256"}))
+    path.write_text(json.dumps({name: value for name, value in stated.items() if name != "cell_sha256"}))
     with pytest.raises(ArtefactError, match="cell_sha256: is missing"):
         read_cell(path)

@@ -17,7 +17,8 @@ from rich.table import Table
 from calibudget.errors import InputError
 from calibudget.messages import counted
 from calibudget.records import AllocationPlan, Score, Selection
-from calibudget.store import Checks, Hygiene, Overlap, SourceHygiene, allocation_to_json, canonical_json
+from calibudget.sources.hygiene.records import Checks, Hygiene, Overlap, SourceHygiene
+from calibudget.store import ALLOCATION, canonical_json
 
 if TYPE_CHECKING:
     from calibudget.pipeline import DryRun, RunResult, Verification
@@ -50,7 +51,7 @@ def print_run(result: RunResult, *, as_json: bool) -> None:
 def print_plan(plan: AllocationPlan, *, as_json: bool) -> None:
     """One allocation: the factors and the quota of each source."""
     if as_json:
-        print_json(allocation_to_json(plan))
+        print_json(ALLOCATION.to_json(plan))
         return
     title = f"{plan.policy}: {plan.budget:,} {plan.unit}, floor {plan.floor:,}, residual {plan.residual_budget:,}"
     table = new_table(title)
@@ -116,10 +117,10 @@ def print_scores(scores: Sequence[Score], output: Path, *, as_json: bool) -> Non
 
 def print_selection(selection: Selection, output_dir: Path, *, as_json: bool) -> None:
     """What was drawn."""
-    from calibudget.store import selection_to_json
+    from calibudget.store import SELECTION, digest_selection
 
     if as_json:
-        print_json(selection_to_json(selection))
+        print_json(SELECTION.to_json(digest_selection(selection)))
         return
     table = new_table(f"drawn with selection seed {selection.seed}, in {output_dir}")
     table.add_column("source", no_wrap=True)

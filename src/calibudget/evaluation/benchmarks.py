@@ -18,13 +18,13 @@ from calibudget.errors import DataError, InputError
 from calibudget.evaluation.aggregates import CODE_TASKS, COMMON_TASKS, MATH_TASKS, MODERN_TASKS
 from calibudget.evaluation.renderings import RENDERINGS, Item
 from calibudget.keys import order_key
-from calibudget.records import Message, Record
+from calibudget.records import Message, Record, SourceFile
 from calibudget.scoring import CalibrationItem
 from calibudget.sources import SourceSpec, identify, read_source
 from calibudget.sources.files import find_files
 from calibudget.sources.inputs import RowDigest, hub_name, hub_rows
 from calibudget.sources.rows import Fields, place, read_rows
-from calibudget.store import SourceFile, canonical_json, file_digest, sha256_hex
+from calibudget.store import canonical_json, file_digest, sha256_hex
 from calibudget.tasks import PRESETS
 
 #: Who judges a text: the answer parser, the code sandbox, or the instruction checkers.

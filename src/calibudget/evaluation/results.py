@@ -14,11 +14,12 @@ from calibudget.evaluation.aggregates import PANELS, Panels, PanelScore, TaskSco
 from calibudget.evaluation.benchmarks import TASKS, Benchmark
 from calibudget.evaluation.likelihood import SUFFIX
 from calibudget.evaluation.predictions import Prediction
+from calibudget.records import SourceFile
 from calibudget.store import read_object
-from calibudget.store.codec import Fields, open_artefact
+from calibudget.store.codec import Artefact, plain
+from calibudget.values import ByLabel, ByName, Count, Digest, Number
 
 EVALUATION_NAME: Final = "evaluation.json"
-SCHEMA: Final = "calibudget.evaluation/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,7 @@ class Evaluation:
         }
         calibration = {} if self.calibration_set is None else {"calibration_set": dict(self.calibration_set)}
         return {
-            "schema": SCHEMA,
+            "schema": EVALUATION.schema,
             **calibration,
             "model": dict(self.model),
             "tasks": {name: self.tasks[name].to_json() for name in sorted(self.tasks)},
@@ -178,6 +179,50 @@ def declared_panels(own: Mapping[str, Sequence[str]] | None) -> dict[str, tuple[
     return panels
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PanelRow:
+    of: tuple[str, ...]
+    score: Number | None
+    standard_error: Number | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TaskRow:
+    items: Count
+    right: Count | None
+    score: Number | None
+    standard_error: Number | None
+    verdicts: ByName[Count]
+    mean_nll: Number | None
+    shared_with_training: tuple[str, ...]
+    shared_with_calibration: tuple[str, ...] | None = None
+    subset: str | None
+    items_sha256: Digest
+    left_out: Count
+    files: tuple[SourceFile, ...]
+    checker: Mapping[str, object]
+    scorer: Mapping[str, object] | None
+
+
+#: The fields of a task that `task_evidence` makes.
+_EVIDENCE: Final = ("subset", "items_sha256", "left_out", "files", "checker", "scorer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EvaluationFile:
+    """`evaluation.json` field by field."""
+
+    model: Mapping[str, object]
+    tasks: ByLabel[_TaskRow]
+    panels: ByLabel[_PanelRow]
+    training_set: Mapping[str, object] | None
+    versions: ByName[str]
+    calibration_set: Mapping[str, object] | None = None
+
+
+EVALUATION: Final = Artefact("calibudget.evaluation/1", _EvaluationFile)
+
+
 def read_evaluation(path: Path) -> Evaluation:
     """Read `evaluation.json`.
 
@@ -185,47 +230,26 @@ def read_evaluation(path: Path) -> Evaluation:
         ArtefactError: the file is missing, of another schema, or a field isn't what it should be; it is named.
     """
     document = read_object(path)
-    root = open_artefact(document, path.name, SCHEMA)
+    file = EVALUATION.parse(document, path.name)
     evaluation = Evaluation(
-        model=root.mapping("model"),
-        tasks={name: _parse_task(row) for name, row in root.by_label("tasks").items()},
-        panels={name: _parse_panel(row) for name, row in root.by_label("panels").items()},
-        training_set=root.nullable("training_set", root.mapping),
-        versions=root.texts_by_name("versions"),
-        calibration_set=root.nullable("calibration_set", root.mapping, may_be_absent=True),
+        model=file.model,
+        tasks={name: _result_of(row) for name, row in file.tasks.items()},
+        panels={name: row.of for name, row in file.panels.items()},
+        training_set=file.training_set,
+        versions=file.versions,
+        calibration_set=file.calibration_set,
     )
-    root.finish()
     if evaluation.to_json() != document:
         raise ArtefactError(f"{path.name}: its scores or panels aren't those of its items and right answers")
     return evaluation
 
 
-def _parse_panel(row: Fields) -> tuple[str, ...]:
-    parts = tuple(map(str, row.array("of")))
-    for name in ("score", "standard_error"):
-        row.nullable(name, row.number)
-    row.finish()
-    return parts
-
-
-def _parse_task(row: Fields) -> TaskResult:
-    items, right = row.integer("items"), row.nullable("right", row.integer)
-    for name in ("score", "standard_error"):
-        row.nullable(name, row.number)
-    result = TaskResult(
-        score=None if right is None else TaskScore(items=items, right=right),
-        verdicts=row.integers_by_label("verdicts"),
-        mean_nll=row.nullable("mean_nll", row.number),
-        shared=tuple(map(str, row.array("shared_with_training"))),
-        calibration=row.nullable("shared_with_calibration", row.texts, may_be_absent=True),
-        evidence={
-            "subset": row.nullable("subset", row.text),
-            "items_sha256": row.digest("items_sha256"),
-            "left_out": row.integer("left_out"),
-            "files": row.array("files"),
-            "checker": row.mapping("checker"),
-            "scorer": row.nullable("scorer", row.mapping),
-        },
+def _result_of(row: _TaskRow) -> TaskResult:
+    return TaskResult(
+        score=None if row.right is None else TaskScore(items=row.items, right=row.right),
+        verdicts=row.verdicts,
+        mean_nll=row.mean_nll,
+        shared=row.shared_with_training,
+        calibration=row.shared_with_calibration,
+        evidence={name: plain(getattr(row, name)) for name in _EVIDENCE},
     )
-    row.finish()
-    return result

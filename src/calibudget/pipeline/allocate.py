@@ -28,7 +28,7 @@ from calibudget.messages import counted
 from calibudget.pipeline.pools import Pools, listed_pools
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Statistics
-from calibudget.store import read_allocation, read_splits, read_statistics, statistics_sha256
+from calibudget.store import ALLOCATION, read_splits, read_statistics, statistics_sha256
 
 
 def request_of(recipe: Recipe, pools: Pools, statistics: Statistics | None) -> AllocationRequest:
@@ -167,7 +167,7 @@ def read_plan(path: Path) -> AllocationPlan:
         ArtefactError: the file isn't what it should be.
         AllocationError: its policy was removed.
     """
-    stored = read_allocation(path)
+    stored = ALLOCATION.read(path)
     refuse_removed(stored.policy)
     return stored
 

@@ -14,7 +14,7 @@ from calibudget.allocation.utility import EPSILON, doubled_ranks
 from calibudget.errors import InputError
 from calibudget.messages import meant
 from calibudget.records import AllocationPlan, SourceAllocation, SourceStatistics, Statistics
-from calibudget.store import ALLOCATION_NAME, STATISTICS_NAME, read_allocation, read_statistics
+from calibudget.store import ALLOCATION, ALLOCATION_NAME, STATISTICS_NAME, read_statistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def read_evidence(run_dir: Path) -> tuple[AllocationPlan, Statistics | None]:
         ArtefactError: a file is missing, or isn't what it should be.
     """
     path = run_dir / STATISTICS_NAME
-    return read_allocation(run_dir / ALLOCATION_NAME), read_statistics(path) if path.exists() else None
+    return ALLOCATION.read(run_dir / ALLOCATION_NAME), read_statistics(path) if path.exists() else None
 
 
 def explain(plan: AllocationPlan, statistics: Statistics | None, source: str) -> Explanation:

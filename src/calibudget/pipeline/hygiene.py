@@ -33,7 +33,7 @@ from calibudget.sources import (
     texts_of,
     texts_read,
 )
-from calibudget.store import Checks
+from calibudget.sources.hygiene.records import Checks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from calibudget.pipeline.inputs import Run
+from calibudget.pipeline.ledger import ROUNDS_NAME
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.rendering import rendering, taught
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.recipe import Recipe, resolved_fields
 from calibudget.records import AllocationPlan, Score, Selection, SourceAllocation, Split, Statistics
+from calibudget.sources.hygiene.records import HYGIENE_NAME
 from calibudget.store import (
     ALLOCATION_NAME,
-    HYGIENE_NAME,
-    ROUNDS_NAME,
     SCORES_NAME,
     SELECTION_NAME,
     SELECTOR_NAME,

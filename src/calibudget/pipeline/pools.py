@@ -8,6 +8,7 @@ from itertools import groupby
 
 from calibudget.errors import AllocationError, ArtefactError, InputError
 from calibudget.keys import order_keys
+from calibudget.pipeline.ledger import Ledger
 from calibudget.pipeline.prepare import Prepared
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Selection, Unit
@@ -22,7 +23,7 @@ from calibudget.selection import (
     marked,
     unmarked,
 )
-from calibudget.store import Ledger, SplitIds, TokenCount
+from calibudget.store import SplitIds, TokenCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

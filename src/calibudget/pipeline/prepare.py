@@ -15,9 +15,10 @@ from calibudget.errors import AllocationError
 from calibudget.messages import counted
 from calibudget.pipeline.encoding import not_encodable, without_faulty
 from calibudget.pipeline.hygiene import Findings, look
+from calibudget.pipeline.ledger import Ledger
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import Recipe
-from calibudget.records import Split
+from calibudget.records import SourceFile, Split
 from calibudget.selection import marked, unmarked
 from calibudget.sources import (
     Barred,
@@ -33,7 +34,8 @@ from calibudget.sources import (
     read_source,
 )
 from calibudget.sources.data_splits import listed
-from calibudget.store import Hygiene, Ledger, SourceFile, TokenCount
+from calibudget.sources.hygiene.records import Hygiene
+from calibudget.store import TokenCount
 
 
 def part(

@@ -10,12 +10,13 @@ from calibudget.errors import InputError
 from calibudget.keys import order_key
 from calibudget.pipeline.calibration import calibration_items, settings_of
 from calibudget.pipeline.checks.findings import Findings
+from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME
 from calibudget.pipeline.notes import COARSE, TOLERANCE
 from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.recipe import load_recipe
 from calibudget.scoring import make_scorer, measure_all, to_scores
-from calibudget.store import ROUNDS_NAME, SCORES_NAME, read_rounds, read_scores
+from calibudget.store import SCORES_NAME, read_scores
 
 #: The batches are others than the run's: single NLLs may move this many times as far as was measured of them.
 _ROOM = 10
@@ -37,7 +38,7 @@ def check_rescored(findings: Findings, directory: Path, data_dir: Path, model: s
         return
     overrides = [f"data_dir={json.dumps(str(data_dir.absolute()))}", "cache=false", "engine=local", "workers=1"]
     recipe = load_recipe(directory / RECIPE_NAME, [*overrides, f"model={json.dumps(model)}"])
-    ledger = read_rounds(directory / ROUNDS_NAME) if (directory / ROUNDS_NAME).exists() else None
+    ledger = ROUNDS.read(directory / ROUNDS_NAME) if (directory / ROUNDS_NAME).exists() else None
     prepared = findings.derive(RECIPE_NAME, "sources that can be read", lambda: prepare(recipe, ledger))
     if prepared is None:
         return

@@ -6,24 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from calibudget.errors import ArtefactError, RecipeError
+from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME, Ledger, Round, RoundSource
 from calibudget.pipeline.pools import pools_of_splits
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.selectors import selector_of_run
-from calibudget.pipeline.verify import verify
+from calibudget.pipeline.verify import Found, verify
 from calibudget.recipe import Recipe, load_recipe
-from calibudget.store import (
-    ALLOCATION_NAME,
-    MANIFEST_NAME,
-    ROUNDS_NAME,
-    SPLITS_NAME,
-    Ledger,
-    Round,
-    RoundSource,
-    read_allocation,
-    read_object,
-    read_rounds,
-    read_splits,
-)
+from calibudget.store import SPLITS_NAME, read_splits
 
 
 def earlier_rounds(recipe: Recipe) -> Ledger | None:
@@ -52,10 +41,13 @@ def ledger_of(directories: Iterable[Path]) -> Ledger:
     """
     rounds: dict[str, Round] = {}
     for directory in directories:
-        found = verify(directory)
-        if found.differences:
-            raise ArtefactError(f"{directory}: doesn't verify, so it can't be an earlier round: {found.differences[0]}")
-        for each in _rounds_of(directory):
+        verified = verify(directory)
+        if verified.differences:
+            raise ArtefactError(
+                f"{directory}: doesn't verify, so it can't be an earlier round: {verified.differences[0]}"
+            )
+        assert verified.found is not None  # noqa: S101 - without differences everything was read
+        for each in _rounds_of(directory, verified.found):
             rounds.setdefault(each.manifest_sha256, each)
     ledger = Ledger(rounds=tuple(rounds.values()))
     for label in sorted({label for each in ledger.rounds for label in each.sources}):
@@ -67,11 +59,11 @@ def ledger_of(directories: Iterable[Path]) -> Ledger:
     return ledger
 
 
-def _rounds_of(directory: Path) -> tuple[Round, ...]:
+def _rounds_of(directory: Path, found: Found) -> tuple[Round, ...]:
     """What a verified run's own ledger holds, and the run itself."""
     recipe = load_recipe(directory / RECIPE_NAME)
-    splits, plan = read_splits(directory / SPLITS_NAME), read_allocation(directory / ALLOCATION_NAME)
-    ledger = None if recipe.rounds is None else read_rounds(directory / ROUNDS_NAME)
+    splits, plan = read_splits(directory / SPLITS_NAME), found.plan
+    ledger = None if recipe.rounds is None else ROUNDS.read(directory / ROUNDS_NAME)
     selection = pools_of_splits(recipe, splits, ledger).draw(plan, selector_of_run(recipe, directory))
     sources = {
         label: RoundSource(
@@ -82,7 +74,7 @@ def _rounds_of(directory: Path) -> tuple[Round, ...]:
         for label, picks in selection.picks.items()
     }
     this = Round(
-        manifest_sha256=str(read_object(directory / MANIFEST_NAME)["manifest_sha256"]),
+        manifest_sha256=found.manifest_sha256,
         policy=plan.policy,
         unit=plan.unit,
         budget=plan.budget,

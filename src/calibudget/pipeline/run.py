@@ -25,16 +25,15 @@ from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Statistics
+from calibudget.sources.hygiene.records import Hygiene
 from calibudget.store import (
+    ALLOCATION,
     ALLOCATION_NAME,
+    MANIFEST,
     MANIFEST_NAME,
     SCORES_NAME,
     STATISTICS_NAME,
-    Hygiene,
     ScoreFile,
-    read_object,
-    write_allocation,
-    write_manifest,
     write_scores,
     write_statistics,
     write_sums,
@@ -148,10 +147,10 @@ def _make(
             made = score_splits(recipe, prepared.splits, scorer, journal_path=journal, progress=progress)
     statistics, warned = _statistics(recipe, prepared, made, directory)
     plan = plan_recipe(recipe, run.pools, statistics)
-    write_allocation(directory / ALLOCATION_NAME, plan)
+    ALLOCATION.write(directory / ALLOCATION_NAME, plan)
     selection = write_selected(run, plan, directory)
     manifest = make_manifest(run, made, plan, selection, statistics, directory)
-    keep_model_place(recipe, write_manifest(directory / MANIFEST_NAME, manifest))
+    keep_model_place(recipe, MANIFEST.write(directory / MANIFEST_NAME, manifest))
     journal.unlink(missing_ok=True)
     write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
     told = boundary_notes(recipe, run.pools, statistics, plan, (made and made.provenance) or {})
@@ -196,7 +195,7 @@ def _verified(directory: Path, notes: tuple[str, ...] = ()) -> RunResult:
         tokens=found.tokens,
         companion_count=selection.companion_count,
         selected_sha256=selection.selected_sha256,
-        manifest_sha256=str(read_object(directory / MANIFEST_NAME)["manifest_sha256"]),
+        manifest_sha256=found.manifest_sha256,
         train_set=found.manifest.train_set or {},
         notes=notes,
         hygiene=found.hygiene,

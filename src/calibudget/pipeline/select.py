@@ -15,6 +15,7 @@ from calibudget.errors import ArtefactError
 from calibudget.pipeline.allocate import read_plan
 from calibudget.pipeline.encoding import check_encodable
 from calibudget.pipeline.inputs import Run
+from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME
 from calibudget.pipeline.manifest import make_manifest
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare
@@ -28,24 +29,21 @@ from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Record, Selection, Split
 from calibudget.selection import train_rows, unmarked
 from calibudget.sources import chosen_records
+from calibudget.sources.hygiene.records import HYGIENE, HYGIENE_NAME
 from calibudget.store import (
+    ALLOCATION,
     ALLOCATION_NAME,
-    HYGIENE_NAME,
+    MANIFEST,
     MANIFEST_NAME,
-    ROUNDS_NAME,
     SCORES_NAME,
+    SELECTION,
     SELECTION_NAME,
     SPLITS_NAME,
+    digest_selection,
     quotas_sha256,
-    read_rounds,
     read_splits,
     stated_quotas_sha256,
-    write_allocation,
     write_atomic,
-    write_hygiene,
-    write_manifest,
-    write_rounds,
-    write_selection,
     write_splits,
     write_sums,
     write_train,
@@ -59,7 +57,7 @@ def check_unchanged(recipe: Recipe, prepared: Prepared, directory: Path) -> None
         ArtefactError: the rounds, or the source and its files, are named.
     """
     rounds = directory / ROUNDS_NAME
-    if prepared.ledger is not None and rounds.exists() and read_rounds(rounds) != prepared.ledger:
+    if prepared.ledger is not None and rounds.exists() and ROUNDS.read(rounds) != prepared.ledger:
         raise ArtefactError(
             f"{directory}: was begun after other rounds than {', '.join(map(str, recipe.previous_rounds))}"
         )
@@ -80,7 +78,7 @@ def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
     rendering(recipe)  # what can't be rendered is refused before anything is scored
     write_atomic(directory / RECIPE_NAME, resolved_yaml(recipe))
     if prepared.ledger is not None:
-        write_rounds(directory / ROUNDS_NAME, prepared.ledger)
+        ROUNDS.write(directory / ROUNDS_NAME, prepared.ledger)
     write_splits(
         directory / SPLITS_NAME,
         prepared.splits.values(),
@@ -88,7 +86,7 @@ def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
         selection_seed=recipe.selection_seed,
         tokens=prepared.tokens,
     )
-    write_hygiene(directory / HYGIENE_NAME, hygiene_of(recipe, prepared))
+    HYGIENE.write(directory / HYGIENE_NAME, hygiene_of(recipe, prepared))
 
 
 def write_selected(run: Run, plan: AllocationPlan, directory: Path) -> Selection:
@@ -103,7 +101,7 @@ def write_selected(run: Run, plan: AllocationPlan, directory: Path) -> Selection
     candidates = {label: _picked(prepared.splits[label], picks, recipe) for label, picks in selection.picks.items()}
     check_encodable(recipe, chain(*candidates.values(), companion))
     write_parts(directory, run.parts)
-    write_selection(directory / SELECTION_NAME, selection)
+    SELECTION.write(directory / SELECTION_NAME, digest_selection(selection))
     output, render = recipe.output, rendering(recipe)
     if render.texts is not None and render.end is None and recipe.has_tokenizer and recipe.calibration != "none":
         warnings.warn(
@@ -166,9 +164,9 @@ def _write(recipe: Recipe, prepared: Prepared, plan: AllocationPlan, directory: 
     parts = selector_parts(recipe, prepared)
     run = Run(recipe=recipe, prepared=prepared, pools=pools, parts=parts, selector=joined(recipe, parts))
     write_inputs(recipe, prepared, directory)
-    write_allocation(directory / ALLOCATION_NAME, plan)
+    ALLOCATION.write(directory / ALLOCATION_NAME, plan)
     selection = write_selected(run, plan, directory)
     manifest = make_manifest(run, None, plan, selection, None, directory, allocation_given=True)
-    keep_model_place(recipe, write_manifest(directory / MANIFEST_NAME, manifest))
+    keep_model_place(recipe, MANIFEST.write(directory / MANIFEST_NAME, manifest))
     write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
     return selection

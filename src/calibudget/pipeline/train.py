@@ -17,6 +17,7 @@ from calibudget.records import Record
 from calibudget.selection import RowRole, train_row
 from calibudget.sources import record_maker
 from calibudget.store import (
+    MANIFEST,
     MANIFEST_NAME,
     SUMS_NAME,
     TRAIN_NAMES,
@@ -24,8 +25,6 @@ from calibudget.store import (
     check_writable,
     extend_sums,
     file_digest,
-    read_manifest,
-    read_object,
     read_train,
     train_files,
 )
@@ -142,11 +141,11 @@ def finished_run(directory: Path) -> FinishedRun:
     """
     if not (directory / SUMS_NAME).is_file():
         raise ArtefactError(f"{directory}: holds no finished run ({SUMS_NAME} is missing); run the recipe to its end")
-    manifest = read_manifest(directory / MANIFEST_NAME)
+    manifest, digest = MANIFEST.read_sealed(directory / MANIFEST_NAME)
     return FinishedRun(
         recipe=recipe_of_run(directory),
         manifest=manifest,
-        manifest_sha256=str(read_object(directory / MANIFEST_NAME)["manifest_sha256"]),
+        manifest_sha256=digest,
         train_file=_check_train_file(directory, manifest),
     )
 

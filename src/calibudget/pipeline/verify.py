@@ -31,6 +31,7 @@ from calibudget.pipeline.checks.hygiene import check_hygiene, has_hygiene
 from calibudget.pipeline.checks.signature import check_signature
 from calibudget.pipeline.checks.splits import check_scored_records, check_splits, derive_selector
 from calibudget.pipeline.checks.train import check_train
+from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME, Ledger
 from calibudget.pipeline.pools import Pools, pools_of_splits
 from calibudget.pipeline.rescoring import check_rescored
 from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, UNFINISHED, model_place
@@ -39,12 +40,13 @@ from calibudget.recipe import Recipe
 from calibudget.recipe.load import recipe_from_fields
 from calibudget.recipe.yaml import parse_document
 from calibudget.records import AllocationPlan, Selection, Statistics
+from calibudget.sources.hygiene.records import HYGIENE_NAME, Hygiene
 from calibudget.store import (
     ALLOCATION_NAME,
-    HYGIENE_NAME,
+    MANIFEST,
     MANIFEST_NAME,
-    ROUNDS_NAME,
     SCORES_NAME,
+    SELECTION,
     SELECTION_NAME,
     SELECTOR_NAME,
     SIGNATURE_NAME,
@@ -52,20 +54,14 @@ from calibudget.store import (
     STATISTICS_NAME,
     SUMS_NAME,
     Difference,
-    Hygiene,
-    Ledger,
     Manifest,
     ScoreFile,
     SplitIds,
     check_sums,
     digest_selection,
-    manifest_is_sealed,
-    parse_manifest,
     read_bytes,
     read_object,
-    read_rounds,
     read_scores,
-    read_selection,
     read_splits,
     read_statistics,
     statistics_to_json,
@@ -79,12 +75,14 @@ class Found:
 
     Attributes:
         manifest: the manifest.
+        manifest_sha256: the digest that it ends with.
         plan: the allocation.
         tokens: tokens of the selected examples, None where the budget counts examples.
         hygiene: what the sources repeat and share; None in a run of a version that didn't say.
     """
 
     manifest: Manifest
+    manifest_sha256: str
     plan: AllocationPlan
     tokens: int | None
     hygiene: Hygiene | None
@@ -174,12 +172,12 @@ def verify(
     findings.checked.append(f"{SUMS_NAME}: the length and digest of every file, and that there are no others")
     if unfinished:
         findings.checked.append(f"not judged: what {' and '.join(unfinished)} is unfinished work of")
-    manifest = findings.read(MANIFEST_NAME, lambda path: _read_manifest(findings, path))
+    manifest, digest = findings.read(MANIFEST_NAME, lambda path: _read_manifest(findings, path)) or (None, "")
     resolved = findings.read(RECIPE_NAME, lambda path: _read_recipe(path, model))
     found = None
     if resolved is not None:
         beside = _Beside(data_dir=None if data_dir is None else Path(data_dir), previous=previous)
-        found = _check_chain(findings, directory, resolved, manifest, beside)
+        found = _check_chain(findings, directory, resolved, manifest, digest, beside)
     elif manifest is not None:
         check_bindings(findings, directory, manifest, [])
     if key is not None:
@@ -207,7 +205,12 @@ def _levels(
 
 
 def _check_chain(
-    findings: Findings, directory: Path, resolved: _Resolved, manifest: Manifest | None, beside: _Beside
+    findings: Findings,
+    directory: Path,
+    resolved: _Resolved,
+    manifest: Manifest | None,
+    manifest_sha256: str,
+    beside: _Beside,
 ) -> Found | None:
     recipe = resolved.recipe
     train_name = recipe.output.train_name
@@ -258,7 +261,13 @@ def _check_chain(
         check_sources(findings, directory, beside.data_dir, manifest, splits, ledger, train_name, recipe.model)
     if manifest is None or plan is None or selection is None:
         return None
-    return Found(manifest=manifest, plan=plan, tokens=digest_selection(selection).tokens, hygiene=hygiene)
+    return Found(
+        manifest=manifest,
+        manifest_sha256=manifest_sha256,
+        plan=plan,
+        tokens=digest_selection(selection).tokens,
+        hygiene=hygiene,
+    )
 
 
 def _read_recipe(path: Path, model: str | None) -> _Resolved:
@@ -273,13 +282,13 @@ def _read_recipe(path: Path, model: str | None) -> _Resolved:
     return _Resolved(recipe if place is None else recipe.model_copy(update={"model": place}), document.value)
 
 
-def _read_manifest(findings: Findings, path: Path) -> Manifest:
+def _read_manifest(findings: Findings, path: Path) -> tuple[Manifest, str]:
     value = read_object(path)
-    manifest = parse_manifest(value, path.name)
-    if not manifest_is_sealed(value):
+    manifest = MANIFEST.parse(value, path.name)
+    if not MANIFEST.is_sealed(value):
         found = "another, so a field was edited after the run"
         findings.add(MANIFEST_NAME, "manifest_sha256", "the digest of the other fields", found)
-    return manifest
+    return manifest, str(value["manifest_sha256"])
 
 
 def _read_ledger(findings: Findings, recipe: Recipe, splits: SplitIds | None, previous: Ledger | None) -> Ledger | None:
@@ -288,7 +297,7 @@ def _read_ledger(findings: Findings, recipe: Recipe, splits: SplitIds | None, pr
         if previous is not None:
             findings.add(ROUNDS_NAME, "", "a ledger of earlier rounds", "a recipe that names none")
         return None
-    ledger = findings.read(ROUNDS_NAME, read_rounds)
+    ledger = findings.read(ROUNDS_NAME, ROUNDS.read)
     if ledger is not None and splits is not None:
         check_ledger(findings, recipe, ledger, splits)
     if ledger is not None and previous is not None:
@@ -341,7 +350,7 @@ def _derive_selection(
         "a selection that pools and quotas allow",
         lambda: replace(pools.draw(plan, selector), companion_count=companion_count),
     )
-    stored = findings.read(SELECTION_NAME, read_selection)
+    stored = findings.read(SELECTION_NAME, SELECTION.read)
     if selection is not None and stored is not None:
         findings.compare(SELECTION_NAME, asdict(digest_selection(selection)), asdict(stored))
         findings.checked.append("selection: the picks from splits and quotas, and their digests")

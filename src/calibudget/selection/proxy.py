@@ -14,9 +14,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import Field
 
 from calibudget.allocation.labels import require_text, sorted_labels
 from calibudget.errors import ArtefactError, InputError, InputTypeError
@@ -24,8 +26,10 @@ from calibudget.keys import canonical_array
 from calibudget.messages import counted, shown
 from calibudget.sequences import require_ordered
 from calibudget.store import canonical_json, loads_object
-from calibudget.store.codec import Fields, open_artefact
+from calibudget.store.codec import Artefact, Shape, plain
+from calibudget.values import Count, Digest, Integer, Number, Positive
 
+Name = Annotated[str, Field(min_length=1)]
 #: The paper's subgroups in their frozen order.
 PAPER_SUBGROUPS: Final = (
     "arc_challenge",
@@ -106,11 +110,11 @@ class ProxyHeader:
         provenance: what made the scores (model, warm-up, projection), any JSON object.
     """
 
-    pool_size: int
-    pool_sha256: str
+    pool_size: Count
+    pool_sha256: Digest
     subgroups: tuple[str, ...]
-    shards: int
-    shard: int | None
+    shards: Positive
+    shard: Count | None
     provenance: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -127,12 +131,12 @@ class ProxyRecord:
         score: the aggregate, equal to the largest subgroup mean.
     """
 
-    position: int
-    source: str
-    record_id: str
+    position: Integer
+    source: Name
+    record_id: Name
     subgroups: tuple[str, ...]
-    subgroup_means: tuple[float, ...]
-    score: float
+    subgroup_means: tuple[Number, ...]
+    score: Number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +214,8 @@ def pool_sha256(entries: Iterable[tuple[str, str]]) -> str:
     return digest.hexdigest()
 
 
-_SCHEMA: Final = "calibudget.proxy/1"
+HEADER: Final = Artefact("calibudget.proxy/1", ProxyHeader)
+RECORD: Final = Shape(ProxyRecord)
 
 
 def proxy_lines(scores: ProxyScores) -> Iterator[bytes]:
@@ -219,27 +224,9 @@ def proxy_lines(scores: ProxyScores) -> Iterator[bytes]:
     Raises:
         InputError: a value that has no canonical JSON form.
     """
-    header = scores.header
-    fields = {
-        "schema": _SCHEMA,
-        "pool_size": header.pool_size,
-        "pool_sha256": header.pool_sha256,
-        "subgroups": header.subgroups,
-        "shards": header.shards,
-        "shard": header.shard,
-        "provenance": dict(header.provenance),
-    }
-    yield canonical_json(fields) + b"\n"
+    yield canonical_json(HEADER.to_json(scores.header)) + b"\n"
     for record in scores.records:
-        row = {
-            "position": record.position,
-            "source": record.source,
-            "record_id": record.record_id,
-            "subgroups": record.subgroups,
-            "subgroup_means": record.subgroup_means,
-            "score": record.score,
-        }
-        yield canonical_json(row) + b"\n"
+        yield canonical_json(plain(record)) + b"\n"
 
 
 def parse_proxy_lines(lines: Sequence[bytes] | Iterator[bytes], name: str) -> ProxyScores:
@@ -258,49 +245,13 @@ def parse_proxy_lines(lines: Sequence[bytes] | Iterator[bytes], name: str) -> Pr
     first = next(numbered, None)
     if first is None:
         raise ArtefactError(f"{name}: empty; a proxy-score file begins with its header")
-    header = _parse_header(*first)
+    header = HEADER.parse(loads_object(*first), first[1])
     return ProxyScores(header=header, records=tuple(_parse_record(line, place, header) for line, place in numbered))
 
 
-def _parse_header(line: bytes, place: str) -> ProxyHeader:
-    fields = open_artefact(loads_object(line, place), place, _SCHEMA)
-    header = ProxyHeader(
-        pool_size=fields.integer("pool_size"),
-        pool_sha256=fields.digest("pool_sha256"),
-        subgroups=_texts(fields, "subgroups"),
-        shards=fields.integer("shards", minimum=1),
-        shard=fields.nullable("shard", fields.integer),
-        provenance=fields.mapping("provenance"),
-    )
-    fields.finish()
-    return header
-
-
 def _parse_record(line: bytes, place: str, header: ProxyHeader) -> ProxyRecord:
-    fields = Fields(loads_object(line, place), place)
-    subgroups = _texts(fields, "subgroups")
-    record = ProxyRecord(
-        position=fields.integer("position", minimum=None),
-        source=_name(fields, "source"),
-        record_id=_name(fields, "record_id"),
-        subgroups=header.subgroups if subgroups == header.subgroups else subgroups,  # one tuple for a million records
-        subgroup_means=fields.numbers("subgroup_means", length=len(subgroups)),
-        score=fields.number("score"),
-    )
-    fields.finish()
-    return record
-
-
-def _name(fields: Fields, name: str) -> str:
-    text = fields.text(name)
-    if not text:
-        fields.refuse(name, "a string that isn't empty", text)
-    return text
-
-
-def _texts(fields: Fields, name: str) -> tuple[str, ...]:
-    texts = fields.array(name)
-    for text in texts:
-        if not isinstance(text, str):
-            fields.refuse(name, "an array of strings", texts)
-    return tuple(map(str, texts))
+    record = RECORD.parse(loads_object(line, place), place)
+    if len(record.subgroup_means) != len(record.subgroups):
+        raise ArtefactError(f"{place}: subgroup_means: must be a list of length {len(record.subgroups)}")
+    # one tuple of names for a million records
+    return replace(record, subgroups=header.subgroups) if record.subgroups == header.subgroups else record

@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from calibudget.errors import DataError
+from calibudget.records import SourceFile
 from calibudget.sources import cache_files
 from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
 from calibudget.sources.inputs import Input
 from calibudget.sources.records import RecordMaker, answer_labels
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import writing
-from calibudget.store import SourceFile, canonical_json
+from calibudget.store import canonical_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from calibudget.errors import ArtefactError, DataError, DependencyError
+from calibudget.records import SourceFile
 from calibudget.sources.files import DataFile, find_files
 from calibudget.sources.rows import Row, batch_rows, place, read_rows
 from calibudget.sources.spec import SourceSpec
-from calibudget.store import SourceFile, file_digest
+from calibudget.store import file_digest
 
 if TYPE_CHECKING:
     import pyarrow as pa

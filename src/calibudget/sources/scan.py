@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from calibudget.errors import DataError
 from calibudget.keys import digest_keys, order_keys
 from calibudget.messages import counted
-from calibudget.records import Record
+from calibudget.records import Record, SourceFile
 from calibudget.sources.identity import digests
 from calibudget.sources.index import Identities, Tally, column
 from calibudget.sources.inputs import Input, inputs_of
@@ -23,7 +23,6 @@ from calibudget.sources.records import RecordMaker
 from calibudget.sources.rows import Fields
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import ROW, IdentityTable, Rows
-from calibudget.store import SourceFile
 
 _NUMBERED: Final = re.compile(r"#[0-9]+$")
 

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from calibudget.records import Record
+from calibudget.records import Record, SourceFile
 from calibudget.sources.duplicates import Resolved, resolve_duplicates
 from calibudget.sources.readers import Readers
 from calibudget.sources.records import RecordMaker
 from calibudget.sources.scan import scan_sources
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import ROW
-from calibudget.store import SourceFile
 from calibudget.tasks import AnswerSpec
 
 

@@ -1,7 +1,7 @@
-"""`statistics.json` (paper 2.2), `allocation.json` (2.3), `selection.json` and `rounds.json`.
+"""`statistics.json` (paper 2.2), `allocation.json` (2.3) and `selection.json`.
 
-What calibration said of each source; the quotas and everything that they were made from; which examples were selected,
-by digest; and the ledger of the rounds before this one, so that no example is spent twice.
+What calibration said of each source; the quotas and everything that they were made from; and which examples were
+selected, by digest.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pydantic import BeforeValidator, Field
 from calibudget.errors import ArtefactError, InputTypeError
 from calibudget.keys import canonical_array
 from calibudget.messages import shown
-from calibudget.records import AllocationPlan, ErrorRule, Selection, SourceStatistics, Statistics, Unit
+from calibudget.records import AllocationPlan, ErrorRule, Selection, SourceStatistics, Statistics
 from calibudget.sequences import require_ordered
 from calibudget.store.canonical import canonical_json, read_object, sha256_hex
-from calibudget.store.codec import Artefact, plain
+from calibudget.store.codec import Artefact
 from calibudget.store.files import write_atomic
 from calibudget.values import ByLabel, Count, Digest, Integer, Sources
 
@@ -133,17 +133,6 @@ def parse_statistics(value: object, name: str) -> Statistics:
 
 
 ALLOCATION_NAME: Final = "allocation.json"
-ALLOCATION: Final = Artefact("calibudget.allocation/1", AllocationPlan, digest="quotas_sha256")
-
-
-def allocation_to_json(plan: AllocationPlan) -> dict[str, object]:
-    """The `allocation.json` object of a plan."""
-    return {
-        "schema": ALLOCATION.schema,
-        **asdict(plan),
-        "sources": {label: asdict(row) for label, row in sorted(plan.sources.items())},
-        "quotas_sha256": quotas_sha256(plan.quotas),
-    }
 
 
 def quotas_sha256(quotas: Mapping[str, int]) -> str:
@@ -151,38 +140,18 @@ def quotas_sha256(quotas: Mapping[str, int]) -> str:
     return sha256_hex(canonical_json(dict(quotas)))
 
 
-def write_allocation(path: Path, plan: AllocationPlan) -> None:
-    """Write `allocation.json`, atomically.
-
-    Raises:
-        InputError: a value has no canonical JSON form, such as an integer beyond 2**53 - 1.
-        ArtefactError: the file can't be written.
-    """
-    write_atomic(path, canonical_json(allocation_to_json(plan)))
-
-
-def read_allocation(path: Path) -> AllocationPlan:
-    """Read `allocation.json`; types and ranges are checked, the arithmetic is `verify`'s.
-
-    Raises:
-        ArtefactError: the file is missing or torn, or a field isn't what it should be; both are named.
-    """
-    return parse_allocation(read_object(path), path.name)
+ALLOCATION: Final = Artefact(
+    "calibudget.allocation/1",
+    AllocationPlan,
+    digest=("quotas_sha256", lambda plan: quotas_sha256(plan.quotas)),
+    nulls=True,
+)
 
 
 def stated_quotas_sha256(path: Path) -> str | None:
     """The digest that `allocation.json` gives of its quotas, right or not; None in files from before it was kept."""
     stated = read_object(path).get("quotas_sha256")
     return None if stated is None else str(stated)
-
-
-def parse_allocation(value: object, name: str) -> AllocationPlan:
-    """A plan from the `allocation.json` object; `name` is what errors call it.
-
-    Raises:
-        ArtefactError: a field isn't what it should be.
-    """
-    return ALLOCATION.parse(value, name)
 
 
 SELECTION_NAME: Final = "selection.json"
@@ -259,128 +228,9 @@ def digest_selection(selection: Selection) -> SelectionDigest:
     )
 
 
-def selection_to_json(selection: Selection) -> dict[str, object]:
-    """The `selection.json` object of a selection."""
-    return {"schema": SELECTION.schema, **plain(digest_selection(selection))}
-
-
-def write_selection(path: Path, selection: Selection) -> None:
-    """Write `selection.json`, atomically.
-
-    Raises:
-        ArtefactError: the file can't be written.
-    """
-    write_atomic(path, canonical_json(selection_to_json(selection)))
-
-
-def read_selection(path: Path) -> SelectionDigest:
-    """Read `selection.json`.
-
-    Raises:
-        ArtefactError: the file is missing or torn, or a field isn't what it should be; both are named.
-    """
-    return SELECTION.parse(read_object(path), path.name)
-
-
 def _digest_source(selection: Selection, label: str) -> SourceDigest:
     ids = selection.picks[label]
     if selection.tokens is None:
         return SourceDigest(quota=len(ids), record_ids_sha256=ids_sha256(ids))
     use = selection.tokens[label]
     return SourceDigest(quota=use.quota, record_ids_sha256=ids_sha256(ids), count=len(ids), tokens=use.taken)
-
-
-ROUNDS_NAME: Final = "rounds.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundSource:
-    """What a round used of one source.
-
-    Attributes:
-        units: examples or tokens that its picks use, as the round's unit says.
-        record_ids: the picks in the order in which they were drawn.
-        calibration_ids: the records that it held out, in key order.
-    """
-
-    units: Count
-    record_ids: tuple[str, ...]
-    calibration_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """One earlier round.
-
-    Attributes:
-        manifest_sha256: self digest of its manifest, which names the round.
-        policy: by which it allocated.
-        unit: what its budget counts.
-        budget: its budget.
-        sources: by label in code-point order.
-    """
-
-    manifest_sha256: Digest
-    policy: str
-    unit: Unit
-    budget: Count
-    sources: ByLabel[RoundSource]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
-    """The earlier rounds, oldest first."""
-
-    rounds: tuple[Round, ...]
-
-    def spent(self, label: str) -> frozenset[str]:
-        """Ids of a source's examples that some round picked."""
-        return frozenset(one for used in self._of(label) for one in used.record_ids)
-
-    def units(self, label: str) -> int:
-        """Units of a source that all rounds used together."""
-        return sum(used.units for used in self._of(label))
-
-    def calibration(self, label: str) -> tuple[str, ...]:
-        """The calibration split of the last round that drew one of this source; empty if none did."""
-        drawn = [used.calibration_ids for used in self._of(label) if used.calibration_ids]
-        return drawn[-1] if drawn else ()
-
-    def held_out(self, label: str) -> frozenset[str]:
-        """Ids of a source's records that some round held out for calibration."""
-        return frozenset(one for used in self._of(label) for one in used.calibration_ids)
-
-    def _of(self, label: str) -> list[RoundSource]:
-        return [each.sources[label] for each in self.rounds if label in each.sources]
-
-
-ROUNDS: Final = Artefact("calibudget.rounds/1", Ledger)
-
-
-def ledger_to_json(ledger: Ledger) -> dict[str, object]:
-    """The `rounds.json` object of a ledger."""
-    return {"schema": ROUNDS.schema, **plain(ledger)}
-
-
-def write_rounds(path: Path, ledger: Ledger) -> None:
-    """Write `rounds.json`, atomically.
-
-    Raises:
-        ArtefactError: the file can't be written.
-    """
-    write_atomic(path, canonical_json(ledger_to_json(ledger)))
-
-
-def read_rounds(path: Path) -> Ledger:
-    """Read `rounds.json`.
-
-    Raises:
-        ArtefactError: the file is missing or torn, a field isn't what it should be, or an example was picked twice;
-            file and field are named.
-    """
-    ledger = ROUNDS.parse(read_object(path), path.name)
-    for label in sorted({label for each in ledger.rounds for label in each.sources}):
-        picks = [one for each in ledger.rounds if label in each.sources for one in each.sources[label].record_ids]
-        if len(picks) != len(ledger.spent(label)):
-            raise ArtefactError(f"{path.name}: an example of {label!r} was picked by two rounds, or twice by one")
-    return ledger

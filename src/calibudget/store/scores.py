@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, cast
+from typing import Annotated, Final
 
 import pyarrow as pa
+from pydantic import AfterValidator
 
 from calibudget.errors import ArtefactError, InputError
-from calibudget.records import NLL_ROUNDING, ErrorRule, Score
+from calibudget.messages import shown
+from calibudget.records import ErrorRule, Nats, Score
 from calibudget.store.canonical import canonical_json, loads_object, read_bytes, sha256_hex
-from calibudget.store.codec import Fields, open_artefact
+from calibudget.store.codec import Artefact, Shape
 from calibudget.store.parquet import load_table, read_table, table_metadata, write_table
-from calibudget.values import check_labels
+from calibudget.values import Count, Flag, Number, Text, check_labels
 
 SCORES_NAME: Final = "scores.parquet"
-_SCHEMA: Final = "calibudget.scores/1"
 _COLUMNS: Final = pa.schema(
     [
         pa.field("source", pa.string(), nullable=False),
@@ -29,6 +30,39 @@ _COLUMNS: Final = pa.schema(
         pa.field("error", pa.float64(), nullable=False),
     ]
 )
+
+
+def _with_model(provenance: Mapping[str, object]) -> Mapping[str, object]:
+    if not isinstance(provenance.get("model"), Mapping):
+        raise ValueError(f"needs an object `model`, not {shown(provenance.get('model'))}")
+    return provenance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Metadata:
+    """What the table says of itself."""
+
+    error: ErrorRule
+    provenance: Annotated[Mapping[str, object], AfterValidator(_with_model)]
+
+
+_METADATA: Final = Artefact("calibudget.scores/1", _Metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """A row; one made elsewhere may leave out what has a default."""
+
+    source: Text
+    nll: Nats
+    record_id: Text | None = None
+    response_tokens: Count | None = None
+    correct: Flag | None = None
+    prediction: Text | None = None
+    error: Number | None = None
+
+
+_ROW: Final = Shape(_Row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +95,7 @@ def write_scores(path: Path, scores: Iterable[Score], *, error: ErrorRule, prove
     rows = [_row_json(score) for score in _ordered(scores)]
     checked = _parse_rows(((f"score {n}", row) for n, row in enumerate(rows, start=1)), path.name, error)
     columns = {name: [getattr(score, name) for score in checked] for name in _COLUMNS.names}
-    metadata = {"schema": _SCHEMA, "error": error, "provenance": dict(provenance)}
+    metadata = _METADATA.to_json(_Metadata(error=error, provenance=provenance))
     write_table(path, pa.table(columns, schema=_COLUMNS), metadata, dictionary=["source"])
 
 
@@ -72,11 +106,11 @@ def read_scores(path: Path) -> ScoreFile:
         ArtefactError: the file is missing or damaged, or a column or row isn't what it should be; it is named.
     """
     table, metadata = read_table(path, _COLUMNS)
-    error, provenance = _parse_metadata(metadata, path.name)
-    scores = _parse_rows(_table_rows(table), path.name, error)
+    own = _METADATA.parse(metadata, f"{path.name}: schema metadata")
+    scores = _parse_rows(_table_rows(table), path.name, own.error)
     if scores != _ordered(scores):
         raise ArtefactError(f"{path.name}: rows must ascend by source and record id")
-    return ScoreFile(scores=scores, error=error, provenance=provenance)
+    return ScoreFile(scores=scores, error=own.error, provenance=own.provenance)
 
 
 def read_scores_file(path: Path, *, error: ErrorRule | None = None) -> ScoreFile:
@@ -97,12 +131,12 @@ def read_scores_file(path: Path, *, error: ErrorRule | None = None) -> ScoreFile
         rows = list(_table_rows(table))
     else:
         rows = list(_json_lines(path))
-    own, provenance = (None, None) if metadata is None else _parse_metadata(metadata, path.name)
-    rule = own or error or _guess_rule(rows, path.name)
+    own = None if metadata is None else _METADATA.parse(metadata, f"{path.name}: schema metadata")
+    rule = own.error if own is not None else error or _guess_rule(rows, path.name)
     scores = _ordered(_parse_rows(rows, path.name, rule))
     if error is not None and error != rule:
         rule, scores = error, tuple(_under_rule(score, error, path.name) for score in scores)
-    return ScoreFile(scores=scores, error=rule, provenance=provenance)
+    return ScoreFile(scores=scores, error=rule, provenance=None if own is None else own.provenance)
 
 
 def scores_sha256(scores: Iterable[Score]) -> str:
@@ -117,15 +151,6 @@ def _ordered(scores: Iterable[Score]) -> tuple[Score, ...]:
 
 def _row_json(score: Score) -> dict[str, object]:
     return {name: getattr(score, name) for name in _COLUMNS.names}
-
-
-def _parse_metadata(metadata: Mapping[str, object], name: str) -> tuple[ErrorRule, dict[str, object]]:
-    root = open_artefact(metadata, f"{name}: schema metadata", _SCHEMA)
-    error = cast(ErrorRule, root.one_of("error", "nll+wrong", "nll"))
-    provenance = root.mapping("provenance")
-    root.finish()
-    Fields(provenance, f"{name}: schema metadata", "provenance").mapping("model")
-    return error, provenance
 
 
 def _table_rows(table: pa.Table) -> Iterator[tuple[str, dict[str, object]]]:
@@ -153,7 +178,7 @@ def _parse_rows(rows: Iterable[tuple[str, Mapping[str, object]]], name: str, err
     scores: list[Score] = []
     seen: dict[tuple[str, str], str] = {}
     for place, row in rows:
-        score = _parse_row(Fields(row, f"{name}: {place}"), f"row-{len(scores) + 1}", error)
+        score = _parse_row(row, f"{name}: {place}", f"row-{len(scores) + 1}", error)
         twin = seen.setdefault((score.source, score.record_id), place)
         if twin != place:
             raise ArtefactError(f"{name}: {place}: record_id: {score.record_id!r} was scored at {twin} already")
@@ -177,23 +202,20 @@ def _under_rule(score: Score, rule: ErrorRule, name: str) -> Score:
     return replace(score, error=_error(score.nll, score.correct, rule))
 
 
-def _parse_row(row: Fields, default_id: str, error: ErrorRule) -> Score:
-    nll = row.number("nll", minimum=-NLL_ROUNDING) + 0.0  # -0.0 becomes 0.0, as in canonical JSON
-    correct = row.nullable("correct", row.boolean, may_be_absent=True)
-    if error == "nll+wrong" and correct is None:
-        row.refuse("correct", "true or false under the error rule nll+wrong", None)
-    expected = _error(nll, correct, error)
-    found = row.nullable("error", row.number, may_be_absent=True)
-    if found is not None and found != expected:
-        row.refuse("error", f"{expected!r} by the rule {error}", found)
-    score = Score(
-        source=row.text("source"),
-        record_id=row.nullable("record_id", row.text, may_be_absent=True) or default_id,
-        response_tokens=row.nullable("response_tokens", row.integer, may_be_absent=True) or 0,
+def _parse_row(value: Mapping[str, object], place: str, default_id: str, error: ErrorRule) -> Score:
+    row = _ROW.parse(value, place)
+    nll = row.nll + 0.0  # -0.0 becomes 0.0, as in canonical JSON
+    if error == "nll+wrong" and row.correct is None:
+        raise ArtefactError(f"{place}: correct: must be true or false under the error rule nll+wrong, not None")
+    expected = _error(nll, row.correct, error)
+    if row.error is not None and row.error != expected:
+        raise ArtefactError(f"{place}: error: must be {expected!r} by the rule {error}, not {row.error!r}")
+    return Score(
+        source=row.source,
+        record_id=row.record_id or default_id,
+        response_tokens=row.response_tokens or 0,
         nll=nll,
-        correct=correct,
-        prediction=row.nullable("prediction", row.text, may_be_absent=True),
+        correct=row.correct,
+        prediction=row.prediction,
         error=expected,
     )
-    row.finish()
-    return score

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from calibudget.errors import ArtefactError
 from calibudget.store.canonical import loads_object, read_bytes
-from calibudget.store.codec import Fields, open_artefact
+from calibudget.store.codec import Artefact, Shape
 from calibudget.store.parquet import load_table, read_table, write_table
+from calibudget.values import ByName, Number, Text
 
 SELECTOR_NAME: Final = "selector.parquet"
-_SCHEMA: Final = "calibudget.selector/1"
 _COLUMNS: Final = pa.schema(
     [
         pa.field("selector", pa.string(), nullable=False),
@@ -41,6 +41,16 @@ class SelectorScores:
     scores: Mapping[str, Mapping[str, float]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Metadata:
+    """What the table says of itself: each selector's parameters."""
+
+    selectors: ByName[Mapping[str, object]]
+
+
+_METADATA: Final = Artefact("calibudget.selector/1", _Metadata)
+
+
 class _Row(NamedTuple):
     selector: str
     source: str
@@ -56,6 +66,10 @@ class Value(NamedTuple):
     record_id: str
     number: float
     column: str
+
+
+def _row_with(column: str) -> type:
+    return make_dataclass("_Row", [("source", Text), ("record_id", Text), (column, Number)], frozen=True)
 
 
 def write_selector(path: Path, parts: Mapping[str, SelectorScores]) -> None:
@@ -75,7 +89,7 @@ def write_selector(path: Path, parts: Mapping[str, SelectorScores]) -> None:
         for record_id, score in scores.items()
     )
     columns = {name: [row[i] for row in rows] for i, name in enumerate(_Row._fields)}
-    metadata = {"schema": _SCHEMA, "selectors": {name: dict(part.parameters) for name, part in parts.items()}}
+    metadata = _METADATA.to_json(_Metadata(selectors={name: part.parameters for name, part in parts.items()}))
     write_table(path, pa.table(columns, schema=_COLUMNS), metadata, dictionary=["selector", "source"])
 
 
@@ -89,10 +103,7 @@ def read_selector(path: Path) -> dict[str, SelectorScores]:
         ArtefactError: the file is missing or damaged, or a column or row isn't what it should be; it is named.
     """
     table, metadata = read_table(path, _COLUMNS)
-    root = open_artefact(metadata, f"{path.name}: schema metadata", _SCHEMA)
-    named = root.child("selectors")
-    parameters = {name: named.mapping(name) for name in sorted(root.mapping("selectors"))}
-    root.finish()
+    parameters = _METADATA.parse(metadata, f"{path.name}: schema metadata").selectors
     rows = [_Row(*values) for values in zip(*(column.to_pylist() for column in table.columns), strict=True)]
     _check_rows(path.name, rows, parameters)
     scores: dict[str, dict[str, dict[str, float]]] = {name: {} for name in parameters}
@@ -116,10 +127,11 @@ def read_values(path: Path, *columns: str) -> Iterator[Value]:
             stands twice; file and line or row are named.
     """
     seen: dict[tuple[str, str], str] = {}
+    shapes: dict[str, Shape[Any]] = {name: Shape(_row_with(name), others="ignore") for name in columns}
     for place, fields in _file_rows(path):
-        row = Fields(fields, f"{path.name}: {place}")
         column = next((name for name in columns if name in fields), columns[0])
-        value = Value(place, row.text("source"), row.text("record_id"), row.number(column), column)
+        row: Any = shapes[column].parse(fields, f"{path.name}: {place}")
+        value = Value(place, row.source, row.record_id, getattr(row, column), column)
         twin = seen.setdefault((value.source, value.record_id), place)
         if twin != place:
             raise ArtefactError(f"{path.name}: {place}: {value.record_id!r} of {value.source} stands at {twin} already")

@@ -17,14 +17,13 @@ from calibudget.errors import ArtefactError, InputError
 from calibudget.keys import order_keys
 from calibudget.records import Split
 from calibudget.sequences import MadeOnDemand
-from calibudget.store.codec import open_artefact
+from calibudget.store.codec import Artefact
 from calibudget.store.parquet import read_table, write_tables
-from calibudget.values import check_labels
+from calibudget.values import Integer, check_labels
 
 SPLITS_NAME: Final = "splits.parquet"
 _CHUNK: Final = 65_536
 _NONE: Final = range(0)
-_SCHEMA: Final = "calibudget.splits/1"
 _COLUMNS: Final = pa.schema(
     [
         pa.field("source", pa.string(), nullable=False),
@@ -35,6 +34,17 @@ _COLUMNS: Final = pa.schema(
         pa.field("response_tokens", pa.int64()),
     ]
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seeds:
+    """What the table says of itself."""
+
+    split_seed: Integer
+    selection_seed: Integer
+
+
+_METADATA: Final = Artefact("calibudget.splits/1", _Seeds)
 
 
 class TokenCount(NamedTuple):
@@ -112,7 +122,7 @@ def write_splits(
         for split in sorted(splits, key=lambda split: split.source)
         for role in _KEYED_AS
     )
-    metadata = {"schema": _SCHEMA, "split_seed": split_seed, "selection_seed": selection_seed}
+    metadata = _METADATA.to_json(_Seeds(split_seed=split_seed, selection_seed=selection_seed))
     write_tables(path, _COLUMNS, _tables(rows), metadata, dictionary=["source", "role"])
 
 
@@ -123,13 +133,9 @@ def read_splits(path: Path) -> SplitIds:
         ArtefactError: the file is missing or damaged, or a column or row isn't what it should be; it is named.
     """
     table, metadata = read_table(path, _COLUMNS)
-    fields = open_artefact(metadata, f"{path.name}: schema metadata", _SCHEMA)
-    seeds = {
-        "calibration": fields.integer("split_seed", minimum=None),
-        "candidate": fields.integer("selection_seed", minimum=None),
-    }
-    fields.finish()
-    spans, tokens = _checked(path.name, table, seeds)
+    seeds = _METADATA.parse(metadata, f"{path.name}: schema metadata")
+    keyed = {"calibration": seeds.split_seed, "candidate": seeds.selection_seed}
+    spans, tokens = _checked(path.name, table, keyed)
     ids = table["record_id"]
     sources = {
         label: SourceIds(
@@ -139,7 +145,7 @@ def read_splits(path: Path) -> SplitIds:
         )
         for label in sorted({label for label, _ in spans})
     }
-    return SplitIds(split_seed=seeds["calibration"], selection_seed=seeds["candidate"], sources=sources)
+    return SplitIds(split_seed=seeds.split_seed, selection_seed=seeds.selection_seed, sources=sources)
 
 
 class _Ids(MadeOnDemand[str]):

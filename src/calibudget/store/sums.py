@@ -18,6 +18,7 @@ from calibudget.errors import ArtefactError, InputTypeError
 from calibudget.messages import shown
 from calibudget.store.canonical import open_regular, read_bytes
 from calibudget.store.files import LOCK_NAME, confined, is_no_file, is_stale, write_atomic
+from calibudget.values import Count, Digest
 
 #: Name of the sums file of a directory.
 SUMS_NAME: Final = "SHA256SUMS.tsv"
@@ -31,8 +32,8 @@ _LINE: Final = re.compile(r"([^\t\n]+)\t(0|[1-9][0-9]*)\t([0-9a-f]{64})")
 class FileDigest:
     """What binds a file: its length in bytes and its SHA-256 in lower-case hexadecimal."""
 
-    bytes: int
-    sha256: str
+    bytes: Count
+    sha256: Digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

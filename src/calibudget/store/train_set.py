@@ -14,6 +14,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -24,11 +25,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calibudget.errors import ArtefactError, InputError
+from calibudget.messages import shown
 from calibudget.store.canonical import canonical_json, loads_object, open_regular, strict_json
-from calibudget.store.codec import Fields
+from calibudget.store.codec import Shape
 from calibudget.store.files import atomic_file, clean_stale, write_atomic
 from calibudget.store.parquet import load_table
 from calibudget.store.sums import file_digest
+from calibudget.values import Text
 
 
 def plain_json(value: object) -> object:
@@ -234,17 +237,13 @@ def read_train(path: Path) -> Iterator[dict[str, object]]:
     readers = {".parquet": _parquet_rows, ".dataset": _dataset_rows}
     for place, value in readers.get(path.suffix, _jsonl_rows)(path):
         file = f"{path.name}: {place}"
-        row = Fields(value, file)
-        row.one_of("role", "source", "companion")
-        for name in ("source", "record_id", "original"):
-            row.text(name)
-        _check_texts(row, value)
-        row.finish()
+        _SHAPES[_layout_of(value)].parse(value, file)
         try:
             deep = _deep(value)
         except (InputError, UnicodeEncodeError) as error:
             raise ArtefactError(f"{file}: {error}") from error
-        Fields(deep, file).mapping("original")
+        if not isinstance(deep["original"], dict):
+            raise ArtefactError(f"{file}: original: must be the text of an object, not {shown(deep['original'])}")
         yield deep
 
 
@@ -376,23 +375,44 @@ def _batch_rows(found: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, dict[str
         first += batch.num_rows
 
 
-def _check_texts(row: Fields, value: Row) -> None:
-    if "messages" in value:
-        _check_turns(row, "messages")
-    elif isinstance(value.get("prompt"), list):
-        _check_turns(row, "prompt")
-        _check_turns(row, "completion")
-    else:
-        row.text("prompt")
-        row.text("completion")
-    row.nullable("tools", row.text, may_be_absent=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    role: Text
+    content: Text
+    name: Text | None = None
+    tool_call_id: Text | None = None
+    tool_calls: Text | None = None
 
 
-def _check_turns(row: Fields, name: str) -> None:
-    for turn in row.children(name):
-        turn.text("role")
-        turn.text("content")
-        for more in ("name", "tool_call_id"):
-            turn.nullable(more, turn.text, may_be_absent=True)
-        turn.nullable("tool_calls", turn.text, may_be_absent=True)
-        turn.finish()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    role: Literal["source", "companion"]
+    source: Text
+    record_id: Text
+    original: Text
+    tools: Text | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TextRow(_Row):
+    prompt: Text
+    completion: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TurnsRow(_Row):
+    prompt: tuple[_Turn, ...]
+    completion: tuple[_Turn, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MessagesRow(_Row):
+    messages: tuple[_Turn, ...]
+
+
+#: By what `_layout_of` says.
+_SHAPES: Final[Mapping[str, Shape[Any]]] = {
+    "completion": Shape(_TextRow),
+    "turns": Shape(_TurnsRow),
+    "messages": Shape(_MessagesRow),
+}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from calibudget.errors import ArtefactError
-from calibudget.store import ALLOCATION_NAME, file_digest, read_allocation
+from calibudget.store import ALLOCATION, ALLOCATION_NAME, file_digest
 from calibudget.study.records import (
     CELL_NAME,
     ITEMS_NAME,
@@ -59,7 +59,7 @@ def check_evidence(result: CellResult, directory: Path) -> None:
 def _quotas(result: CellResult, directory: Path, found: Mapping[str, str]) -> Iterator[str]:
     if "allocation" not in found:
         return
-    stated, own = result.outcome.quotas, read_allocation(directory / _FILES["allocation"]).quotas
+    stated, own = result.outcome.quotas, ALLOCATION.read(directory / _FILES["allocation"]).quotas
     for label in sorted(stated.keys() | own.keys()):
         if stated.get(label) != own.get(label):
             yield f"quotas.{label}: {stated.get(label)}, but {_FILES['allocation']} gives {own.get(label)}"

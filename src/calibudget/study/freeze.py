@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, get_args
+
+from pydantic import Field
 
 import calibudget
 from calibudget.errors import ArtefactError, CheckFailedError, StudyError
@@ -23,15 +25,16 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
 from calibudget.recipe import Recipe, resolved_fields
 from calibudget.recipe.load import recipe_from_fields
+from calibudget.records import SourceFile
 from calibudget.sources import SourceSpec, read_source
 from calibudget.sources.files import find_files
-from calibudget.store import SourceFile, canonical_json, file_digest, held_names, read_object, sha256_hex, write_atomic
-from calibudget.store.canonical import is_sealed, sealed
-from calibudget.store.codec import Fields, open_artefact
+from calibudget.store import canonical_json, file_digest, held_names, sha256_hex
+from calibudget.store.codec import Artefact
 from calibudget.study.cell import CellSettings, asking_of, base_recipe, settings_of, settings_sha256
 from calibudget.study.grid import cells_of
 from calibudget.study.protocol import Protocol, protocol_from_json
 from calibudget.study.records import Cell
+from calibudget.values import ByName, Digest
 
 #: Parts of the package that no cell's outcome depends on: they show and compare what was measured.
 _SHOWS: Final = ("cli/", "report/", "export/", "study/reporting/", "study/statistics/")
@@ -116,8 +119,8 @@ def _by_name(files: Iterable[SourceFile]) -> dict[str, tuple[int, str]]:
 
 
 FROZEN_NAME: Final = "frozen.json"
-_SCHEMA: Final = "calibudget.frozen/1"
-_PARTS: Final = ("protocol", "recipe", "data", "code")
+_Part = Literal["protocol", "recipe", "data", "code"]
+_PARTS: Final = get_args(_Part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +140,8 @@ class Version:
     protocol: Mapping[str, Any]
     recipe: Mapping[str, Any]
     data: Mapping[str, Any]
-    digests: Mapping[str, str]
-    cells: Mapping[str, str]
+    digests: Annotated[Mapping[_Part, Digest], Field(min_length=len(_PARTS))]
+    cells: ByName[Digest]
     calibudget: str
     changed: tuple[str, ...] = ()
 
@@ -153,7 +156,7 @@ class Version:
 class Frozen:
     """All versions of a study, the frozen one first."""
 
-    versions: tuple[Version, ...]
+    versions: Annotated[tuple[Version, ...], Field(min_length=1)]
 
     @property
     def last(self) -> Version:
@@ -163,6 +166,9 @@ class Frozen:
     def origin(self, cell: str) -> int:
         """Number of the first version from which on a cell has depended on the same settings, data and code."""
         return next(number for number, one in enumerate(self.versions) if one.depends(cell) == self.last.depends(cell))
+
+
+FROZEN: Final = Artefact("calibudget.frozen/1", Frozen, seal="frozen_sha256")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +191,7 @@ def examine(protocol: Protocol, shared: Shared, progress: Progress = silent) -> 
     recipe = resolved_fields(recipe_from_fields(document.value, document, base_dir=protocol.base_dir))
     data = data_of(protocol, {cell.name: one for cell, one in settings.items()}, shared, progress)
     stated = protocol.to_json()
-    digests = {
+    digests: dict[_Part, str] = {
         "protocol": sha256_hex(canonical_json(stated)),
         "recipe": sha256_hex(canonical_json(recipe)),
         "data": data_sha256(data),
@@ -232,7 +238,7 @@ def freeze(subject: Subject, directory: Path, *, amend: bool = False) -> Frozen:
         frozen = Frozen(versions=(*frozen.versions, replace(subject.version, changed=changed)))
     else:
         frozen = Frozen(versions=(subject.version,))
-    write_atomic(directory / FROZEN_NAME, canonical_json(_to_json(frozen)))
+    FROZEN.write(directory / FROZEN_NAME, frozen)
     return frozen
 
 
@@ -276,48 +282,7 @@ def read_frozen(directory: Path) -> Frozen:
     path = directory / FROZEN_NAME
     if not path.exists():
         raise ArtefactError(f"{directory}: no study is frozen there; `calibudget study freeze` begins one")
-    document = read_object(path)
-    if not is_sealed(document, "frozen_sha256"):
-        raise ArtefactError(f"{path}: was changed after it was written (its frozen_sha256 doesn't fit)")
-    root = open_artefact(document, path.name, _SCHEMA)
-    root.digest("frozen_sha256")
-    frozen = Frozen(versions=tuple(_parse(row) for row in root.children("versions")))
-    root.finish()
-    if not frozen.versions:
-        raise ArtefactError(f"{path}: versions: holds none")
-    return frozen
-
-
-def _to_json(frozen: Frozen) -> dict[str, Any]:
-    versions = [
-        {
-            "protocol": dict(one.protocol),
-            "recipe": dict(one.recipe),
-            "data": dict(one.data),
-            "digests": dict(one.digests),
-            "cells": dict(one.cells),
-            "calibudget": one.calibudget,
-            "changed": list(one.changed),
-        }
-        for one in frozen.versions
-    ]
-    return sealed({"schema": _SCHEMA, "versions": versions}, "frozen_sha256")
-
-
-def _parse(row: Fields) -> Version:
-    digests, cells = row.child("digests"), row.child("cells")
-    found = Version(
-        protocol=row.mapping("protocol"),
-        recipe=row.mapping("recipe"),
-        data=row.mapping("data"),
-        digests={part: digests.digest(part) for part in _PARTS},
-        cells={name: cells.digest(name) for name in sorted(row.mapping("cells"))},
-        calibudget=row.text("calibudget"),
-        changed=row.texts("changed"),
-    )
-    digests.finish()
-    row.finish()
-    return found
+    return FROZEN.read(path)
 
 
 def _changes(before: object, after: object, place: str) -> Iterator[str]:

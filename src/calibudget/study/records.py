@@ -6,29 +6,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
-from typing import Final, Literal, Protocol, cast
+from typing import Annotated, Any, Final, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pydantic import AfterValidator
 
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.progress import Progress
 from calibudget.records import Unit
-from calibudget.store import canonical_json, read_object, write_atomic
-from calibudget.store.canonical import is_sealed, sealed
-from calibudget.store.codec import Fields, open_artefact
+from calibudget.store.codec import Artefact
 from calibudget.store.parquet import read_table, write_table
+from calibudget.values import ByLabel, ByName, Count, Digest, Number, Size
 
 CELL_NAME: Final = "cell.json"
 ITEMS_NAME: Final = "items.parquet"
 #: Folder of the cell's run, below the cell's.
 RUN_NAME: Final = "run"
-SCHEMA: Final = "calibudget.cell/1"
-_SEAL: Final = "cell_sha256"
 #: What to do with a cell that can't be believed.
 REMEDY: Final = "remove the cell's folder and run again"
 #: Whether a cell calibrates for itself, or takes quotas that were made for another seed or backbone (paper 3.4).
@@ -58,13 +56,13 @@ class Cell:
     point: str
     policy: str
     backbone: str
-    seed: int
-    budget: int
-    floor: int
+    seed: Count
+    budget: Count
+    floor: Count
     unit: Unit = "examples"
     kind: CellKind = "adaptive"
-    split_seed: int
-    selection_seed: int
+    split_seed: Count
+    selection_seed: Count
     calibrated_on: str
 
     @property
@@ -85,10 +83,10 @@ class TaskMetrics:
         calibration: items that calibrated the cell's run.
     """
 
-    items: int
-    metrics: Mapping[str, float | None]
-    shared: int = 0
-    calibration: int = 0
+    items: Count
+    metrics: ByName[Number | None]
+    shared: Count = 0
+    calibration: Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +101,11 @@ class CellOutcome:
         environment: what it ran on ("device", "torch", …).
     """
 
-    quotas: Mapping[str, int]
-    tasks: Mapping[str, TaskMetrics]
-    seconds: Mapping[str, float]
-    counts: Mapping[str, int] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
+    quotas: ByLabel[Count]
+    tasks: ByLabel[TaskMetrics]
+    seconds: ByName[Size]
+    counts: ByName[Count] = field(default_factory=dict)
+    environment: ByName[str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,19 +143,23 @@ class CellRunner(Protocol):
         ...
 
 
-def cell_to_json(result: CellResult) -> dict[str, object]:
-    """The `cell.json` object of a result.
+def _all_required(digests: Mapping[str, str]) -> Mapping[str, str]:
+    absent = [name for name in REQUIRED_DIGESTS if name not in digests]
+    if absent:
+        raise ValueError(f"{absent[0]} is missing")
+    return digests
 
-    Raises:
-        InputError: a metric isn't finite (an undefined one is None).
-    """
-    body = {
-        "schema": SCHEMA,
-        "cell": asdict(result.cell),
-        **asdict(result.outcome),
-        "digests": dict(result.digests),
-    }
-    return sealed(body, _SEAL)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CellFile(CellOutcome):
+    """`cell.json` field by field."""
+
+    cell: Cell
+    digests: Annotated[ByName[Digest], AfterValidator(_all_required)]
+
+
+CELL: Final = Artefact("calibudget.cell/1", _CellFile, seal="cell_sha256")
+_OUTCOME: Final = tuple(field.name for field in fields(CellOutcome))
 
 
 def write_cell(path: Path, result: CellResult) -> None:
@@ -167,7 +169,8 @@ def write_cell(path: Path, result: CellResult) -> None:
         InputError: a metric isn't finite (an undefined one is None).
         ArtefactError: the file can't be written.
     """
-    write_atomic(path, canonical_json(cell_to_json(result)))
+    outcome: Any = {name: getattr(result.outcome, name) for name in _OUTCOME}
+    CELL.write(path, _CellFile(cell=result.cell, digests=result.digests, **outcome))
 
 
 def read_cell(path: Path) -> CellResult:
@@ -178,82 +181,13 @@ def read_cell(path: Path) -> CellResult:
             be; path and field are named.
     """
     try:
-        return _read(path)
+        file = CELL.read(path)
     except ArtefactError as error:
         # what reads a file names it by its last part, and all cells have that in common
         found = str(error).removeprefix(path.name)
         raise ArtefactError(f"{path}{found}; {REMEDY}") from error
-
-
-def _read(path: Path) -> CellResult:
-    document = read_object(path)
-    root = open_artefact(document, path.name, SCHEMA)
-    root.digest(_SEAL)
-    result = CellResult(
-        cell=parse_cell(root.child("cell")),
-        outcome=CellOutcome(
-            quotas=root.integers_by_label("quotas"),
-            tasks={name: _parse_task(row) for name, row in root.by_label("tasks").items()},
-            seconds=_numbers(root, "seconds"),
-            counts=_integers(root, "counts"),
-            environment=root.texts_by_name("environment"),
-        ),
-        digests=_digests(root, path.name),
-    )
-    root.finish()
-    if not is_sealed(document, _SEAL):
-        raise ArtefactError(f"{path.name}: {_SEAL}: doesn't fit, so the file was changed after it was written")
-    return result
-
-
-def parse_cell(row: Fields) -> Cell:
-    """The cell that an object of `cell.json` or a protocol's grid names."""
-    cell = Cell(
-        point=row.text("point"),
-        policy=row.text("policy"),
-        backbone=row.text("backbone"),
-        seed=row.integer("seed"),
-        budget=row.integer("budget"),
-        floor=row.integer("floor"),
-        unit=cast("Unit", row.one_of("unit", "examples", "tokens")),
-        kind=cast("CellKind", row.one_of("kind", "adaptive", "transferred")),
-        split_seed=row.integer("split_seed"),
-        selection_seed=row.integer("selection_seed"),
-        calibrated_on=row.text("calibrated_on"),
-    )
-    row.finish()
-    return cell
-
-
-def _parse_task(row: Fields) -> TaskMetrics:
-    metrics = row.child("metrics")
-    task = TaskMetrics(
-        items=row.integer("items"),
-        metrics={name: metrics.nullable(name, metrics.number) for name in sorted(row.mapping("metrics"))},
-        shared=row.integer("shared"),
-        calibration=row.nullable("calibration", row.integer, may_be_absent=True) or 0,
-    )
-    row.finish()
-    return task
-
-
-def _numbers(root: Fields, name: str) -> dict[str, float]:
-    inner = root.child(name)
-    return {key: inner.number(key, minimum=0) for key in sorted(root.mapping(name))}
-
-
-def _integers(root: Fields, name: str) -> dict[str, int]:
-    inner = root.child(name)
-    return {key: inner.integer(key) for key in sorted(root.mapping(name))}
-
-
-def _digests(root: Fields, file: str) -> dict[str, str]:
-    inner = root.child("digests")
-    digests = {key: inner.digest(key) for key in sorted(root.mapping("digests"))}
-    for name in REQUIRED_DIGESTS:
-        if name not in digests:
-            raise ArtefactError(f"{file}: digests.{name}: is missing")
-    return digests
+    outcome = CellOutcome(**{name: getattr(file, name) for name in _OUTCOME})
+    return CellResult(cell=file.cell, outcome=outcome, digests=file.digests)
 
 
 _SCHEMA: Final = "calibudget.items/1"

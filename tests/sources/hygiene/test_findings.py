@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.records import Record
+from calibudget.records import Record, SourceFile
 from calibudget.sources import Matches, SourceSpec, Texts, cache_files, kept_findings, open_source, texts_of
 from calibudget.sources.hygiene import findings
-from calibudget.store import SourceFile
 
 FOUND = {
     "evaluation a": Matches(digests=frozenset(hashlib.sha256(bytes([n])).digest() for n in range(40)), others=7),

@@ -13,23 +13,15 @@ from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.hygiene import check_hygiene_sources
 from calibudget.pipeline.checks.splits import check_selector_sources
 from calibudget.pipeline.checks.train import unrepeated_id
+from calibudget.pipeline.ledger import Ledger
 from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.tokens import token_counter, with_tokens
 from calibudget.recipe import Recipe, load_recipe
 from calibudget.records import Record
 from calibudget.sources import chosen_records
-from calibudget.store import (
-    HYGIENE_NAME,
-    MANIFEST_NAME,
-    SPLITS_NAME,
-    Ledger,
-    Manifest,
-    SplitIds,
-    ids_sha256,
-    plain_json,
-    read_train,
-)
+from calibudget.sources.hygiene.records import HYGIENE_NAME
+from calibudget.store import MANIFEST_NAME, SPLITS_NAME, Manifest, SplitIds, ids_sha256, plain_json, read_train
 
 
 def check_sources(

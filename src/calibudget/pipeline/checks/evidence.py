@@ -17,6 +17,7 @@ from calibudget.errors import InputError
 from calibudget.pipeline.allocate import plan_recipe, read_plan
 from calibudget.pipeline.checks.findings import Findings, equal
 from calibudget.pipeline.checks.train import TrainIds
+from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME, Ledger
 from calibudget.pipeline.manifest import (
     allocation_evidence,
     quota_evidence,
@@ -34,25 +35,22 @@ from calibudget.records import AllocationPlan, Exponents, Selection, Statistics
 from calibudget.selection import marked
 from calibudget.sources import SourceSpec
 from calibudget.store import (
+    ALLOCATION,
     ALLOCATION_NAME,
+    MANIFEST,
     MANIFEST_NAME,
-    ROUNDS_NAME,
     SPLITS_NAME,
     CompanionEvidence,
-    Ledger,
     Manifest,
     ScoreFile,
     SourceEvidence,
     SourceIds,
     SplitIds,
     TokenEvidence,
-    allocation_to_json,
     confined,
     digest_selection,
     file_digest,
     ids_sha256,
-    ledger_to_json,
-    manifest_to_json,
     quotas_sha256,
     scores_sha256,
     stated_quotas_sha256,
@@ -91,7 +89,7 @@ def check_bindings(findings: Findings, directory: Path, manifest: Manifest, name
 
 def check_manifest(findings: Findings, manifest: Manifest, derived: Derived) -> None:
     """Compare every field of the manifest that follows from the other files."""
-    found = manifest_to_json(manifest)
+    found = MANIFEST.to_json(manifest)
     for section, expected in _sections(derived, manifest).items():
         findings.compare(MANIFEST_NAME, expected, found[section], field=section)
     counter = {name: value for name, value in (manifest.token_counter or {}).items() if name != "tokenizer_sha256"}
@@ -238,7 +236,7 @@ def derive_plan(
     if stored is None or plan is None:
         return plan
     same = equal if recipe.utility_exponents == Exponents() else _nearly_equal
-    agree = findings.compare(ALLOCATION_NAME, allocation_to_json(plan), allocation_to_json(stored), same=same)
+    agree = findings.compare(ALLOCATION_NAME, ALLOCATION.to_json(plan), ALLOCATION.to_json(stored), same=same)
     findings.checked.append("allocation: need, availability, reliability, utilities, shares, quotas and intervals")
     return stored if agree else plan
 
@@ -293,7 +291,7 @@ def check_ledger(findings: Findings, recipe: Recipe, ledger: Ledger, splits: Spl
 
 def check_previous(findings: Findings, ledger: Ledger, previous: Ledger) -> None:
     """Compare the ledger with the one that the earlier rounds' directories give."""
-    findings.compare(ROUNDS_NAME, ledger_to_json(previous), ledger_to_json(ledger))
+    findings.compare(ROUNDS_NAME, ROUNDS.to_json(previous), ROUNDS.to_json(ledger))
     findings.checked.append("rounds: the ledger, from the directories of the earlier rounds")
 
 

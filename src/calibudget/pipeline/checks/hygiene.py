@@ -8,19 +8,8 @@ from collections.abc import Iterator, Mapping
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.recipe import Recipe
 from calibudget.sources import HygieneRules
-from calibudget.store import (
-    HYGIENE_NAME,
-    NAMED_IDS,
-    Checks,
-    Found,
-    Hygiene,
-    Manifest,
-    SourceHygiene,
-    SplitIds,
-    hygiene_to_json,
-    ids_sha256,
-    read_hygiene,
-)
+from calibudget.sources.hygiene.records import HYGIENE, HYGIENE_NAME, NAMED_IDS, Checks, Found, Hygiene, SourceHygiene
+from calibudget.store import Manifest, SplitIds, ids_sha256
 
 
 def has_hygiene(recipe_fields: Mapping[str, object]) -> bool:
@@ -33,7 +22,7 @@ def check_hygiene(
     findings: Findings, recipe: Recipe, manifest: Manifest | None, splits: SplitIds | None
 ) -> Hygiene | None:
     """Compare what follows from the other files, and what the report says of itself."""
-    hygiene = findings.read(HYGIENE_NAME, read_hygiene)
+    hygiene = findings.read(HYGIENE_NAME, HYGIENE.read)
     if hygiene is None:
         return None
     rules = recipe.hygiene_rules
@@ -68,9 +57,9 @@ def check_hygiene(
 
 def check_hygiene_sources(findings: Findings, again: Hygiene) -> None:
     """Compare the whole report with what the sources show when they are read again."""
-    stored = findings.read(HYGIENE_NAME, read_hygiene)
+    stored = findings.read(HYGIENE_NAME, HYGIENE.read)
     if stored is not None:
-        expected, found = (json.loads(json.dumps(hygiene_to_json(one))) for one in (again, stored))
+        expected, found = (json.loads(json.dumps(HYGIENE.to_json(one))) for one in (again, stored))
         findings.compare(HYGIENE_NAME, expected, found)
         findings.checked.append("hygiene: every count and digest, from the sources and evaluation sets")
 

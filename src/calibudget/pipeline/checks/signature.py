@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 from calibudget.errors import ArtefactError, DependencyError, InputError
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.store import (
+    MANIFEST,
     MANIFEST_NAME,
     SIGNATURE_NAME,
     SUMS_NAME,
     loads_object,
-    read_manifest,
     read_object,
     read_sums,
     sha256_hex,
@@ -80,7 +80,7 @@ def _check_statement(findings: Findings, payload: bytes) -> None:
     sums = findings.read(SUMS_NAME, lambda path: read_sums(path.parent)) or {}
     now = {name: sums[name].sha256 for name in signed if name in sums}
     findings.compare(SIGNATURE_NAME, now, signed, field="subject")
-    manifest = findings.read(MANIFEST_NAME, read_manifest)
+    manifest = findings.read(MANIFEST_NAME, MANIFEST.read)
     own = {*manifest.artefacts, MANIFEST_NAME} if manifest is not None else set()
     if missing := sorted(own - {*signed}):
         findings.add(SIGNATURE_NAME, "subject", f"{missing[0]} among the signed files", "a statement without it")

@@ -19,11 +19,11 @@ from calibudget.errors import DataError
 from calibudget.keys import canonical_array
 from calibudget.records import Record
 from calibudget.sources.duplicates import Resolved
+from calibudget.sources.hygiene.records import NAMED_IDS, Found
 from calibudget.sources.identity import digests
 from calibudget.sources.spec import HygieneRules
 from calibudget.sources.split import Barred
 from calibudget.sources.table import BUFFER, PARTS, ROW, Rows, Scratch, among, same_as_before, sorted_rows
-from calibudget.store import NAMED_IDS, Found
 
 _HELD: Final = np.dtype([("key", "V32"), ("set", "<u4")])
 

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
-from calibudget.records import Record
+from calibudget.records import Record, SourceFile
 from calibudget.sources import cache_files
 from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
 from calibudget.sources.duplicates import Resolved
@@ -19,7 +19,7 @@ from calibudget.sources.hygiene.checks import Matches
 from calibudget.sources.index import said_of_rows
 from calibudget.sources.source import SourceRead
 from calibudget.sources.spec import SourceSpec
-from calibudget.store import SourceFile, canonical_json
+from calibudget.store import canonical_json
 
 _SCHEMA: Final = "calibudget.findings/1"
 _Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]

@@ -12,11 +12,18 @@ from typing import Final
 from calibudget.records import Record, Split
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.hygiene.checks import as_rows, groups, shared_counts
+from calibudget.sources.hygiene.records import (
+    Checks,
+    CompanionHygiene,
+    EvaluationHygiene,
+    Hygiene,
+    Overlap,
+    SourceHygiene,
+)
 from calibudget.sources.pool import CandidatePool
 from calibudget.sources.records import answer_labels
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import Rows
-from calibudget.store import Checks, CompanionHygiene, EvaluationHygiene, Hygiene, Overlap, SourceHygiene
 
 _COMPANION: Final = ("companion", "")
 

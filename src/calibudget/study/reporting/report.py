@@ -14,12 +14,12 @@ from statistics import fmean
 from typing import Final
 
 from calibudget.store import (
+    ALLOCATION,
     ALLOCATION_NAME,
     STATISTICS_NAME,
     atomic_file,
     clean_stale,
     output_directory,
-    read_allocation,
     read_statistics,
 )
 from calibudget.study.records import RUN_NAME
@@ -138,7 +138,7 @@ def _figures(results: Results) -> Iterator[tuple[str, dict[str, bytes]]]:
             yield f"diagnostics-{block.point}-{block.backbone}", figures.diagnostics_figure(results, block)
         folder = results.folders.get(results.result(block, results.protocol.focus, block.seeds[0]).cell)
         if folder is not None and (folder / RUN_NAME / ALLOCATION_NAME).exists():
-            plan = read_allocation(folder / RUN_NAME / ALLOCATION_NAME)
+            plan = ALLOCATION.read(folder / RUN_NAME / ALLOCATION_NAME)
             path = folder / RUN_NAME / STATISTICS_NAME
             statistics = read_statistics(path) if path.exists() else None
             yield f"overview-{block.point}-{block.backbone}", figures.overview_figure(plan, statistics)

@@ -9,22 +9,21 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.store import (
+from calibudget.records import SourceFile
+from calibudget.sources.hygiene.records import (
+    HYGIENE,
     CompanionHygiene,
     EvaluationHygiene,
     Found,
     Hygiene,
     Overlap,
-    SourceFile,
     SourceHygiene,
-    ids_sha256,
-    read_hygiene,
-    write_hygiene,
 )
+from calibudget.store import ids_sha256
 
 OVERLAP = Overlap(candidates={"piqa": 2}, calibration={}, companion=1, evaluation={"exam": 3})
 FOUND = Found(records=2, others=1, record_ids=("a", "b"), record_ids_sha256=ids_sha256(["a", "b"]))
-HYGIENE = Hygiene(
+WHOLE = Hygiene(
     rules={"duplicates": {"boolq": "drop"}, "contamination": {"action": "keep", "ngram": 13}, "near_duplicates": None},
     sources={
         "boolq": SourceHygiene(
@@ -51,10 +50,10 @@ HYGIENE = Hygiene(
 
 
 def test_it_comes_back(tmp_path: Path) -> None:
-    write_hygiene(tmp_path / "hygiene.json", HYGIENE)
-    assert read_hygiene(tmp_path / "hygiene.json") == HYGIENE
+    HYGIENE.write(tmp_path / "hygiene.json", WHOLE)
+    assert HYGIENE.read(tmp_path / "hygiene.json") == WHOLE
     before = (tmp_path / "hygiene.json").read_bytes()
-    write_hygiene(tmp_path / "hygiene.json", read_hygiene(tmp_path / "hygiene.json"))
+    HYGIENE.write(tmp_path / "hygiene.json", HYGIENE.read(tmp_path / "hygiene.json"))
     assert (tmp_path / "hygiene.json").read_bytes() == before
 
 
@@ -72,11 +71,11 @@ def test_it_comes_back(tmp_path: Path) -> None:
 )
 def test_a_wrong_field_is_named(tmp_path: Path, path: Any, value: Any, field: str) -> None:
     file = tmp_path / "hygiene.json"
-    write_hygiene(file, HYGIENE)
+    HYGIENE.write(file, WHOLE)
     root = inner = json.loads(file.read_text())
     for name in path[:-1]:
         inner = inner[name]
     inner[path[-1]] = value
     file.write_text(json.dumps(root))
     with pytest.raises(ArtefactError, match=rf"hygiene\.json: .*{field}"):
-        read_hygiene(file)
+        HYGIENE.read(file)

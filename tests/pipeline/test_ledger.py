@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.store import Ledger, Round, RoundSource, canonical_json, ledger_to_json, read_rounds, write_rounds
+from calibudget.pipeline.ledger import ROUNDS, Ledger, Round, RoundSource
+from calibudget.store import canonical_json
 
 
 def used(*picks: Any, held_out: Any = ()) -> Any:
@@ -27,8 +28,8 @@ LEDGER = Ledger(
 
 
 def test_a_ledger_comes_back_as_it_was(tmp_path: Path) -> None:
-    write_rounds(tmp_path / "rounds.json", LEDGER)
-    assert read_rounds(tmp_path / "rounds.json") == LEDGER
+    ROUNDS.write(tmp_path / "rounds.json", LEDGER)
+    assert ROUNDS.read(tmp_path / "rounds.json") == LEDGER
 
 
 def test_what_a_ledger_knows_of_a_source() -> None:
@@ -58,8 +59,8 @@ def test_what_a_ledger_knows_of_a_source() -> None:
     ],
 )
 def test_faults_are_named_by_field(tmp_path: Path, change: Any, said: str) -> None:
-    value = json.loads(canonical_json(ledger_to_json(LEDGER)))
+    value = json.loads(canonical_json(ROUNDS.to_json(LEDGER)))
     change(value)
     (tmp_path / "rounds.json").write_bytes(canonical_json(value))
     with pytest.raises(ArtefactError, match=said):
-        read_rounds(tmp_path / "rounds.json")
+        ROUNDS.read(tmp_path / "rounds.json")
