@@ -15,7 +15,7 @@ from calibudget.lm.variants import adapted
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import RECIPE_NAME, recipe_of_run
 from calibudget.scoring import FakeScorer, Scorer
-from calibudget.store import MANIFEST_NAME, TRAIN_NAMES, read_manifest
+from calibudget.store import MANIFEST, MANIFEST_NAME, TRAIN_NAMES
 from calibudget.values import check_labels
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _scored_by(directory: Path) -> str | None:
     """Digest of the model that scored a run; None where none did, or the run isn't finished."""
     if not (directory / MANIFEST_NAME).exists():
         return None
-    model = (read_manifest(directory / MANIFEST_NAME).scorer or {}).get("model")
+    model = (MANIFEST.read(directory / MANIFEST_NAME).scorer or {}).get("model")
     sha256 = model.get("sha256") if isinstance(model, Mapping) else None
     return None if sha256 is None else str(sha256)
 
