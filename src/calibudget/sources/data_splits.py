@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -12,30 +13,49 @@ from calibudget.errors import DataError
 #: The split that a source has unless its recipe names another.
 DEFAULT: Final = "train"
 _WORDS: Final = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
-    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
+    **dict.fromkeys(("train", "training", "trn"), "train"),
+    **dict.fromkeys(("validation", "valid", "validate", "val", "vali", "dev", "devel"), "validation"),
+    **dict.fromkeys(("test", "tests", "testing", "tst", "eval", "evals", "evaluation", "heldout", "holdout"), "test"),
 }
+#: What may stand around such a word with no mark between: `mytest`, `testset`, `valdata`.
+_AFFIXED: Final = re.compile(rf"(?:my|our|the)?({'|'.join(_WORDS)})(?:sets?|data|files?)?")
+#: Where a capital begins a word: `testSet`, `HTTPTest`.
+_CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+#: What systems and tools leave beside data: hidden files, archives of macOS, notebooks' copies, jobs of Spark.
+_LEFT_BEHIND: Final = re.compile(
+    r"\..*|__.*|.*-checkpoint(?:\.[a-z0-9.]+)?|.*~|thumbs\.db|desktop\.ini"
+    r"|_(?:temporary|success|metadata|common_metadata|delta_log|spark_metadata|committed_.*|started_.*)(?:\.crc)?",
+    re.IGNORECASE,
+)
 _SHOWN: Final = 5
 
 
 def is_hidden(below: str) -> bool:
-    """Whether a file or a folder above it is hidden: checkpoints of notebooks, and what other systems leave."""
-    return any(part.startswith(".") for part in PurePosixPath(below).parts)
+    """Whether a file or a folder above it is hidden, or what a system or tool leaves beside data."""
+    return any(_LEFT_BEHIND.fullmatch(part) for part in PurePosixPath(below).parts)
 
 
 def split_shown(below: str) -> str | None:
     """The split that a file's name shows, or else the nearest folder that shows one; None where nothing does.
 
-    A split is shown by one of its usual words, parted from others by something that is no letter: `x.test.jsonl`,
-    `train-00000-of-00002.parquet`, `dev/0.csv`. A name with the words of training and of another split shows none.
+    A split is shown by one of its usual words, parted from others by something that is no letter, or by a capital:
+    `x.test.jsonl`, `train-00000-of-00002.parquet`, `dev/0.csv`, `testSet`, `held_out`; or with a word that often goes
+    with it, as in `mytest` or `testset`. A name with the words of training and of another split shows none.
     """
     for part in reversed(PurePosixPath(below).parts):
-        words = [word.rstrip("0123456789") for word in re.split(r"[^a-z0-9]+", part.casefold())]
-        found = list(dict.fromkeys(_WORDS[word] for word in words if word in _WORDS))
+        shown = (_AFFIXED.fullmatch(word) for word in _words(part))
+        found = list(dict.fromkeys(_WORDS[match[1]] for match in shown if match))
         if found:
             return None if len(found) > 1 and "train" in found else found[0]
     return None
+
+
+def _words(name: str) -> list[str]:
+    """The words of a name, each without the number at its end, then those parted by capitals, and every two as one."""
+    whole = re.split(r"[\W_]+", name)
+    parts = [part for word in whole for part in _CAPITAL.split(word)]
+    pairs = [one + two for one, two in pairwise(parts)]
+    return [word.casefold().rstrip("0123456789") for word in (*whole, *parts, *pairs)]
 
 
 def of_split(names: Sequence[str], split: str, pattern: str) -> list[str]:

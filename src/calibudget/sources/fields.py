@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
 from calibudget.errors import DataError
@@ -15,10 +16,11 @@ from calibudget.errors import DataError
 if TYPE_CHECKING:
     from calibudget.sources.spec import Format
 
-#: `joined` goes to the end of the prompt; `flag` says whether a row or turn is taught, `verdict` whether it was liked.
+#: `joined` goes to the end of the prompt; `flag` says that a row or turn is taught, `mark` that it isn't;
+#: `verdict` says that a response was liked, `complaint` that it wasn't.
 Meaning = Literal[
     "prompt", "response", "joined", "system", "history", "turns", "tools",
-    "functions", "reasoning", "media", "flag", "verdict",
+    "functions", "reasoning", "media", "flag", "mark", "verdict", "complaint",
 ]  # fmt: skip
 
 #: Field names that hold a prompt, the first that a row has wins (paper, appendix "Record and Role Integrity").
@@ -26,35 +28,53 @@ PROMPT_ALIASES: Final = ("instruction", "prompt", "question")
 #: Field names that hold a response, the first that a row has wins.
 RESPONSE_ALIASES: Final = ("response", "output", "completion", "answer")
 #: Texts that belong to the prompt, in the order in which they are joined to it by line feeds.
-JOINED: Final = ("input", "context")
+JOINED: Final = ("input", "context", "passage", "document", "choices")
 #: Names of a system message.
-SYSTEM: Final = ("system", "system_prompt", "system_message")
-#: Whether a response was liked.
-VERDICTS: Final = ("label", "kto_tag")
+SYSTEM: Final = ("system", "system_prompt", "system_message", "system_instruction")
+#: Names of the turns before a prompt.
+HISTORY: Final = ("history", "chat_history", "conversation_history")
 _MEDIA: Final = tuple(
     f"{kind}{ending}"
-    for kind in ("image", "video", "audio")
-    for ending in ("", "s", "_path", "_paths", "_url", "_urls")
-)
+    for kind in (
+        "image", "img", "picture", "photo", "jpg", "jpeg", "png", "video", "audio", "speech", "sound", "pdf",
+    )
+    for ending in ("", "s", "_path", "_paths", "_url", "_urls", "_file", "_files", "_bytes", "_base64")
+)  # fmt: skip
 _NAMES: Final[Mapping[Meaning, tuple[str, ...]]] = {
     "prompt": PROMPT_ALIASES,
     "response": RESPONSE_ALIASES,
     "joined": JOINED,
     "system": SYSTEM,
-    "history": ("history",),
+    "history": HISTORY,
     "turns": ("messages", "conversations"),
     "tools": ("tools",),
     "functions": ("functions",),
-    "reasoning": ("reasoning_content", "reasoning", "thinking"),
-    "media": _MEDIA,
-    "flag": ("weight", "loss", "train", "trainable", "train_on_turn", "loss_mask"),
-    "verdict": VERDICTS,
-}
-#: The table: what a known field means, in a row or in a turn.
-MEANINGS: Final[Mapping[str, Meaning]] = {name: meaning for meaning, names in _NAMES.items() for name in names}
+    "reasoning": (
+        "reasoning_content", "reasoning", "reasoning_trace", "reasoning_steps", "thinking", "think", "thought",
+        "thoughts", "cot", "chain_of_thought", "rationale",
+    ),
+    "media": (*_MEDIA, "pixel_values"),
+    "flag": (
+        "weight", "loss", "loss_weight", "loss_mask", "train", "trained", "trainable", "training", "train_on_turn",
+        "train_mask", "learn",
+    ),
+    "mark": ("mask", "masked", "is_masked", "ignore", "ignored", "exclude", "excluded", "skip"),
+    "verdict": ("label", "kto_tag", "is_correct", "is_accepted", "accepted", "is_desirable", "desirable", "is_valid"),
+    "complaint": ("rejected", "is_rejected", "is_undesirable", "undesirable"),
+}  # fmt: skip
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[\s_-]+", "", name).casefold()
+
+
+_KNOWN: Final = {_folded(name): name for names in _NAMES.values() for name in names}
+_MEANINGS: Final = {name: meaning for meaning, names in _NAMES.items() for name in names}
 
 #: Fields that say something of the response alone.
-OF_THE_RESPONSE: Final = frozenset(name for meaning in ("reasoning", "flag", "verdict") for name in _NAMES[meaning])
+OF_THE_RESPONSE: Final = frozenset(
+    name for meaning in ("reasoning", "flag", "mark", "verdict", "complaint") for name in _NAMES[meaning]
+)
 
 _EXCHANGE: Final[frozenset[Meaning]] = frozenset({"prompt", "response", "joined", "system", "history", "tools"})
 _CONVERSATION: Final[frozenset[Meaning]] = frozenset({"turns", "system", "tools"})
@@ -64,6 +84,7 @@ _READ: Final[Mapping[Format, frozenset[Meaning]]] = {
     "messages": _CONVERSATION,
     "sharegpt": _CONVERSATION,
 }
+_READABLE: Final = _EXCHANGE | _CONVERSATION
 #: The field that a conversation's format reads.
 TURNS: Final[Mapping[Format, str]] = {"messages": "messages", "sharegpt": "conversations"}
 #: The order in which the format `prompt-completion` looks for its fields; `alpaca` takes the aliases as they stand.
@@ -83,21 +104,80 @@ _CARRIED: Final[Mapping[Meaning, str]] = {
 }
 #: Meanings of fields that, true or false, only say how the data was made.
 _SWITCHES: Final = ("reasoning", "media")
-_TAUGHT: Final = frozenset({"1", "1.0", "true"})
-_NOT_TAUGHT: Final = frozenset({"0", "0.0", "false"})
+_YES: Final = frozenset({"1", "1.0", "true"})
+_NO: Final = frozenset({"0", "0.0", "false"})
+#: What a verdict is called that isn't true or false.
+_DISLIKES: Final = frozenset({"undesirable", "rejected", "disliked", "thumbs_down", "thumbs down"})
+#: How columnar files write a list or an object of nothing, as text.
+_EMPTY: Final = frozenset({"[]", "{}", "null"})
+#: The fields of a picture or a sound as `datasets` keeps them, under any name.
+_STRUCTS: Final = ({"bytes", "path"}, {"array", "sampling_rate"}, {"array", "path", "sampling_rate"})
+#: Meanings of fields that say whether a response is taught.
+_OF_TEACHING: Final[tuple[Meaning, ...]] = ("flag", "mark", "verdict", "complaint")
 _QUOTES: Final = ("`", '"', "'")
 _WORD_AFTER: Final = re.compile(r"\s+(?:html\s+)?(?:tag|element|attribute)", re.IGNORECASE)
-_TOKEN: Final = re.compile(r"<(?:\|?|start_of_)(image|video|audio)(?:|_pad|[_ ]?\d+)\|?>", re.IGNORECASE)
-#: An image as Qwen-VL's sets name it; HTML's `img` is never closed.
-_NAMED_IMAGE: Final = re.compile(r"<img>[^<>\n]+</img>")
+_TOKEN: Final = re.compile(
+    r"<(?:\|?|start_of_)(image|img|video|audio|speech|sound)(?:|_pad|_context|_soft_token|_placeholder|[_ ]?\d+)\|?>",
+    re.IGNORECASE,
+)
+#: A picture in other words: as Qwen-VL's sets name it (HTML's `img` is never closed), as Pixtral's mark, as its bytes.
+_PICTURE: Final = re.compile(
+    r"""<img>[^<>\n]+</img>|(?<![`"'])\[IMG\](?!.*\[/IMG\])"""
+    r"|(?:^[ \t]*|!\[[^\]\n]*\]\([ \t]*<?)data:image/[\w.+-]+[;,]",
+    re.MULTILINE | re.DOTALL,
+)
+#: What a text about HTML holds, where `<img>` is a word.
+_OF_HTML: Final = re.compile(r"<img\s|</?(?!img)[a-z][a-z0-9]*[\s/>]|\b(?:html|css|markup)\b", re.IGNORECASE)
+_LINE_END: Final = re.compile(r"[\s.?!:]*(?:\n|\Z)")
+
+
+@lru_cache(maxsize=4096)
+def known(name: str) -> str | None:
+    """How the table spells a field's name: case, spaces, hyphens and underscores aside, and the number of a picture."""
+    folded = _folded(name)
+    numbered = _KNOWN.get(folded.rstrip("0123456789"))
+    return _KNOWN.get(folded) or (numbered if numbered and _MEANINGS[numbered] == "media" else None)
+
+
+def meaning(name: str) -> Meaning | None:
+    """What a field means, in a row or in a turn; None for one that the table doesn't know."""
+    spelling = known(name)
+    return None if spelling is None else _MEANINGS[spelling]
+
+
+def spellings(names: Collection[str]) -> dict[str, str]:
+    """The fields that some format reads and that are spelt in another way: our names to theirs."""
+    found: dict[str, str] = {}
+    for name in names:
+        ours = known(name)
+        if ours is not None and ours not in names and _MEANINGS[ours] in _READABLE:
+            found.setdefault(ours, name)
+    return found
+
+
+def check_spelt_once(names: Iterable[str], read: Collection[str]) -> None:
+    """Refuse a field that a row has under two spellings, of which only one would be read.
+
+    Raises:
+        DataError: both are named.
+    """
+    spelt = {known(name) for name in read} - {None}
+    for name in names:
+        if name not in read and known(name) in spelt:
+            raise DataError(f"the fields {known(name)!r} and {name!r} are one; map one of them away under `columns`")
+
+
+def passed_over(name: str, ignored: Collection[str]) -> bool:
+    """Whether a field is one that the recipe leaves out on purpose."""
+    return name in ignored or known(name) in ignored
 
 
 def names_read(format: Format, names: Collection[str]) -> set[str]:  # noqa: A002 - the recipe's word
-    """Which of a row's fields its format reads."""
+    """Which of a row's fields, spelt as the table does, its format reads."""
     wanted: Iterable[tuple[str, ...]] = [(TURNS[format],)] if format in TURNS else _ORDERS[format]
     firsts = {next((name for name in one if name in names), None) for one in wanted}
     read = _READ[format] - {"prompt", "response", "turns"}
-    return {name for name in names if name in firsts or MEANINGS.get(name) in read}
+    return {name for name in names if name in firsts or _MEANINGS.get(name) in read}
 
 
 def aliases(format: Format) -> tuple[tuple[str, ...], tuple[str, ...]]:  # noqa: A002 - the recipe's word
@@ -105,10 +185,15 @@ def aliases(format: Format) -> tuple[tuple[str, ...], tuple[str, ...]]:  # noqa:
     return _ORDERS[format]
 
 
-def checked(names: Iterable[str], read: Collection[str]) -> tuple[str, ...]:
-    """Which fields must be looked at in every row: they aren't read, though they may say something that counts."""
-    asked = {*_CARRIED, "flag", "verdict"}
-    return tuple(name for name in names if name not in read and MEANINGS.get(name) in asked)
+def checked(row: Mapping[str, object], read: Collection[str]) -> tuple[str, ...]:
+    """Which fields must be looked at in every row like this one: they aren't read, though they may say what counts."""
+    asked = {*_CARRIED, *_OF_TEACHING}
+    return tuple(
+        name
+        for name, value in row.items()
+        if name not in read
+        and (meaning(name) in asked or (meaning(name) is None and isinstance(value, Mapping | list)))
+    )
 
 
 def check_row(row: Mapping[str, object], names: Iterable[str]) -> list[str]:
@@ -126,34 +211,52 @@ def check_row(row: Mapping[str, object], names: Iterable[str]) -> list[str]:
     """
     unused = []
     for name in names:
-        value, meaning = row[name], MEANINGS[name]
-        if is_blank(value):
+        value, means = row[name], meaning(name)
+        if _is_media(value):
+            means = "media"
+        if _is_empty(value):
             continue
-        if meaning == "flag":
-            check_flag(value, f"the field {name!r}", name)
-        elif isinstance(value, bool) and meaning in _SWITCHES:
+        if means in _OF_TEACHING:
+            if not check_teaching(row, name, f"the field {name!r}"):
+                unused.append(name)
+        elif means is None or (isinstance(value, bool) and means in _SWITCHES):
             unused.append(name)
-        elif meaning != "verdict":
-            raise DataError(f"the field {name!r} {_CARRIED[meaning]}; {_way_out(name)}")
-        elif _is_disliked(row, name):
-            raise DataError(
-                f"the field {name!r} is {value!r}, which marks a response that isn't to be taught; {_way_out(name)}"
-            )
-        elif not isinstance(value, bool):
-            unused.append(name)
+        else:
+            raise DataError(f"the field {name!r} {_CARRIED[means]}; {_way_out(name)}")
     return unused
 
 
-def check_flag(value: object, what: str, name: str) -> None:
-    """Refuse a row or turn that is marked as not to be taught, or only in part.
+def check_teaching(row: Mapping[str, object], name: str, what: str) -> bool:
+    """Refuse a row or turn with a field which says that it isn't to be taught, or only in part.
+
+    Args:
+        row: its fields.
+        name: one of them.
+        what: which field of which turn that is, for the message.
+
+    Returns:
+        Whether the field says that it is to be taught; False where it says nothing of that.
 
     Raises:
-        DataError: see above; `what` says which field of which turn it is.
+        DataError: see above.
     """
-    text = str(value).strip().casefold()
-    if text not in _TAUGHT:
-        how = "isn't to be taught" if text in _NOT_TAUGHT else "is to be taught in some other way than whole"
-        raise DataError(f"{what} is {value!r:.40}, which says that it {how}; {_way_out(name)}")
+    value, means = row[name], meaning(name)
+    text = str(value).strip().casefold() if isinstance(value, str | int | float) else ""
+    if means in ("flag", "mark"):
+        taught, untaught = (_YES, _NO) if means == "flag" else (_NO, _YES)
+        if known(name) == "mask" and not isinstance(value, bool):  # of a loss mask 1 is taught, of a masked turn 0
+            taught = untaught = frozenset()
+        if text not in taught:
+            how = "isn't to be taught" if text in untaught else "is to be taught in some other way than whole"
+            raise DataError(f"{what} is {value!r:.40}, which says that it {how}; {_way_out(name)}")
+        return True
+    against, asked = (_YES, _NO) if means == "complaint" else (_NO | _DISLIKES, _YES)
+    is_kto = {"prompt", "completion"} <= {known(one) for one in row}
+    if isinstance(value, bool) or known(name) != "label" or is_kto:
+        if text in against:
+            raise DataError(f"{what} is {value!r}, which marks a response that isn't to be taught; {_way_out(name)}")
+        return isinstance(value, bool) or (means == "complaint" and text in asked)
+    return False
 
 
 def check_turn_field(name: str, value: object, place: str) -> None:
@@ -162,11 +265,11 @@ def check_turn_field(name: str, value: object, place: str) -> None:
     Raises:
         DataError: the turn and the field are named.
     """
-    meaning = MEANINGS.get(name)
-    if isinstance(value, bool) and meaning in _SWITCHES:
+    means = "media" if _is_media(value) else meaning(name)
+    if _is_empty(value) or (isinstance(value, bool) and means in _SWITCHES):
         return
-    if meaning in ("media", "reasoning", "functions", "tools") and not is_blank(value):
-        says = _CARRIED[meaning] if meaning != "tools" else "describes tools; give them as the row's `tools`"
+    if means in ("media", "reasoning", "functions", "tools"):
+        says = _CARRIED[means] if means != "tools" else "describes tools; give them as the row's `tools`"
         raise DataError(f"{place}: the field {name!r} {says}; {_way_out(name)}")
 
 
@@ -178,18 +281,26 @@ def check_text(text: str, place: str, ignored: Collection[str]) -> None:
     Raises:
         DataError: the token is named.
     """
-    if "<" not in text:
+    if not any(mark in text for mark in ("<", "[IMG]", "data:image/")):
         return
-    named = _NAMED_IMAGE.search(text)
-    if named is not None and "image" not in ignored:
-        raise DataError(f"{place} holds {named[0]:.60}, which names an image; {_way_out('image')}")
+    picture = _PICTURE.search(text)
+    if picture is not None and "image" not in ignored:
+        raise DataError(f"{place} holds {picture[0].strip():.60}, which is an image; {_way_out('image')}")
     for found in _TOKEN.finditer(text):
-        kind = found[1].lower()
-        is_word = (
-            f"</{kind}>" in text or _WORD_AFTER.match(text, found.end()) or text[: found.start()].endswith(_QUOTES)
-        )
-        if not is_word and kind not in ignored and f"{kind}s" not in ignored:
+        kind = {"img": "image"}.get(found[1].lower(), found[1].lower())
+        if not _is_word(found, text) and kind not in ignored and f"{kind}s" not in ignored:
             raise DataError(f"{place} holds {found[0]}, which stands for media; {_way_out(kind)}")
+
+
+def _is_word(token: re.Match[str], text: str) -> bool:
+    """Whether what is written like a token of media is a word of its text."""
+    before = text[: token.start()]
+    if f"</{token[1].lower()}>" in text or _WORD_AFTER.match(text, token.end()) or before.endswith(_QUOTES):
+        return True
+    if token[0].lower() != "<img>":
+        return False
+    line = before.rpartition("\n")[2]
+    return bool(_OF_HTML.search(text) or (line.strip() and not _LINE_END.match(text, token.end())))
 
 
 def is_blank(value: object) -> bool:
@@ -201,13 +312,18 @@ def is_blank(value: object) -> bool:
     return value is None or (isinstance(value, list) and all(map(is_blank, value)))
 
 
-def _is_disliked(row: Mapping[str, object], name: str) -> bool:
-    """Whether a verdict is negative; 0 and texts are one only where the row has the shape of KTO's sets."""
-    value = row[name]
-    if isinstance(value, bool):
-        return not value
-    is_verdict = name != "label" or ("prompt" in row and "completion" in row)
-    return is_verdict and isinstance(value, int | float | str) and str(value).strip().casefold() in _NOT_TAUGHT
+def _is_empty(value: object) -> bool:
+    """Whether a value says nothing, or is the text of a list of nothing."""
+    return is_blank(value) or (isinstance(value, str) and value.strip() in _EMPTY)
+
+
+def _is_media(value: object) -> bool:
+    """Whether a value is a picture or a sound as `datasets` keeps them, or a list of such."""
+    if isinstance(value, list):
+        return bool(value) and all(map(_is_media, value))
+    if not isinstance(value, Mapping) or set(value) not in _STRUCTS or is_blank(value):
+        return False
+    return not isinstance(value.get("bytes"), int)  # the length of a file that is described
 
 
 def _way_out(name: str) -> str:

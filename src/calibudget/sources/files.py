@@ -96,11 +96,14 @@ def _local(pattern: str, data_dir: Path, split: str) -> list[DataFile]:
         for file in (_data_files(path) if path.is_dir() else [path])
     }
     if found and not expanded and not saved:
+        hidden = [file.relative_to(base).as_posix() for path in found if path.is_dir() for file in path.rglob("*")]
         inside = [file.relative_to(base).as_posix() for path in found if path.is_dir() for file in _below(path)]
         if inside:
             raise DataError(
                 f"{pattern!r} holds no data file: there is {listed(inside)}; known endings are {', '.join(SUFFIXES)}"
             )
+        if hidden:
+            raise DataError(f"{pattern!r} holds only hidden files, which aren't read: {listed(hidden)}; rename them")
     chosen = of_split(list(expanded), split, pattern) if expanded else []
     return [_data_file(path, data_dir, outside=outside) for path in (*saved, *(expanded[name] for name in chosen))]
 

@@ -29,7 +29,7 @@ from typing import Final
 from calibudget.errors import DataError
 from calibudget.records import Message
 from calibudget.sources.fields import (
-    MEANINGS,
+    HISTORY,
     PROMPT_ALIASES,
     RESPONSE_ALIASES,
     SYSTEM,
@@ -38,6 +38,7 @@ from calibudget.sources.fields import (
     check_row,
     check_text,
     is_blank,
+    meaning,
 )
 from calibudget.sources.identity import checked_text, pair
 from calibudget.sources.spec import Format
@@ -83,7 +84,7 @@ def detect_format(fields: Fields) -> Format:
     if len(found) == 1:
         return found[0]
     seen = f"the fields show {' and '.join(found)}" if found else "the fields show no known format"
-    wrapped = next((name for name, value in fields.items() if _are_rows(value) and name not in MEANINGS), None)
+    wrapped = next((name for name, value in fields.items() if _are_rows(value) and meaning(name) is None), None)
     way = "name format, preset or columns in the recipe" + (f", or `rows: {wrapped}`" if wrapped else "")
     raise DataError(f"{seen} ({', '.join(fields)}); {way}")
 
@@ -112,7 +113,7 @@ def read_example(
         field = TURNS[format]
         return _conversation(fields.get(field), field, fields, ignored, prompts_suffice)
     if isinstance(prompt, list) and (isinstance(completion, list) or (completion is None and prompts_suffice)):
-        check_row(fields, [name for name in fields if MEANINGS.get(name) in ("joined", "history")])
+        check_row(fields, [name for name in fields if meaning(name) in ("joined", "history")])
         both = [*prompt, *(completion or ())]
         return _conversation(both, "prompt and completion", fields, ignored, prompts_suffice)
     return _exchange(fields, format, ignored, prompts_suffice)
@@ -120,7 +121,7 @@ def read_example(
 
 def is_pair(format: Format, names: Collection[str]) -> bool:  # noqa: A002 - the recipe's word
     """Whether a row's field names show one exchange and nothing more, so that `read_pair` may read it."""
-    return format not in TURNS and not any(MEANINGS.get(name) in _MORE for name in names)
+    return format not in TURNS and not any(meaning(name) in _MORE for name in names)
 
 
 def read_pair(
@@ -195,19 +196,22 @@ def _history(fields: Fields, ignored: Collection[str]) -> tuple[Message, ...]:
     """The turns before a prompt: pairs of a question and its answer, or turns as conversations have them.
 
     Raises:
-        DataError: the field holds something else.
+        DataError: the field holds something else, or there are two.
     """
-    value = from_text(fields.get("history"), "the field 'history'")
-    if is_blank(value):
-        return ()
-    pairs = value if isinstance(value, list) else []
-    if pairs and all(isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) for one in pairs):
-        value = [
-            {"role": role, "content": text}
-            for one in pairs
-            for role, text in zip(("user", "assistant"), one, strict=True)
-        ]
-    return read_turns(value, "history", ignored).messages
+    values = {name: from_text(fields.get(name), f"the field {name!r}") for name in HISTORY}
+    said = {name: value for name, value in values.items() if not is_blank(value)}
+    if len(said) > 1:
+        raise DataError(f"the fields {' and '.join(map(repr, said))} both hold earlier turns; map one away")
+    for name, value in said.items():
+        pairs = value if isinstance(value, list) else []
+        if pairs and all(isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) for one in pairs):
+            value = [
+                {"role": role, "content": text}
+                for one in pairs
+                for role, text in zip(("user", "assistant"), one, strict=True)
+            ]
+        return read_turns(value, name, ignored).messages
+    return ()
 
 
 def _tools(fields: Fields) -> tuple[Mapping[str, object], ...]:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from calibudget.errors import DataError
 from calibudget.records import Message, Record
-from calibudget.sources.fields import OF_THE_RESPONSE, VERDICTS, check_row, checked, is_blank, names_read
+from calibudget.sources.fields import (
+    OF_THE_RESPONSE,
+    check_row,
+    check_spelt_once,
+    checked,
+    is_blank,
+    known,
+    names_read,
+    passed_over,
+    spellings,
+)
 from calibudget.sources.filters import Wanted
 from calibudget.sources.formats import Fields, detect_format, is_pair, read_example, read_pair
 from calibudget.sources.identity import checked_text, digests, own_id
@@ -29,11 +40,13 @@ class _Shape(NamedTuple):
         format: how they hold an example, None under a preset.
         is_pair: whether that is one exchange and nothing more.
         checked: which fields must be looked at in every row.
+        respelt: fields that are read under our name for them: ours to theirs.
     """
 
     format: Format | None
     is_pair: bool
     checked: tuple[str, ...]
+    respelt: Mapping[str, str]
 
 
 _Tools = tuple[Mapping[str, object], ...]
@@ -140,12 +153,20 @@ class RecordMaker:
         key = self._key(view, fields)
         shape = self._shapes.get(key)
         if shape is None:
-            found = self._spec.format or detect_format(view)
-            shape = self._seen(key, view, found, names_read(found, view))
-        if shape.format is None:
-            raise RuntimeError("a row without a preset has a format")
+            respelt = spellings(view)
+            row = _respelt(view, respelt)
+            found = self._spec.format or detect_format(row)
+            read = {respelt.get(name, name) for name in names_read(found, row)}
+            check_spelt_once(view, read)
+            shape = self._seen(key, view, found, read, respelt)
         if shape.checked:
             self.unused.update(check_row(view, shape.checked))
+        with _told_as_spelt(shape.respelt):
+            return self._as_read(_respelt(view, shape.respelt), shape)
+
+    def _as_read(self, view: Fields, shape: _Shape) -> tuple[str | tuple[Message, ...], str, _Tools]:
+        if shape.format is None:
+            raise RuntimeError("a row without a preset has a format")
         ignored, prompts_suffice = self._ignored, self._spec.prompts_suffice
         if shape.is_pair:
             pair = read_pair(view, shape.format, ignored=ignored, prompts_suffice=prompts_suffice)
@@ -159,12 +180,23 @@ class RecordMaker:
         """The names of the fields that hold something, as the data has them."""
         return tuple(_present(fields) if self._spec.columns else view)
 
-    def _seen(self, key: tuple[str, ...], view: Fields, format: Format | None, read: set[str]) -> _Shape:  # noqa: A002
+    def _seen(
+        self,
+        key: tuple[str, ...],
+        view: Fields,
+        format: Format | None,  # noqa: A002 - the recipe's word
+        read: set[str],
+        respelt: Mapping[str, str] = MappingProxyType({}),
+    ) -> _Shape:
         """The shape of a row that is the first of its kind; its columns that aren't used are noted."""
-        verdicts = VERDICTS if format is None else ()  # those of a known data set are its labels
         read = read | self._named
+        left = {name for name in view if passed_over(name, self._ignored)}
+        left |= {name for name in view if format is None and known(name) == "label"}  # a known data set's own
         found = _Shape(
-            format, format is not None and is_pair(format, view), checked(view, {*read, *self._ignored, *verdicts})
+            format=format,
+            is_pair=format is not None and is_pair(format, view),
+            checked=checked(view, read | left),
+            respelt=respelt,
         )
         columns = {ours: _names(theirs) for ours, theirs in self._spec.columns.items()}
         used = {name for ours in read & set(columns) for name in columns[ours]} | self._named
@@ -192,7 +224,8 @@ class RecordMaker:
         columns = self._spec.columns
         if not columns:
             return fields
-        gone = {name for theirs in columns.values() for name in _names(theirs)} | self._spec.ignored
+        gone = {name for theirs in columns.values() for name in _names(theirs)}
+        gone |= {name for name in fields if passed_over(name, self._spec.ignored)}
         return {**{name: value for name, value in fields.items() if name not in gone}, **mapped}
 
 
@@ -244,6 +277,24 @@ def _present(fields: Fields) -> Fields:
     if None not in fields.values():
         return fields
     return {name: value for name, value in fields.items() if value is not None}
+
+
+@contextmanager
+def _told_as_spelt(ours: Mapping[str, str]) -> Iterator[None]:
+    """Say of a refusal how the row spells the field that it names."""
+    try:
+        yield
+    except DataError as error:
+        told = [f"{name!r} is {theirs!r} in the row" for name, theirs in ours.items() if name in str(error)]
+        raise DataError("; ".join([str(error), *told])) from error
+
+
+def _respelt(fields: Fields, ours: Mapping[str, str]) -> Fields:
+    """The row with some fields under our names for them."""
+    if not ours:
+        return fields
+    theirs = {name: our for our, name in ours.items()}
+    return {theirs.get(name, name): value for name, value in fields.items()}
 
 
 def _joined(fields: Fields, names: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 from calibudget.errors import DataError, InputError
 from calibudget.records import Message
-from calibudget.sources.fields import MEANINGS, check_flag, check_text, check_turn_field, is_blank
+from calibudget.sources.fields import check_teaching, check_text, check_turn_field, is_blank, meaning, passed_over
 from calibudget.sources.identity import checked_text
 from calibudget.store import strict_json
 
@@ -30,7 +30,9 @@ _TEXTS: Final = ("content", "value")
 _NAMED: Final = ("role", "from")
 #: Fields of every turn that are read, or whose meaning is looked at.
 _READ: Final = frozenset({*_TEXTS, *_NAMED, "tool_calls", "function_call"})
-_LOOKED_AT: Final = ("media", "reasoning", "functions", "tools", "flag")
+_LOOKED_AT: Final = ("media", "reasoning", "functions", "tools")
+#: Those that say whether a turn is taught; only the last one is.
+_OF_TEACHING: Final = ("flag", "mark", "verdict", "complaint")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +66,12 @@ def read_turns(value: object, field: str, ignored: Collection[str] = ()) -> Conv
         place = f"{field}, turn {number}"
         if not isinstance(turn, Mapping):
             raise DataError(f"{place} must be an object with role and content, not {type(turn).__name__}")
-        said = {name: one for name, one in turn.items() if one is not None and name not in ignored}
+        said = {name: one for name, one in turn.items() if one is not None and not passed_over(name, ignored)}
         unused |= _not_read(turn, said, field, ignored)
         for name, one in said.items():
             check_turn_field(name, one, place)
-            if number == len(turns) and MEANINGS.get(name) == "flag" and not is_blank(one):
-                check_flag(one, f"{place}, the last: {name!r}", name)
+            if number == len(turns) and meaning(name) in _OF_TEACHING and not is_blank(one):
+                check_teaching(said, name, f"{place}, the last: {name!r}")
         message = _message(said, place, ignored)
         if message is not None:
             messages.append(message)
@@ -103,12 +105,13 @@ def _listed(value: object, field: str) -> list[object]:
 
 def _not_read(turn: Mapping[str, object], said: Mapping[str, object], field: str, ignored: Collection[str]) -> set[str]:
     """The fields of a turn that are neither read nor looked at, under the name of the field that holds the turns."""
-    switches = [name for name, one in said.items() if isinstance(one, bool) and MEANINGS.get(name) != "flag"]
-    names = [*switches, *(name for name in said if MEANINGS.get(name) not in _LOOKED_AT)]
+    of_teaching = [name for name in said if meaning(name) in _OF_TEACHING[:2]]
+    switches = [name for name, one in said.items() if isinstance(one, bool) and name not in of_teaching]
+    names = [*switches, *(name for name in said if meaning(name) not in _LOOKED_AT and name not in of_teaching)]
     seconds = {two for one, two in (_TEXTS, _NAMED) if one in said}
     reads_tools = _ROLES.get(str(said.get("role", said.get("from"))).lower()) == "tool"
     read = (_READ - seconds) | ({"tool_call_id", "name"} if reads_tools else set())
-    unused = {name for name in names if name not in read} | {name for name in ignored if name in turn}
+    unused = {name for name in names if name not in read} | {name for name in turn if passed_over(name, ignored)}
     content = next((said[name] for name in _TEXTS if name in said), None)
     for part in content if isinstance(content, list) else ():
         if isinstance(part, Mapping):
