@@ -62,6 +62,13 @@ CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
         ({"messages": {"role": ["user", "assistant"], "content": ["q", "a"]}}, turns(("user", "q"))),
         ({"conversations": {"from": ["human", "gpt"], "value": ["q", "a"], "weight": [None, None]}},
          turns(("user", "q"))),
+        ({"Instruction": "q", "Context": "c", "System-Prompt": "s", "Output ": "a"},
+         turns(("system", "s"), ("user", "q\nc"))),
+        ({"question": "q", "passage": "p", "document": "d", "choices": "c", "answer": "a"},
+         turns(("user", "q\np\nd\nc"))),
+        ({"prompt": "q", "completion": "a", "chat_history": [["one", "1"]], "system_instruction": "s"},
+         turns(("system", "s"), ("user", "one"), ("assistant", "1"), ("user", "q"))),
+        ({"Messages": CHAT, "functions": "[]", "image_0": None}, turns(("user", "q"))),
         ({"messages": None, "conversations": None, "prompt": "q", "completion": "a"}, turns(("user", "q"))),
         ({"instruction": "q", "output": "a", "messages": None}, turns(("user", "q"))),
     ],
@@ -110,6 +117,33 @@ LAST = {"role": "assistant", "content": "a"}
         (ALPACA | {"instruction": "<img>a/b.png</img> What is it?"}, "the prompt holds <img>a/b.png</img>"),
         (ALPACA | {"input": "<IMAGE>"}, "the prompt holds <IMAGE>"),
         (ALPACA | {"trainable": 0}, "the field 'trainable' is 0"),
+        (ALPACA | {"trained": False}, "the field 'trained' is False"),
+        (ALPACA | {"Loss Weight": 0}, "the field 'Loss Weight' is 0.*isn't to be taught"),
+        (ALPACA | {"train_mask": [0, 1]}, "the field 'train_mask' is .*some other way than whole"),
+        (ALPACA | {"masked": True}, "the field 'masked' is True.*isn't to be taught"),
+        (ALPACA | {"mask": 1}, "the field 'mask' is 1.*some other way than whole"),
+        (ALPACA | {"is_correct": False}, "the field 'is_correct' is False"),
+        (ALPACA | {"rejected": True}, "the field 'rejected' is True"),
+        (ALPACA | {"weight": "NaN"}, "the field 'weight' is 'NaN'"),
+        *(({"messages": [CHAT[0], LAST | {name: value}]}, f"turn 2, the last: '{name}' is")
+          for name, value in {
+              "trained": False, "loss_weight": 0, "Weight": 0, "mask": True, "ignore": 1, "learn": False,
+              "training": "false", "label": False, "rejected": True,
+          }.items()),
+        ({"Prompt": "q", "Completion": "a", "LABEL": 0}, "the field 'LABEL' is 0, which marks a response"),
+        ({"prompt": "q", "completion": "a", "label": "undesirable"}, "the field 'label' is 'undesirable'"),
+        *((ALPACA | {name: "r"}, f"the field '{name}' holds reasoning")
+          for name in ("thought", "Thoughts", "cot", "chain_of_thought", "rationale", "think", "reasoning_trace")),
+        *((ALPACA | {name: "x"}, f"the field '{name}' holds images")
+          for name in ("Image", "img", "image_0", "jpg", "picture", "speech", "pdf")),
+        (ALPACA | {"file": {"bytes": "aGk=", "path": "0.png"}}, "the field 'file' holds images"),
+        *((ALPACA | {"instruction": text}, "the prompt holds") for text in (
+            "<IMG_CONTEXT> what?", "[IMG] what?", "![](data:image/png;base64,iVBO) what?", "What is this? <img>",
+            "<img>\nWhat?", "<speech>what is said?", "<sound> what?",
+        )),
+        (ALPACA | {"Context": "c", "context": "d"}, "the fields 'context' and 'Context' are one"),
+        (ALPACA | {"choices": ["c", "d"]}, "the field 'choices' must hold text"),
+        (ALPACA | {"Context": ["c"]}, "'context' is 'Context' in the row"),
         (ALPACA | {"functions": [{"name": "f"}]}, "the field 'functions' describes functions; write them as `tools`"),
         ({"messages": [{"role": "system", "content": "s", "tools": [{"name": "f"}]}, *CHAT]}, "turn 1: .*'tools'"),
         ({"messages": CHAT, "context": "c"}, "the field 'context' holds a part of the prompt"),
@@ -140,6 +174,10 @@ def test_what_is_not_to_be_taught_or_cannot_be_read_is_refused_by_name(
         {"prompt": "q", "completion": "a", "label": True},
         ALPACA | {"instruction": "Where does <img> go, and <img src='x'>?"},
         ALPACA | {"image": None, "images": [], "audio": {"path": None, "bytes": None}, "reasoning": " "},
+        ALPACA | {"masked": False, "rejected": 0, "is_correct": True, "trained": 1},
+        ALPACA | {"output": 'Write <img src="data:image/png;base64,iVBO"> or `[IMG]`, and <img> in HTML.'},
+        ALPACA | {"instruction": "[IMG]http://x/y.png[/IMG] is BBCode; [img] too"},
+        ALPACA | {"output": "Use <img> with a source."},
         ALPACA | {"output": "<video>\n<source>\n</video>"},
         ALPACA | {"instruction": "How do I use the <audio> tag of HTML? And the <video> HTML element, or '<image>'?"},
         ALPACA | {"instruction": "The <image> of <image>x</image>"},
@@ -193,6 +231,42 @@ def test_columns_can_be_mapped_joined_and_left_out_on_purpose(tmp_path: Path) ->
     assert found.columns_not_used == ("image", "weight")
 
 
+def test_a_field_left_out_must_be_there(tmp_path: Path) -> None:
+    row = ALPACA | {"Image": "x", "category": "c"}
+    assert read(tmp_path, row, columns={"image": None, "category": None}).columns_not_used == ("Image", "category")
+    with pytest.raises(DataError, match=r"`columns: \{categroy: null\}` leaves out a field .* there is category"):
+        read(tmp_path, row, columns={"image": None, "categroy": None})
+    assert read(tmp_path, ALPACA | {"instruction": "<image> q"}, columns={"image": None}).read == 1
+
+
+def test_columns_of_bytes_are_text_or_refused(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+
+    def parquet(**columns: Any) -> SourceRead:
+        pq.write_table(pa.table({name: pa.array([value]) for name, value in columns.items()}), tmp_path / "t.parquet")
+        return read_source(SourceSpec(label="s", path="t.parquet"), tmp_path)
+
+    (record,) = parquet(prompt="né".encode(), completion=b"a").records
+    assert (record.prompt, record.completion) == (turns(("user", "né")), "a")
+    (record,) = parquet(messages=[{"role": one["role"].encode(), "content": one["content"].encode()} for one in CHAT]
+                        ).records  # fmt: skip
+    assert record.prompt == turns(("user", "q"))
+    with pytest.raises(DataError, match=r"field 'prompt'\) must be text, not bytes that are no UTF-8"):
+        parquet(prompt=b"\xff", completion="a")
+    with pytest.raises(DataError, match="the field 'weight' is 'NaN'"):
+        parquet(prompt="q", completion="a", weight=float("nan"))
+
+
+def test_what_stands_beside_the_rows_is_refused_or_listed(tmp_path: Path) -> None:
+    def wrapped(**beside: Any) -> SourceRead:
+        (tmp_path / "w.json").write_text(json.dumps({"train": {"rows": [ALPACA], **beside}, "version": 1}))
+        return read_source(SourceSpec(label="s", path="w.json", rows="train.rows"), tmp_path)
+
+    assert wrapped(licence="x").columns_not_used == ("train.licence", "version")
+    with pytest.raises(DataError, match=r"source 's': beside `rows: train\.rows`: the field 'system' holds a system"):
+        wrapped(system="s")
+
+
 def test_fields_of_turns_can_be_left_out_on_purpose(tmp_path: Path) -> None:
     row: dict[str, Any] = {"messages": [CHAT[0] | {"content": "<image> q"}, LAST | {"reasoning_content": "r"}]}
     found = read(tmp_path, row, columns={"reasoning_content": None, "image": None})
@@ -203,7 +277,7 @@ def test_fields_of_turns_can_be_left_out_on_purpose(tmp_path: Path) -> None:
 NAMES = [
     "context", "history", "input", "system", "system_prompt", "tools", "functions", "weight", "loss", "train", "label",
     "reasoning_content", "thinking", "reasoning", "image", "images", "video", "audios", "answer", "question", "output",
-    "passage", "choices", "category", "id", "Context", "messages", "prompt", "é ü",
+    "passage", "choices", "category", "id", "Context", "messages", "prompt", "é ü", "Weight", "mask", "rejected",
 ]  # fmt: skip
 BASES: list[dict[str, Any]] = [
     {"instruction": "q", "output": "a"},
@@ -252,11 +326,13 @@ def test_a_run_lists_the_columns_that_it_does_not_use(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text('{"prompt": "r", "completion": "s", "source": "x"}\n')
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
-        "{policy: equal, budget: 3, calibration: none, sources: {a: {path: a.jsonl}}, companion: {path: b.jsonl}}"
+        "{policy: equal, budget: 3, floor: 1, calibration: none,"
+        " sources: {a: {path: a.jsonl}}, companion: {path: b.jsonl}}"
     )
     result = run(load_recipe(recipe), tmp_path / "out")
     assert "a: columns not used: category, 'odd one'" in result.notes
     assert "companion: columns not used: source" in result.notes
+    assert "the policy 'equal' knows no floor: `floor: 1` isn't used, and counts as 0" in result.notes
     manifest = MANIFEST.read(tmp_path / "out" / "manifest.json")
     assert manifest.sources["a"].columns_not_used == ("category", "odd one")
     assert manifest.companion is not None

@@ -12,7 +12,7 @@ from calibudget.errors import DataError
 from calibudget.pipeline import run
 from calibudget.recipe import load_recipe
 from calibudget.sources import SourceSpec, files_not_read, find_files
-from calibudget.store import read_train
+from calibudget.store import MANIFEST, read_train
 
 ROW = {"instruction": "q", "output": "a"}
 SHARDS = [f"d/data/{split}-00000-of-00001.jsonl" for split in ("test", "train", "validation")]
@@ -85,6 +85,13 @@ def test_what_a_path_says_itself_is_taken_at_its_word(tmp_path: Path) -> None:
 
 
 HIDDEN = ["d/.x.jsonl", "d/._a.jsonl", "d/.ipynb_checkpoints/a-checkpoint.jsonl", "d/sub/.cache/b.jsonl"]
+HIDDEN += [
+    "d/__MACOSX/a.jsonl",
+    "d/a-checkpoint.jsonl",
+    "d/_temporary/0/a.jsonl",
+    "d/_SUCCESS",
+    "d/a-checkpoint.jsonl.gz",
+]
 
 
 @pytest.mark.parametrize("path", ["d", "d/*.jsonl", "d/**/*.jsonl", "d/.*.jsonl", "**/*.jsonl"])
@@ -112,6 +119,12 @@ def test_a_folder_without_data_files_says_what_it_holds(tmp_path: Path) -> None:
         found(tmp_path)
 
 
+def test_a_folder_with_only_hidden_files_says_so(tmp_path: Path) -> None:
+    make(tmp_path, "d/.a.jsonl")
+    with pytest.raises(DataError, match=r"'d' holds only hidden files, which aren't read: \.a\.jsonl"):
+        found(tmp_path)
+
+
 def test_a_run_tells_the_files_beside_those_that_it_read(tmp_path: Path) -> None:
     make(tmp_path, *SHARDS, "d/README.md", "b.jsonl")
     assert files_not_read(SourceSpec(label="s", path="b.jsonl"), tmp_path) == ()
@@ -121,5 +134,9 @@ def test_a_run_tells_the_files_beside_those_that_it_read(tmp_path: Path) -> None
     result = run(load_recipe(recipe), tmp_path / "out")
     assert f"a: files not read: d/README.md, {SHARDS[0]}, {SHARDS[2]}" in result.notes
     assert "companion: files not read: e/notes.txt" in result.notes
+    manifest = MANIFEST.read(tmp_path / "out" / "manifest.json")
+    assert manifest.sources["a"].files_not_read == ("d/README.md", SHARDS[0], SHARDS[2])
+    assert manifest.companion is not None
+    assert manifest.companion.files_not_read == ("e/notes.txt",)
     prompts = {value for row in read_train(result.train_file) for value in row["original"].values()}  # type: ignore[attr-defined]
     assert {SHARDS[1], "e/a.jsonl"} <= prompts

@@ -136,3 +136,29 @@ def test_an_integer_of_too_many_digits_in_the_first_row_names_its_line(tmp_path:
         read_source(SourceSpec(label="a", path="a.jsonl"), tmp_path)
     read = read_source(SourceSpec(label="a", path="a.jsonl", on_error="skip"), tmp_path)
     assert (len(read.records), read.skipped) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "x.csv",
+            "prompt;completion\nq;a\n",
+            r"x\.csv:1: its cells seem to be parted by ';', not by ',';",
+        ),
+        ("x.csv", "prompt\tcompletion\nq\ta\n", r"parted by '\\t', not by ','; name the file \.tsv"),
+        ("x.tsv", "prompt,completion\nq,a\n", r"parted by ',', not by '\\t'; name the file \.csv"),
+        ("x.csv", "prompt,completion\nq,a\n".encode("utf-16"), "is UTF-16; save the file as UTF-8"),
+        ("x.jsonl", '{"prompt": "q", "completion": "a"}\n'.encode("utf-16"), "is UTF-16; save the file as UTF-8"),
+    ],
+)
+def test_other_delimiters_and_encodings_are_named(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(DataError, match=message):
+        read_source(SourceSpec(label="s", path=name), tmp_path)
+
+
+def test_spaces_round_the_cells_of_a_csv_are_no_part_of_them(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text('prompt, completion\nq, "a, b"\n')
+    (record,) = read_source(SourceSpec(label="s", path="x.csv"), tmp_path).records
+    assert record.completion == "a, b"

@@ -187,6 +187,7 @@ def _source(
         filtered=split.filtered,
         barred=split.barred,
         columns_not_used=split.columns_not_used,
+        files_not_read=prepared.files_not_read.get(label) or None,
     )
 
 
@@ -203,6 +204,7 @@ def _companion(prepared: Prepared) -> CompanionEvidence | None:
         record_ids_sha256=ids_sha256(sorted(record.record_id for record in read.records)),
         filtered=read.filtered,
         columns_not_used=read.columns_not_used,
+        files_not_read=prepared.files_not_read.get(read.label) or None,
     )
 
 

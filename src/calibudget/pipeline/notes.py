@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from calibudget.allocation import policy_named
 from calibudget.messages import counted
 from calibudget.pipeline.allocate import plan_recipe
 from calibudget.pipeline.pools import Pools
@@ -73,8 +74,14 @@ def _shifted(row: SourceStatistics, change: float) -> SourceStatistics:
 
 
 def run_notes(recipe: Recipe, plan: AllocationPlan, selection: Selection, manifest: Manifest) -> tuple[str, ...]:
-    """Examples too long for their quota, repeated examples, and what a round of floors leaves of its budget."""
-    return (*_too_long(manifest), *_repeats(recipe, selection), *_left(recipe, plan))
+    """An unused floor, examples too long for their quota, repeated ones, and what a round of floors leaves."""
+    return (*_no_floor(recipe), *_too_long(manifest), *_repeats(recipe, selection), *_left(recipe, plan))
+
+
+def _no_floor(recipe: Recipe) -> Iterator[str]:
+    if recipe.floor and policy_named(recipe.policy).floor_use == "none":
+        floors = recipe.model_dump(mode="json")["floor"]
+        yield f"the policy {recipe.policy!r} knows no floor: `floor: {floors}` isn't used, and counts as 0"
 
 
 def _too_long(manifest: Manifest) -> Iterator[str]:

@@ -68,6 +68,13 @@ def _answer_shorthand(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
+def _no_nulls(value: object) -> object:
+    for name, wanted in value.items() if isinstance(value, dict) else ():
+        if wanted is None or (isinstance(wanted, list) and None in wanted):
+            raise ValueError(f"{name!r} asks for null, which equals nothing; name the values whose rows you want")
+    return value
+
+
 def _known_policy(value: str) -> str:
     try:
         policy_named(value)
@@ -220,7 +227,9 @@ class Source(_Part):
     format: Literal["alpaca", "prompt-completion", "messages", "sharegpt"] | None = None
     rows: str | None = None
     columns: dict[str, str | Annotated[tuple[str, ...], BeforeValidator(_to_tuple), Field(min_length=1)] | None] = {}
-    where: dict[str, Scalar | Annotated[tuple[Scalar, ...], BeforeValidator(_to_tuple)]] = {}
+    where: Annotated[
+        dict[str, Scalar | Annotated[tuple[Scalar, ...], BeforeValidator(_to_tuple)]], BeforeValidator(_no_nulls)
+    ] = {}
     preset: str | None = None
     answer: Annotated[Answer, BeforeValidator(_answer_shorthand)] | None = None
     id_field: str | None = None

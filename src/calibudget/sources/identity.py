@@ -20,6 +20,12 @@ from calibudget.store import canonical_json
 _ID_FIELDS: Final = ("record_id", "id")
 
 
+class Bytes(str):
+    """Bytes of a columnar file that are no text, in base64: a value like others, but none to be taught."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormalisedRecord:
     """A record in normal form.
@@ -144,7 +150,7 @@ def pair(
     instruction = field_text(fields, prompts, "prompt")
     for name in JOINED:
         extra = fields.get(name)
-        if extra is not None and not isinstance(extra, str):
+        if extra is not None and (not isinstance(extra, str) or isinstance(extra, Bytes)):
             raise DataError(f"the field {name!r} must hold text, not {type(extra).__name__}")
         if extra and extra.strip():
             instruction = f"{instruction}\n{extra}".strip()
@@ -177,8 +183,9 @@ def checked_text(value: object, what: str) -> str:
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
-    if not isinstance(value, str):
-        raise DataError(f"{what} must be text, not {type(value).__name__}")
+    if not isinstance(value, str) or isinstance(value, Bytes):
+        kind = "bytes that are no UTF-8" if isinstance(value, Bytes) else type(value).__name__
+        raise DataError(f"{what} must be text, not {kind}")
     text = value.strip()
     if not text:
         raise DataError(f"{what} is empty")

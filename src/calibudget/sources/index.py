@@ -24,6 +24,7 @@ from calibudget.errors import DataError
 from calibudget.records import SourceFile
 from calibudget.sources import cache_files
 from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
+from calibudget.sources.fields import check_row, checked, is_blank, passed_over
 from calibudget.sources.inputs import Input
 from calibudget.sources.records import RecordMaker, answer_labels
 from calibudget.sources.spec import SourceSpec
@@ -52,6 +53,7 @@ class Tally:
         skipped: rows that `on_error: skip` left out.
         examples: why, for the first few of them.
         columns_not_used: fields that rows had and nothing used, sorted; the first thousand.
+        fields: fields that rows had, sorted, where the recipe leaves some out; the first thousand.
     """
 
     read: int = 0
@@ -59,6 +61,7 @@ class Tally:
     skipped: int = 0
     examples: list[str] = field(default_factory=list)
     columns_not_used: list[str] = field(default_factory=list)
+    fields: list[str] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
         """Count what another counted too."""
@@ -66,12 +69,24 @@ class Tally:
         self.filtered += other.filtered
         self.skipped += other.skipped
         self.examples = [*self.examples, *other.examples][:EXAMPLES]
-        self.note_unused(other.columns_not_used)
+        self.columns_not_used = _with_names(self.columns_not_used, other.columns_not_used)
+        self.fields = _with_names(self.fields, other.fields)
 
-    def note_unused(self, names: Iterable[str]) -> None:
-        """Add names of columns; what no file can hold of a name is escaped, and a very long one is cut."""
-        told = {name.encode("utf-8", "backslashreplace").decode("utf-8")[:_NAME] for name in names}
-        self.columns_not_used = sorted(told.union(self.columns_not_used))[:_COLUMNS]
+    def note(self, maker: RecordMaker, beside: Iterable[str]) -> None:
+        """Keep what a maker of records saw of the rows' fields, and the fields beside the rows."""
+        self.columns_not_used = _with_names(self.columns_not_used, maker.unused.union(beside))
+        self.fields = _with_names(self.fields, maker.seen.union(beside) if maker.seen else ())
+
+    @property
+    def saw_all(self) -> bool:
+        """Whether `fields` are all of them."""
+        return len(self.fields) < _COLUMNS
+
+
+def _with_names(names: Sequence[str], more: Iterable[str]) -> list[str]:
+    """Names of columns with others; what no file can hold of a name is escaped, and a very long one is cut."""
+    told = {name.encode("utf-8", "backslashreplace").decode("utf-8")[:_NAME] for name in more}
+    return sorted(told.union(names))[:_COLUMNS]
 
 
 def identity_schema() -> pa.Schema:
@@ -124,8 +139,25 @@ def name_rows(spec: SourceSpec, given: Input, tally: Tally) -> Iterator[pa.Recor
         if len(texts) == _BATCH:
             yield _batch(schema, columns)
     tally.read += rows
-    tally.note_unused(maker.unused)
+    tally.note(maker, _beside(spec, given))
     yield _batch(schema, columns)
+
+
+def _beside(spec: SourceSpec, given: Input) -> list[str]:
+    """The fields beside the rows of an object, which nothing uses.
+
+    Raises:
+        DataError: one of them says what its rows lack.
+    """
+    beside = given.beside()
+    lasts = {name.rpartition(".")[2]: value for name, value in beside.items()}
+    said = {name: value for name, value in lasts.items() if not passed_over(name, spec.ignored)}
+    try:
+        check_row(said, checked(said, ()))
+    except DataError as error:
+        place = f"source {spec.label!r}: beside `rows: {spec.rows}`"
+        raise DataError(f"{place}: {error}; or write it into the rows") from error
+    return sorted(name for name, value in beside.items() if not is_blank(value))
 
 
 def column(batch: pa.RecordBatch, name: str, dtype: str) -> NDArray[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from calibudget.errors import ArtefactError, DataError, DependencyError
 from calibudget.records import SourceFile
 from calibudget.sources.files import DataFile, find_files
+from calibudget.sources.lines import beside_rows
 from calibudget.sources.rows import Row, batch_rows, place, read_rows
 from calibudget.sources.spec import SourceSpec
 from calibudget.store import file_digest
@@ -138,6 +139,10 @@ class Input(Protocol):
         """Where a row stands, in words."""
         ...
 
+    def beside(self) -> Mapping[str, object]:
+        """What stands beside the rows, in a file that is one object."""
+        ...
+
     def bound(self) -> SourceFile:
         """What is read, bound by its bytes; without a length, to be asked once all rows were.
 
@@ -187,6 +192,13 @@ class FileInput:
         """See `Input`."""
         return place(self.file.path, self.file.name, at, self._spec.rows)
 
+    def beside(self) -> Mapping[str, object]:
+        """See `Input`."""
+        if self._spec.rows is None:
+            return {}
+        with _naming(self._spec.label):
+            return beside_rows(self.file.path, self.file.name, self._spec.limits, self._spec.rows)
+
     def bound(self) -> SourceFile:
         """See `Input`."""
         file = self.file
@@ -232,6 +244,10 @@ class HubInput:
     def place(self, at: int) -> str:
         """See `Input`."""
         return f"{hub_name(self._spec)}, row {at}"
+
+    def beside(self) -> Mapping[str, object]:
+        """See `Input`; there is nothing."""
+        return {}
 
     def bound(self) -> SourceFile:
         """See `Input`."""

@@ -14,6 +14,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO, Final
@@ -53,7 +54,12 @@ def _strictly(line: bytes, nesting: int) -> dict[str, object] | DataError:
     try:
         value = strict_json(line)
     except InputError as error:
-        return DataError(str(error))
+        cause = error.__cause__
+        return DataError(
+            f"invalid UTF-8 (the byte 0x{cause.object[cause.start]:02x}); save the file as UTF-8"
+            if isinstance(cause, UnicodeDecodeError)
+            else str(error)
+        )
     return as_row(value, nesting)
 
 
@@ -99,6 +105,7 @@ def is_deeper(value: object, levels: int) -> bool:
 
 
 _BOM: Final = b"\xef\xbb\xbf"
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 _BLOCK: Final = 2**20
 #: Blank lines that one file may have: a compressed file of nothing else would be read for hours.
 _MOST_BLANK: Final = 1_000_000
@@ -194,6 +201,7 @@ def read_json(
 ) -> Iterator[tuple[int, dict[str, object] | DataError]]:
     """JSON lines; or an array of objects, or one object with such an array under `rows`, held in memory."""
     try:
+        _check_encoding(path, limits)
         items = _items(path, limits, rows)
     except (*BROKEN, DataError) as error:
         raise DataError(f"{name}: {why_broken(error)}") from error
@@ -204,6 +212,13 @@ def read_json(
     for number, item in enumerate(items, start=1):
         if chosen is None or number in chosen:
             yield number, as_row(item, limits.nesting)
+
+
+def _check_encoding(path: Path, limits: Limits) -> None:
+    """Refuse a text in UTF-16, by the mark that it begins with."""
+    with suppress(*BROKEN), open_plain(path, limits) as handle:
+        if handle.read(2) in _UTF_16:
+            raise DataError("is UTF-16; save the file as UTF-8")
 
 
 def is_array(path: Path) -> bool:
@@ -224,8 +239,35 @@ def _items(path: Path, limits: Limits, rows: str | None) -> list[object] | None:
     items = _under(value, rows)
     if not isinstance(items, list):
         found = f"has the fields {', '.join(value)}" if isinstance(value, dict) else "is an array"
-        raise DataError(f"`rows: {rows}` names no list of it, since it {found}")
+        raise DataError(f"`rows: {rows}` names no list of it, since it {found}{_lists_in(value)}")
     return items
+
+
+def _lists_in(value: object) -> str:
+    """Which lists an object holds, as a hint."""
+    lists = [name for name in _names(value) if isinstance(_under(value, name), list)] if isinstance(value, dict) else []
+    return f"; lists are {', '.join(f'`rows: {name}`' for name in lists)}" if lists else ""
+
+
+def beside_rows(path: Path, name: str, limits: Limits, rows: str) -> dict[str, object]:
+    """What an object holds beside its rows, at each level on the way to them; deeper fields with a dot in their names.
+
+    Raises:
+        DataError: the file can't be read.
+    """
+    try:
+        value = _value(path, limits)
+    except (*BROKEN, DataError) as error:
+        raise DataError(f"{name}: {why_broken(error)}") from error
+    found: dict[str, object] = {}
+    at, rest = "", rows
+    while isinstance(value, dict) and rest not in value:
+        first, _, rest = rest.partition(".")
+        found |= {at + key: one for key, one in value.items() if key != first}
+        at, value = f"{at}{first}.", value.get(first)
+    if isinstance(value, dict):
+        found |= {at + key: one for key, one in value.items() if key != rest}
+    return found
 
 
 def _opens(path: Path) -> bytes:
@@ -315,6 +357,7 @@ def read_csv(
     chosen = None if wanted is None else frozenset(wanted)
     line = 1
     try:
+        _check_encoding(path, limits)
         with (
             open_plain(path, limits) as binary,
             io.TextIOWrapper(binary, encoding="utf-8-sig", errors="surrogateescape", newline="") as text,
@@ -322,6 +365,10 @@ def read_csv(
             reader = csv.reader(text, delimiter=delimiter, strict=True)
             header = check_header(next(reader, []))
             "".join(header).encode()
+            _check_delimiter(header, delimiter)
+            if any(cell[:1] == " " for cell in header):  # as in "prompt, completion"
+                reader = csv.reader(text, delimiter=delimiter, strict=True, skipinitialspace=True)
+            header = check_header([cell.strip() for cell in header])
             line = reader.line_num + 1
             blank = 0
             for cells in reader:
@@ -333,6 +380,14 @@ def read_csv(
                     yield at, _cells(header, cells)
     except (*BROKEN, csv.Error, UnicodeError, DataError) as error:
         raise DataError(f"{name}:{line}: {why_broken(error)}") from error
+
+
+def _check_delimiter(header: list[str], delimiter: str) -> None:
+    """Refuse a table whose header is one cell that holds another character which parts cells elsewhere."""
+    other = next((one for one in ("\t", ";", ",", "|") if one != delimiter and one in header[0]), None)
+    if len(header) == 1 and other is not None:
+        way = {"\t": "name the file .tsv", ",": "name the file .csv"}.get(other, "write it with commas")
+        raise DataError(f"its cells seem to be parted by {other!r}, not by {delimiter!r}; {way}")
 
 
 def check_header(names: list[str]) -> list[str]:

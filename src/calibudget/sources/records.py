@@ -62,10 +62,12 @@ class RecordMaker:
 
     Attributes:
         unused: fields of the rows so far that hold something and that nothing used.
+        seen: fields of the rows so far, and those of turns that were passed over, where the recipe leaves some out.
     """
 
     def __init__(self, spec: SourceSpec) -> None:
         self.unused: set[str] = set()
+        self.seen: set[str] = set()
         self._spec = spec
         self._wanted = {name: Wanted(values) for name, values in spec.where.items()}
         self._answers = spec.answers
@@ -110,6 +112,8 @@ class RecordMaker:
         )
 
     def _parse(self, fields: Fields) -> _Parsed | None:
+        if self._spec.ignored:
+            self.seen.update(fields)
         mapped = self._mapped(fields)
         named = {**fields, **mapped} if mapped else fields
         for name, wanted in self._wanted.items():
@@ -174,6 +178,8 @@ class RecordMaker:
                 return *pair, ()
         example = read_example(view, shape.format, ignored=ignored, prompts_suffice=prompts_suffice)
         self.unused.update(example.unused)
+        if self._spec.ignored:
+            self.seen.update(name.rpartition("[].")[2] for name in example.unused)
         return example.prompt, example.completion, example.tools
 
     def _key(self, view: Fields, fields: Fields) -> tuple[str, ...]:

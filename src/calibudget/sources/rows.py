@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from calibudget.errors import DataError, InputError
 from calibudget.sources import lines
 from calibudget.sources.compression import COMPRESSED, why_broken
+from calibudget.sources.fields import meaning
+from calibudget.sources.identity import Bytes
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.lines import check_header, is_deeper
 from calibudget.store import plain_json
@@ -43,7 +45,7 @@ def batch_rows(batch: pa.RecordBatch, limits: Limits) -> Iterator[Fields]:
             yield DataError(f"column {long[0]!r}: the cell is longer than {limits.line_bytes:,} bytes")
             return
     try:
-        columns = [_column(column, limits.nesting) for column in batch.columns]
+        columns = [_column(column, limits.nesting, name) for name, column in zip(names, batch.columns, strict=True)]
     except (InputError, UnicodeDecodeError):
         if batch.num_rows == 1:
             yield _bad_row(batch, limits.nesting)
@@ -63,9 +65,27 @@ def _is_long(column: pa.Array, limits: Limits) -> bool:
     return bool(own.nbytes > limits.line_bytes)
 
 
-def _column(column: pa.Array, nesting: int) -> list[object]:
+def _column(column: pa.Array, nesting: int, name: str) -> list[object]:
     values: list[object] = column.to_pylist()
-    return values if _is_plain(column.type) else [_within(plain_json(value), nesting - 1) for value in values]
+    if _is_plain(column.type):
+        return values
+    if meaning(name) in ("flag", "mark", "verdict", "complaint"):  # null says nothing, but NaN says something
+        values = ["NaN" if value != value else value for value in values]
+    if "binary" in str(column.type):
+        values = [_as_text(value) for value in values]
+    return [_within(plain_json(value), nesting - 1) for value in values]
+
+
+def _as_text(value: object) -> object:
+    """A value whose bytes are texts where they are UTF-8, and else marked as bytes."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return Bytes(plain_json(value))
+    if isinstance(value, dict):
+        return {name: _as_text(one) for name, one in value.items()}
+    return [_as_text(one) for one in value] if isinstance(value, list) else value
 
 
 def _within(value: object, levels: int) -> object:
@@ -89,7 +109,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 def _bad_row(batch: pa.RecordBatch, nesting: int) -> DataError:
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
-            _column(column, nesting)
+            _column(column, nesting, name)
         except (InputError, UnicodeDecodeError) as error:
             return DataError(
                 f"column {name!r}: {why_broken(error) if isinstance(error, UnicodeDecodeError) else error}"

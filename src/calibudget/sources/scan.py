@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,8 @@ from calibudget.errors import DataError
 from calibudget.keys import digest_keys, order_keys
 from calibudget.messages import counted
 from calibudget.records import Record, SourceFile
+from calibudget.sources.data_splits import listed
+from calibudget.sources.fields import known, meaning
 from calibudget.sources.identity import digests
 from calibudget.sources.index import Identities, Tally, column
 from calibudget.sources.inputs import Input, inputs_of
@@ -172,7 +175,20 @@ def scan_sources(
                 f"source {scan.spec.label!r}: no records in {scan.spec.hub or ', '.join(scan.spec.paths)}"
                 f" ({counted(scan.read, 'row')} read, {scan.filtered} filtered out, {scan.skipped} skipped)"
             )
+        _check_left_out(scan)
         yield scan
+
+
+def _check_left_out(scan: Scan) -> None:
+    """Refuse a field that the recipe leaves out and that no row has; one of media may stand for a token in a text."""
+    seen = scan.tally.fields
+    for name in sorted(scan.spec.ignored) if scan.tally.saw_all else ():
+        if name[:100] not in seen and name not in map(known, seen) and meaning(name) != "media":
+            near = get_close_matches(name, seen) or seen
+            raise DataError(
+                f"source {scan.spec.label!r}: `columns: {{{name}: null}}` leaves out a field that no row has; "
+                f"there {'is' if len(near) == 1 else 'are'} {listed(near)}"
+            )
 
 
 def _taken(scan: Scan, number: int, found: Identities) -> SourceFile:

@@ -36,7 +36,8 @@ class SourceEvidence:
     """What the manifest keeps of one source; counts as in `records.Split`, digests as in docs/formats.md.
 
     `share` and `quota` are in the budget's unit; `tokens` is None where that is examples, `spent` in a first round,
-    `filtered` and `barred` in manifests from before they were counted, `columns_not_used` where they weren't told.
+    `filtered` and `barred` in manifests from before they were counted, `columns_not_used` where they weren't told,
+    `files_not_read` where there are none.
     """
 
     files: tuple[SourceFile, ...]
@@ -59,13 +60,15 @@ class SourceEvidence:
     filtered: Count | None = None
     barred: Count | None = None
     columns_not_used: tuple[str, ...] | None = None
+    files_not_read: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanionEvidence:
     """What the manifest keeps of the companion set; `record_ids_sha256` is over the ids in code-point order.
 
-    `filtered` is None in manifests from before it was counted, `columns_not_used` where they weren't told.
+    `filtered` is None in manifests from before it was counted, `columns_not_used` where they weren't told,
+    `files_not_read` where there are none.
     """
 
     files: tuple[SourceFile, ...]
@@ -76,6 +79,7 @@ class CompanionEvidence:
     record_ids_sha256: Digest
     filtered: Count | None = None
     columns_not_used: tuple[str, ...] | None = None
+    files_not_read: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
