@@ -14,7 +14,6 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO, Final
@@ -56,7 +55,7 @@ def _strictly(line: bytes, nesting: int) -> dict[str, object] | DataError:
     except InputError as error:
         cause = error.__cause__
         return DataError(
-            f"invalid UTF-8 (the byte 0x{cause.object[cause.start]:02x}); save the file as UTF-8"
+            f"not valid JSON: invalid UTF-8 (the byte 0x{cause.object[cause.start]:02x}); save the file as UTF-8"
             if isinstance(cause, UnicodeDecodeError)
             else str(error)
         )
@@ -106,6 +105,7 @@ def is_deeper(value: object, levels: int) -> bool:
 
 _BOM: Final = b"\xef\xbb\xbf"
 _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
+_OTHER: Final = "is UTF-16; save the file as UTF-8"
 _BLOCK: Final = 2**20
 #: Blank lines that one file may have: a compressed file of nothing else would be read for hours.
 _MOST_BLANK: Final = 1_000_000
@@ -201,7 +201,6 @@ def read_json(
 ) -> Iterator[tuple[int, dict[str, object] | DataError]]:
     """JSON lines; or an array of objects, or one object with such an array under `rows`, held in memory."""
     try:
-        _check_encoding(path, limits)
         items = _items(path, limits, rows)
     except (*BROKEN, DataError) as error:
         raise DataError(f"{name}: {why_broken(error)}") from error
@@ -214,13 +213,6 @@ def read_json(
             yield number, as_row(item, limits.nesting)
 
 
-def _check_encoding(path: Path, limits: Limits) -> None:
-    """Refuse a text in UTF-16, by the mark that it begins with."""
-    with suppress(*BROKEN), open_plain(path, limits) as handle:
-        if handle.read(2) in _UTF_16:
-            raise DataError("is UTF-16; save the file as UTF-8")
-
-
 def is_array(path: Path) -> bool:
     """Whether a JSON file is one array, so that its rows are items and not lines."""
     return _opens(path) == b"["
@@ -229,6 +221,8 @@ def is_array(path: Path) -> bool:
 def _items(path: Path, limits: Limits, rows: str | None) -> list[object] | None:
     """The rows of a file that is one JSON value; None where its lines are rows."""
     opens = _opens(path) if rows is None else b""
+    if opens in (b"\xff", b"\xfe"):
+        raise DataError(_OTHER)
     if opens == b"{":
         _refuse_wrapped(path, limits)
     if rows is None and opens != b"[":
@@ -273,7 +267,7 @@ def beside_rows(path: Path, name: str, limits: Limits, rows: str) -> dict[str, o
 def _opens(path: Path) -> bytes:
     """How a file begins that is one value and no lines: "[" of an array, "{" of an object over several lines.
 
-    One that can't be read has lines, so that its reader can say where it breaks.
+    Of a text in UTF-16 it is the first byte of its mark. One that can't be read has lines, so that its reader can say where it breaks.
     """
     try:
         status = path.stat()
@@ -287,7 +281,9 @@ def _looked_up(path: Path, size: int, modified: int) -> bytes:  # noqa: ARG001 -
     with open_plain(path, LIMITS) as handle:
         lines = iter(partial(handle.readline, LIMITS.line_bytes), b"")
         first = next((line for line in lines if line.removeprefix(_BOM).strip()), b"").removeprefix(_BOM).strip()
-        if first.startswith(b"["):
+        if first.startswith(_UTF_16):
+            is_one = b"\0" in first
+        elif first.startswith(b"["):
             is_one = _ends(first) != len(first) or all(line.isspace() for line in lines)
         else:
             is_one = first.startswith(b"{") and _ends(first) is None
@@ -357,13 +353,14 @@ def read_csv(
     chosen = None if wanted is None else frozenset(wanted)
     line = 1
     try:
-        _check_encoding(path, limits)
         with (
             open_plain(path, limits) as binary,
             io.TextIOWrapper(binary, encoding="utf-8-sig", errors="surrogateescape", newline="") as text,
         ):
             reader = csv.reader(text, delimiter=delimiter, strict=True)
             header = check_header(next(reader, []))
+            if header[0].startswith(("\udcff\udcfe", "\udcfe\udcff")):
+                raise DataError(_OTHER)
             "".join(header).encode()
             _check_delimiter(header, delimiter)
             if any(cell[:1] == " " for cell in header):  # as in "prompt, completion"
