@@ -267,7 +267,8 @@ def beside_rows(path: Path, name: str, limits: Limits, rows: str) -> dict[str, o
 def _opens(path: Path) -> bytes:
     """How a file begins that is one value and no lines: "[" of an array, "{" of an object over several lines.
 
-    Of a text in UTF-16 it is the first byte of its mark. One that can't be read has lines, so that its reader can say where it breaks.
+    Of a text in UTF-16 it is the first byte of its mark. One that can't be read has lines, so that its reader can say
+    where it breaks.
     """
     try:
         status = path.stat()
