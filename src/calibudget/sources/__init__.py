@@ -2,6 +2,7 @@
 
 from calibudget.sources.cache_files import cache_folder
 from calibudget.sources.duplicates import Resolved
+from calibudget.sources.fields import Format
 from calibudget.sources.files import DataFile, check_distinct_files, files_not_read, find_files
 from calibudget.sources.formats import Example, detect_format, read_example
 from calibudget.sources.hygiene.checks import (
@@ -30,7 +31,6 @@ from calibudget.sources.source import SourceRead, open_source, open_sources, rea
 from calibudget.sources.spec import (
     ContaminationRule,
     Duplicates,
-    Format,
     HygieneRules,
     NearDuplicatesRule,
     OnError,

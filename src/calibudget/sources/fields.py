@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from calibudget.errors import DataError
 
-if TYPE_CHECKING:
-    from calibudget.sources.spec import Format
-
+#: How a row's fields hold a prompt and a response; see `calibudget.sources.records`.
+Format = Literal["alpaca", "prompt-completion", "messages", "sharegpt"]
 #: `joined` goes to the end of the prompt; `flag` says that a row or turn is taught, `mark` that it isn't;
 #: `verdict` says that a response was liked, `complaint` that it wasn't.
 Meaning = Literal[

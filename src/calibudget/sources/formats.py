@@ -34,6 +34,7 @@ from calibudget.sources.fields import (
     RESPONSE_ALIASES,
     SYSTEM,
     TURNS,
+    Format,
     aliases,
     check_row,
     check_text,
@@ -41,7 +42,6 @@ from calibudget.sources.fields import (
     meaning,
 )
 from calibudget.sources.identity import checked_text, pair
-from calibudget.sources.spec import Format
 from calibudget.sources.turns import from_text, objects, read_turns
 
 Fields = Mapping[str, object]

@@ -15,15 +15,10 @@ from calibudget.errors import DataError, InputError, InputTypeError
 from calibudget.keys import canonical_array, canonical_pair, nfc
 from calibudget.records import Message
 from calibudget.sources.fields import JOINED, PROMPT_ALIASES, RESPONSE_ALIASES
+from calibudget.sources.rows import Bytes
 from calibudget.store import canonical_json
 
 _ID_FIELDS: Final = ("record_id", "id")
-
-
-class Bytes(str):
-    """Bytes of a columnar file that are no text, in base64: a value like others, but none to be taught."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

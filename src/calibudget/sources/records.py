@@ -11,6 +11,7 @@ from calibudget.errors import DataError
 from calibudget.records import Message, Record
 from calibudget.sources.fields import (
     OF_THE_RESPONSE,
+    Format,
     check_row,
     check_spelt_once,
     checked,
@@ -23,7 +24,7 @@ from calibudget.sources.fields import (
 from calibudget.sources.filters import Wanted
 from calibudget.sources.formats import Fields, detect_format, is_pair, read_example, read_pair
 from calibudget.sources.identity import checked_text, digests, own_id
-from calibudget.sources.spec import Format, SourceSpec
+from calibudget.sources.spec import SourceSpec
 from calibudget.tasks import Preset, gold_answer, preset
 
 #: Sets of field names whose shape is remembered.

@@ -11,12 +11,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Final, Literal, get_args
 
 from calibudget.errors import RecipeError
+from calibudget.sources.fields import Format
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.remote import check_path
 from calibudget.tasks import AnswerSpec, preset
 
-#: How a row's fields hold a prompt and a response; see `calibudget.sources.records`.
-Format = Literal["alpaca", "prompt-completion", "messages", "sharegpt"]
 #: What happens to records of one source whose ids are equal.
 Duplicates = Literal["drop", "keep", "refuse"]
 #: What happens to a row that can't be used.
