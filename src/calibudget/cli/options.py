@@ -27,7 +27,9 @@ Overrides = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Canonical JSON on stdout instead of a table.")]
 
-Engine = Annotated[str | None, typer.Option(help="Where scoring runs: local or ray; else as the recipe says.")]
+Engine = Annotated[
+    str | None, typer.Option(help="Where scoring runs: local, ray or openai (a server); else as the recipe says.")
+]
 Workers = Annotated[int | None, typer.Option(help="How many batches are scored at once: one process a GPU, or actors.")]
 Address = Annotated[str | None, typer.Option(help="The Ray cluster's address; auto finds the one of this machine.")]
 

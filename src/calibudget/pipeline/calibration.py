@@ -37,4 +37,8 @@ def settings_of(recipe: Recipe) -> ScorerSettings:
         batch_tokens=calibration.batch_tokens,
         max_length=calibration.max_length,
         max_new_tokens=calibration.max_new_tokens,
+        base_url=recipe.base_url,
+        served_model=recipe.server.model,
+        requests=recipe.server.requests,
+        timeout=recipe.server.timeout,
     )

@@ -23,20 +23,25 @@ _CHUNK = 1024
 
 
 def training_encoder(recipe: Recipe) -> Encoder | None:
-    """The encoding that `train` uses, where a model of this machine scores; None where none is at hand."""
-    if recipe.calibration == "none" or recipe.scorer != "local" or recipe.model is None:
+    """The encoding that `train` uses, where a model scores; None where none is at hand.
+
+    Of a model that a server holds the ids that it embeds aren't known.
+    """
+    if recipe.calibration == "none" or recipe.scorer == "fake" or recipe.model is None:
         return None
     try:
-        return _encoder(recipe.model, recipe.template)
+        return _encoder(recipe.model, recipe.template, weights=recipe.scorer == "local")
     except InputError:  # scores were made elsewhere, or whoever verifies has no model
         return None
 
 
 @lru_cache(maxsize=2)
-def _encoder(model: str, template: Template) -> Encoder:
-    from calibudget.lm import Encoder
+def _encoder(model: str, template: Template, *, weights: bool) -> Encoder:
+    from calibudget.lm import Encoder, load_tokenizer
     from calibudget.lm.loading import outline_model
 
+    if not weights:
+        return Encoder(template, load_tokenizer(model))
     outline = outline_model(model).language_model
     return Encoder(template, outline.tokenizer, embedding_size=outline.embedding_size)
 

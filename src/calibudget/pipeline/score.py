@@ -87,7 +87,8 @@ def score_splits(
             scorer, items, journal_path=journal_path, progress=lambda done, total: progress("scoring", done, total)
         )
 
-    folder = None if recipe.engine == "fake" else recipe.reading.cache
+    # what a server says of itself doesn't name its weights, so its scores may be another model's tomorrow
+    folder = recipe.reading.cache if recipe.scorer == "local" else None
     measurements, were_kept = kept_measurements(folder, scorer, items, measure)
     if were_kept:
         progress("scores found in the cache", len(items), len(items))
@@ -102,10 +103,13 @@ def check_scorer(recipe: Recipe) -> None:
 
     Raises:
         RecipeError: it says `calibration: none`.
-        ScoringError, DependencyError: the model can't be found or loaded; a cluster's nodes may have another.
+        ScoringError, DependencyError: the model can't be found or loaded, or its server not be used; a cluster's nodes
+            may have another.
     """
     settings = settings_of(recipe)
-    if settings.kind == "local" and recipe.address is None:
+    if settings.kind == "openai":
+        make_scorer(settings)
+    elif settings.kind == "local" and recipe.address is None:
         from calibudget.lm.loading import check_loadable
 
         check_loadable(settings.model, device=settings.device, adapter=recipe.adapter)

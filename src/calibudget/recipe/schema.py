@@ -141,6 +141,14 @@ class Calibration(_Part):
     max_new_tokens: Positive | None = None
 
 
+class Server(_Part):
+    """How a model's server is asked; its address is `base_url`."""
+
+    model: str | None = None
+    requests: Annotated[int, Field(ge=1, le=1024)] = 16
+    timeout: Annotated[float, Field(gt=0.0, le=86_400.0)] = 300.0
+
+
 class GroupPart(_Part):
     """Sources and groups with a floor and a cap of their own; budgets go to groups first."""
 
@@ -268,7 +276,9 @@ class Recipe(_Part):
 
     model: str | None = None
     template: Literal["alpaca", "chat"] = "alpaca"
-    engine: Literal["local", "ray", "fake"] = "local"
+    engine: Literal["local", "ray", "openai", "fake"] = "local"
+    base_url: str | None = None
+    server: Server = Server()
     workers: Annotated[int, Field(ge=1, le=10_000)] = 1
     address: str | None = None
     cache: Annotated[bool | LocalFolder, BeforeValidator(_says_yes_or_no)] = True
@@ -339,10 +349,23 @@ class Recipe(_Part):
         self._check_labels()
         if self.address is not None and self.engine != "ray":
             raise ValueError("`address` is that of a Ray cluster: say `engine: ray` with it")
+        self._check_server()
         self._check_policy()
         self._check_answers()
         self._check_selector()
         return self
+
+    def _check_server(self) -> None:
+        if self.engine != "openai":
+            if self.base_url is not None or self.server != Server():
+                raise ValueError(
+                    "`base_url` and `server` are those of a model's server: say `engine: openai` with them"
+                )
+        elif self.calibration != "none":
+            part = self.calibration
+            local = {"adapter": None, "device": "auto", "dtype": "auto", "batch_tokens": None}
+            if named := [name for name, default in local.items() if getattr(part, name) != default]:
+                raise ValueError(f"`calibration.{named[0]}` belongs to a model loaded here; a server has its own")
 
     def _check_labels(self) -> None:
         try:
@@ -431,9 +454,9 @@ class Recipe(_Part):
         return None if adapter is None else self.beside(adapter)
 
     @property
-    def scorer(self) -> Literal["local", "fake"]:
-        """What scores, wherever it runs; evidence has this, since the engine changes no byte."""
-        return "fake" if self.engine == "fake" else "local"
+    def scorer(self) -> Literal["local", "openai", "fake"]:
+        """What scores, wherever it runs; evidence has this, since Ray changes no byte."""
+        return "local" if self.engine == "ray" else self.engine
 
     @property
     def has_tokenizer(self) -> bool:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         measurement_to_json,
         to_scores,
     )
+    from calibudget.scoring.server import ServerScorer
     from calibudget.scoring.settings import ScorerSettings, make_scorer
 
 _HOMES = {
@@ -40,6 +41,7 @@ _HOMES = {
     "Engine": "engines",
     "open_scorer": "engines",
     "LocalScorer": "local",
+    "ServerScorer": "server",
     "Progress": "measure",
     "item_to_json": "scorer",
     "measure_all": "measure",
@@ -59,6 +61,7 @@ __all__ = [
     "RayPool",
     "Scorer",
     "ScorerSettings",
+    "ServerScorer",
     "item_to_json",
     "make_scorer",
     "measure_all",

@@ -35,7 +35,7 @@ def open_scorer(
             yield actors
     elif address is not None:
         raise ScoringError("an address is a Ray cluster's: say engine: ray with it")
-    elif workers == 1:
+    elif workers == 1 or settings.kind == "openai":  # a server has workers of its own
         yield make_scorer(settings)
     else:
         from calibudget.scoring.processes import LocalPool

@@ -24,8 +24,9 @@ from calibudget.lm.decode import Continuation, continue_greedily
 from calibudget.lm.encoding import Encoded, Encoder, Template
 from calibudget.lm.forward import TeacherForced, can_pack, plain_forward, teacher_forced
 from calibudget.lm.loading import LanguageModel
+from calibudget.scoring.limits import ANSWER_LIMITS, answer_limit
 from calibudget.scoring.scorer import CalibrationItem, Measurement
-from calibudget.tasks import PARSER_VERSION, AnswerSpec, answer_is_final
+from calibudget.tasks import PARSER_VERSION, answer_is_final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +87,6 @@ def cut(weights: Sequence[int], bound: int) -> list[range]:
     return runs
 
 
-#: Most new tokens by answer kind; `exact` may use as many as the reference has and a few more, since a longer
-#: text can't be equal to it.
-_LIMITS: Final = {"choice": 32, "true_false": 32, "number": 512, "math": 512, "regex": 128, "none": 0}
-_EXACT_MARGIN: Final = 8
 _BATCH_TOKENS: Final = {"cpu": 4096, "cuda": 32768}
 
 
@@ -169,7 +166,7 @@ class LocalScorer:
             "template": self._encoder.template,
             "batch_tokens": self._batch_tokens,
             "max_length": self._encoder.max_length,
-            "max_new_tokens": self._max_new_tokens or dict(_LIMITS, exact=f"reference + {_EXACT_MARGIN}"),
+            "max_new_tokens": self._max_new_tokens or dict(ANSWER_LIMITS),
             "forward": "packed" if self._packs else "plain",
             "parser_version": PARSER_VERSION,
             "versions": {name: version(name) for name in ("torch", "transformers")},
@@ -202,20 +199,18 @@ class LocalScorer:
             _Work(
                 item=item,
                 example=example,
-                limit=self._limit(item.answer, example),
+                limit=answer_limit(
+                    item.answer,
+                    example,
+                    max_new_tokens=self._max_new_tokens,
+                    early_end=self._early_end,
+                    context_length=self._language_model.context_length,
+                    otherwise=self._batch_tokens,
+                ),
                 opened=self._encoder.opened_reasoning(example),
             )
             for item, example in zip(items, examples, strict=True)
         ]
-
-    def _limit(self, answer: AnswerSpec, example: Encoded) -> int:
-        if answer.kind == "none":
-            return 0
-        limit = self._max_new_tokens or _LIMITS.get(answer.kind, self._batch_tokens)
-        if answer.kind == "exact" and self._early_end:
-            limit = min(limit, len(example.response_ids) + _EXACT_MARGIN)
-        context = self._language_model.context_length
-        return limit if context is None else min(limit, context - len(example.prompt_ids))
 
     def _measure(self, works: list[_Work]) -> list[Measurement]:
         if self._packs:

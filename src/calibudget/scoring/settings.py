@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
-from calibudget.errors import ScoringError
+from calibudget.errors import DependencyError, ScoringError
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.scorer import Scorer
 
@@ -20,14 +20,15 @@ class ScorerSettings:
     """What makes a scorer; the fields are those of `load_model` and `LocalScorer`.
 
     Attributes:
-        kind: "local", or "fake" for `FakeScorer`, which uses none of the other fields but `seconds`.
+        kind: "local"; "openai" for `ServerScorer`, which `base_url` to `timeout` belong to; or "fake" for `FakeScorer`,
+            which uses none of the other fields but `seconds`.
         model: a model's name for `resolve_model`.
         revision: branch, tag or commit of a hub model.
         adapter: directory of a LoRA adapter.
         seconds: time that a batch of the fake scorer takes.
     """
 
-    kind: Literal["local", "fake"] = "local"
+    kind: Literal["local", "openai", "fake"] = "local"
     model: str = ""
     revision: str | None = None
     adapter: str | None = None
@@ -38,6 +39,10 @@ class ScorerSettings:
     max_length: int | None = None
     max_new_tokens: int | None = None
     early_end: bool = True
+    base_url: str | None = None
+    served_model: str | None = None
+    requests: int = 16
+    timeout: float = 300.0
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, object]:
@@ -69,6 +74,8 @@ def make_scorer(settings: ScorerSettings, language_model: LanguageModel | None =
     """
     if settings.kind == "fake":
         return FakeScorer(seconds=settings.seconds)
+    if settings.kind == "openai":
+        return _server_scorer(settings)
     from calibudget.lm import load_model, resolve_model
 
     if language_model is None:
@@ -87,4 +94,23 @@ def make_scorer(settings: ScorerSettings, language_model: LanguageModel | None =
         max_length=settings.max_length,
         max_new_tokens=settings.max_new_tokens,
         early_end=settings.early_end,
+    )
+
+
+def _server_scorer(settings: ScorerSettings) -> Scorer:
+    try:
+        from calibudget.scoring.server import ServerScorer
+    except ImportError as error:
+        raise DependencyError(f"engine: openai needs {error.name}; install: pip install 'calibudget[lm]'") from error
+    if settings.base_url is None:
+        raise ScoringError("engine: openai needs the server's address: base_url: http://host:8000/v1")
+    return ServerScorer(
+        settings.base_url,
+        settings.model,
+        served_model=settings.served_model,
+        template=settings.template,
+        max_length=settings.max_length,
+        max_new_tokens=settings.max_new_tokens,
+        requests=settings.requests,
+        timeout=settings.timeout,
     )

@@ -1,0 +1,300 @@
+"""Scoring with a model that a server holds: NLLs from the prompt's log-probabilities, answers from completions.
+
+Servers differ in what they give and in what is wrong with it, so nothing is believed: the protocol is the first whose
+replies pass a check on known text, and every record's tokens are held against the tokenizer here. The log-probabilities
+are the server's own, so the last digits differ from those of another server, or of the same model in this process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from multiprocessing.pool import ThreadPool
+from typing import Any, Final
+
+from calibudget.errors import ScoringError
+from calibudget.lm.encoding import Encoded, Encoder, Template
+from calibudget.lm.files import portable_model
+from calibudget.lm.loading import context_length, load_tokenizer, tokenizer_digest
+from calibudget.messages import shown
+from calibudget.records import Message, Record
+from calibudget.scoring.connection import Connection, RefusedError
+from calibudget.scoring.limits import ANSWER_LIMITS, answer_limit
+from calibudget.scoring.protocols import PROTOCOLS, Prompt, Request, ServerProtocol, Stop, Token, reading
+from calibudget.scoring.scorer import CalibrationItem, Measurement
+from calibudget.tasks import PARSER_VERSION
+
+#: Two responses to one prompt that differ in one word: log-probabilities may differ from there on, and not before.
+_KNOWN: Final = tuple(f"one two three four five {word} seven eight nine ten" for word in ("six", "sand"))
+#: Nats by which a server's own arithmetic may move a log-probability between two requests (bfloat16, batching).
+_NOISE: Final = 0.3
+#: Least nats by which another word must move its own log-probability, and how far that must be above the noise.
+_EFFECT, _ABOVE_NOISE = 1e-3, 4.0
+#: How tokenizers write spaces and line ends in the names of their tokens.
+_SPACES: Final = str.maketrans({"\u2581": " ", "\u0120": " ", "\u010a": "\n"})
+#: Most new tokens of an answer kind that sets no limit.
+_LONGEST: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """One item's ids and text, how far its answer may go, and the mark of reasoning that its prompt opens."""
+
+    item: CalibrationItem
+    example: Encoded
+    prompt: str
+    response: str
+    limit: int
+    opened: str
+
+    @property
+    def whole(self) -> Prompt:
+        """Prompt and response."""
+        return Prompt(ids=self.example.prompt_ids + self.example.response_ids, text=self.prompt + self.response)
+
+
+class ServerScorer:
+    """Scores with a server that gives log-probabilities of prompts: vLLM, SGLang, TGI, or `echo` with `logprobs`.
+
+    Args:
+        base_url: such as http://host:8000/v1; a key, where the server wants one, is in CALIBUDGET_SERVER_KEY.
+        model: the name, for `resolve_model`, of the model that is served; its tokenizer is used, its weights aren't.
+        served_model: its name at the server; None is `model`, or the only one that is served.
+        template: "alpaca" or "chat".
+        max_length: tokens that a record is cut to; None refuses records longer than the context.
+        max_new_tokens: most tokens of an answer; None goes by the answer kind.
+        requests: how many are under way at once.
+        timeout: seconds to wait for a reply, or for its next part.
+
+    Raises:
+        ScoringError: the server can't be reached or doesn't serve the model, or its log-probabilities are missing,
+            shifted, cut or of another tokenizer's tokens.
+        DependencyError: torch or transformers is missing.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        *,
+        served_model: str | None = None,
+        template: Template = "alpaca",
+        max_length: int | None = None,
+        max_new_tokens: int | None = None,
+        requests: int = 16,
+        timeout: float = 300.0,
+    ) -> None:
+        tokenizer = load_tokenizer(model)
+        self._context_length = context_length(model)
+        self._encoder = Encoder(template, tokenizer, max_length, context_length=self._context_length)
+        self._tokenizer = tokenizer
+        self._tokenizer_name = model
+        self._requests = requests
+        self._max_new_tokens = max_new_tokens
+        ids = {self._encoder.end_id, tokenizer.eos_token_id} - {None}
+        self._stop = Stop(ids=tuple(sorted(ids)), text=self._encoder.end)
+        self._special = frozenset(tokenizer.all_special_ids)
+        self._connection = Connection(base_url, requests=requests, timeout=timeout)
+        self._served = self._served_model(served_model or model, is_given=served_model is not None)
+        self._protocol, self._checked_tokens = self._found_protocol(Encoder(template, tokenizer))
+
+    def describe(self) -> Mapping[str, object]:
+        """See `Scorer`; the address isn't in it."""
+        return {
+            "engine": "openai",
+            "model": {
+                "name": portable_model(self._served),
+                "kind": "server",
+                "server": self._protocol.name,
+                "tokenizer": portable_model(self._tokenizer_name),
+                "tokenizer_sha256": tokenizer_digest(self._tokenizer),
+            },
+            "template": self._encoder.template,
+            "max_length": self._encoder.max_length,
+            "max_new_tokens": self._max_new_tokens or dict(ANSWER_LIMITS),
+            "prompts": "token ids" if self._protocol.takes_ids else "text",
+            "self_check": {"outcome": "passed", "tokens": self._checked_tokens},
+            "parser_version": PARSER_VERSION,
+            "versions": {"transformers": version("transformers")},
+        }
+
+    def batches(self, items: Sequence[CalibrationItem]) -> list[tuple[int, ...]]:
+        """See `Scorer`; each item by itself, for the server makes its own batches."""
+        self._encode(items)
+        return [(i,) for i in sorted(range(len(items)), key=lambda i: items[i].name)]
+
+    def lengths(self, items: Sequence[CalibrationItem]) -> list[int]:
+        """See `Scorer`."""
+        return [work.example.total_length for work in self._encode(items)]
+
+    def measure(self, items: Sequence[CalibrationItem]) -> list[Measurement]:
+        """See `Scorer`."""
+        return [self._measured(work) for work in self._encode(items)]
+
+    def measure_batches(
+        self, batches: Mapping[int, Sequence[CalibrationItem]]
+    ) -> Iterator[tuple[int, list[Measurement]]]:
+        """See `ParallelScorer`."""
+        with ThreadPool(self._requests) as pool:  # its threads hold up no exit, as an executor's would
+            yield from pool.imap_unordered(lambda batch: (batch[0], self.measure(batch[1])), batches.items())
+
+    def _encode(self, items: Sequence[CalibrationItem]) -> list[_Work]:
+        records = [item.record for item in items]
+        return [
+            _Work(
+                item=item,
+                example=example,
+                prompt=prompt,
+                response=response,
+                limit=answer_limit(
+                    item.answer,
+                    example,
+                    max_new_tokens=self._max_new_tokens,
+                    context_length=self._context_length,
+                    otherwise=_LONGEST,
+                ),
+                opened=self._encoder.opened_reasoning(example),
+            )
+            for item, example, (prompt, response) in zip(
+                items, self._encoder.encode_all(records), self._encoder.rendered(records), strict=True
+            )
+        ]
+
+    def _measured(self, work: _Work) -> Measurement:
+        try:
+            tokens = self._tokens(self._protocol, work.whole)
+            own = [token.logprob for token in tokens[len(work.example.prompt_ids) :]]
+            logprobs = [value for value in own if value is not None]
+            if len(logprobs) != len(own):
+                raise RefusedError("tokens of the response without a log-probability")
+            text = self._answer(work)
+        except RefusedError as error:
+            why = self._connection.told(str(error))
+            raise ScoringError(f"{work.item.name}: {self._connection.base_url} gives no score of it: {why}") from error
+        return Measurement(
+            source=work.item.record.source,
+            record_id=work.item.record.record_id,
+            response_tokens=len(logprobs),
+            nll=-math.fsum(logprobs) / len(logprobs),
+            text=text,
+        )
+
+    def _answer(self, work: _Work) -> str | None:
+        if not work.limit:
+            return None
+        prompt = Prompt(ids=work.example.prompt_ids, text=work.prompt)
+        reply = self._post(self._protocol.answer(self._served, prompt, work.limit, self._stop))
+        with reading():
+            return work.opened + self._protocol.text(reply)
+
+    def _post(self, request: Request) -> Any:
+        return self._connection.post(request.path, request.body)
+
+    def _tokens(self, protocol: ServerProtocol, prompt: Prompt) -> list[Token]:
+        """A prompt's tokens as the server saw them, if they are those that were encoded here.
+
+        Raises:
+            RefusedError: they are others, more or fewer.
+        """
+        reply = self._post(protocol.likelihood(self._served, prompt))
+        with reading():
+            tokens = protocol.tokens(reply, prompt)
+        if len(tokens) != len(prompt.ids):
+            raise RefusedError(
+                f"log-probabilities of {len(tokens)} tokens, where the tokenizer of {self._tokenizer_name!r} makes "
+                f"{len(prompt.ids)}: they are cut, or another tokenizer's"
+            )
+        for place, (token, wanted) in enumerate(zip(tokens, prompt.ids, strict=True)):
+            if not self._is_same(token, wanted):
+                raise RefusedError(
+                    f"token {place + 1} of the prompt is {token.id} ({shown(token.text)}) there and {wanted} "
+                    f"({self._tokenizer.decode([wanted])!r}) here: another tokenizer's, or shifted"
+                )
+        return tokens
+
+    def _is_same(self, token: Token, wanted: int) -> bool:
+        """Whether a server's token may be this one; texts of special tokens and parts of characters tell nothing."""
+        if token.id is not None and token.id != wanted:
+            return False
+        if not isinstance(token.text, str) or wanted in self._special:
+            return True
+        text = self._tokenizer.decode([wanted], clean_up_tokenization_spaces=False)
+        return not text.isascii() or token.text.translate(_SPACES).strip() == text.strip()
+
+    def _served_model(self, name: str, *, is_given: bool) -> str:
+        """The model's name at the server."""
+        try:
+            with reading():
+                names = [str(row["id"]) for row in self._connection.get("models")["data"]]
+        except RefusedError:
+            return name  # a server without this list tells by its answers
+        if name in names:
+            return name
+        if len(names) == 1 and not is_given:
+            return names[0]
+        raise ScoringError(
+            f"the server {self._connection.base_url} doesn't serve {name!r}; it serves {shown(names, str)}: "
+            "say which with server.model"
+        )
+
+    def _found_protocol(self, encoder: Encoder) -> tuple[ServerProtocol, int]:
+        """The first protocol that passes the check on known text, and how many tokens that were."""
+        faults = []
+        for protocol in PROTOCOLS:
+            try:
+                return protocol, self._check(protocol, encoder)
+            except RefusedError as error:
+                prompts = "token ids" if protocol.takes_ids else "text"
+                faults.append(f"  {protocol.name} ({prompts}): {self._connection.told(str(error))}")
+        raise ScoringError(
+            f"the server {self._connection.base_url} gives no log-probabilities of prompts that can be trusted:\n"
+            + "\n".join(faults)
+        )
+
+    def _check(self, protocol: ServerProtocol, encoder: Encoder) -> int:
+        """Hold a protocol to known text: two responses that part at one word.
+
+        Raises:
+            RefusedError: what is wrong.
+        """
+        records = [_record(response) for response in _KNOWN]
+        one, other = (
+            Prompt(ids=example.prompt_ids + example.response_ids, text="".join(texts))
+            for example, texts in zip(encoder.encode_all(records), encoder.rendered(records), strict=True)
+        )
+        parting = next(place for place, pair in enumerate(zip(one.ids, other.ids, strict=False)) if pair[0] != pair[1])
+        first, second = (self._tokens(protocol, prompt) for prompt in (one, other))
+        if protocol.takes_ids and all(token.text is None for token in first):
+            raise RefusedError("no texts of tokens, by which another tokenizer's ids could be told")
+        moved = []
+        for place in range(1, parting + 1):
+            pair = first[place].logprob, second[place].logprob
+            if pair[0] is None or pair[1] is None:
+                raise RefusedError(f"no log-probability of token {place + 1} of the prompt")
+            moved.append(abs(pair[0] - pair[1]))
+        noise, effect = max(moved[:-1], default=0.0), moved[-1]
+        if noise > _NOISE or effect < max(_EFFECT, _ABOVE_NOISE * noise):
+            raise RefusedError(
+                f"another word at token {parting + 1} moves its log-probability by {effect:.3g} and those before it by "
+                f"up to {noise:.3g}: they are shifted, or not the prompt's"
+            )
+        if any(token.logprob is None for tokens in (first, second) for token in tokens[parting:]):
+            raise RefusedError("no log-probability at the end of the prompt")
+        reply = self._post(protocol.answer(self._served, one, 1, self._stop))
+        with reading():
+            protocol.text(reply)
+        return len(one.ids) + len(other.ids)
+
+
+def _record(response: str) -> Record:
+    return Record(
+        source="self-check",
+        record_id="",
+        prompt_hash="",
+        prompt=(Message(role="user", content="Count from one to ten."),),
+        completion=response,
+        answer=None,
+        original={},
+    )
