@@ -195,6 +195,8 @@ def test_init_writes_a_recipe_that_loads(calibudget: Callable[..., Any], recipe:
     written = tmp_path / "drafted.yaml"
     assert calibudget("init", tmp_path, "--output", written).code == 0
     text = written.read_text()
+    assert text.startswith("# yaml-language-server: $schema=drafted.schema.json\n")
+    assert json.loads((tmp_path / "drafted.schema.json").read_text())["title"] == "Recipe"
     assert "a.jsonl" in text
     assert "    # c_test: {path: c.test.jsonl}" in text
     assert "# left out: no source above is named c\n" in text
@@ -274,6 +276,7 @@ def test_every_command_has_help(calibudget: Callable[..., Any]) -> None:
         "train",
         "evaluate",
         "influence",
+        "schema",
     ):
         assert command in listed.out
         assert "Usage" in calibudget(command, "--help").out

@@ -13,7 +13,7 @@ from typing import Final
 
 import typer
 
-from calibudget.cli import allocate, evaluate, export, influence, report, run, study, train
+from calibudget.cli import allocate, evaluate, export, influence, report, run, schema, study, train
 from calibudget.cli.interrupts import Stop, how_to_go_on, say
 from calibudget.cli.options import REPEATS
 from calibudget.errors import CalibudgetError, InterruptedRunError
@@ -42,6 +42,7 @@ for _command in (
     export.export,
     evaluate.evaluate,
     influence.influence,
+    schema.schema,
     run.demo,
 ):
     app.command()(_command)

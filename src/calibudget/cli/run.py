@@ -15,8 +15,10 @@ def init(
     output: Annotated[Path, typer.Option(help="The recipe to write; - for stdout.")] = Path("recipe.yaml"),
 ) -> None:
     """Write a commented recipe for the data files found in a folder."""
+    from calibudget.cli.schema import as_text
     from calibudget.errors import InputError
     from calibudget.pipeline import draft_recipe
+    from calibudget.pipeline.init import SCHEMA_SUFFIX
     from calibudget.store import write_atomic
 
     text = draft_recipe(data_dir, written_to=None if str(output) == "-" else output)
@@ -25,8 +27,11 @@ def init(
         return
     if output.exists():
         raise InputError(f"{output} exists already; name another file with --output")
-    write_atomic(output, text.encode())
-    typer.echo(f"{output} written; look it over, then: calibudget run {output}")
+    schema = output.with_suffix(SCHEMA_SUFFIX)
+    if not schema.exists():
+        write_atomic(schema, as_text("recipe").encode())
+    write_atomic(output, f"# yaml-language-server: $schema={schema.name}\n{text}".encode())
+    typer.echo(f"{output} written, and {schema.name} for editors; look it over, then: calibudget run {output}")
 
 
 def run(

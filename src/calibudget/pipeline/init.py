@@ -27,6 +27,8 @@ _OPTIONS: Final = ("choices", "options", "endings")
 _SPLIT_WORDS: Final = r"(?:train(?:ing)?|test|valid(?:ation)?|val|dev|eval)"
 _HELD_OUT: Final = re.compile(r"(?:^|[._-])(?:test|valid(?:ation)?|val|dev|eval)(?:[._-]|$)", re.IGNORECASE)
 _ENDING: Final = re.compile(r"(?:\.(?:jsonl?|ndjson|csv|tsv|parquet|arrow|gz|zst))+$", re.IGNORECASE)
+#: Of the schema that editors check a recipe by.
+SCHEMA_SUFFIX: Final = ".schema.json"
 _SAVED: Final = frozenset({"state.json", "dataset_info.json", "dataset_dict.json"})
 _OTHER_ANSWERS: Final = "or {kind: choice, labels: [...]}, number, math, exact, regex"
 #: Labels that no source may bear.
@@ -138,6 +140,7 @@ def _header(
 def _data_files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
         is_data = path.name.lower().endswith(SUFFIXES) and path.name not in _SAVED
+        is_data = is_data and not path.name.endswith(SCHEMA_SUFFIX)
         is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if is_data and not is_hidden and path.is_file():
             yield path

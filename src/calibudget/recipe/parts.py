@@ -61,8 +61,12 @@ class NearDuplicatesPart(_Part):
         return NearDuplicatesRule(**self.model_dump())
 
 
-Contamination = Annotated[ContaminationPart, BeforeValidator(_action_shorthand)]
-NearDuplicates = Annotated[NearDuplicatesPart, BeforeValidator(_action_shorthand)]
+Contamination = Annotated[
+    ContaminationPart, BeforeValidator(_action_shorthand, json_schema_input_type=ContaminationPart | Action)
+]
+NearDuplicates = Annotated[
+    NearDuplicatesPart, BeforeValidator(_action_shorthand, json_schema_input_type=NearDuplicatesPart | Action)
+]
 #: Name of the paper's rule, the default.
 UNIFORM = "uniform"
 #: What a mix may give a part of the quota to.
@@ -152,9 +156,13 @@ class InfluencePart(_SelectorPart):
 class SelectorPart(_SelectorPart):
     """One selector, or several inside each quota (`mix`); without any field it is the uniform draw."""
 
-    scores: Annotated[ScoresPart, BeforeValidator(_file_shorthand)] | None = None
+    scores: Annotated[ScoresPart, BeforeValidator(_file_shorthand, json_schema_input_type=ScoresPart | str)] | None = (
+        None
+    )
     quality: QualityPart | None = None
-    influence: Annotated[InfluencePart, BeforeValidator(_file_shorthand)] | None = None
+    influence: (
+        Annotated[InfluencePart, BeforeValidator(_file_shorthand, json_schema_input_type=InfluencePart | str)] | None
+    ) = None
     mix: dict[SelectorName, Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = None
 
     @model_validator(mode="after")
@@ -191,4 +199,4 @@ class SelectorPart(_SelectorPart):
         return not self.given and self.mix is None
 
 
-Selector = Annotated[SelectorPart, BeforeValidator(_uniform)]
+Selector = Annotated[SelectorPart, BeforeValidator(_uniform, json_schema_input_type=SelectorPart | Literal["uniform"])]

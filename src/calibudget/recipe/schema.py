@@ -105,11 +105,20 @@ Exponent = Annotated[float, Field(ge=-1000.0, le=1000.0)]
 Count = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
 Positive = Annotated[int, Field(ge=1, le=MAX_SAFE_INTEGER)]
 #: A floor or a cap: a count, or a text such as "10% of budget" or "50% of pool".
-Bound = Annotated[Count | Portion, BeforeValidator(_amount), PlainSerializer(_as_written, when_used="json")]
+Bound = Annotated[
+    Count | Portion,
+    BeforeValidator(_amount, json_schema_input_type=Count | str),
+    PlainSerializer(_as_written, when_used="json"),
+]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_to_tuple)]
-Folders = Annotated[tuple[LocalFolder, ...], BeforeValidator(_one_or_more), Field(min_length=1)]
+_Texts = str | Annotated[tuple[str, ...], Field(min_length=1)]
+Folders = Annotated[
+    tuple[LocalFolder, ...], BeforeValidator(_one_or_more, json_schema_input_type=_Texts), Field(min_length=1)
+]
 SourcePaths = Annotated[
-    tuple[Annotated[str, AfterValidator(_source_path)], ...], BeforeValidator(_one_or_more), Field(min_length=1)
+    tuple[Annotated[str, AfterValidator(_source_path)], ...],
+    BeforeValidator(_one_or_more, json_schema_input_type=_Texts),
+    Field(min_length=1),
 ]
 Scalar = str | int | float | bool
 Duplicates = Literal["drop", "keep", "refuse"]
@@ -205,10 +214,13 @@ class LimitsPart(_Part):
     expanded_bytes: Count = LIMITS.expanded_bytes
 
 
+Kind = Literal["choice", "true_false", "number", "math", "exact", "regex", "none"]
+
+
 class Answer(_Part):
     """How a source's answers are parsed and compared."""
 
-    kind: Literal["choice", "true_false", "number", "math", "exact", "regex", "none"]
+    kind: Kind
     labels: Strings = ()
     pattern: str | None = None
     field: str | None = None
@@ -239,7 +251,7 @@ class Source(_Part):
         dict[str, Scalar | Annotated[tuple[Scalar, ...], BeforeValidator(_to_tuple)]], BeforeValidator(_no_nulls)
     ] = {}
     preset: str | None = None
-    answer: Annotated[Answer, BeforeValidator(_answer_shorthand)] | None = None
+    answer: Annotated[Answer, BeforeValidator(_answer_shorthand, json_schema_input_type=Answer | Kind)] | None = None
     id_field: str | None = None
     duplicates: Duplicates | None = None
     on_error: OnError | None = None

@@ -17,6 +17,8 @@ from calibudget.store.files import write_atomic
 from calibudget.values import Digest
 
 Record = TypeVar("Record")
+#: Of the JSON Schemas.
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 #: Kinds of faults whose value tells nothing more.
 _TOLD: Final = frozenset({"missing", "too_short", "unexpected_keyword_argument", "extra_forbidden", "value_error"})
 
@@ -170,8 +172,8 @@ class Artefact(Shape[Record]):
         if self._added is not None:
             own[self._added] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
         root["properties"] = own | root["properties"]
-        root["required"] = ["schema", *root.get("required", [])]
-        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **root, "$defs": definitions}
+        root["required"] = ["schema", *([self._seal] if self._seal else []), *root.get("required", [])]
+        return {"$schema": DIALECT, **root, "$defs": definitions}
 
 
 _DIGESTS: Final[TypeAdapter[Any]] = TypeAdapter(dict[str, Digest])

@@ -1,0 +1,62 @@
+"""`calibudget schema`: what the files that people write and those that CaliBudget writes may hold, as JSON Schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from calibudget.errors import InputError
+from calibudget.messages import meant
+
+
+def schemas() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of each file, by the name of what it holds."""
+    from calibudget.evaluation.results import EVALUATION
+    from calibudget.pipeline.ledger import ROUNDS
+    from calibudget.recipe import Recipe
+    from calibudget.selection.proxy import HEADER
+    from calibudget.sources.hygiene.records import HYGIENE
+    from calibudget.store import ALLOCATION, MANIFEST, SELECTION, STATISTICS
+    from calibudget.store.codec import DIALECT
+    from calibudget.study.freeze import FROZEN
+    from calibudget.study.protocol import Protocol
+    from calibudget.study.records import CELL
+
+    written = {"recipe": Recipe, "protocol": Protocol}
+    artefacts = {
+        "allocation": ALLOCATION,
+        "cell": CELL,
+        "evaluation": EVALUATION,
+        "frozen": FROZEN,
+        "hygiene": HYGIENE,
+        "manifest": MANIFEST,
+        "proxy": HEADER,
+        "rounds": ROUNDS,
+        "selection": SELECTION,
+        "statistics": STATISTICS,
+    }
+    found = {name: {"$schema": DIALECT, **model.model_json_schema()} for name, model in written.items()}
+    return found | {name: artefact.json_schema() for name, artefact in artefacts.items()}
+
+
+def as_text(name: str) -> str:
+    """A schema as it is printed.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    known = schemas()
+    if name not in known:
+        raise InputError(f"there is no schema {name!r}; {meant(name, known)}")
+    return json.dumps(known[name], indent=2, ensure_ascii=False) + "\n"
+
+
+def schema(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Such as recipe, protocol or manifest; without it, all names.")
+    ] = None,
+) -> None:
+    """Print the JSON Schema of a recipe, a study's protocol or a file of a run directory."""
+    typer.echo("\n".join(sorted(schemas())) if name is None else as_text(name), nl=name is None)
