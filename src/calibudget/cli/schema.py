@@ -13,19 +13,21 @@ from calibudget.messages import meant
 
 def schemas() -> dict[str, Any]:
     """The JSON Schema (2020-12) of each file, by the name of what it holds."""
+    from pydantic import BaseModel
+
     from calibudget.evaluation.results import EVALUATION
     from calibudget.pipeline.ledger import ROUNDS
     from calibudget.recipe import Recipe
     from calibudget.selection.proxy import HEADER
     from calibudget.sources.hygiene.records import HYGIENE
     from calibudget.store import ALLOCATION, MANIFEST, SELECTION, STATISTICS
-    from calibudget.store.codec import DIALECT
+    from calibudget.store.codec import DIALECT, Artefact
     from calibudget.study.freeze import FROZEN
     from calibudget.study.protocol import Protocol
     from calibudget.study.records import CELL
 
-    written = {"recipe": Recipe, "protocol": Protocol}
-    artefacts = {
+    written: dict[str, type[BaseModel]] = {"recipe": Recipe, "protocol": Protocol}
+    artefacts: dict[str, Artefact[Any]] = {
         "allocation": ALLOCATION,
         "cell": CELL,
         "evaluation": EVALUATION,
