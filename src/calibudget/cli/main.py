@@ -36,6 +36,7 @@ for _command in (
     allocate.stability,
     run.select,
     run.verify,
+    report.report,
     report.explain,
     run.sign,
     train.train,

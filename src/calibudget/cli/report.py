@@ -10,6 +10,22 @@ import typer
 from calibudget.cli.options import Json
 
 
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="RUN_DIR|STUDY_DIR", help="A run directory, or a study's.")],
+    output: Annotated[Path | None, typer.Option(help="The file to write; report.html in the directory.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where a run's sources lie: shows the texts of its calibration records too.")
+    ] = None,
+    partial: Annotated[bool, typer.Option("--partial", help="Show a study although cells are missing.")] = False,
+) -> None:
+    """Show a run or a study as one HTML file, to be opened offline, printed or sent."""
+    from calibudget.cli.progress import progress_bar
+    from calibudget.report import write_report
+
+    with progress_bar() as progress:
+        typer.echo(write_report(directory, output=output, data_dir=data_dir, partial=partial, progress=progress))
+
+
 def explain(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run directory.")],
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="The source's label.")],

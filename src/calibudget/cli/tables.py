@@ -1,7 +1,4 @@
-"""Tables that a person likes to read, and the canonical JSON of the same things for machines.
-
-What the sources repeat and share, as a table that a person likes to read.
-"""
+"""Tables that a person likes to read, and the canonical JSON of the same things for machines."""
 
 from __future__ import annotations
 
@@ -17,11 +14,11 @@ from rich.table import Table
 from calibudget.errors import InputError
 from calibudget.messages import counted
 from calibudget.records import AllocationPlan, Score, Selection
-from calibudget.sources.hygiene.records import Checks, Hygiene, Overlap, SourceHygiene
+from calibudget.sources.hygiene.records import Hygiene
 from calibudget.store import ALLOCATION, canonical_json
 
 if TYPE_CHECKING:
-    from calibudget.pipeline import DryRun, RunResult, Verification
+    from calibudget.pipeline import Comparison, DryRun, RunResult, Verification
 
 #: Wider than any table, in characters.
 _UNBOUNDED: Final = 1_000_000
@@ -78,10 +75,11 @@ def print_plan(plan: AllocationPlan, *, as_json: bool) -> None:
         print_line(line)
 
 
-def print_comparison(plans: Mapping[str, AllocationPlan], *, as_json: bool) -> None:
+def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
     """The quotas of several policies side by side."""
+    plans = comparison.plans
     if as_json:
-        print_json(_comparison_json(plans))
+        print_json(_comparison_json(comparison))
         return
     unit = next(iter(plans.values())).unit
     table = new_table(f"quotas in {unit} under every policy")
@@ -91,6 +89,8 @@ def print_comparison(plans: Mapping[str, AllocationPlan], *, as_json: bool) -> N
     for label in next(iter(plans.values())).sources:
         table.add_row(label, *(f"{plan.sources[label].quota:,}" for plan in plans.values()))
     print_table(table)
+    for why in comparison.left_out.values():
+        print_line(f"left out: {why}")
 
 
 def print_scores(scores: Sequence[Score], output: Path, *, as_json: bool) -> None:
@@ -189,7 +189,8 @@ def _group_quota(group: Mapping[str, Any], quotas: Mapping[str, int]) -> int:
     return own + sum(_group_quota(inner, quotas) for inner in group["groups"].values())
 
 
-def _comparison_json(plans: Mapping[str, AllocationPlan]) -> dict[str, object]:
+def _comparison_json(comparison: Comparison) -> dict[str, object]:
+    plans = comparison.plans
     first = next(iter(plans.values()))
     return {
         "schema": "calibudget.comparison/1",
@@ -197,6 +198,7 @@ def _comparison_json(plans: Mapping[str, AllocationPlan]) -> dict[str, object]:
         "budget": first.budget,
         "pool_sizes": {label: row.pool_size for label, row in first.sources.items()},
         "quotas": {policy: plan.quotas for policy, plan in plans.items()},
+        "left_out": dict(comparison.left_out),
     }
 
 
@@ -250,73 +252,18 @@ def print_json(value: object) -> None:
     sys.stdout.write(data.decode("utf-8") + "\n")
 
 
-#: What a check says of so many records; the other set's name follows.
-_WORDS: Final[Mapping[str, str]] = {
-    "evaluation_prompts": "with a prompt of",
-    "cross_source": "that stand as they are in",
-    "contamination": "sharing {ngram} words in a row, or all of a shorter prompt, with",
-    "near_duplicates": "nearly alike records of",
-}
-_DONE: Final = {"drop": "left out", "keep": "kept"}
-
-
 def print_hygiene(hygiene: Hygiene) -> None:
     """What was noticed, one line a finding, with what was done; nothing where nothing was."""
-    rows = [(label, *row) for label, one in hygiene.sources.items() for row in _source(one, hygiene.rules, label)]
-    if hygiene.companion is not None:
-        rows += [("companion", *row) for row in _checks(hygiene.companion.checks, hygiene.rules, joined=True)]
-        rows += [("companion", *row) for row in _prompts(hygiene.companion.prompts, "joined as it is")]
+    from calibudget.pipeline.notes import noticed
+
+    rows = noticed(hygiene)
     if not rows:
         return
     table = new_table("what sources repeat and share")
     for column in ("source", "records", "found", "done"):
         table.add_column(column, justify="right" if column == "records" else "left", no_wrap=column != "found")
     before = ""
-    for label, count, words, done in rows:
-        table.add_row("" if label == before else label, f"{count:,}", words, done)
-        before = label
+    for row in rows:
+        table.add_row("" if row.source == before else row.source, f"{row.records:,}", row.found, row.done)
+        before = row.source
     print_table(table, folds=True)
-
-
-def _source(row: SourceHygiene, rules: Mapping[str, object], label: str) -> Iterator[tuple[int, str, str]]:
-    duplicates = rules.get("duplicates")
-    action = duplicates.get(label, "") if isinstance(duplicates, Mapping) else ""
-    if row.duplicates:
-        yield row.duplicates, "that repeat an earlier record", _DONE.get(action, "")
-    if row.repeats > row.duplicates:
-        yield row.repeats - row.duplicates, "that repeat an earlier prompt, with another response", "kept"
-    yield from _checks(row.checks, rules)
-    if row.shared_prompts:
-        yield row.shared_prompts, "with a prompt of its calibration records", "left out"
-    yield from _prompts(row.prompts, "kept")
-    if row.majority is not None and row.majority > 1.2 / len(row.answers):
-        answer = max(row.answers, key=lambda one: row.answers[one])
-        yield row.answers[answer], f"of {row.pool_size:,} are answered {answer}: {row.majority:.0%}", ""
-
-
-def _checks(checks: Checks, rules: Mapping[str, object], *, joined: bool = False) -> Iterator[tuple[int, str, str]]:
-    for check, words in _WORDS.items():
-        rule = rules.get(check)
-        known = rule if isinstance(rule, Mapping) else {}
-        done = "joined as it is" if joined else _DONE.get(str(known.get("action")), "")
-        for other, one in checks.get(check, {}).items():
-            yield (
-                one.records,
-                f"{words.format(**known)} {_named(other)} ({counted(one.others, 'different one')} there)",
-                done,
-            )
-
-
-def _prompts(prompts: Overlap, done: str) -> Iterator[tuple[int, str, str]]:
-    """What is shared with sources and the companion set; evaluation sets are a check of their own."""
-    for label, count in prompts.candidates.items():
-        yield count, f"whose prompt is also in {label}", done
-    for label, count in prompts.calibration.items():
-        yield count, f"whose prompt also calibrates {label}", done
-    if prompts.companion:
-        yield prompts.companion, "whose prompt is also in the companion set", done
-
-
-def _named(other: str) -> str:
-    kind, _, name = other.partition(" ")
-    return f"the evaluation set {name}" if kind == "evaluation" else name

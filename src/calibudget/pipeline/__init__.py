@@ -1,6 +1,12 @@
 """The only place that joins the stages: run, score, select, verify, and what the commands show of them."""
 
-from calibudget.pipeline.allocate import compare_policies, plan_allocation, request_from_files
+from calibudget.pipeline.allocate import (
+    Comparison,
+    compare_policies,
+    plan_allocation,
+    request_from_files,
+    request_of_run,
+)
 from calibudget.pipeline.demo import demo
 from calibudget.pipeline.distribution import check_distribution
 from calibudget.pipeline.dry_run import DryRun, dry_run
@@ -14,6 +20,7 @@ from calibudget.pipeline.statistics import read_pool_sizes, statistics_of_file
 from calibudget.pipeline.verify import Verification, verify
 
 __all__ = [
+    "Comparison",
     "DryRun",
     "PairOrder",
     "RunResult",
@@ -32,6 +39,7 @@ __all__ = [
     "read_measured",
     "read_pool_sizes",
     "request_from_files",
+    "request_of_run",
     "run",
     "score",
     "select",

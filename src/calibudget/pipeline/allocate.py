@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,19 @@ from calibudget.allocation import (
 )
 from calibudget.errors import AllocationError, InputError, UnfedPolicyError
 from calibudget.messages import counted
-from calibudget.pipeline.pools import Pools, listed_pools
+from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME
+from calibudget.pipeline.pools import Pools, listed_pools, pools_of_splits
+from calibudget.pipeline.run_directory import recipe_of_run
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Statistics
-from calibudget.store import ALLOCATION, read_splits, read_statistics, statistics_sha256
+from calibudget.store import (
+    ALLOCATION,
+    SPLITS_NAME,
+    STATISTICS_NAME,
+    read_splits,
+    read_statistics,
+    statistics_sha256,
+)
 
 
 def request_of(recipe: Recipe, pools: Pools, statistics: Statistics | None) -> AllocationRequest:
@@ -160,6 +169,19 @@ def request_from_files(
     return request, pools
 
 
+def request_of_run(directory: Path) -> tuple[AllocationRequest, Pools]:
+    """What a run directory's recipe asks for, over the candidates and the statistics that lie there.
+
+    Raises:
+        RecipeError, ArtefactError: a file is missing, or isn't what it should be.
+    """
+    recipe = recipe_of_run(directory)
+    ledger = ROUNDS.read(directory / ROUNDS_NAME) if recipe.rounds is not None else None
+    pools = pools_of_splits(recipe, read_splits(directory / SPLITS_NAME), ledger)
+    path = directory / STATISTICS_NAME
+    return request_of(recipe, pools, read_statistics(path) if path.exists() else None), pools
+
+
 def read_plan(path: Path) -> AllocationPlan:
     """The plan of an `allocation.json`.
 
@@ -273,11 +295,30 @@ def feasible_floors(recipe: Recipe, pools: Pools) -> dict[str, int]:
     return dict(zip(case.problem.labels, case.problem.floor_quotas, strict=True))
 
 
-def compare_policies(request: AllocationRequest, pools: Pools | None) -> dict[str, AllocationPlan]:
-    """The plans of all policies that spend the budget and that the request can feed, in the order of `POLICIES`."""
-    spending = (policy for policy, rule in POLICIES.items() if rule.floor_use != "only")
-    plans = {policy: plan_if_fed(replace(request, policy=policy), pools) for policy in spending}
-    return {policy: made for policy, made in plans.items() if made is not None}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Several policies' plans of one request.
+
+    Attributes:
+        plans: by policy, in the order of `POLICIES`, without intervals.
+        left_out: why the others have none, by policy.
+    """
+
+    plans: Mapping[str, AllocationPlan]
+    left_out: Mapping[str, str]
+
+
+def compare_policies(request: AllocationRequest, pools: Pools | None) -> Comparison:
+    """The plans of all policies that spend the budget and that the request can feed."""
+    plans, left_out = {}, {}
+    for policy, rule in POLICIES.items():
+        try:
+            if rule.floor_use == "only":
+                raise UnfedPolicyError(f"the policy {policy} spends the floors alone, and no budget")
+            plans[policy] = plan_allocation(replace(request, policy=policy), pools, intervals=False)
+        except UnfedPolicyError as error:
+            left_out[policy] = str(error)
+    return Comparison(plans=plans, left_out=left_out)
 
 
 def plan_if_fed(request: AllocationRequest, pools: Pools | None) -> AllocationPlan | None:

@@ -51,11 +51,11 @@ class Explanation:
         return {"schema": "calibudget.explanation/1", **asdict(self), "steps": [asdict(step) for step in self.steps]}
 
 
-def digits(value: float) -> str:
-    """A number as the lines tell it: integers whole, others to six significant digits."""
-    if isinstance(value, int) or (value == int(value) and abs(value) < 1e15):
-        return f"{int(value):,}"
-    return f"{value:,.6g}"
+def digits(value: float, places: int = 6) -> str:
+    """A number for people: integers whole, others to so many significant digits, thousands parted by commas."""
+    if isinstance(value, int) or abs(value) >= 10**places or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:,.{places}g}"
 
 
 def read_evidence(run_dir: Path) -> tuple[AllocationPlan, Statistics | None]:
@@ -93,7 +93,7 @@ def explain(plan: AllocationPlan, statistics: Statistics | None, source: str) ->
             value=row.quota,
         ),
     ]
-    return Explanation(source=source, sentence=_sentence(plan, source), steps=tuple(steps))
+    return Explanation(source=source, sentence=sentence(plan, source), steps=tuple(steps))
 
 
 def _measured(plan: AllocationPlan, statistics: Statistics | None, source: str) -> Iterator[Step]:
@@ -242,7 +242,8 @@ def _peers(plan: AllocationPlan, source: str) -> tuple[str | None, dict[str, Sou
     return None, dict(plan.sources)
 
 
-def _sentence(plan: AllocationPlan, source: str) -> str:
+def sentence(plan: AllocationPlan, source: str) -> str:
+    """Why a source has its quota, in one sentence."""
     row = plan.sources[source]
     said = f"{source} gets {row.quota:,} of {plan.budget:,} {plan.unit}: {row.floor_quota:,} by its floor"
     if plan.residual_budget:

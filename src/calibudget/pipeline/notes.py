@@ -1,13 +1,14 @@
-"""Which quotas would be others if scores had been rounded otherwise: a question for runs whose batches were split.
+"""What a person should know about a run that its quotas don't say, in words.
 
-What a person should know about a run that its quotas don't say, in words.
+Which quotas would be others if its batches had been split otherwise, what is left out or repeated, and what the sources
+repeat and share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from calibudget.allocation import policy_named
 from calibudget.messages import counted
@@ -16,6 +17,7 @@ from calibudget.pipeline.pools import Pools
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Selection, SourceStatistics, Statistics
 from calibudget.selection import unmarked
+from calibudget.sources.hygiene.records import Checks, Hygiene, Overlap, SourceHygiene
 from calibudget.store import Manifest
 
 #: How far another split of the batches moved an NLL where it was measured, nats, by precision, and what is taken for
@@ -102,3 +104,77 @@ def _left(recipe: Recipe, plan: AllocationPlan) -> Iterator[str]:
     left = recipe.budget_total - plan.budget
     if left:
         yield f"left for the next round: {left:,} of the budget of {recipe.budget_total:,}"
+
+
+class Noticed(NamedTuple):
+    """One finding of the hygiene: in which source, of how many records, what, and what was done with them."""
+
+    source: str
+    records: int
+    found: str
+    done: str
+
+
+def noticed(hygiene: Hygiene) -> list[Noticed]:
+    """What the sources repeat and share, one finding after the other, in words; empty where nothing was found."""
+    rows = [
+        Noticed(label, *row) for label, one in hygiene.sources.items() for row in _of_source(one, hygiene.rules, label)
+    ]
+    if hygiene.companion is not None:
+        rows += [Noticed("companion", *row) for row in _checks(hygiene.companion.checks, hygiene.rules, joined=True)]
+        rows += [Noticed("companion", *row) for row in _prompts(hygiene.companion.prompts, "joined as it is")]
+    return rows
+
+
+#: What a check says of so many records; the other set's name follows.
+_WORDS: Final[Mapping[str, str]] = {
+    "evaluation_prompts": "with a prompt of",
+    "cross_source": "that stand as they are in",
+    "contamination": "sharing {ngram} words in a row, or all of a shorter prompt, with",
+    "near_duplicates": "nearly alike records of",
+}
+_DONE: Final = {"drop": "left out", "keep": "kept"}
+
+
+def _of_source(row: SourceHygiene, rules: Mapping[str, object], label: str) -> Iterator[tuple[int, str, str]]:
+    duplicates = rules.get("duplicates")
+    action = duplicates.get(label, "") if isinstance(duplicates, Mapping) else ""
+    if row.duplicates:
+        yield row.duplicates, "that repeat an earlier record", _DONE.get(action, "")
+    if row.repeats > row.duplicates:
+        yield row.repeats - row.duplicates, "that repeat an earlier prompt, with another response", "kept"
+    yield from _checks(row.checks, rules)
+    if row.shared_prompts:
+        yield row.shared_prompts, "with a prompt of its calibration records", "left out"
+    yield from _prompts(row.prompts, "kept")
+    if row.majority is not None and row.majority > 1.2 / len(row.answers):
+        answer = max(row.answers, key=lambda one: row.answers[one])
+        yield row.answers[answer], f"of {row.pool_size:,} are answered {answer}: {row.majority:.0%}", ""
+
+
+def _checks(checks: Checks, rules: Mapping[str, object], *, joined: bool = False) -> Iterator[tuple[int, str, str]]:
+    for check, words in _WORDS.items():
+        rule = rules.get(check)
+        known = rule if isinstance(rule, Mapping) else {}
+        done = "joined as it is" if joined else _DONE.get(str(known.get("action")), "")
+        for other, one in checks.get(check, {}).items():
+            yield (
+                one.records,
+                f"{words.format(**known)} {_named(other)} ({counted(one.others, 'different one')} there)",
+                done,
+            )
+
+
+def _prompts(prompts: Overlap, done: str) -> Iterator[tuple[int, str, str]]:
+    """What is shared with sources and the companion set; evaluation sets are a check of their own."""
+    for label, count in prompts.candidates.items():
+        yield count, f"whose prompt is also in {label}", done
+    for label, count in prompts.calibration.items():
+        yield count, f"whose prompt also calibrates {label}", done
+    if prompts.companion:
+        yield prompts.companion, "whose prompt is also in the companion set", done
+
+
+def _named(other: str) -> str:
+    kind, _, name = other.partition(" ")
+    return f"the evaluation set {name}" if kind == "evaluation" else name

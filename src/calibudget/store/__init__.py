@@ -62,6 +62,7 @@ from calibudget.store.scores import SCORES_NAME, ScoreFile, read_scores, read_sc
 from calibudget.store.selector import SELECTOR_NAME, SelectorScores, read_selector, read_values, write_selector
 from calibudget.store.splits import SPLITS_NAME, SourceIds, SplitIds, TokenCount, read_splits, write_splits
 from calibudget.store.sums import (
+    REPORT_NAME,
     SIGNATURE_NAME,
     SUMS_NAME,
     Difference,
@@ -89,6 +90,7 @@ __all__ = [
     "LOCK_NAME",
     "MANIFEST",
     "MANIFEST_NAME",
+    "REPORT_NAME",
     "SCORES_NAME",
     "SELECTION",
     "SELECTION_NAME",

@@ -24,6 +24,9 @@ from calibudget.values import Count, Digest
 SUMS_NAME: Final = "SHA256SUMS.tsv"
 #: Name of the signature over the bound files, which therefore isn't one of them.
 SIGNATURE_NAME: Final = "signature.dsse.json"
+#: Name of the page that shows a directory to people: made of the bound files, it proves nothing, and isn't bound.
+REPORT_NAME: Final = "report.html"
+_UNBOUND: Final = (LOCK_NAME, SIGNATURE_NAME, REPORT_NAME)
 
 _LINE: Final = re.compile(r"([^\t\n]+)\t(0|[1-9][0-9]*)\t([0-9a-f]{64})")
 
@@ -144,8 +147,8 @@ def read_sums(directory: Path) -> dict[str, FileDigest]:
 def check_sums(directory: Path, unfinished: Mapping[str, Sequence[str]] | None = None) -> list[Difference]:
     """Everything by which a directory departs from its `SHA256SUMS.tsv`: changed, missing and extra files.
 
-    Symbolic links are differences wherever they lead. What lock and signature hold isn't judged here, and what killed
-    writers left, which no reader looks at, is ignored.
+    Symbolic links are differences wherever they lead. What lock, signature and report hold isn't judged here, and
+    what killed writers left, which no reader looks at, is ignored.
 
     Args:
         directory: the directory.
@@ -156,11 +159,11 @@ def check_sums(directory: Path, unfinished: Mapping[str, Sequence[str]] | None =
         sums = read_sums(directory)
     except ArtefactError as error:
         return [Difference(file=SUMS_NAME, field="", expected="a readable list of sums", found=str(error))]
-    strange = [name for name in (SUMS_NAME, LOCK_NAME, SIGNATURE_NAME) if is_no_file(directory / name)]
+    strange = [name for name in (SUMS_NAME, *_UNBOUND) if is_no_file(directory / name)]
     differences = [Difference(file=name, field="", expected="a regular file", found="none") for name in strange]
     differences += [found for name in sums for found in _compare(directory, name, sums)]
     pending = tuple(start for folder, makes in (unfinished or {}).items() for start in (f"{folder}/", *makes))
-    for name in sorted(set(_files(directory)) - {SUMS_NAME, LOCK_NAME, SIGNATURE_NAME} - set(sums)):
+    for name in sorted(set(_files(directory)) - {SUMS_NAME, *_UNBOUND} - set(sums)):
         if not is_stale(name.partition("/")[0]) and not name.startswith(pending):
             differences.append(Difference(file=name, field="", expected=f"no file outside {SUMS_NAME}", found="one"))
     return differences

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from dataclasses import replace
@@ -11,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from calibudget import report as html
 from calibudget.errors import ArtefactError, StudyError
 from calibudget.study.protocol import load_protocol
 from calibudget.study.records import ITEMS_NAME, ItemScore, TaskMetrics, read_items, write_items
 from calibudget.study.reporting.certainty import example_interval, task_interval
-from calibudget.study.reporting.report import write_report
+from calibudget.study.reporting.report import tables_of, write_report
 from calibudget.study.reporting.results import load_results
 from calibudget.study.run import freeze_study, run_study
+from tests.report.conftest import Page
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +57,21 @@ def test_a_report_holds_every_table_and_figure_and_is_the_same_again(finished: P
     assert files
     for name in files:
         assert (again / name).read_bytes() == (report.parent / name).read_bytes(), name
+
+
+def test_the_html_report_has_the_numbers_of_all_tables_and_its_figures_inside(finished: Path, tmp_path: Path) -> None:
+    page = Page.read(html.write_report(finished))
+    made = write_report(finished, output=tmp_path / "report").parent
+    expected = [table for table in tables_of(load_results(finished)) if table.rows]
+    shown = [rows for rows in page.tables.values() if len(rows) > 1]
+    for table, (heads, *rows) in zip(expected, shown, strict=True):
+        lines = (made / "tables" / f"{table.name}.md").read_text().splitlines()
+        cells = [[cell.strip(" *_") for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("|")]
+        assert [heads[1], *(row for _, row in rows)] == [cells[0], *cells[2:]]
+        assert all(note in page.text for note in table.notes)
+    figures = [base64.b64decode(str(own["src"]).split(",")[1]) for tag, own in page.tags if tag == "img"]
+    assert figures
+    assert sorted(figures) == sorted(path.read_bytes() for path in (made / "figures").glob("*.svg"))
 
 
 def test_missing_cells_are_refused_or_told(finished: Path) -> None:

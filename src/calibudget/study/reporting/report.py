@@ -68,7 +68,7 @@ def write_report(directory: Path, *, output: Path | None = None, partial: bool =
             for ending, show in (("md", to_markdown), ("tex", to_latex), ("csv", to_csv)):
                 _write(target / "tables" / f"{table.name}.{ending}", show(table).encode("utf-8"))
         drawn = []
-        for name, files in _figures(results):
+        for name, files in figures_of(results):
             drawn.append(name)
             for ending, data in files.items():
                 _write(target / "figures" / f"{name}.{ending}", data)
@@ -130,7 +130,12 @@ def cells_table(results: Results) -> Table:
     )
 
 
-def _figures(results: Results) -> Iterator[tuple[str, dict[str, bytes]]]:
+def figures_of(results: Results) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Every figure: its name, and its bytes by format.
+
+    Raises:
+        DependencyError: matplotlib isn't installed.
+    """
     for block in results.blocks():
         if not {results.protocol.focus, block.comparator} <= set(block.policies):
             continue
@@ -144,22 +149,22 @@ def _figures(results: Results) -> Iterator[tuple[str, dict[str, bytes]]]:
             yield f"overview-{block.point}-{block.backbone}", figures.overview_figure(plan, statistics)
 
 
+def standing_of(results: Results) -> Iterator[str]:
+    """Which results count how, in sentences."""
+    confirmatory = [name for name, status in results.statuses.items() if status == "confirmatory"]
+    yield (
+        f"Confirmatory: {', '.join(confirmatory) or 'nothing'}. Everything else is exploratory: it describes, and "
+        "selects no method."
+    )
+    for block in results.planned_blocks():
+        if block.status == "confirmatory" and not block.final:
+            yield f"Interim: {place(block)}: {seeds_counted(block)}; no claim is judged before all are there."
+
+
 def _text(results: Results, tables: list[Table], drawn: list[str]) -> str:
     protocol = results.protocol
-    waiting = [block for block in results.planned_blocks() if block.status == "confirmatory" and not block.final]
-    confirmatory = [name for name, status in results.statuses.items() if status == "confirmatory"]
-    lines = [
-        f"# {protocol.name}",
-        "",
-        *([protocol.question, ""] if protocol.question else []),
-        f"Confirmatory: {', '.join(confirmatory) or 'nothing'}. Everything else is exploratory: it describes, and "
-        "selects no method.",
-        "",
-        *(
-            f"Interim: {place(block)}: {seeds_counted(block)}; no claim is judged before all are there.\n"
-            for block in waiting
-        ),
-    ]
+    standings = [f"{sentence}\n" for sentence in standing_of(results)]
+    lines = [f"# {protocol.name}", "", *([protocol.question, ""] if protocol.question else []), *standings]
     shown = [f"![{name}](figures/{name}.svg)\n" for name in drawn]
     return "\n".join([*lines, *map(to_markdown, tables), *shown])
 

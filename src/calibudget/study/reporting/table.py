@@ -171,13 +171,14 @@ def _csv_value(entry: Shown, part: str) -> str | int | float:
 
 def _marked(entry: Shown) -> str:
     """Markdown of an entry, set off where it is best or second."""
-    text = _text(entry)
+    text = shown_text(entry)
     if not isinstance(entry, Quantity) or entry.value is None or not (entry.best or entry.runner_up):
         return text
     return f"**{text}**" if entry.best else f"_{text}_"
 
 
-def _text(entry: Shown) -> str:
+def shown_text(entry: Shown) -> str:
+    """An entry as all tables show it."""
     if isinstance(entry, int):
         return f"{entry:,}"
     if isinstance(entry, str):
@@ -206,7 +207,7 @@ def _number(value: float, entry: Quantity) -> str:
 
 def _latex_entry(entry: Shown) -> str:
     if not isinstance(entry, Quantity) or entry.value is None:
-        return _latex(_text(entry))
+        return _latex(shown_text(entry))
     text = _number(entry.value, entry)
     if entry.sd is not None:
         text += rf"_{{\pm {entry.sd:.{entry.digits}f}}}"

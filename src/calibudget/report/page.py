@@ -1,0 +1,82 @@
+"""Pages from templates: texts escaped, style and script inside, and a rule by which nothing else may run or load."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from calibudget.errors import ArtefactError, DependencyError
+from calibudget.pipeline.explain import digits
+from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.run_directory import RECIPE_NAME
+from calibudget.report.run import run_facts
+from calibudget.store import REPORT_NAME, write_atomic
+
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+
+
+def write_report(
+    directory: str | Path,
+    *,
+    output: str | Path | None = None,
+    data_dir: str | Path | None = None,
+    partial: bool = False,
+    progress: Progress = silent,
+) -> Path:
+    """Write one HTML file that shows a run or a study.
+
+    Args:
+        directory: a run directory, finished or not, whole or not (the report says so), or a study's directory.
+        output: the file; `report.html` in the directory by default.
+        data_dir: where a run's sources lie: their texts are then shown with the calibration records.
+        partial: show a study although cells are missing, and say so.
+        progress: told how far reading the sources is.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        ArtefactError: it is neither a run directory nor a study's.
+        InputError: the sources can't be read.
+        DependencyError: an extra isn't installed.
+    """
+    place = Path(directory)
+    if not place.is_dir():
+        raise ArtefactError(f"{place}: no such directory")
+    if (place / RECIPE_NAME).exists():
+        facts: Mapping[str, Any] = {"run": run_facts(place, None if data_dir is None else Path(data_dir), progress)}
+        data = page("run.html", facts)
+    else:
+        from calibudget.report.study import study_facts  # what draws its figures takes a second to import
+
+        data = page("study.html", study_facts(place, partial=partial))
+    path = place / REPORT_NAME if output is None else Path(output)
+    write_atomic(path, data)
+    return path
+
+
+def page(template: str, facts: Mapping[str, Any]) -> bytes:
+    """A page as UTF-8; whatever its facts hold is text in it.
+
+    Raises:
+        DependencyError: jinja2 isn't installed.
+    """
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    except ImportError as error:
+        raise DependencyError("reports need jinja2; install: pip install 'calibudget[report]'") from error
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"n": lambda value: "" if value is None else digits(value, 4), "digits": digits}
+    style, script = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
+    text = environment.get_template(template).render(facts, style=style, script=script, script_digest=digest)
+    return text.encode("utf-8", "replace")  # a text may hold half a surrogate pair
