@@ -14,15 +14,17 @@ from pydantic import AfterValidator, Field
 
 from calibudget.values import ByLabel, Count, Digest, Number, Rate, Size, Sources
 
-#: Which quantity a calibration record's error z is: NLL + 1{wrong} (paper 2.2), or the NLL alone.
-ErrorRule = Literal["nll+wrong", "nll"]
+#: Which quantity a calibration record's error z is: NLL + 1{wrong} (paper 2.2), the NLL alone, or the whole answer's.
+ErrorRule = Literal["nll+wrong", "nll", "nll_per_answer"]
+#: Most nats that an answer counts under `nll_per_answer`, so that no source's need is made by a few long answers.
+ANSWER_CAP: Final = 100.0
 #: What a budget counts.
 Unit = Literal["examples", "tokens"]
 #: A mean NLL may lie below zero by rounding, never by more than this, nats.
 NLL_ROUNDING: Final = 1e-6
 Nats = Annotated[Number, Field(ge=-NLL_ROUNDING)]
 #: What a record is for, within a source or beside it.
-SplitRole = Literal["calibration", "candidate"]
+SplitRole = Literal["calibration", "evaluation", "candidate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,8 @@ class Split:
         columns_not_used: fields that rows had and nothing used, sorted.
         shared_prompts: candidates that left the pool because a calibration record has the same prompt hash.
         spent: records that earlier rounds used up, as picks or (where this round calibrates anew) for calibration.
+        evaluation: records held out for evaluation, ascending under the "evaluation" key.
+        evaluation_twins: candidates that left the pool because they are like a record that some source evaluates.
     """
 
     source: str
@@ -117,6 +121,8 @@ class Split:
     filtered: int = 0
     barred: int = 0
     columns_not_used: tuple[str, ...] = ()
+    evaluation: tuple[Record, ...] = ()
+    evaluation_twins: int = 0
 
     @property
     def pool_size(self) -> int:
@@ -154,7 +160,7 @@ class Score:
         nll: mean negative log-likelihood over them, nats, finite and >= 0 up to rounding.
         correct: whether the parsed greedy answer is right; None where the source has no checkable answer.
         prediction: the parsed answer, None where nothing could be parsed or nothing is checked.
-        error: z of the paper, nats plus 0 or 1 under `nll+wrong`, the NLL under `nll`.
+        error: z of the paper, see `error_of`.
     """
 
     source: str
@@ -164,6 +170,17 @@ class Score:
     correct: bool | None
     prediction: str | None
     error: float
+
+
+def error_of(rule: ErrorRule, *, nll: float, response_tokens: int, correct: bool | None) -> float:
+    """A calibration record's error z.
+
+    Under `nll+wrong` nats a token plus 0 or 1 (paper 2.2), under `nll` nats a token, and under `nll_per_answer` nats of
+    the whole answer, end token included, `ANSWER_CAP` at most.
+    """
+    if rule == "nll_per_answer":
+        return min(nll * response_tokens, ANSWER_CAP)
+    return nll + float(rule == "nll+wrong" and not correct)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

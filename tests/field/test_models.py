@@ -80,7 +80,7 @@ def test_a_record_that_the_template_refuses_is_told_by_the_run_not_by_train(
             run(load_recipe(recipe_of(rows, tokenizer, "chat"), ["budget=37"]), tmp_path / f"refused-{number}")
         told.append(str(error.value))
         assert not list((tmp_path / f"refused-{number}").glob("train*"))
-    assert any("it was selected to be trained on" in message for message in told)
+    assert any("it was drawn, so take it out of the data" in message for message in told)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])

@@ -73,6 +73,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="module")
+def held_out_run(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A folder like that of `finished`, whose run holds six records of each source out for evaluation."""
+    root = tmp_path_factory.mktemp("held-out")
+    make_sources(root)
+    run(load_recipe(write_recipe(root), ["evaluation={per_source: 6}"]), root / "run")
+    return root
+
+
+@pytest.fixture(scope="module")
 def exam_run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A finished run that dropped two prompts of an evaluation set; to be copied, never changed."""
     root = tmp_path_factory.mktemp("exam")

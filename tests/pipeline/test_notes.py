@@ -120,7 +120,7 @@ def test_split_batches_give_equal_quotas_and_say_so(
             raise torch.OutOfMemoryError("no room")
         return forward(model, examples, **settings)
 
-    options = ["engine=local", f"model={json.dumps(str(tiny_directory))}", "calibration.device=cpu"]
+    options = ["engine=local", f"model={json.dumps(str(tiny_directory))}", "calibration.device=cpu", "cache=false"]
     recipe = load_recipe(make_recipe(), [*options, "calibration.max_new_tokens=8"])
     whole = run(recipe, tmp_path / "whole")
     monkeypatch.setattr(local, "teacher_forced", small_memory)

@@ -52,7 +52,10 @@ def test_other_seeds_follow_the_seed_unless_given(tmp_path: Path) -> None:
 def test_every_default_is_written_out_and_reads_back_equal(tmp_path: Path) -> None:
     recipe = load_recipe(write(tmp_path, PLAIN))
     fields = resolved_fields(recipe)
-    assert set(fields) == set(type(recipe).model_fields) - {"base_url", "server"}  # where no server scores
+    untold = {"base_url", "server", "evaluation"}  # told where a server scores, and where something is held out
+    assert set(fields) == set(type(recipe).model_fields) - untold
+    given = load_recipe(write(tmp_path, PLAIN), ["evaluation.per_source=3"])
+    assert set(resolved_fields(given)) == set(type(recipe).model_fields) - {"base_url", "server"}
     assert fields["sources"]["b"]["answer"]["labels"] == ["solution1", "solution2"]
     again = load_recipe(write(tmp_path, resolved_yaml(recipe).decode()))
     assert resolved_yaml(again) == resolved_yaml(recipe)

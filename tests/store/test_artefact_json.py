@@ -72,7 +72,7 @@ def test_statistics_that_arent_finite_are_not_written(tmp_path: Path, statistics
         ("schema", "calibudget.statistics/2", "schema: must be 'calibudget.statistics/1'"),
         ("schema", ..., "schema: is missing"),
         ("model", "SmolLM2", "model: must be an object"),
-        ("error", "z", "error: must be 'nll+wrong' or 'nll'"),
+        ("error", "z", "error: must be 'nll+wrong', 'nll' or 'nll_per_answer'"),
         ("bootstrap.resamples", 0, "bootstrap.resamples: must be at least 1"),
         ("bootstrap.seed", 4.0, "bootstrap.seed: must be an integer"),
         ("bootstrap.extra", 4, "bootstrap.extra: is not a field"),

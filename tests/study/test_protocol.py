@@ -95,7 +95,7 @@ def test_a_protocol_comes_back_from_its_json(small: Path) -> None:
         ("BoolQ: {panel: boolq}", "BoolQ: {panel: bool}", "neither a panel nor a task"),
         ("BoolQ: {panel: boolq}", "BoolQ: {panel: CommonAvg}", "doesn't ask"),
         ("Both: [boolq, openbookqa]", "Both: [boolq, boolq]", "each named once"),
-        ("tasks: [boolq=boolq.test.jsonl,", "tasks: [bool=boolq.test.jsonl,", "is unknown"),
+        ("tasks: [boolq=boolq.test.jsonl,", "tasks: [bool=boolq.test.jsonl,", "needs the task 'boolq'"),
         ("of_point: main", "of_point: splits", "'splits', which is no earlier point"),
         ("of_point: main", "bound: 0.5, of_point: main", "not both"),
         ("low-floor:\n", "main:\n", "duplicate key 'main'"),

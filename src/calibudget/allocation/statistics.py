@@ -24,7 +24,7 @@ from calibudget.allocation.labels import listed, require_same_labels, require_te
 from calibudget.errors import AllocationError, InputTypeError, ScoringError
 from calibudget.keys import bootstrap_streams
 from calibudget.messages import counted, shown
-from calibudget.records import ErrorRule, Score, SourceStatistics, Statistics
+from calibudget.records import ErrorRule, Score, SourceStatistics, Statistics, error_of
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -307,7 +307,9 @@ def _require_sound(score: Score, rule: ErrorRule) -> None:
         raise ScoringError(f"{where} isn't finite: {both}")
     if rule == "nll+wrong" and score.correct is None:
         raise ScoringError(f"{where} has no checked answer, but the error rule nll+wrong needs one: choose error: nll")
-    expected = score.nll + (0 if rule == "nll" or score.correct else 1)
+    if rule == "nll_per_answer" and not score.response_tokens:
+        raise ScoringError(f"{where} has no response_tokens, which the error rule nll_per_answer multiplies by")
+    expected = error_of(rule, nll=score.nll, response_tokens=score.response_tokens, correct=score.correct)
     if score.error != expected:
         raise ScoringError(f"{where} has error {score.error}, but the error rule {rule} gives {expected}")
 

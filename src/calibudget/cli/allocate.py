@@ -39,7 +39,7 @@ def statistics(
         typer.Option(help="label=n, or a JSON object of them, or a splits.parquet; may repeat."),
     ],
     error: Annotated[
-        Literal["nll+wrong", "nll"] | None, typer.Option(help="nll+wrong or nll; default as scored.")
+        Literal["nll+wrong", "nll", "nll_per_answer"] | None, typer.Option(help="Error rule; default as scored.")
     ] = None,
     resamples: Annotated[int, typer.Option(min=2, help="Bootstrap means per source.")] = 200,
     bootstrap_seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap streams.")] = 42,

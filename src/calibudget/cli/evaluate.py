@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -13,13 +14,17 @@ from calibudget.errors import InputError
 
 if TYPE_CHECKING:
     from calibudget.evaluation import Evaluation
+    from calibudget.evaluation.results import TaskResult
 
 
 def evaluate(
     target: Annotated[str, typer.Argument(metavar="RUN_DIR|MODEL", help="A run directory, or a model's name.")],
     tasks: Annotated[
         list[str] | None,
-        typer.Option(help="Tasks or groups (paper, commonsense, modern, code, all), panel-320, or name=file. [paper]"),
+        typer.Option(
+            help="Tasks or groups (paper, commonsense, modern, code, all), panel-320, held-out for what the run holds "
+            "out, name=file for one of your own. [held-out where the run has it, else paper]"
+        ),
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where the tasks' files lie; the hub without it.")] = None,
     output_dir: Annotated[Path | None, typer.Option(help="Where the results go; a run's own directory.")] = None,
@@ -46,12 +51,15 @@ def evaluate(
     Generated code runs in bubblewrap only; where that is missing, code tasks are refused before anything starts.
     """
     from calibudget.cli.progress import progress_bar
+    from calibudget.evaluation.benchmarks import HELD_OUT
     from calibudget.pipeline.evaluate import Asking, evaluate
     from calibudget.pipeline.evaluate import rejudge as judge_texts_again
     from calibudget.pipeline.subjects import Engine
+    from calibudget.store import HELD_OUT_NAME
 
+    by_default = HELD_OUT if (Path(target) / HELD_OUT_NAME).is_file() else "paper"
     asking = Asking(
-        tasks=tuple(tasks or ("paper",)),
+        tasks=tuple(tasks or (by_default,)),
         data_dir=data_dir,
         limit=limit,
         likelihood=likelihood,
@@ -124,21 +132,39 @@ def _print(name: str, evaluation: Evaluation, *, as_json: bool) -> None:
     if as_json:
         print_json(evaluation.to_json())
         return
-    table = Table(
-        "task", "items", "score %", "± se", "unparsable", "NLL", "in training", title=_title(name, evaluation)
-    )
+    is_own = any(one.answer_nll is not None for one in evaluation.tasks.values())
+    of_answers = ("NLL an answer", "S %") if is_own else ()
+    columns = ("task", "items", "score %", "± se", "unparsable", "NLL", *of_answers, "in training")
+    table = Table(*columns, title=_title(name, evaluation))
     for column in table.columns[1:]:
         column.justify = "right"
     for task, one in evaluation.tasks.items():
-        score = ("deferred", "") if one.score is None else _percents(one.score.score, one.score.standard_error)
+        unjudged = "deferred" if "deferred" in one.verdicts else "unchecked"
+        score = (unjudged, "") if one.score is None else _percents(one.score.score, one.score.standard_error)
         nll = "" if one.mean_nll is None else f"{one.mean_nll:.3f}"
         items, lost = sum(one.verdicts.values()), one.verdicts.get("unparsable", 0)
-        table.add_row(task, f"{items:,}", *score, f"{lost:,}", nll, f"{len(one.shared):,}" if one.shared else "")
+        answers = _of_answers([one]) if is_own else ()
+        table.add_row(
+            task, f"{items:,}", *score, f"{lost:,}", nll, *answers, f"{len(one.shared):,}" if one.shared else ""
+        )
     table.add_section()
     for panel, mean in evaluation.panel_scores.items():
-        if mean is not None:
-            table.add_row(panel, "", *_percents(mean.score, mean.standard_error), "", "", "")
+        rows = [evaluation.tasks[task] for task in evaluation.panels[panel] if task in evaluation.tasks]
+        own = [one for one in rows if one.answer_nll is not None]
+        if mean is not None or own:
+            score = ("", "") if mean is None else _percents(mean.score, mean.standard_error)
+            nll = f"{fmean(one.mean_nll or 0.0 for one in own):.3f}" if own else ""
+            table.add_row(panel, "", *score, "", nll, *(_of_answers(own) if is_own else ()), "")
     print_table(table)
+
+
+def _of_answers(rows: Sequence[TaskResult]) -> tuple[str, str]:
+    """NLL an answer and the probability of whole answers in percent, each the unweighted mean of some tasks."""
+    known = [one for one in rows if one.answer_nll is not None]
+    if not known:
+        return "", ""
+    nats = fmean(one.answer_nll or 0.0 for one in known)
+    return f"{nats:.2f}", f"{100 * fmean(one.answer_probability or 0.0 for one in known):.2f}"
 
 
 def _title(name: str, evaluation: Evaluation) -> str | None:

@@ -42,6 +42,7 @@ for _command in (
     train.train,
     export.export,
     evaluate.evaluate,
+    study.compare,
     influence.influence,
     schema.schema,
     run.demo,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from calibudget.cli.options import Address, Json
+from calibudget.cli.options import Address, Json, Overrides, RecipePath
+from calibudget.errors import CheckFailedError
 
 if TYPE_CHECKING:
     from calibudget.study.expect import Expected
@@ -78,7 +79,7 @@ def run(
     Exit code 1 if cells failed, or if protocol, recipe, data or code aren't what is frozen.
     """
     from calibudget.cli.progress import progress_bar
-    from calibudget.errors import CheckFailedError, InputError
+    from calibudget.errors import InputError
     from calibudget.study.protocol import load_protocol
     from calibudget.study.run import expect_study, run_study
 
@@ -91,11 +92,7 @@ def run(
             raise InputError("name the study's directory (--output-dir), where the protocol is frozen")
         outcome = run_study(read, output_dir, engine=engine, workers=workers, address=address, progress=progress)
     _print_outcome(outcome, as_json=as_json)
-    if outcome.grid.failed:
-        raise CheckFailedError(
-            f"{output_dir}: {len(outcome.grid.failed)} cells failed; failure.json beside each says why, and the same "
-            "command tries them again"
-        )
+    _refuse_failures(outcome, output_dir)
 
 
 @app.command()
@@ -108,6 +105,79 @@ def report(
     from calibudget.study.reporting.report import write_report
 
     print(write_report(study_dir, output=output_dir, partial=partial))
+
+
+def compare(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    policies: Annotated[
+        str, typer.Option(help="The policies, comma-separated; the first is the one that is judged.")
+    ] = "calibudget,equal,proportional",
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds every policy gets.")] = 3,
+    output_dir: Annotated[Path, typer.Option(help="Where cells, report and verdicts go.")] = Path("comparison"),
+    training: Annotated[list[str] | None, typer.Option(help="An option of training, name=value; may repeat.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what it would take.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a recipe under several policies and judge them by the records that it holds out, in one frozen study.
+
+    What it will take is told first. The same command goes on after a stop. Exit code 1 if cells failed, or if recipe,
+    data or code aren't what was frozen.
+    """
+    from calibudget.cli.progress import progress_bar
+    from calibudget.study.compare import comparison, expect_comparison, training_options
+    from calibudget.study.freeze import FROZEN_NAME
+    from calibudget.study.reporting.report import write_report
+    from calibudget.study.reporting.results import load_results
+    from calibudget.study.reporting.verdict import verdicts
+    from calibudget.study.run import freeze_study, run_study
+
+    names = [name.strip() for name in policies.split(",")]
+    options = training_options(training or ())
+    protocol = comparison(recipe, names, seeds, overrides=overrides or (), training=options)
+    with progress_bar() as progress:
+        expected = expect_comparison(protocol, output_dir, overrides or (), progress=progress)
+    if dry_run:
+        _print_expected({"recipe": expected}, as_json=as_json)
+        return
+    typer.echo(_cost(expected), err=True)
+    with progress_bar() as progress:
+        if not (output_dir / FROZEN_NAME).exists():
+            freeze_study(protocol, output_dir, progress=progress)
+        outcome = run_study(protocol, output_dir, progress=progress)
+    _refuse_failures(outcome, output_dir)
+    report = write_report(output_dir)
+    found = verdicts(load_results(output_dir))
+    if as_json:
+        from calibudget.cli.tables import print_json
+
+        body = {"policies": names, "seeds": seeds, "verdicts": [one.to_json() for one in found]}
+        print_json({"schema": "calibudget.comparison/1", **body})
+        return
+    for one in found:
+        typer.echo(one.words)
+    typer.echo(f"all tables and figures: {report}")
+
+
+def _cost(expected: Expected) -> str:
+    """What a comparison will take, in a line."""
+    tokens = "?" if expected.train_tokens is None else f"{expected.train_tokens:,}"
+    hours = "unknown" if expected.hours is None else f"about {expected.hours:.1f} hours"
+    if expected.hours is not None and expected.hours < 1.5:
+        hours = f"about {60 * expected.hours:.0f} minutes"
+    return (
+        f"{expected.left} of {expected.cells} trainings left: {tokens} tokens to train, {expected.scored:,} records to "
+        f"score, {expected.items or 0:,} to evaluate; time {hours}, by {expected.by}"
+    )
+
+
+def _refuse_failures(outcome: StudyOutcome, output_dir: Path) -> None:
+    if outcome.grid.failed:
+        _, why = next(iter(outcome.grid.failed.items()))
+        raise CheckFailedError(
+            f"{output_dir}: {len(outcome.grid.failed)} cells failed, the first: {why}; failure.json beside each says "
+            "why, and the same command tries them again"
+        )
 
 
 def _print_outcome(outcome: StudyOutcome, *, as_json: bool) -> None:

@@ -153,6 +153,7 @@ def print_dry_run(dry: DryRun, *, as_json: bool) -> None:
     table = new_table(
         f"dry run: {dry.budget:,} {dry.unit}, floors {dry.floor_total:,}, residual {dry.residual_budget:,}"
     )
+    evaluates = any(row.evaluation for row in dry.sources.values())
     for column in (
         "source",
         "read",
@@ -160,13 +161,15 @@ def print_dry_run(dry: DryRun, *, as_json: bool) -> None:
         "skipped",
         "shared prompts",
         "calibration",
+        *(["evaluation", "its twins"] if evaluates else []),
         "pool",
         *(["pool tokens"] if dry.unit == "tokens" else []),
         "tokens to score",
     ):
         table.add_column(column, justify="left" if column == "source" else "right")
     for label, row in dry.sources.items():
-        cells = [row.read, row.duplicates, row.skipped, row.shared_prompts, row.calibration, row.pool_size]
+        cells = [row.read, row.duplicates, row.skipped, row.shared_prompts, row.calibration]
+        cells += [*([row.evaluation or 0, row.evaluation_twins or 0] if evaluates else []), row.pool_size]
         cells += [] if row.pool_tokens is None else [row.pool_tokens]
         table.add_row(label, *(f"{cell:,}" for cell in cells), "" if row.tokens is None else f"{row.tokens:,}")
     print_table(table)

@@ -25,7 +25,8 @@ from calibudget.sources.files import find_files
 from calibudget.sources.inputs import RowDigest, hub_name, hub_rows
 from calibudget.sources.rows import Fields, place, read_rows
 from calibudget.store import canonical_json, file_digest, sha256_hex
-from calibudget.tasks import PRESETS
+from calibudget.tasks import PRESETS, AnswerSpec
+from calibudget.values import check_labels
 
 #: Who judges a text: the answer parser, the code sandbox, or the instruction checkers.
 Check = Literal["answer", "code", "instructions"]
@@ -39,16 +40,16 @@ class Task:
 
     Attributes:
         name: its name in panels, files and on the command line.
-        path: file below the data directory.
-        hub: data set of the hub, its subset ("*" for one a task of its own) and split.
-        max_new_tokens: most tokens decoded an answer.
+        path: file below the data directory; empty of the user's own tasks, which say themselves where they are.
+        hub: data set of the hub, its subset ("*" for one a task of its own) and split; None likewise.
+        max_new_tokens: most tokens decoded an answer; None goes by the kind of answer, as calibration does.
         check: who judges.
     """
 
     name: str
-    path: str
-    hub: tuple[str, str | None, str]
-    max_new_tokens: int
+    path: str = ""
+    hub: tuple[str, str | None, str] | None = None
+    max_new_tokens: int | None = None
     check: Check = "answer"
 
 
@@ -79,6 +80,11 @@ class Benchmark:
     def items_sha256(self) -> str:
         """Digest of the ids asked, in code-point order."""
         return ids_sha256(item.record.record_id for item in self.items)
+
+    @property
+    def own_answer(self) -> AnswerSpec | None:
+        """How the answers of a task of the user's own are checked; None for a task of `TASKS`."""
+        return None if self.name in TASKS else self.items[0].answer
 
     def limited(self, count: int) -> Benchmark:
         """The first `count` items in keyed order; all where there are no more."""
@@ -149,6 +155,8 @@ TASKS: Final[Mapping[str, Task]] = MappingProxyType(
 )
 #: Name of the frozen panel (`evaluation.panel`) on the command line and in the evidence.
 PANEL: Final = "panel-320"
+#: Stands among tasks for a run's own evaluation split, and is its panel's name; its tasks' names begin with it.
+HELD_OUT: Final = "held-out"
 #: Names that stand for several tasks on the command line.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -166,16 +174,19 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 def expand_tasks(names: Iterable[str]) -> dict[str, str | None]:
     """Task names and groups to tasks, each with the file that the user gave it ("hellaswag=my/file.jsonl").
 
+    Any other name with a file is a task of the user's own; `HELD_OUT` stands for itself, since a run's recipe knows its
+    tasks.
+
     Raises:
         InputError: an unknown name (the known ones are listed), one given twice, or none.
     """
     found: dict[str, str | None] = {}
     for text in names:
         name, _, path = text.partition("=")
-        if name in GROUPS and path:
+        if name in (*GROUPS, HELD_OUT) and path:
             raise InputError(f"task {text!r}: {name} is several tasks, which take a file each: task=file")
-        if name not in TASKS and name not in GROUPS:
-            raise InputError(f"task {name!r} is unknown; choose of {', '.join([*TASKS, *GROUPS])}")
+        if name not in (*TASKS, *GROUPS, HELD_OUT):
+            _check_own_name(name, has_file=bool(path))
         for task in GROUPS.get(name, (name,)):
             if task in found:
                 raise InputError(f"task {task!r} is given twice")
@@ -185,19 +196,31 @@ def expand_tasks(names: Iterable[str]) -> dict[str, str | None]:
     return found
 
 
+def _check_own_name(name: str, *, has_file: bool) -> None:
+    if not has_file:
+        known = ", ".join([*TASKS, *GROUPS, HELD_OUT])
+        raise InputError(f"task {name!r} is unknown; choose of {known}, or say name=file for a task of your own")
+    try:
+        check_labels([name])
+    except InputError as error:
+        raise InputError(f"task {name!r}: can't be the name of a task: {error}") from error
+    if name.startswith(HELD_OUT):
+        raise InputError(f"task {name!r}: names that begin with {HELD_OUT!r} are those of a run's own evaluation split")
+
+
 def has_choices(name: str) -> bool:
     """Whether every item of a task is multiple choice, so that it can be judged by likelihood too."""
     return name in PRESETS and PRESETS[name].answer.kind == "choice"
 
 
 def check_likelihood(names: Iterable[str]) -> None:
-    """Refuse to judge tasks by likelihood of which none has choices.
+    """Refuse to judge tasks by likelihood of which none has choices, as far as that is known by their names.
 
     Raises:
         InputError: none of them has.
     """
     names = list(names)
-    if not any(map(has_choices, names)):
+    if all(name in TASKS for name in names) and not any(map(has_choices, names)):
         known = ", ".join(filter(has_choices, TASKS))
         raise InputError(
             f"likelihood: none of the tasks asked ({', '.join(names)}) is multiple choice; those are {known}"
@@ -227,8 +250,17 @@ def _source(task: Task, data_dir: Path | None, path: str | None) -> SourceSpec:
     preset = None if task.name in RENDERINGS else task.name
     if path is not None or data_dir is not None:
         return SourceSpec(label=task.name, path=path or task.path, preset=preset, duplicates="keep")
-    hub, subset, split = task.hub
+    hub, subset, split = task.hub or ("", None, "")
     return SourceSpec(label=task.name, hub=hub, subset=subset, split=split, preset=preset, duplicates="keep")
+
+
+def own_benchmark(source: SourceSpec, data_dir: Path | None) -> Benchmark:
+    """A task of the user's own, its records read as those of a source.
+
+    Raises:
+        DataError: see `load_benchmark`.
+    """
+    return _from_preset(Task(name=source.label), replace(source, duplicates="keep"), data_dir or Path())
 
 
 def _from_preset(task: Task, source: SourceSpec, data_dir: Path) -> Benchmark:

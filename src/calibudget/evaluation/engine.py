@@ -16,8 +16,8 @@ from calibudget.scoring import CalibrationItem, Measurement, Progress, Scorer, m
 class MakeScorer(Protocol):
     """Makes a scorer of one model for answers of at most so many tokens."""
 
-    def __call__(self, max_new_tokens: int, /, *, early_end: bool) -> Scorer:
-        """`early_end` False asks for whole texts."""
+    def __call__(self, max_new_tokens: int | None, /, *, early_end: bool) -> Scorer:
+        """`early_end` False asks for whole texts; None goes by the kind of answer."""
         ...
 
 

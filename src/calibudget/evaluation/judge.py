@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Final, NamedTuple
 
 from calibudget.evaluation.benchmarks import Benchmark
@@ -43,7 +44,9 @@ class Judge:
         if benchmark.task.check == "code":
             return {"check": "code", "sandbox": self._sandbox.describe() if self._sandbox else None}
         version = CHECKER_VERSION if benchmark.task.check == "instructions" else PARSER_VERSION
-        return {"check": benchmark.task.check, "version": version}
+        answer = benchmark.own_answer
+        own = {} if answer is None else {"answer": {**asdict(answer), "labels": list(answer.labels)}}
+        return {"check": benchmark.task.check, "version": version, **own}
 
     def judge(self, benchmark: Benchmark, texts: Mapping[str, str]) -> dict[str, Judgement]:
         """Judge all of a benchmark's items.
@@ -94,7 +97,9 @@ def open_judge(benchmarks: Iterable[Benchmark], *, defer_code: bool = False) -> 
 
 
 def judge_answer(item: CalibrationItem, text: str) -> Judgement:
-    """By the answer that the text gives."""
+    """By the answer that the text gives, where there is one to check."""
+    if item.answer.kind == "none":
+        return Judgement("unchecked")
     prediction = parse_answer(item.answer, text)
     if prediction is None:
         return Judgement("unparsable", None, "" if text.strip() else "empty")
@@ -102,7 +107,7 @@ def judge_answer(item: CalibrationItem, text: str) -> Judgement:
     return Judgement("right" if is_right else "wrong", prediction)
 
 
-def judged_again(one: Prediction) -> tuple[str | None, str]:
+def judged_again(one: Prediction, own: AnswerSpec | None = None) -> tuple[str | None, str]:
     """Parsed answer and verdict of a text whose answer is parsed, from the prediction's own text and gold answer.
 
     What can't be derived is as the prediction says: the answer where the question's options are needed to parse it (a
@@ -110,9 +115,12 @@ def judged_again(one: Prediction) -> tuple[str | None, str]:
 
     Args:
         one: a prediction of a task whose `check` is "answer".
+        own: how the answers of a task of the user's own are checked.
     """
     gold = one.gold or ""
-    spec = preset(one.task).answer if one.task in PRESETS else answer_of_gold(one.task, gold)
+    if own is not None and own.kind == "none":
+        return None, "unchecked"
+    spec = own or (preset(one.task).answer if one.task in PRESETS else answer_of_gold(one.task, gold))
     prediction = one.prediction if spec is None else parse_answer(spec, one.text)
     if prediction is None:
         return None, "unparsable"

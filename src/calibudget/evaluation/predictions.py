@@ -18,8 +18,9 @@ _SCHEMA: Final = "calibudget.predictions/1"
 #: What no float32 logits give, so that sums of NLLs can't overflow.
 _MOST_NLL: Final = 1e100
 
-#: How an item was judged. Only "right" is right; "deferred" waits for a machine with a sandbox.
-ItemVerdict = Literal["right", "wrong", "unparsable", "timeout", "deferred"]
+#: How an item was judged. Only "right" is right; "deferred" waits for a machine with a sandbox, and "unchecked" is what
+#: has no answer that could be judged.
+ItemVerdict = Literal["right", "wrong", "unparsable", "timeout", "deferred", "unchecked"]
 
 _COLUMNS: Final = pa.schema(
     [
@@ -34,6 +35,10 @@ _COLUMNS: Final = pa.schema(
         pa.field("response_tokens", pa.int64()),
     ]
 )
+
+
+#: Verdicts that leave open what a task's score is.
+OPEN: Final = frozenset({"deferred", "unchecked"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +66,11 @@ class Prediction:
     reason: str = ""
     nll: float | None = None
     response_tokens: int | None = None
+
+
+def answer_nll(one: Prediction) -> float | None:
+    """NLL of the whole reference response, nats; None where there is none, or nobody knows how long it is."""
+    return None if one.nll is None or not one.response_tokens else one.nll * one.response_tokens
 
 
 def write_predictions(path: Path, predictions: Iterable[Prediction]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +14,7 @@ from calibudget.errors import ArtefactError, InputError
 from calibudget.evaluation.aggregates import PANELS, Panels, PanelScore, TaskScore, aggregate, task_weights
 from calibudget.evaluation.benchmarks import TASKS, Benchmark
 from calibudget.evaluation.likelihood import SUFFIX
-from calibudget.evaluation.predictions import Prediction
+from calibudget.evaluation.predictions import OPEN, Prediction, answer_nll
 from calibudget.records import SourceFile
 from calibudget.store import read_object
 from calibudget.store.codec import Artefact, plain
@@ -32,6 +33,8 @@ class TaskResult:
         mean_nll: mean over items of the reference's NLL, nats a token; None where there is no reference.
         shared: ids of items whose prompt the training set holds.
         calibration: ids of items that are calibration records of the run; None where no run is evaluated.
+        answer_nll: mean over items of the reference's NLL, nats an answer; None but for tasks of the user's own.
+        answer_probability: S, the mean probability of the whole reference answer, 0 to 1; None likewise.
         evidence: what the score depends on: files, ids, checker, scorer, subset.
     """
 
@@ -41,10 +44,14 @@ class TaskResult:
     shared: tuple[str, ...]
     evidence: Mapping[str, object]
     calibration: tuple[str, ...] | None = None
+    answer_nll: float | None = None
+    answer_probability: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Its part of `evaluation.json`."""
         calibration = {} if self.calibration is None else {"shared_with_calibration": list(self.calibration)}
+        means = {"mean_answer_nll": self.answer_nll, "mean_answer_probability": self.answer_probability}
+        answers = {name: value for name, value in means.items() if value is not None}
         return {
             "items": sum(self.verdicts.values()),
             "right": self.score.right if self.score else None,
@@ -52,6 +59,7 @@ class TaskResult:
             "standard_error": self.score.standard_error if self.score else None,
             "verdicts": dict(self.verdicts),
             "mean_nll": self.mean_nll,
+            **answers,
             "shared_with_training": list(self.shared),
             **calibration,
             **self.evidence,
@@ -150,30 +158,38 @@ def task_result(
     verdicts = Counter(one.verdict for one in predictions)
     right = verdicts["right"]
     nlls = [one.nll for one in predictions if one.nll is not None]
+    checker = evidence["checker"]
+    is_own = isinstance(checker, Mapping) and "answer" in checker
+    answers = [total for one in predictions if (total := answer_nll(one)) is not None] if is_own else []
     return TaskResult(
-        score=None if verdicts["deferred"] else TaskScore(items=len(predictions), right=right),
+        score=None if OPEN & verdicts.keys() else TaskScore(items=len(predictions), right=right),
         verdicts={verdict: verdicts[verdict] for verdict in sorted(verdicts)},
         mean_nll=mean_of(nlls, "the NLLs of the items") if nlls else None,
         shared=tuple(shared),
         calibration=None if calibration is None else tuple(calibration),
+        answer_nll=mean_of(answers, "the NLLs of the answers") if answers else None,
+        answer_probability=mean_of([math.exp(-total) for total in answers], "probabilities") if answers else None,
         evidence=evidence,
     )
 
 
-def declared_panels(own: Mapping[str, Sequence[str]] | None) -> dict[str, tuple[str, ...]]:
-    """The paper's panels and the user's own.
+def declared_panels(
+    own: Mapping[str, Sequence[str]] | None, own_tasks: Collection[str] = ()
+) -> dict[str, tuple[str, ...]]:
+    """The paper's panels and the user's own, which may be of the user's own tasks.
 
     Raises:
         InputError: one of the paper's panels with other parts; a part that is neither task nor panel, a panel without
             parts, or one that is a part of itself.
     """
     panels = {**PANELS, **{name: tuple(parts) for name, parts in (own or {}).items()}}
+    known = {*TASKS, *own_tasks}
     for name in panels:
         if name in PANELS and panels[name] != PANELS[name]:
             raise InputError(
                 f"the panel {name!r} is the paper's, the mean of {', '.join(PANELS[name])}; name yours apart"
             )
-        unknown = sorted(task for task in task_weights(name, panels) if task.removesuffix(SUFFIX) not in TASKS)
+        unknown = sorted(task for task in task_weights(name, panels) if task.removesuffix(SUFFIX) not in known)
         if unknown:
             raise InputError(f"the panel {name!r} names {unknown[0]!r}, which is neither a task nor a panel")
     return panels
@@ -196,6 +212,8 @@ class _TaskRow:
     mean_nll: Number | None
     shared_with_training: tuple[str, ...]
     shared_with_calibration: tuple[str, ...] | None = None
+    mean_answer_nll: Number | None = None
+    mean_answer_probability: Number | None = None
     subset: str | None
     items_sha256: Digest
     left_out: Count
@@ -251,5 +269,7 @@ def _result_of(row: _TaskRow) -> TaskResult:
         mean_nll=row.mean_nll,
         shared=row.shared_with_training,
         calibration=row.shared_with_calibration,
+        answer_nll=row.mean_answer_nll,
+        answer_probability=row.mean_answer_probability,
         evidence={name: plain(getattr(row, name)) for name in _EVIDENCE},
     )

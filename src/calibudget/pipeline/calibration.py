@@ -8,11 +8,17 @@ from calibudget.errors import RecipeError
 from calibudget.recipe import Recipe
 from calibudget.records import Split
 from calibudget.scoring import CalibrationItem, ScorerSettings
+from calibudget.tasks import AnswerSpec
 
 
 def calibration_items(recipe: Recipe, splits: Iterable[Split]) -> list[CalibrationItem]:
-    """The calibration records of all sources, each with how its answer is checked."""
-    answers = {spec.label: spec.answers for spec in recipe.source_specs()}
+    """The calibration records of all sources, each with how its answer is checked.
+
+    Only the error rule `nll+wrong` asks for answers; under the others none is generated.
+    """
+    unasked = AnswerSpec(kind="none")
+    asks = recipe.error == "nll+wrong"
+    answers = {spec.label: spec.answers if asks else unasked for spec in recipe.source_specs()}
     return [
         CalibrationItem(record=record, answer=answers[split.source]) for split in splits for record in split.calibration
     ]

@@ -25,7 +25,8 @@ class DryRunSource:
     """What one source would bring.
 
     `pool_tokens` are the tokens of its candidates, None where the budget counts examples; `tokens` those of its
-    calibration records, None where none are scored. `floor_quota` is in the budget's unit.
+    calibration records, None where none are scored. `floor_quota` is in the budget's unit. `evaluation` and
+    `evaluation_twins` are None where the recipe holds nothing out for evaluation.
     """
 
     read: int
@@ -37,6 +38,8 @@ class DryRunSource:
     pool_tokens: int | None
     floor_quota: int
     tokens: int | None
+    evaluation: int | None = None
+    evaluation_twins: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,11 @@ class DryRun:
 
     def to_json(self) -> dict[str, Any]:
         """The `--json` output of `calibudget run --dry-run`."""
-        return {"schema": "calibudget.dry-run/1", **asdict(self)}
+        fields = asdict(self)
+        for row in fields["sources"].values():
+            if row["evaluation"] is None:
+                del row["evaluation"], row["evaluation_twins"]
+        return {"schema": "calibudget.dry-run/1", **fields}
 
 
 def dry_run(
@@ -110,6 +117,8 @@ def dry_run(
                 pool_tokens=sizes[label] if recipe.unit == "tokens" else None,
                 floor_quota=floors[label],
                 tokens=tokens.get(label),
+                evaluation=len(split.evaluation) if recipe.evaluation_size else None,
+                evaluation_twins=split.evaluation_twins if recipe.evaluation_size else None,
             )
             for label, split in prepared.splits.items()
         },

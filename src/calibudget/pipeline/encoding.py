@@ -79,7 +79,7 @@ def without_faulty(recipe: Recipe, companion: SourceRead) -> SourceRead:
 
 
 def check_encodable(recipe: Recipe, records: Iterable[Record]) -> None:
-    """Refuse records that `train` would refuse, where a model is at hand.
+    """Refuse records, drawn or held out, that `train` or `evaluate` would refuse, where a model is at hand.
 
     Raises:
         ScoringError: the first such record is named, with the way out.
@@ -92,7 +92,7 @@ def check_encodable(recipe: Recipe, records: Iterable[Record]) -> None:
             encoder.encode_all(chunk)
         except ScoringError as error:
             raise ScoringError(
-                f"{error}; it was selected to be trained on, so take it out of the data, or say `on_error: skip` for "
+                f"{error}; it was drawn, so take it out of the data, or say `on_error: skip` for "
                 "its source, which leaves such records out before the draw"
             ) from error
 

@@ -17,11 +17,14 @@ from typing import Final, NamedTuple
 from calibudget.errors import ArtefactError, DataError, InputError
 from calibudget.evaluation import Benchmark, Evaluation, Judge, Prediction
 from calibudget.evaluation.benchmarks import (
+    HELD_OUT,
     PANEL,
+    TASKS,
     calibration_items,
     check_likelihood,
     expand_tasks,
     load_benchmark,
+    own_benchmark,
     shared_items,
     training_prompts,
 )
@@ -38,6 +41,7 @@ from calibudget.evaluation.results import (
     task_evidence,
     task_result,
 )
+from calibudget.pipeline.own_tasks import held_out_benchmarks, own_source
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME
@@ -69,7 +73,8 @@ class Asking:
     """What is asked of every model.
 
     Attributes:
-        tasks: task names and groups, "name=file" for another file, "panel-320" for the six tasks of the frozen panel.
+        tasks: task names and groups, "name=file" for another file or a task of the user's own, "held-out" for what the
+            run holds out, "panel-320" for the six tasks of the frozen panel.
         data_dir: where the tasks' files lie; None reads the hub.
         limit: only so many items a task, the first in keyed order.
         likelihood: multiple-choice tasks by likelihood too, under names of their own; there has to be one.
@@ -158,9 +163,11 @@ class _Plan(NamedTuple):
 
 def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Progress) -> _Plan:
     """Read everything and refuse what can't be done, before a model is loaded."""
-    panels = declared_panels(asking.panels)
-    benchmarks = benchmarks_of(asking, shared, progress)
     train = asking.train or subject.train
+    benchmarks = benchmarks_of(asking, shared, progress, run_dir=None if train is None else train.absolute().parent)
+    own = [one.name for one in benchmarks if one.own_answer is not None]
+    held_out = {HELD_OUT: [name for name in own if name.startswith(HELD_OUT)]} if HELD_OUT in asking.tasks else {}
+    panels = declared_panels({**held_out, **asking.panels}, own)
     splits = None if train is None else _splits_beside(train)
     trained = _shared_with_training(benchmarks, train, strict=asking.strict)
     calibration = None if splits is None else _shared_with_calibration(benchmarks, splits, strict=asking.strict)
@@ -241,23 +248,39 @@ def _work(evaluation: Evaluation, evidence: Mapping[str, Mapping[str, object]]) 
     return canonical_json({"frame": frame, "tasks": {name: dict(own) for name, own in evidence.items()}})
 
 
-def benchmarks_of(asking: Asking, shared: Shared | None, progress: Progress) -> list[Benchmark]:
-    """The tasks' items, or the part of them that is asked."""
+def benchmarks_of(
+    asking: Asking, shared: Shared | None, progress: Progress, *, run_dir: Path | None = None
+) -> list[Benchmark]:
+    """The tasks' items, or the part of them that is asked.
+
+    Args:
+        asking: the tasks.
+        shared: keeps benchmarks that were read.
+        progress: told of each task.
+        run_dir: the run whose own records may be asked; without one they are left out.
+    """
     if asking.limit is not None and asking.limit < 1:
         raise InputError(f"limit: at least one item a task, not {asking.limit}")
     wanted = expand_tasks(asking.tasks)
     if asking.likelihood:
         check_likelihood(wanted)
     on = frozenset(expand_tasks([PANEL])) if PANEL in asking.tasks else frozenset()
-    load = load_benchmark if shared is None else shared.benchmark
     benchmarks = []
     for done, (name, path) in enumerate(wanted.items()):
         progress("reading tasks", done, len(wanted))
-        benchmark = load(name, asking.data_dir, path=path)
-        benchmark = on_panel(benchmark) if name in on else benchmark
-        benchmarks.append(benchmark if asking.limit is None else benchmark.limited(asking.limit))
+        if name == HELD_OUT:
+            benchmarks += [] if run_dir is None else held_out_benchmarks(run_dir)
+        else:
+            benchmark = _load(name, path, asking.data_dir, shared)
+            benchmarks.append(on_panel(benchmark) if name in on else benchmark)
     progress("reading tasks", len(wanted), len(wanted))
-    return benchmarks
+    return benchmarks if asking.limit is None else [one.limited(asking.limit) for one in benchmarks]
+
+
+def _load(name: str, path: str | None, data_dir: Path | None, shared: Shared | None = None) -> Benchmark:
+    if name not in TASKS:
+        return own_benchmark(own_source(name, path or ""), data_dir)
+    return (load_benchmark if shared is None else shared.benchmark)(name, data_dir, path=path)
 
 
 def _check_unbegun(directory: Path, outputs: Sequence[Path]) -> None:
@@ -368,7 +391,7 @@ def rejudge(directory: Path, asking: Asking, *, progress: Progress = silent) -> 
         by_task: dict[str, dict[str, Prediction]] = {}
         for one in read_predictions(directory / PREDICTIONS_NAME):
             by_task.setdefault(one.task, {})[one.item_id] = one
-        benchmarks = _benchmarks(asking, by_task)
+        benchmarks = _benchmarks(asking, by_task, directory)
         judge = open_judge(benchmarks, defer_code=asking.defer_code)
         results = dict(old.tasks)
         for done, benchmark in enumerate(benchmarks):
@@ -381,12 +404,19 @@ def rejudge(directory: Path, asking: Asking, *, progress: Progress = silent) -> 
     return renewed
 
 
-def _benchmarks(asking: Asking, by_task: Mapping[str, Mapping[str, Prediction]]) -> list[Benchmark]:
+def _benchmarks(asking: Asking, by_task: Mapping[str, Mapping[str, Prediction]], directory: Path) -> list[Benchmark]:
     """The items of the texts, from the files that were named or the tasks' own; likelihoods have no text to judge."""
     given = [text for text in asking.tasks if "=" in text]
     files = expand_tasks(given) if given else {}
-    names = [name for name in by_task if not name.endswith(SUFFIX)]
-    return [load_benchmark(name, asking.data_dir, path=files.get(name)).only(by_task[name]) for name in names]
+    held_out = any(name.startswith(HELD_OUT) for name in by_task)
+    own = {one.name: one for one in held_out_benchmarks(directory)} if held_out else {}
+    found = []
+    for name in by_task:
+        if name not in (*TASKS, *files, *own) and not name.endswith(SUFFIX):
+            raise InputError(f"task {name!r}: is of your own; name its file (--tasks {name}=file) to judge it again")
+        if not name.endswith(SUFFIX):
+            found.append((own.get(name) or _load(name, files.get(name), asking.data_dir)).only(by_task[name]))
+    return found
 
 
 def _rejudged(old: TaskResult, benchmark: Benchmark, judged: Sequence[Prediction], judge: Judge) -> TaskResult:

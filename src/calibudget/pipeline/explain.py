@@ -13,7 +13,7 @@ from calibudget.allocation import POLICIES
 from calibudget.allocation.utility import EPSILON, doubled_ranks
 from calibudget.errors import InputError
 from calibudget.messages import meant
-from calibudget.records import AllocationPlan, SourceAllocation, SourceStatistics, Statistics
+from calibudget.records import ANSWER_CAP, AllocationPlan, SourceAllocation, SourceStatistics, Statistics
 from calibudget.store import ALLOCATION, ALLOCATION_NAME, STATISTICS_NAME, read_statistics
 
 
@@ -112,6 +112,9 @@ def _measured(plan: AllocationPlan, statistics: Statistics | None, source: str) 
             formula=f"{digits(row.mean_nll)} + {digits(row.error_rate)}",
             value=row.mean_error,
         )
+    if statistics.error == "nll_per_answer":
+        formula = f"nats an answer, {ANSWER_CAP:g} at most"
+        yield Step(name="mean error m", formula=formula, value=row.mean_error)
     need = plan.sources[source].need
     if need is not None:
         formula = _need_formula(statistics.sources, plan.need_transform, source)

@@ -20,6 +20,7 @@ from calibudget.records import AllocationPlan, Score, Selection, SourceAllocatio
 from calibudget.sources.hygiene.records import HYGIENE_NAME
 from calibudget.store import (
     ALLOCATION_NAME,
+    HELD_OUT_NAME,
     SCORES_NAME,
     SELECTION_NAME,
     SELECTOR_NAME,
@@ -61,6 +62,7 @@ def make_manifest(
     digests = digest_selection(selection)
     names = [RECIPE_NAME, SPLITS_NAME, HYGIENE_NAME, ALLOCATION_NAME, SELECTION_NAME]
     names += train_files(recipe.output.train_name)
+    names += [HELD_OUT_NAME] if recipe.evaluation_size else []
     names += [SCORES_NAME, STATISTICS_NAME] if made is not None else []
     names += [ROUNDS_NAME] if prepared.ledger is not None else []
     names += [SELECTOR_NAME] if recipe.selector.given else []
@@ -117,14 +119,18 @@ def selection_evidence(digest: SelectionDigest) -> SelectionEvidence:
     )
 
 
-def splits_evidence(calibration: Iterable[str], candidates: Sequence[str]) -> dict[str, Any]:
-    """What the manifest keeps of a source's split, by field."""
+def splits_evidence(
+    calibration: Iterable[str], candidates: Sequence[str], evaluation: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What the manifest keeps of a source's split, by field; None for an evaluation split that there isn't."""
     ids = list(calibration)
     return {
         "calibration_size": len(ids),
         "pool_size": len(candidates),
         "calibration_sha256": ids_sha256(ids),
         "candidates_sha256": ids_sha256(candidates),
+        "evaluation_size": len(evaluation) or None,
+        "evaluation_sha256": ids_sha256(evaluation) if evaluation else None,
     }
 
 
@@ -178,7 +184,11 @@ def _source(
         duplicates=split.duplicates,
         skipped=split.skipped,
         shared_prompts=split.shared_prompts,
-        **splits_evidence((record.record_id for record in split.calibration), split.candidate_ids),
+        **splits_evidence(
+            (record.record_id for record in split.calibration),
+            split.candidate_ids,
+            [record.record_id for record in split.evaluation],
+        ),
         **quota_evidence(plan.sources[label]),
         scores_sha256=None if scores is None else scores_sha256(scores),
         bootstrap_sd=None if statistics is None else statistics.sources[label].bootstrap_sd,
@@ -188,6 +198,7 @@ def _source(
         barred=split.barred,
         columns_not_used=split.columns_not_used,
         files_not_read=prepared.files_not_read.get(label) or None,
+        evaluation_twins=split.evaluation_twins if split.evaluation else None,
     )
 
 

@@ -6,8 +6,10 @@ repeat and share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Final, NamedTuple
 
 from calibudget.allocation import policy_named
@@ -15,7 +17,15 @@ from calibudget.messages import counted
 from calibudget.pipeline.allocate import plan_recipe
 from calibudget.pipeline.pools import Pools
 from calibudget.recipe import Recipe
-from calibudget.records import AllocationPlan, Selection, SourceStatistics, Statistics
+from calibudget.records import (
+    ANSWER_CAP,
+    AllocationPlan,
+    ErrorRule,
+    Score,
+    Selection,
+    SourceStatistics,
+    Statistics,
+)
 from calibudget.selection import unmarked
 from calibudget.sources.hygiene.records import Checks, Hygiene, Overlap, SourceHygiene
 from calibudget.store import Manifest
@@ -24,6 +34,8 @@ from calibudget.store import Manifest
 #: the means of others (docs/decisions: batches).
 TOLERANCE: Final = {"float32": 1e-5}
 COARSE: Final = 1e-2
+#: How many times as long as others, on average, a source's answers are when they differ widely.
+_WIDELY: Final = 8.0
 
 
 def boundary_notes(
@@ -84,6 +96,31 @@ def _no_floor(recipe: Recipe) -> Iterator[str]:
     if recipe.floor and policy_named(recipe.policy).floor_use == "none":
         floors = recipe.model_dump(mode="json")["floor"]
         yield f"the policy {recipe.policy!r} knows no floor: `floor: {floors}` isn't used, and counts as 0"
+
+
+def length_notes(scores: Sequence[Score], error: ErrorRule) -> Iterator[str]:
+    """Tell of sources whose answers differ widely in tokens, or of answers that reached the cap where they count whole.
+
+    Args:
+        scores: of all calibration records.
+        error: the rule of their errors.
+    """
+    lengths: dict[str, list[int]] = {}
+    for score in scores:
+        lengths.setdefault(score.source, []).append(score.response_tokens)
+    if error == "nll_per_answer":
+        capped = Counter(score.source for score in scores if score.error >= ANSWER_CAP)
+        for label, count in sorted(capped.items()):
+            yield f"{label}: {count:,} of its {len(lengths[label]):,} answers count {ANSWER_CAP:g} nats, the most"
+        return
+    means = {label: fmean(own) for label, own in sorted(lengths.items())}
+    short, long = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+    if means[long] >= _WIDELY * means[short]:
+        yield (
+            f"answers differ widely in length: {means[short]:,.0f} tokens on average in {short}, {means[long]:,.0f} in "
+            f"{long}, so an NLL a token says little of one beside the other; `error: nll_per_answer` shows what whole "
+            "answers would change"
+        )
 
 
 def _too_long(manifest: Manifest) -> Iterator[str]:

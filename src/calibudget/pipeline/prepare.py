@@ -23,6 +23,9 @@ from calibudget.selection import marked, unmarked
 from calibudget.sources import (
     Barred,
     Earlier,
+    HeldOutWords,
+    NearDuplicatesRule,
+    Parting,
     Readers,
     Resolved,
     SourceRead,
@@ -30,7 +33,6 @@ from calibudget.sources import (
     files_not_read,
     inspect_sources,
     open_sources,
-    part_source,
     read_source,
 )
 from calibudget.sources.data_splits import listed
@@ -44,8 +46,8 @@ def part(
     ledger: Ledger | None,
     barred: Barred | None = None,
     skipped: frozenset[bytes] = frozenset(),
-) -> Split:
-    """The calibration split and the pool of one source.
+) -> Parting:
+    """One source with its calibration and its evaluation split drawn.
 
     A later round uses the calibration records of the last one again (see `reused_calibration`), or draws its own from
     what no round has used, never with a prompt that some round trained on. Whatever was held out once stays out of
@@ -56,9 +58,29 @@ def part(
     """
     size = 0 if recipe.calibration == "none" else recipe.calibration.per_source
     earlier = None if ledger is None else _earlier(recipe, ledger, source.scan.spec.label)
-    return part_source(
-        source, split_seed=recipe.split_seed, calibration_size=size, earlier=earlier, barred=barred, skipped=skipped
-    )
+    parting = Parting(source, earlier=earlier, barred=barred, skipped=skipped)
+    return parting.draw(split_seed=recipe.split_seed, calibration_size=size, evaluation_size=recipe.evaluation_size)
+
+
+def _twins(
+    recipe: Recipe, parted: Mapping[str, Parting], sources: Mapping[str, Resolved], progress: Progress
+) -> dict[str, Barred]:
+    """Of each source, what is like a record that some source holds out for evaluation; empty without such records.
+
+    That is a record with its prompt, or one that is nearly alike: by the recipe's rule of near-duplicates, or its
+    defaults.
+    """
+    if recipe.evaluation == "none":
+        return {}
+    held_out = [one.evaluation for one in parted.values()]
+    prompts = frozenset(bytes.fromhex(record.prompt_hash) for records in held_out for record in records)
+    words = HeldOutWords(held_out, recipe.hygiene_rules.near_duplicates or NearDuplicatesRule())
+    twins = {}
+    for done, (label, source) in enumerate(sources.items()):
+        progress("looking for twins of evaluation records", done, len(sources))
+        twins[label] = Barred(prompts=prompts, texts=words.like(source.again()))
+    progress("looking for twins of evaluation records", len(sources), len(sources))
+    return twins
 
 
 def _earlier(recipe: Recipe, ledger: Ledger, label: str) -> Earlier:
@@ -118,6 +140,8 @@ class Prepared:
             counts = {
                 "calibrate": len(split.calibration),
                 "have a calibration record's prompt": split.shared_prompts,
+                "are held out for evaluation": len(split.evaluation),
+                "are like an evaluation record": split.evaluation_twins,
                 "left for an evaluation set or another source": split.barred,
                 "were used by earlier rounds": split.spent,
             }
@@ -147,6 +171,7 @@ class Prepared:
                 ("row", " skipped"): split.skipped,
                 ("row", " left out by `where`"): split.filtered,
                 ("candidate", " with a calibration record's prompt left out"): split.shared_prompts,
+                ("candidate", " like an evaluation record left out"): split.evaluation_twins,
                 ("record", " of an evaluation set or another source left out"): split.barred,
                 ("record", " used by earlier rounds"): split.spent,
             }
@@ -168,7 +193,7 @@ def _told(column: str) -> str:
 
 
 def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress = silent) -> Prepared:
-    """Read, normalise, drop duplicates and draw the calibration split, source by source (paper 2.1).
+    """Read, normalise, drop duplicates and draw the calibration and evaluation splits (paper 2.1).
 
     Args:
         recipe: its sources, seeds and calibration are used.
@@ -199,11 +224,13 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
     progress("reading sources", total, total)
     findings = look(recipe, sources, evaluation, companion, progress=progress)
     skipped = not_encodable(recipe, sources, progress=progress)
+    parted = {
+        label: part(recipe, source, ledger, findings.barred[label], skipped.get(label, frozenset()))
+        for label, source in sources.items()
+    }
+    twins = _twins(recipe, parted, sources, progress)
     return Prepared(
-        splits={
-            label: part(recipe, source, ledger, findings.barred[label], skipped.get(label, frozenset()))
-            for label, source in sources.items()
-        },
+        splits={label: one.split(twins.get(label)) for label, one in parted.items()},
         files={label: source.scan.files for label, source in sources.items()},
         companion=companion,
         evaluation=evaluation,

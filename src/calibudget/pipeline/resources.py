@@ -29,6 +29,7 @@ _READ_BY = (
     "split_seed",
     "selection_seed",
     "calibration",
+    "evaluation",
     "model",
     "template",
     "engine",
@@ -57,7 +58,7 @@ class Shared:
     def prepared(self, recipe: Recipe, *, progress: Progress) -> Prepared:
         """The sources of a recipe's first round, read and parted; see `prepare`."""
         fields = resolved_fields(recipe)
-        key = canonical_json([str(recipe.data_root.absolute()), {name: fields[name] for name in _READ_BY}])
+        key = canonical_json([str(recipe.data_root.absolute()), {name: fields.get(name) for name in _READ_BY}])
         if self._prepared is None or self._prepared[0] != key:
             self._prepared = None  # before others are read, so that both needn't be held at once
             self._prepared = (key, prepare(recipe, progress=progress))

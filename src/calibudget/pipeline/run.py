@@ -14,7 +14,7 @@ from calibudget.errors import CheckFailedError
 from calibudget.pipeline.allocate import plan_recipe
 from calibudget.pipeline.inputs import run_of
 from calibudget.pipeline.manifest import make_manifest
-from calibudget.pipeline.notes import boundary_notes, run_notes
+from calibudget.pipeline.notes import boundary_notes, length_notes, run_notes
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared, read_sources
@@ -154,7 +154,8 @@ def _make(
     journal.unlink(missing_ok=True)
     write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
     told = boundary_notes(recipe, run.pools, statistics, plan, (made and made.provenance) or {})
-    return (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *warned, *told)
+    lengths = () if made is None else length_notes(made.scores, made.error)
+    return (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *lengths, *warned, *told)
 
 
 def _statistics(

@@ -27,12 +27,13 @@ from calibudget.pipeline.selectors import joined, selector_parts, write_parts
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Record, Selection, Split
-from calibudget.selection import train_rows, unmarked
+from calibudget.selection import train_row, train_rows, unmarked
 from calibudget.sources import chosen_records
 from calibudget.sources.hygiene.records import HYGIENE, HYGIENE_NAME
 from calibudget.store import (
     ALLOCATION,
     ALLOCATION_NAME,
+    HELD_OUT_NAME,
     MANIFEST,
     MANIFEST_NAME,
     SCORES_NAME,
@@ -64,8 +65,8 @@ def check_unchanged(recipe: Recipe, prepared: Prepared, directory: Path) -> None
     path = directory / SPLITS_NAME
     for label, ids in read_splits(path).sources.items() if path.exists() else ():
         split = prepared.splits[label]
-        now = (tuple(record.record_id for record in split.calibration), tuple(split.candidate_ids))
-        if now != (tuple(ids.calibration), tuple(ids.candidates)):
+        held_out = (tuple(record.record_id for record in role) for role in (split.calibration, split.evaluation))
+        if (*held_out, tuple(split.candidate_ids)) != (ids.calibration, ids.evaluation, tuple(ids.candidates)):
             files = ", ".join(file.name for file in prepared.files[label])
             raise ArtefactError(
                 f"{directory}: source {label!r} has other records than when this run was begun, so {files} must have "
@@ -74,7 +75,13 @@ def check_unchanged(recipe: Recipe, prepared: Prepared, directory: Path) -> None
 
 
 def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
-    """Write the resolved recipe, `splits.parquet`, `hygiene.json`, and `rounds.json` where there were rounds before."""
+    """Write the resolved recipe, `splits.parquet`, `hygiene.json`, and what else there is before anything is drawn.
+
+    That is `rounds.json` where there were rounds before, and `held-out.jsonl` where records are held out to evaluate.
+
+    Raises:
+        ScoringError: a held-out record can't be encoded; see `check_encodable`.
+    """
     rendering(recipe)  # what can't be rendered is refused before anything is scored
     write_atomic(directory / RECIPE_NAME, resolved_yaml(recipe))
     if prepared.ledger is not None:
@@ -86,6 +93,12 @@ def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
         selection_seed=recipe.selection_seed,
         tokens=prepared.tokens,
     )
+    if recipe.evaluation_size:
+        held_out = [record for split in prepared.splits.values() for record in split.evaluation]
+        check_encodable(recipe, held_out)
+        rows = (train_row(record, "source", layout="turns") for record in held_out)
+        tools = any(record.uses_tools for record in held_out)
+        write_train(directory / HELD_OUT_NAME, rows, layout="turns", tools=tools)
     HYGIENE.write(directory / HYGIENE_NAME, hygiene_of(recipe, prepared))
 
 

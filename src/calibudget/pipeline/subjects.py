@@ -190,12 +190,12 @@ def scorers_of(subject: Subject, engine: Engine, shared: Shared | None = None) -
             yield Scored(name, cache(make), model.identity)  # a scorer tries its model out, once a setting is enough
 
 
-def _fake(_max_new_tokens: int, *, early_end: bool) -> Scorer:  # noqa: ARG001 - its texts are as long as they are
+def _fake(_max_new_tokens: int | None, *, early_end: bool) -> Scorer:  # noqa: ARG001 - its texts are as long as they are
     return FakeScorer()
 
 
 def _local(
-    model: LanguageModel, template: Template, batch_tokens: int | None, max_new_tokens: int, *, early_end: bool
+    model: LanguageModel, template: Template, batch_tokens: int | None, max_new_tokens: int | None, *, early_end: bool
 ) -> Scorer:
     from calibudget.scoring import LocalScorer
 

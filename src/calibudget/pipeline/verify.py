@@ -30,7 +30,7 @@ from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.hygiene import check_hygiene, has_hygiene
 from calibudget.pipeline.checks.signature import check_signature
 from calibudget.pipeline.checks.splits import check_scored_records, check_splits, derive_selector
-from calibudget.pipeline.checks.train import check_train
+from calibudget.pipeline.checks.train import check_held_out, check_train
 from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME, Ledger
 from calibudget.pipeline.pools import Pools, pools_of_splits
 from calibudget.pipeline.rescoring import check_rescored
@@ -43,6 +43,7 @@ from calibudget.records import AllocationPlan, Selection, Statistics
 from calibudget.sources.hygiene.records import HYGIENE_NAME, Hygiene
 from calibudget.store import (
     ALLOCATION_NAME,
+    HELD_OUT_NAME,
     MANIFEST,
     MANIFEST_NAME,
     SCORES_NAME,
@@ -225,6 +226,8 @@ def _check_chain(
     scored = findings.read(SCORES_NAME, read_scores) if is_scored else None
     if splits is not None:
         check_splits(findings, recipe, splits)
+        if recipe.evaluation_size:
+            check_held_out(findings, recipe, splits)
     is_known = splits is not None and (ledger is None) == (recipe.rounds is None)
     pools = pools_of_splits(recipe, splits, ledger) if splits is not None and is_known else None
     selector = None if splits is None else derive_selector(findings, recipe, splits)
@@ -256,7 +259,7 @@ def _check_chain(
         check_manifest(findings, manifest, derived)
     hygiene = check_hygiene(findings, recipe, manifest, splits) if tells_hygiene else None
     if not (directory / EVALUATION_WORK).is_dir():
-        check_evaluation(findings, directory)
+        check_evaluation(findings, directory, splits)
     if beside.data_dir is not None:
         check_sources(findings, directory, beside.data_dir, manifest, splits, ledger, train_name, recipe.model)
     if manifest is None or plan is None or selection is None:
@@ -310,7 +313,8 @@ def _artefact_names(recipe: Recipe, *, is_scored: bool) -> list[str]:
     rounds = [ROUNDS_NAME] if recipe.rounds is not None else []
     train = train_files(recipe.output.train_name)
     selector = [SELECTOR_NAME] if recipe.selector.given else []
-    return [RECIPE_NAME, SPLITS_NAME, *rounds, *scored, ALLOCATION_NAME, *selector, SELECTION_NAME, *train]
+    held_out = [HELD_OUT_NAME] if recipe.evaluation_size else []
+    return [RECIPE_NAME, SPLITS_NAME, *held_out, *rounds, *scored, ALLOCATION_NAME, *selector, SELECTION_NAME, *train]
 
 
 def _derive_statistics(findings: Findings, recipe: Recipe, splits: SplitIds, scored: ScoreFile) -> Statistics | None:

@@ -33,7 +33,8 @@ def resolved_fields(recipe: Recipe) -> dict[str, Any]:
     Nor does it say where reading and scoring ran, which changes no byte: `engine` reads "local" for "ray", `workers`,
     `address` and `cache` read as by default, and of a server only the model's name there stays. Of a model's directory
     or file, and of an absolute path to an adapter, an earlier round or a selector's file, only the last name stays;
-    their digests are in the evidence.
+    their digests are in the evidence. `evaluation` is told where it is given, as in the evidence of versions that knew
+    of none.
     """
     by_default = {"engine": recipe.scorer, "workers": 1, "address": None, "cache": True}
     fields = recipe.model_dump(mode="json") | by_default
@@ -45,6 +46,8 @@ def resolved_fields(recipe: Recipe) -> dict[str, Any]:
         del fields["data_dir"]
     if recipe.model is not None:
         fields["model"] = portable_model(recipe.model)
+    if recipe.evaluation == "none":
+        del fields["evaluation"]
     if recipe.calibration != "none" and recipe.calibration.adapter is not None:
         fields["calibration"]["adapter"] = _portable(recipe.calibration.adapter)
     if recipe.rounds is not None:
@@ -193,7 +196,12 @@ def _read(path: Path, otherwise: str) -> Document:
     return parse_document(text, str(path))
 
 
-def _overridden(document: Document, override: str) -> Document:
+def parse_override(override: str) -> tuple[str, object]:
+    """The dotted key and the value of a `key=value` override; a path of its own starts at the working directory.
+
+    Raises:
+        RecipeError: it isn't one.
+    """
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise RecipeError(f"{override!r} isn't a `key=value` override")
@@ -202,6 +210,11 @@ def _overridden(document: Document, override: str) -> Document:
     value = parse_value(text, f"override {key}")
     if key in _PATHS:
         value = [_absolute(path) for path in value] if isinstance(value, list) else _absolute(value)
+    return key, value
+
+
+def _overridden(document: Document, override: str) -> Document:
+    key, value = parse_override(override)
     keys = key.split(".")
     return document.overridden(tuple(keys), override, _with_value(document.value, keys, value, override))
 

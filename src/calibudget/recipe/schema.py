@@ -158,6 +158,12 @@ class Server(_Part):
     timeout: Annotated[float, Field(gt=0.0, le=86_400.0)] = 300.0
 
 
+class Evaluation(_Part):
+    """How many records of each source are held out to evaluate what is trained on the run."""
+
+    per_source: Positive
+
+
 class GroupPart(_Part):
     """Sources and groups with a floor and a cap of their own; budgets go to groups first."""
 
@@ -313,6 +319,7 @@ class Recipe(_Part):
     training_seed: Count = 42
     error: ErrorRule = "nll+wrong"
     calibration: Calibration | Literal["none"] = Calibration()
+    evaluation: Evaluation | Literal["none"] = "none"
     data_dir: LocalFolder = "."
     duplicates: Duplicates = "drop"
     on_error: OnError = "refuse"
@@ -362,6 +369,11 @@ class Recipe(_Part):
         if self.address is not None and self.engine != "ray":
             raise ValueError("`address` is that of a Ray cluster: say `engine: ray` with it")
         self._check_server()
+        if self.rounds is not None and self.evaluation != "none":
+            raise ValueError(
+                "`evaluation` holds out records that an earlier round may have trained on, so it can't go with "
+                "`rounds`; give the records a file of their own and name it under `hygiene.evaluation`"
+            )
         self._check_policy()
         self._check_answers()
         self._check_selector()
@@ -420,7 +432,14 @@ class Recipe(_Part):
             raise ValueError("a budget of tokens needs a `model`, whose tokenizer counts them")
 
     def _check_answers(self) -> None:
-        if self.error == "nll" or self.calibration == "none":
+        if self.calibration == "none":
+            return
+        if self.error != "nll+wrong":
+            if self.policy == "val-error-floor" and self.signal == "error_rate":
+                raise ValueError(
+                    f"under `error: {self.error}` no answer is generated, so the policy val-error-floor knows no error "
+                    "rate; say `signal: z`, or `error: nll+wrong`"
+                )
             return
         for label, source in self.sources.items():
             if self._spec(label, source).answers.kind == "none":
@@ -474,6 +493,11 @@ class Recipe(_Part):
     def has_tokenizer(self) -> bool:
         """Whether the recipe names a model whose tokenizer counts, scores and renders."""
         return self.model is not None and self.engine != "fake"
+
+    @property
+    def evaluation_size(self) -> int:
+        """Records of each source that are held out for evaluation."""
+        return 0 if self.evaluation == "none" else self.evaluation.per_source
 
     @property
     def unit(self) -> Unit:

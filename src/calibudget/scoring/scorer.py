@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from calibudget.errors import ScoringError
-from calibudget.records import ErrorRule, Message, Record, Score
+from calibudget.records import ErrorRule, Message, Record, Score, error_of
 from calibudget.tasks import AnswerSpec, answers_equal, parse_answer
 
 
@@ -101,7 +101,7 @@ def to_scores(
     Args:
         items: the calibration items.
         measurements: one for each of them, any order.
-        error: "nll+wrong", or "nll" where some source has no checkable answer; answers are judged either way.
+        error: the rule; answers of an item that says how they are checked are judged whatever it is.
 
     Returns:
         The scores in the order of the items.
@@ -132,7 +132,6 @@ def _score(item: CalibrationItem, measurement: Measurement, error: ErrorRule) ->
             f"{item.name}: has no checkable answer, so it would be starved beside sources that have one; "
             "choose error: nll for all sources, or name the source's answer"
         )
-    wrong = 1.0 if error == "nll+wrong" and not correct else 0.0
     return Score(
         source=measurement.source,
         record_id=measurement.record_id,
@@ -140,7 +139,7 @@ def _score(item: CalibrationItem, measurement: Measurement, error: ErrorRule) ->
         nll=measurement.nll,
         correct=correct,
         prediction=prediction,
-        error=measurement.nll + wrong,
+        error=error_of(error, nll=measurement.nll, response_tokens=measurement.response_tokens, correct=correct),
     )
 
 

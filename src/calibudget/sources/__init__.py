@@ -21,6 +21,7 @@ from calibudget.sources.hygiene.contamination import EvaluationWords
 from calibudget.sources.hygiene.findings import Texts, kept_findings, texts_of, texts_read
 from calibudget.sources.hygiene.near_duplicates import NearDuplicates
 from calibudget.sources.hygiene.report import inspect_sources
+from calibudget.sources.hygiene.twins import HeldOutWords
 from calibudget.sources.identity import Identity, NormalisedRecord, identify, normal_instruction, normalise_record
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.pool import CandidatePool, chosen_records
@@ -36,7 +37,7 @@ from calibudget.sources.spec import (
     OnError,
     SourceSpec,
 )
-from calibudget.sources.split import Barred, Earlier, check_roles, part_source, split_source
+from calibudget.sources.split import Barred, Earlier, Parting, check_roles, part_source, split_source
 from calibudget.sources.table import Rows
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "EvaluationWords",
     "Example",
     "Format",
+    "HeldOutWords",
     "HygieneRules",
     "Identity",
     "Limits",
@@ -61,6 +63,7 @@ __all__ = [
     "NearDuplicatesRule",
     "NormalisedRecord",
     "OnError",
+    "Parting",
     "Readers",
     "Reading",
     "Resolved",

@@ -1,4 +1,4 @@
-"""The calibration split, and which records may have which role."""
+"""The calibration and evaluation splits, and which records may have which role."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import heapq
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 import numpy as np
 
 from calibudget.errors import DataError, InputTypeError
 from calibudget.keys import order_keys
 from calibudget.messages import counted, shown
-from calibudget.records import Split
+from calibudget.records import Record, Split
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.pool import CandidatePool, RowFile
 from calibudget.sources.source import SourceRead
@@ -53,7 +53,7 @@ def split_source(read: SourceRead, *, split_seed: int, selection_seed: int, cali
     """
     distinct = [record for record in read.records if record.record_id not in read.copies]
     if len(distinct) < calibration_size:
-        raise DataError(_too_few(read.label, calibration_size, len(distinct), read))
+        raise DataError(_too_few(read.label, "calibration", calibration_size, len(distinct), read))
     draw = order_keys("calibration", split_seed, read.label)
     calibration = heapq.nsmallest(calibration_size, distinct, key=lambda record: draw(record.record_id))
     prompts = {record.prompt_hash for record in calibration}
@@ -96,106 +96,148 @@ def part_source(
     barred: Barred | None = None,
     skipped: frozenset[bytes] = frozenset(),
 ) -> Split:
-    """Part a source into its calibration split and its candidate pool.
+    """Part a source, by itself and without an evaluation split; see `Parting`."""
+    parting = Parting(source, earlier=earlier, barred=barred, skipped=skipped)
+    return parting.draw(split_seed=split_seed, calibration_size=calibration_size).split()
 
-    The calibration split is the first `calibration_size` distinct records in the order of the "calibration" key;
-    then every other record whose prompt hash is that of a calibration record leaves the pool and is counted.
 
-    Under `duplicates: keep` only the record with the bare id can calibrate, so the split holds exactly
-    `calibration_size` different examples; its numbered copies have the same prompt, so they leave the pool with
-    it and are counted in `shared_prompts`. All records of one id thus serve one role or none.
+class Parting:
+    """A source on its way to its split: what is held out of it is drawn first, and then its pool is what is left.
+
+    The calibration split is the first `calibration_size` distinct records in the order of the "calibration" key. The
+    evaluation split is the first `evaluation_size` in the order of the "evaluation" key of those that don't have a
+    calibration record's prompt, so that asking for one changes no calibration split. Every other record whose prompt
+    hash is that of a calibration record leaves the pool, then those that are twins of evaluation records, and both are
+    counted.
+
+    Under `duplicates: keep` only the record with the bare id is held out, so a split holds exactly so many different
+    examples; its numbered copies have the same prompt, so they leave the pool with it and are counted. All records of
+    one id thus serve one role or none.
 
     Args:
         source: the source, its ids unique.
-        split_seed: seed of the "calibration" key.
-        calibration_size: records to hold out, 0 for none.
         earlier: what earlier rounds have used; None in a first round.
         barred: records that leave before anything is drawn, and are counted.
         skipped: digests of the texts that `on_error: skip` leaves out likewise.
 
-    Raises:
-        DataError: the source has fewer distinct records than that, or lacks one that is to calibrate again.
+    Attributes:
+        evaluation: records of the evaluation split, ascending under the "evaluation" key.
     """
-    scan, earlier = source.scan, earlier or Earlier()
-    parting = _Parting(source, earlier, barred or Barred(), skipped)
-    rows = parting.draw(split_seed, calibration_size)
-    candidates, usable, fresh = parting.pool(rows)
-    left = source.count - parting.barred_count - parting.skipped_count - usable + fresh - len(candidates)
-    return Split(
-        source=scan.spec.label,
-        calibration=tuple(scan.records(rows)),
-        candidates=CandidatePool(scan, candidates),
-        read=scan.read - scan.filtered,
-        duplicates=source.duplicates,
-        skipped=scan.skipped + parting.skipped_count,
-        shared_prompts=usable - fresh - len(rows),
-        spent=left,
-        filtered=scan.filtered,
-        barred=parting.barred_count,
-        columns_not_used=tuple(scan.tally.columns_not_used),
-    )
 
-
-class _Parting:
-    """The two passes over a source's table: one draws, one fills the pool."""
-
-    def __init__(self, source: Resolved, earlier: Earlier, barred: Barred, skipped: frozenset[bytes]) -> None:
+    def __init__(
+        self,
+        source: Resolved,
+        *,
+        earlier: Earlier | None = None,
+        barred: Barred | None = None,
+        skipped: frozenset[bytes] = frozenset(),
+    ) -> None:
         self._source = source
-        self._barred, self._skipped = barred, skipped
-        self.barred_count = self.skipped_count = 0
+        self._barred, self._skipped = barred or Barred(), skipped
+        self._barred_count = self._skipped_count = 0
+        self._earlier = earlier or Earlier()
         key = order_keys("selection", source.scan.selection_seed, source.scan.spec.label)
-        self._earlier = earlier
-        self._held_out = _keys(key, earlier.held_out - earlier.calibration)
-        self._calibration = _keys(key, earlier.calibration)
-        self._trained = _keys(key, earlier.trained)
-        self._used_up = _keys(key, earlier.used_up)
+        self._held_out = _keys(key, self._earlier.held_out - self._earlier.calibration)
+        self._calibration = _keys(key, self._earlier.calibration)
+        self._trained = _keys(key, self._earlier.trained)
+        self._used_up = _keys(key, self._earlier.used_up)
+        self._calibrating = np.empty(0, dtype=ROW)
+        self.evaluation: tuple[Record, ...] = ()
 
-    def draw(self, split_seed: int, size: int) -> Rows:
-        """The calibration records' rows, in key order; their `key` is that of this draw."""
-        scan = self._source.scan
-        size = len(self._calibration) or size
+    def draw(self, *, split_seed: int, calibration_size: int, evaluation_size: int = 0) -> Self:
+        """Draw the calibration and the evaluation split.
+
+        Args:
+            split_seed: seed of the keys.
+            calibration_size: records to hold out, 0 for none.
+            evaluation_size: the same of the evaluation split.
+
+        Raises:
+            DataError: the source has fewer distinct records than that, or lacks one that is to calibrate again.
+        """
+        size = len(self._calibration) or calibration_size
         barred = self._trained_prompts() if not self._calibration else frozenset()
+        first, distinct, left_out = self._first("calibration", split_seed, size, barred)
+        if self._calibration and distinct < size:
+            raise DataError(self._gone(first))
+        if distinct < size:
+            left = self._left() | {"with a prompt of an earlier round's training": left_out}
+            raise DataError(_too_few(self._label, "calibration", size, distinct, self._source, left))
+        self._calibrating = first
+        calibrating = frozenset(first["prompt"].tolist())
+        drawn, distinct, left_out = self._first("evaluation", split_seed, evaluation_size, calibrating)
+        if distinct < evaluation_size:
+            left = self._left() | {"calibrating, or with a calibration record's prompt": left_out}
+            raise DataError(_too_few(self._label, "evaluation", evaluation_size, distinct, self._source, left))
+        self.evaluation = tuple(self._source.scan.records(drawn)) if len(drawn) else ()
+        return self
+
+    def _first(self, role: str, seed: int, size: int, barred: frozenset[bytes]) -> tuple[Rows, int, int]:
+        """The first rows in key order, their `key` that of the role; how many there were, and how many were barred."""
         first = np.empty(0, dtype=ROW)
         distinct = left_out = 0
         for rows in self._usable() if size else ():
             some = rows[rows["copy"] < 2]
-            if self._calibration:
+            if role == "calibration" and self._calibration:
                 some = some[among(some["key"], self._calibration)]
             elif barred:
                 is_barred = among(some["prompt"], barred)
                 left_out += int(is_barred.sum())
                 some = some[~is_barred]
             distinct += len(some)
-            some["key"] = scan.keys("calibration", split_seed, some)
+            some["key"] = self._source.scan.keys(role, seed, some)
             first = sorted_rows(np.concatenate([first, smallest(some, size)]))[:size]
-        if self._calibration and distinct < size:
-            raise DataError(self._gone(first))
-        if distinct < size:
-            left = self._left() | {"with a prompt of an earlier round's training": left_out}
-            raise DataError(_too_few(scan.spec.label, size, distinct, self._source, left))
-        return first
+        return first, distinct, left_out
 
-    def pool(self, drawn: Rows) -> tuple[RowFile, int, int]:
-        """The candidates; how many records were usable; and how many of them have no calibration record's prompt."""
-        prompts = frozenset(drawn["prompt"].tolist())
+    def split(self, twins: Barred | None = None) -> Split:
+        """The split: what was drawn, and the candidates.
+
+        Args:
+            twins: prompts and texts of evaluation records, of this source and others, and of what is like them.
+        """
+        scan, source = self._source.scan, self._source
+        prompts = frozenset(self._calibrating["prompt"].tolist())
         candidates = RowFile()
-        usable = fresh = 0
+        usable = fresh = alike = 0
         for rows in self._usable():
             usable += len(rows)
             own = rows[~among(rows["prompt"], prompts)]
             fresh += len(own)
+            if twins is not None:
+                like = among(own["prompt"], twins.prompts) | among(own["text"], twins.texts)
+                alike += int(like.sum())
+                own = own[~like]
             candidates.append(own[~among(own["key"], self._used_up)] if self._used_up else own)
-        return candidates, usable, fresh
+        out = source.count - self._barred_count - self._skipped_count - usable
+        return Split(
+            source=self._label,
+            calibration=tuple(scan.records(self._calibrating)),
+            evaluation=self.evaluation,
+            candidates=CandidatePool(scan, candidates),
+            read=scan.read - scan.filtered,
+            duplicates=source.duplicates,
+            skipped=scan.skipped + self._skipped_count,
+            shared_prompts=usable - fresh - len(self._calibrating),
+            evaluation_twins=alike - len(self.evaluation),
+            spent=out + fresh - alike - len(candidates),
+            filtered=scan.filtered,
+            barred=self._barred_count,
+            columns_not_used=tuple(scan.tally.columns_not_used),
+        )
+
+    @property
+    def _label(self) -> str:
+        return self._source.scan.spec.label
 
     def _usable(self) -> Iterator[Rows]:
-        self.barred_count = self.skipped_count = 0
+        self._barred_count = self._skipped_count = 0
         for rows in self._source.parts():
             out = among(rows["prompt"], self._barred.prompts) | among(rows["text"], self._barred.texts)
-            self.barred_count += int(out.sum())
+            self._barred_count += int(out.sum())
             rows = rows[~out] if out.any() else rows
             if self._skipped:
                 skipped = among(rows["text"], self._skipped)
-                self.skipped_count += int(skipped.sum())
+                self._skipped_count += int(skipped.sum())
                 rows = rows[~skipped]
             yield rows[~among(rows["key"], self._held_out)] if self._held_out else rows
 
@@ -238,12 +280,15 @@ class _Counted(Protocol):
     def duplicates(self) -> int: ...
 
 
-def _too_few(label: str, size: int, distinct: int, counts: _Counted, left: Mapping[str, int] | None = None) -> str:
+def _too_few(
+    label: str, role: str, size: int, distinct: int, counts: _Counted, left: Mapping[str, int] | None = None
+) -> str:
     others = "".join(f", {count} {reason}" for reason, count in (left or {}).items() if count)
+    way_out = "; ask for fewer (`evaluation.per_source`), or leave the source out" if role == "evaluation" else ""
     return (
-        f"source {label!r}: the calibration split needs {counted(size, 'record')} that differ, but there are only"
+        f"source {label!r}: the {role} split needs {counted(size, 'record')} that differ, but there are only"
         f" {distinct} ({counts.read} read, {counts.filtered} filtered out, {counts.skipped} skipped,"
-        f" {counted(counts.duplicates, 'duplicate')}{others})"
+        f" {counted(counts.duplicates, 'duplicate')}{others}){way_out}"
     )
 
 

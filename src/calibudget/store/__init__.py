@@ -74,6 +74,7 @@ from calibudget.store.sums import (
     write_sums,
 )
 from calibudget.store.train_set import (
+    HELD_OUT_NAME,
     TRAIN_NAMES,
     TrainLayout,
     copy_train,
@@ -87,6 +88,7 @@ from calibudget.store.train_set import (
 __all__ = [
     "ALLOCATION",
     "ALLOCATION_NAME",
+    "HELD_OUT_NAME",
     "LOCK_NAME",
     "MANIFEST",
     "MANIFEST_NAME",

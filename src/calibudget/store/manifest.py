@@ -37,7 +37,7 @@ class SourceEvidence:
 
     `share` and `quota` are in the budget's unit; `tokens` is None where that is examples, `spent` in a first round,
     `filtered` and `barred` in manifests from before they were counted, `columns_not_used` where they weren't told,
-    `files_not_read` where there are none.
+    `files_not_read` where there are none, and what is said of the evaluation split where there is none.
     """
 
     files: tuple[SourceFile, ...]
@@ -61,6 +61,9 @@ class SourceEvidence:
     barred: Count | None = None
     columns_not_used: tuple[str, ...] | None = None
     files_not_read: tuple[str, ...] | None = None
+    evaluation_size: Count | None = None
+    evaluation_sha256: Digest | None = None
+    evaluation_twins: Count | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

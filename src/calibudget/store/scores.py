@@ -12,7 +12,7 @@ from pydantic import AfterValidator
 
 from calibudget.errors import ArtefactError, InputError
 from calibudget.messages import shown
-from calibudget.records import ErrorRule, Nats, Score
+from calibudget.records import ErrorRule, Nats, Score, error_of
 from calibudget.store.canonical import canonical_json, loads_object, read_bytes, sha256_hex
 from calibudget.store.codec import Artefact, Shape
 from calibudget.store.parquet import load_table, read_table, table_metadata, write_table
@@ -192,28 +192,32 @@ def _parse_rows(rows: Iterable[tuple[str, Mapping[str, object]]], name: str, err
     return tuple(scores)
 
 
-def _error(nll: float, correct: bool | None, rule: ErrorRule) -> float:
-    return nll + float(rule == "nll+wrong" and correct is False)
-
-
 def _under_rule(score: Score, rule: ErrorRule, name: str) -> Score:
     if rule == "nll+wrong" and score.correct is None:
         raise ArtefactError(f"{name}: {score.record_id!r} of {score.source!r} has no `correct`, which nll+wrong needs")
-    return replace(score, error=_error(score.nll, score.correct, rule))
+    if rule == "nll_per_answer" and not score.response_tokens:
+        raise ArtefactError(
+            f"{name}: {score.record_id!r} of {score.source!r} has no `response_tokens`, which nll_per_answer needs"
+        )
+    error = error_of(rule, nll=score.nll, response_tokens=score.response_tokens, correct=score.correct)
+    return replace(score, error=error)
 
 
 def _parse_row(value: Mapping[str, object], place: str, default_id: str, error: ErrorRule) -> Score:
     row = _ROW.parse(value, place)
     nll = row.nll + 0.0  # -0.0 becomes 0.0, as in canonical JSON
+    tokens = row.response_tokens or 0
     if error == "nll+wrong" and row.correct is None:
         raise ArtefactError(f"{place}: correct: must be true or false under the error rule nll+wrong, not None")
-    expected = _error(nll, row.correct, error)
+    if error == "nll_per_answer" and not tokens:
+        raise ArtefactError(f"{place}: response_tokens: the error rule nll_per_answer needs the answer's length")
+    expected = error_of(error, nll=nll, response_tokens=tokens, correct=row.correct)
     if row.error is not None and row.error != expected:
         raise ArtefactError(f"{place}: error: must be {expected!r} by the rule {error}, not {row.error!r}")
     return Score(
         source=row.source,
         record_id=row.record_id or default_id,
-        response_tokens=row.response_tokens or 0,
+        response_tokens=tokens,
         nll=nll,
         correct=row.correct,
         prediction=row.prediction,

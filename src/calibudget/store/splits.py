@@ -1,4 +1,4 @@
-"""`splits.parquet`: which records calibrate and which may be selected, with the keys that decided it (paper 2.1)."""
+"""`splits.parquet`: which records calibrate, evaluate or may be selected, with the keys that decided it (paper 2.1)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from calibudget.errors import ArtefactError, InputError
 from calibudget.keys import order_keys
@@ -62,11 +63,13 @@ class SourceIds:
         calibration: ids of the calibration split, ascending under the "calibration" key.
         candidates: ids of the candidate pool, ascending under the "selection" key.
         tokens: token counts by record id; empty unless counted.
+        evaluation: ids of the evaluation split, ascending under the "evaluation" key; empty without one.
     """
 
     calibration: tuple[str, ...]
     candidates: Sequence[str]
     tokens: Mapping[str, TokenCount]
+    evaluation: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +86,8 @@ class SplitIds:
         return {label: len(ids.candidates) for label, ids in self.sources.items()}
 
 
-#: The role under which each kind of row is keyed, in the order in which the kinds stand.
-_KEYED_AS: Final = {"calibration": "calibration", "candidate": "selection"}
+#: The role under which each kind of row is keyed, in the order in which the kinds stand, which is that of their names.
+_KEYED_AS: Final = {"calibration": "calibration", "candidate": "selection", "evaluation": "evaluation"}
 
 
 class _Row(NamedTuple):
@@ -109,20 +112,21 @@ def write_splits(
     Args:
         path: the file.
         splits: one split a source, in any order.
-        split_seed: seed under which the calibration splits were drawn.
+        split_seed: seed under which the calibration and evaluation splits were drawn.
         selection_seed: seed under which candidates will be drawn.
         tokens: token counts by source and record id, where they were counted.
 
     Raises:
         ArtefactError: the file can't be written.
     """
-    seeds = {"calibration": split_seed, "candidate": selection_seed}
+    seeds = _Seeds(split_seed=split_seed, selection_seed=selection_seed)
+    keyed = _keyed(seeds)
     rows = chain.from_iterable(
-        _rows(split, role, seeds[role], (tokens or {}).get(split.source, {}))
+        _rows(split, role, keyed[role], (tokens or {}).get(split.source, {}))
         for split in sorted(splits, key=lambda split: split.source)
         for role in _KEYED_AS
     )
-    metadata = _METADATA.to_json(_Seeds(split_seed=split_seed, selection_seed=selection_seed))
+    metadata = _METADATA.to_json(seeds)
     write_tables(path, _COLUMNS, _tables(rows), metadata, dictionary=["source", "role"])
 
 
@@ -134,18 +138,26 @@ def read_splits(path: Path) -> SplitIds:
     """
     table, metadata = read_table(path, _COLUMNS)
     seeds = _METADATA.parse(metadata, f"{path.name}: schema metadata")
-    keyed = {"calibration": seeds.split_seed, "candidate": seeds.selection_seed}
-    spans, tokens = _checked(path.name, table, keyed)
+    spans, tokens = _checked(path.name, table, _keyed(seeds))
     ids = table["record_id"]
+    for label, role in spans:
+        if role == "evaluation":
+            _check_held_out(path.name, ids, label, spans[label, role], spans.get((label, "candidate"), _NONE))
     sources = {
         label: SourceIds(
             calibration=tuple(_Ids(ids, spans.get((label, "calibration"), _NONE))),
             candidates=_Ids(ids, spans.get((label, "candidate"), _NONE)),
             tokens=tokens.get(label, {}),
+            evaluation=tuple(_Ids(ids, spans.get((label, "evaluation"), _NONE))),
         )
         for label in sorted({label for label, _ in spans})
     }
     return SplitIds(split_seed=seeds.split_seed, selection_seed=seeds.selection_seed, sources=sources)
+
+
+def _keyed(seeds: _Seeds) -> dict[str, int]:
+    """The seed of each role's keys."""
+    return {"calibration": seeds.split_seed, "candidate": seeds.selection_seed, "evaluation": seeds.split_seed}
 
 
 class _Ids(MadeOnDemand[str]):
@@ -170,7 +182,8 @@ class _Ids(MadeOnDemand[str]):
 def _rows(split: Split, role: str, seed: int, counts: Mapping[str, TokenCount]) -> Iterator[_Row]:
     """The rows of one role in key order, in which the ids stand already."""
     source, key = split.source, order_keys(_KEYED_AS[role], seed, split.source)
-    ids = split.candidate_ids if role == "candidate" else [record.record_id for record in split.calibration]
+    records = split.evaluation if role == "evaluation" else split.calibration
+    ids = split.candidate_ids if role == "candidate" else [record.record_id for record in records]
     last = b""
     for record_id in ids:
         place = key(record_id)
@@ -223,6 +236,16 @@ def _checked(
     return spans, tokens
 
 
+def _check_held_out(name: str, ids: pa.ChunkedArray, label: str, evaluation: range, candidates: range) -> None:
+    """Refuse an evaluation record that is a candidate too; the candidates stay in their column."""
+    pool = ids.slice(candidates.start, len(candidates))
+    both = pool.filter(pc.is_in(pool, value_set=ids.slice(evaluation.start, len(evaluation)).combine_chunks()))
+    if len(both):
+        raise ArtefactError(
+            f"{name}: column 'record_id': {both[0].as_py()!r} of the source {label!r} is a candidate and evaluates"
+        )
+
+
 def _rows_of(table: pa.Table) -> Iterator[_Row]:
     for start in range(0, table.num_rows, _CHUNK):
         columns = table.slice(start, _CHUNK).columns
@@ -231,7 +254,7 @@ def _rows_of(table: pa.Table) -> Iterator[_Row]:
 
 def _row_fault(row: _Row) -> tuple[str, str] | None:
     if row.role not in _KEYED_AS:
-        return "role", f"must be 'calibration' or 'candidate', not {row.role!r}"
+        return "role", f"must be 'calibration', 'candidate' or 'evaluation', not {row.role!r}"
     if not row.record_id:
         return "record_id", "is empty"
     if (row.prompt_tokens is None) != (row.response_tokens is None):

@@ -177,6 +177,8 @@ def _deep_turn(turn: dict[str, Any]) -> dict[str, Any]:
     return {**given, "tool_calls": strict_json(given["tool_calls"].encode("utf-8"))} if "tool_calls" in given else given
 
 
+#: Records that a run holds out for evaluation, as rows of turns whatever the train set's layout.
+HELD_OUT_NAME: Final = "held-out.jsonl"
 #: The names that a train set can have in a run directory.
 TRAIN_NAMES: Final = ("train.jsonl", "train.parquet", "train.dataset")
 _PARQUET: Final = {

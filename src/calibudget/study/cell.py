@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final
 
 from filelock import FileLock
 
 from calibudget.errors import StudyError
 from calibudget.evaluation import Evaluation
-from calibudget.evaluation.predictions import PREDICTIONS_NAME, read_predictions
+from calibudget.evaluation.benchmarks import HELD_OUT
+from calibudget.evaluation.predictions import OPEN, PREDICTIONS_NAME, answer_nll, read_predictions
 from calibudget.lm.files import portable_model
 from calibudget.pipeline.evaluate import Asking, evaluate, versions_of
 from calibudget.pipeline.progress import Progress
@@ -40,6 +43,8 @@ from calibudget.training.report import LOG_NAME
 
 #: Fields of a recipe that a cell's place in the grid decides; a protocol sets them nowhere else.
 _DECIDED = ("model", "budget", "seed", "split_seed", "bootstrap_seed", "selection_seed", "training_seed")
+#: Metrics of whole answers.
+OF_ANSWERS: Final = frozenset({"answer_nll", "answer_probability"})
 #: Fields of a recipe that calibration scores go by, beside the data.
 _SCORED_BY = ("model", "template", "engine", "sources", "duplicates", "on_error", "calibration", "error")
 
@@ -105,6 +110,12 @@ def settings_of(protocol: Protocol, cell: Cell, document: Document) -> CellSetti
     }
     fields = replaced(document.value, decided | own)
     recipe = recipe_from_fields(fields, document, base_dir=(protocol.base_dir / protocol.recipe).parent)
+    asks_own = any(HELD_OUT in asked.tasks for asked in protocol.evaluation)
+    if point.train and asks_own and not recipe.evaluation_size:
+        raise StudyError(
+            f"cell {cell.name}: `evaluation` asks {HELD_OUT!r}, and the recipe holds no records out; say `evaluation: "
+            "{per_source: 200}` in it"
+        )
     options = protocol.training | trained.training | point.training | policy.training
     if "seed" in options:
         raise StudyError(f"cell {cell.name}: `training.seed` is decided by the grid and can't be set")
@@ -200,13 +211,14 @@ class PipelineRunner:
             self._train(cell, directory, progress)
         with _timed(seconds, "evaluate"), _released():
             evaluations = list(self._evaluate(settings, directory, progress))
-        write_items(directory / ITEMS_NAME, _item_scores(directory, len(evaluations)))
+        measured = _measured(directory, len(evaluations), self.protocol)
+        write_items(directory / ITEMS_NAME, measured)
         counts = _training_counts(directory / TRAINING_NAME) | _memory()
         if not self.protocol.keep_adapters:
             shutil.rmtree(directory / TRAINING_NAME / ADAPTER_NAME)
         return CellOutcome(
             quotas=selected.plan.quotas,
-            tasks=_tasks(cell, evaluations),
+            tasks=_tasks(cell, evaluations, measured),
             seconds=seconds,
             counts=counts,
             environment=environment | _model(evaluations),
@@ -267,13 +279,18 @@ def _evaluation_dir(directory: Path, number: int) -> Path:
     return directory / f"evaluation-{number}"
 
 
-def _tasks(cell: Cell, evaluations: list[Evaluation]) -> dict[str, TaskMetrics]:
+def _tasks(cell: Cell, evaluations: list[Evaluation], measured: Sequence[ItemScore]) -> dict[str, TaskMetrics]:
+    of_answers: dict[str, dict[str, list[float]]] = {}
+    for item in measured:
+        if item.metric in OF_ANSWERS and item.value is not None:
+            of_answers.setdefault(item.task, {}).setdefault(item.metric, []).append(item.value)
     tasks: dict[str, TaskMetrics] = {}
     for evaluation in evaluations:
         for name, one in evaluation.tasks.items():
             if name in tasks:
                 raise StudyError(f"cell {cell.name}: the task {name!r} is asked by two evaluations")
             metrics = {"accuracy": one.score.score if one.score else None, "nll": one.mean_nll}
+            metrics |= {metric: fmean(values) for metric, values in of_answers.get(name, {}).items()}
             tasks[name] = TaskMetrics(
                 items=sum(one.verdicts.values()),
                 metrics=metrics,
@@ -283,12 +300,25 @@ def _tasks(cell: Cell, evaluations: list[Evaluation]) -> dict[str, TaskMetrics]:
     return tasks
 
 
-def _item_scores(directory: Path, evaluations: int) -> Iterator[ItemScore]:
+def _measured(directory: Path, evaluations: int, protocol: Protocol) -> list[ItemScore]:
+    """Every item by every metric: what is measured of whole answers only where an endpoint is of it."""
+    asked = OF_ANSWERS & {endpoint.measure for endpoint in protocol.endpoints.values()}
+    found = []
     for number in range(evaluations):
         for one in read_predictions(_evaluation_dir(directory, number) / PREDICTIONS_NAME):
-            right = None if one.verdict == "deferred" else float(one.verdict == "right")
-            yield ItemScore(task=one.task, item=one.item_id, metric="accuracy", value=right)
-            yield ItemScore(task=one.task, item=one.item_id, metric="nll", value=one.nll)
+            nats = answer_nll(one)
+            values = {
+                "accuracy": None if one.verdict in OPEN else float(one.verdict == "right"),
+                "nll": one.nll,
+                "answer_nll": nats,
+                "answer_probability": None if nats is None else math.exp(-nats),
+            }
+            found += [
+                ItemScore(task=one.task, item=one.item_id, metric=metric, value=value)
+                for metric, value in values.items()
+                if metric not in OF_ANSWERS or metric in asked
+            ]
+    return found
 
 
 def _training_counts(directory: Path) -> dict[str, int]:

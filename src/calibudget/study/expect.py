@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from calibudget.errors import AllocationError, CalibudgetError, DataError, StudyError
+from calibudget.evaluation.benchmarks import HELD_OUT
 from calibudget.pipeline.allocate import feasible_floors
 from calibudget.pipeline.evaluate import benchmarks_of
 from calibudget.pipeline.pools import pools_of_run
@@ -311,6 +312,8 @@ def _sizes(protocol: Protocol, settings: Mapping[Cell, CellSettings], progress: 
                 len(one.items)
                 for asked in protocol.evaluation
                 for one in benchmarks_of(asking_of(protocol, asked), shared, progress)
+            ) + recipe.evaluation_size * len(recipe.source_specs()) * sum(
+                HELD_OUT in o.tasks for o in protocol.evaluation
             )
     except (CalibudgetError, OSError) as error:
         items = estimates.items if "items" in given else None

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from calibudget.errors import InputError, RecipeError, StudyError
 from calibudget.evaluation.aggregates import PANELS, task_weights
-from calibudget.evaluation.benchmarks import TASKS, check_likelihood, expand_tasks, has_choices
+from calibudget.evaluation.benchmarks import HELD_OUT, TASKS, check_likelihood, expand_tasks, has_choices
 from calibudget.evaluation.likelihood import SUFFIX
 from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.recipe.load import explained, refuse_secrets
@@ -21,7 +21,7 @@ from calibudget.recipe.yaml import parse_document
 from calibudget.values import check_labels
 
 Status = Literal["confirmatory", "exploratory"]
-Measure = Literal["accuracy", "nll"]
+Measure = Literal["accuracy", "nll", "answer_nll", "answer_probability"]
 
 
 def _to_tuple(value: object) -> object:
@@ -75,7 +75,11 @@ class Asked(_Part):
 
 
 class Endpoint(_Part):
-    """What is compared: a panel or a task, by the share of right answers (higher is better) or the mean NLL (lower)."""
+    """What is compared: a panel or a task, by one measure.
+
+    `accuracy` is the share of right answers and `answer_probability` that of whole reference answers (S): higher is
+    better. `nll` is the mean NLL a token and `answer_nll` that of whole answers, nats: lower is better.
+    """
 
     panel: str
     measure: Measure = "accuracy"
@@ -83,7 +87,7 @@ class Endpoint(_Part):
     @property
     def direction(self) -> Literal["higher", "lower"]:
         """Which way it is better."""
-        return "higher" if self.measure == "accuracy" else "lower"
+        return "higher" if self.measure in ("accuracy", "answer_probability") else "lower"
 
 
 class Retention(_Part):
@@ -227,9 +231,10 @@ class Protocol(_Part):
         except InputError as error:
             raise ValueError(str(error)) from error
         for name, endpoint in self.endpoints.items():
-            if endpoint.panel not in panels and endpoint.panel.removesuffix(SUFFIX) not in TASKS:
+            known = endpoint.panel.removesuffix(SUFFIX) in TASKS or _is_asked(endpoint.panel, asked)
+            if endpoint.panel not in panels and not known:
                 raise ValueError(f"the endpoint {name!r} is of {endpoint.panel!r}, which is neither a panel nor a task")
-            missing = sorted(self.weights(name).keys() - asked)
+            missing = sorted(task for task in self.weights(name) if not _is_asked(task, asked))
             if missing:
                 raise ValueError(f"the endpoint {name!r} needs the task {missing[0]!r}, which `evaluation` doesn't ask")
 
@@ -295,6 +300,11 @@ class Protocol(_Part):
         """
         fields = self.model_dump(mode="json")
         return {**fields, "order": {name: list(fields[name]) for name in _ORDERED}}
+
+
+def _is_asked(task: str, asked: Collection[str]) -> bool:
+    """Whether a task is among those asked; the tasks of a run's own records are known by its recipe."""
+    return task in set(asked) - {HELD_OUT} or (HELD_OUT in asked and task.startswith(f"{HELD_OUT}."))
 
 
 #: Mappings of a protocol whose order counts: cells are run and tables are read by it.

@@ -67,7 +67,7 @@ def _check_evidence(findings: Findings, prepared: Prepared, manifest: Manifest) 
         found = {name: getattr(row, name) for name in counts} | {"files": [asdict(file) for file in row.files]}
         if prepared.ledger is not None:
             expected, found = expected | {"spent": split.spent}, found | {"spent": row.spent}
-        for name in ("barred", "filtered", "columns_not_used"):  # older manifests lack some
+        for name in ("barred", "filtered", "columns_not_used", "evaluation_twins"):  # older manifests lack some
             if getattr(row, name) is not None:
                 expected, found = expected | {name: getattr(split, name)}, found | {name: getattr(row, name)}
         findings.compare(MANIFEST_NAME, expected, found, field=f"sources.{label}")
@@ -91,6 +91,7 @@ def _check_ids(findings: Findings, prepared: Prepared, splits: SplitIds) -> None
         found = splits.sources[label]
         for role, expected, ids in (
             ("calibration", tuple(record.record_id for record in split.calibration), found.calibration),
+            ("evaluation", tuple(record.record_id for record in split.evaluation), found.evaluation),
             ("candidates", split.candidate_ids, found.candidates),
         ):
             if len(expected) != len(ids) or any(one != other for one, other in zip(expected, ids, strict=True)):

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
+from calibudget.errors import ArtefactError
 from calibudget.evaluation import Evaluation, Prediction
 from calibudget.evaluation.aggregates import PANELS
-from calibudget.evaluation.benchmarks import TASKS, bare_id, ids_sha256
+from calibudget.evaluation.benchmarks import HELD_OUT, TASKS, bare_id, ids_sha256
 from calibudget.evaluation.judge import judged_again
 from calibudget.evaluation.likelihood import SUFFIX, chosen_again
 from calibudget.evaluation.predictions import PREDICTIONS_NAME, read_predictions
 from calibudget.evaluation.results import EVALUATION_NAME, read_evaluation, task_result
 from calibudget.pipeline.checks.findings import Findings
-from calibudget.store import SCORES_NAME, SPLITS_NAME, TRAIN_NAMES, file_digest, read_scores, read_splits
-from calibudget.tasks import EARLIER_PARSERS, PARSER_VERSION
+from calibudget.pipeline.own_tasks import held_out_benchmarks
+from calibudget.store import SCORES_NAME, TRAIN_NAMES, SplitIds, file_digest, read_scores
+from calibudget.tasks import EARLIER_PARSERS, PARSER_VERSION, AnswerSpec
 
 
-def check_evaluation(findings: Findings, directory: Path) -> None:
-    """Compare an evaluation with its predictions, and these with their texts; nothing where the run has none."""
+def check_evaluation(findings: Findings, directory: Path, splits: SplitIds | None) -> None:
+    """Compare an evaluation with its predictions, and these with their texts; nothing where the run has none.
+
+    Args:
+        findings: what is found.
+        directory: the run's.
+        splits: its splits, None where they can't be read.
+    """
     if not any((directory / name).exists() for name in (EVALUATION_NAME, PREDICTIONS_NAME)):
         return
     evaluation = findings.read(EVALUATION_NAME, read_evaluation)
@@ -31,8 +40,9 @@ def check_evaluation(findings: Findings, directory: Path) -> None:
     by_task = {task: list(own) for task, own in groupby(ordered, key=lambda one: one.task)}
     if not findings.compare(EVALUATION_NAME, list(by_task), sorted(evaluation.tasks), field="tasks"):
         return
-    splits = findings.read(SPLITS_NAME, read_splits) if evaluation.calibration_set is not None else None
-    held_out = {bare_id(one) for own in splits.sources.values() for one in own.calibration} if splits else set()
+    known = {} if splits is None or evaluation.calibration_set is None else splits.sources
+    held_out = {bare_id(one) for own in known.values() for one in own.calibration}
+    _check_held_out(findings, evaluation, by_task, directory)
     _check_frame(findings, evaluation, directory)
     _check_results(findings, evaluation, by_task, held_out)
     for task, own in by_task.items():
@@ -42,6 +52,42 @@ def check_evaluation(findings: Findings, directory: Path) -> None:
         "predictions: parsed answers and verdicts, from the texts; not those of code, of instructions, "
         "or that need math-verify"
     )
+
+
+def _spec(value: object) -> AnswerSpec:
+    """How the answers of a task of the user's own were checked, from the evidence."""
+    if not isinstance(value, Mapping):
+        raise ArtefactError("a task that is neither of this version nor says how its answers are checked")
+    try:
+        return AnswerSpec(**{**value, "labels": tuple(value["labels"])})
+    except (KeyError, TypeError) as error:
+        raise ArtefactError(f"answers aren't checked by {dict(value)}") from error
+
+
+def _check_held_out(
+    findings: Findings, evaluation: Evaluation, by_task: Mapping[str, Sequence[Prediction]], directory: Path
+) -> None:
+    """Hold the tasks of a run's own records to these: which they are, what is right, and how that is checked."""
+    asked = [name for name in by_task if name.removesuffix(SUFFIX).startswith(HELD_OUT)]
+    read = findings.derive(EVALUATION_NAME, "held-out records", lambda: held_out_benchmarks(directory)) if asked else []
+    known = {one.name: one for one in read or ()}
+    for name in asked:
+        own, evidence = known.get(name.removesuffix(SUFFIX)), evaluation.tasks[name].evidence
+        if own is None:
+            findings.add(EVALUATION_NAME, f"tasks.{name}", "a source with held-out records", "another")
+            continue
+        gold = {item.record.record_id: item.record.answer for item in own.items}
+        found = {one.item_id: one.gold for one in by_task[name]}
+        if evidence["subset"] is not None:
+            gold = {one: gold[one] for one in found if one in gold}
+        findings.compare(PREDICTIONS_NAME, gold, found, field=f"{name}: right answers")
+        findings.compare(
+            EVALUATION_NAME, [asdict(one) for one in own.files], evidence["files"], field=f"tasks.{name}.files"
+        )
+        checker = evidence["checker"]
+        if not name.endswith(SUFFIX) and isinstance(checker, Mapping):
+            answer = asdict(own.items[0].answer)
+            findings.compare(EVALUATION_NAME, answer, checker.get("answer"), field=f"tasks.{name}.checker.answer")
 
 
 def _check_frame(findings: Findings, evaluation: Evaluation, directory: Path) -> None:
@@ -86,16 +132,22 @@ def _check_results(
 def _check_judgements(findings: Findings, evaluation: Evaluation, task: str, own: Sequence[Prediction]) -> None:
     """Judge a task's predictions again where their own rows are enough for it."""
     known = TASKS.get(task.removesuffix(SUFFIX))
-    if known is None:
-        findings.add(EVALUATION_NAME, f"tasks.{task}", "a task of this version", "another")
-        return
+    found = evaluation.tasks[task].evidence["checker"]
+    own_answer = found.get("answer") if isinstance(found, Mapping) else None
+    checker: dict[str, object]
+    judge: Callable[[Prediction], tuple[str | None, str]]
     if task.endswith(SUFFIX):
         checker, judge = {"check": "likelihood"}, chosen_again
+    elif known is None:
+        answer = findings.derive(EVALUATION_NAME, "how answers of its own are checked", lambda: _spec(own_answer))
+        if answer is None:
+            return
+        checker = {"check": "answer", "version": PARSER_VERSION, "answer": own_answer}
+        judge = partial(judged_again, own=answer)
     elif known.check == "answer":
         checker, judge = {"check": "answer", "version": PARSER_VERSION}, judged_again
     else:
         return
-    found = evaluation.tasks[task].evidence["checker"]
     if found in [checker | {"version": version} for version in EARLIER_PARSERS]:
         return  # what an earlier version read can't be read again
     if findings.compare(EVALUATION_NAME, checker, found, field=f"tasks.{task}.checker"):

@@ -142,7 +142,7 @@ def _source(derived: Derived, label: str) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if derived.splits is not None and label in derived.splits.sources:
         ids = derived.splits.sources[label]
-        fields |= splits_evidence(ids.calibration, ids.candidates)
+        fields |= splits_evidence(ids.calibration, ids.candidates, ids.evaluation)
     if derived.scored is not None:
         own = [score for score in derived.scored.scores if score.source == label]
         fields["scores_sha256"] = scores_sha256(own)
@@ -173,13 +173,13 @@ def _only(row: SourceEvidence, names: Mapping[str, object]) -> dict[str, object]
 
 
 def _check_counts(findings: Findings, recipe: Recipe, label: str, row: SourceEvidence) -> None:
-    """Every record is somewhere: skipped, dropped, calibrating, in the pool, or out of it (prompt shared, spent)."""
+    """Every record is somewhere: skipped, dropped, held out, in the pool, or out of it (a twin, spent)."""
     specs = {spec.label: spec for spec in recipe.source_specs()}
     if label not in specs:
         return
     dropped = row.duplicates if specs[label].duplicates == "drop" else 0
     accounted = row.skipped + dropped + row.calibration_size + row.shared_prompts + row.pool_size
-    accounted += (row.spent or 0) + (row.barred or 0)
+    accounted += (row.spent or 0) + (row.barred or 0) + (row.evaluation_size or 0) + (row.evaluation_twins or 0)
     if (recipe.rounds is None) != (row.spent is None):
         findings.add(
             MANIFEST_NAME, f"sources.{label}.spent", "a count in a later round, and only there", str(row.spent)

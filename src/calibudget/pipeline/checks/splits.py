@@ -6,7 +6,8 @@ Is the selector of the evidence the one that the recipe names, and does it know 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
 
 from calibudget.keys import order_keys
 from calibudget.messages import counted
@@ -35,9 +36,17 @@ def check_splits(findings: Findings, recipe: Recipe, splits: SplitIds) -> None:
         # A later round may use an earlier one's split again; `check_ledger` compares it.
         if recipe.rounds is None:
             findings.compare(SPLITS_NAME, size, len(ids.calibration), field=f"source {label}: calibration records")
-            _check_boundary(findings, specs[label], splits.split_seed, ids)
+            _check_boundary(findings, specs[label], splits.split_seed, ids, "calibration")
+        own = len(ids.evaluation)
+        findings.compare(SPLITS_NAME, recipe.evaluation_size, own, field=f"source {label}: evaluation records")
+        _check_boundary(findings, specs[label], splits.split_seed, ids, "evaluation")
         _check_counted(findings, recipe, specs[label], ids)
+    _check_held_out(findings, specs, splits)
     findings.checked.append("splits: keys, roles, and that the calibration split comes first under its key")
+    if recipe.evaluation_size:
+        findings.checked.append(
+            "splits: that the evaluation split comes first under its key, and no source draws of it"
+        )
 
 
 def check_scored_records(findings: Findings, recipe: Recipe, splits: SplitIds, scored: ScoreFile) -> None:
@@ -64,18 +73,38 @@ def _check_counted(findings: Findings, recipe: Recipe, spec: SourceSpec, ids: So
         findings.compare(SPLITS_NAME, records, len(ids.tokens), field=field)
 
 
-def _check_boundary(findings: Findings, spec: SourceSpec, split_seed: int, ids: SourceIds) -> None:
-    """No candidate precedes the last calibration record under the "calibration" key; kept copies can't calibrate."""
-    if not ids.calibration:
+def _check_boundary(
+    findings: Findings,
+    spec: SourceSpec,
+    split_seed: int,
+    ids: SourceIds,
+    role: Literal["calibration", "evaluation"],
+) -> None:
+    """No candidate precedes the last held-out record under the key of its role; kept copies can't be held out."""
+    held_out: Sequence[str] = getattr(ids, role)
+    if not held_out:
         return
-    key = order_keys("calibration", split_seed, spec.label)
-    last = key(ids.calibration[-1])
+    key = order_keys(role, split_seed, spec.label)
+    last = key(held_out[-1])
     for record_id in ids.candidates:
         is_copy = spec.duplicates == "keep" and COPY_MARK.search(record_id)
         if not is_copy and key(record_id) < last:
             field = f"source {spec.label}: {record_id}"
-            findings.add(SPLITS_NAME, field, "a calibration record, by its key", "a candidate")
+            article = "an" if role == "evaluation" else "a"
+            findings.add(SPLITS_NAME, field, f"{article} {role} record, by its key", "a candidate")
             return
+
+
+def _check_held_out(findings: Findings, specs: Mapping[str, SourceSpec], splits: SplitIds) -> None:
+    """No source has a candidate that another evaluates, as far as their ids follow from their texts."""
+    derived = {label: ids for label, ids in splits.sources.items() if specs[label].id_field is None}
+    evaluated = {one: label for label, ids in derived.items() for one in ids.evaluation}
+    for label, ids in derived.items() if evaluated else ():
+        for record_id in ids.candidates:
+            if record_id in evaluated:
+                field = f"source {label}: {record_id}"
+                findings.add(SPLITS_NAME, field, f"a record that {evaluated[record_id]} evaluates", "a candidate")
+                break
 
 
 def derive_selector(findings: Findings, recipe: Recipe, splits: SplitIds) -> RecipeSelector | None:

@@ -19,7 +19,7 @@ from calibudget.recipe import COMPANION, Recipe
 from calibudget.records import Record, Selection
 from calibudget.selection import RowRole, train_row, unmarked
 from calibudget.sources import record_maker
-from calibudget.store import Manifest, TrainLayout, read_train
+from calibudget.store import HELD_OUT_NAME, Manifest, SplitIds, TrainLayout, read_train
 
 #: What the rows of each layout hold.
 _SHAPES: Final[Mapping[TrainLayout, str]] = {
@@ -70,6 +70,22 @@ def check_train(
     if again is None:
         findings.checked.append("train set: its texts aren't rendered again, since the model's tokenizer isn't here")
     return ids
+
+
+def check_held_out(findings: Findings, recipe: Recipe, splits: SplitIds) -> None:
+    """Compare `held-out.jsonl` with the evaluation splits, and each row with its own original fields."""
+    rows = findings.read(HELD_OUT_NAME, lambda path: list(read_train(path)))
+    if rows is None:
+        return
+    expected = [[label, one] for label, ids in sorted(splits.sources.items()) for one in ids.evaluation]
+    found = [[str(row["source"]), str(row["record_id"])] for row in rows]
+    if findings.compare(HELD_OUT_NAME, expected, found, field="rows"):
+        makers = {spec.label: record_maker(spec) for spec in recipe.source_specs()}
+        again = partial(train_row, layout="turns")
+        for number, row in enumerate(rows, start=1):
+            compared = ("record_id", "role", "prompt", "completion", "tools")
+            _check_row(findings, HELD_OUT_NAME, f"row {number}", row, makers[str(row["source"])], again, compared)
+    findings.checked.append("held-out records: those of the evaluation splits, each as its original fields make it")
 
 
 def _read(findings: Findings, recipe: Recipe, path: Path, again: Rendering | None, *, earlier: bool) -> TrainIds:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from calibudget.errors import DependencyError
 from calibudget.records import Record
 from calibudget.sources.hygiene.checks import Matches
-from calibudget.sources.hygiene.words import words
+from calibudget.sources.hygiene.words import word_runs
 from calibudget.sources.identity import digests
 from calibudget.sources.spec import NearDuplicatesRule
 from calibudget.sources.table import Scratch
@@ -94,7 +94,7 @@ class NearDuplicates:
         """The different texts of a set with their hash values, by digest; texts without words are left out."""
         scratch, keys = Scratch(), []
         for record in records:
-            runs = _runs(record, self._rule.ngram)
+            runs = word_runs(record, self._rule.ngram)
             if runs:
                 made = self._empty.copy()
                 made.update_batch(runs)
@@ -122,10 +122,3 @@ class NearDuplicates:
     def _read(self, scratch: Scratch, index: int) -> NDArray[Any]:
         size = self._row.itemsize
         return np.frombuffer(scratch.read(_HASHES, index * size, size), dtype=self._row.base)
-
-
-def _runs(record: Record, length: int) -> list[bytes]:
-    """The different runs of words of a record, in no set's order; all its words where they are fewer."""
-    own = words(" ".join([*(turn.content for turn in record.prompt), record.completion]))
-    count = max(1, len(own) - length + 1)
-    return [*dict.fromkeys(" ".join(own[at : at + length]).encode() for at in range(count))] if own else []

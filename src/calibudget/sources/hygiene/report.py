@@ -119,7 +119,13 @@ def _source(split: Split, prompts: _Prompts, *, labels: Sequence[str], checks: C
     name = ("candidates", split.source)
     answers = split.candidates.answers(labels) if isinstance(split.candidates, CandidatePool) else {}
     return SourceHygiene(
-        records=split.pool_size + len(split.calibration) + split.shared_prompts + split.spent + split.barred,
+        records=split.pool_size
+        + len(split.calibration)
+        + split.shared_prompts
+        + len(split.evaluation)
+        + split.evaluation_twins
+        + split.spent
+        + split.barred,
         duplicates=split.duplicates,
         repeats=repeats,
         checks=checks,

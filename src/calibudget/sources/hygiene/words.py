@@ -8,6 +8,7 @@ from functools import cache
 from typing import Final
 
 from calibudget.keys import nfc
+from calibudget.records import Record
 
 #: Scripts written without spaces between words: Thai, Lao, Tibetan, Myanmar, Khmer, kana, Han.
 _UNSPACED: Final = (
@@ -33,6 +34,13 @@ def words(text: str) -> list[str]:
     if not _has_unspaced(folded):
         return runs
     return [word for run in runs for word in (unspaced.findall(run) if _has_unspaced(run) else [run])]
+
+
+def word_runs(record: Record, length: int) -> list[bytes]:
+    """The different runs of words of a record, in no set's order; all its words where they are fewer."""
+    own = words(" ".join([*(turn.content for turn in record.prompt), record.completion]))
+    count = max(1, len(own) - length + 1)
+    return [*dict.fromkeys(" ".join(own[at : at + length]).encode() for at in range(count))] if own else []
 
 
 @cache

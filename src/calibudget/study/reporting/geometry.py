@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from statistics import fmean
 
 from calibudget.allocation import stability
+from calibudget.pipeline.own_tasks import held_out_task
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import place
 from calibudget.study.reporting.table import Quantity, Shown, Table, decimal
@@ -32,7 +33,7 @@ def moved_table(results: Results, block: Block) -> Table:
 
 
 def _gains(results: Results, block: Block, found: Mapping[int, QuotaShift]) -> tuple[str, ...]:
-    """The correlations between a source's quota change and the change of its own task's score."""
+    """The correlations between a source's quota change and the change of its own task's score, or its own records'."""
     notes = []
     focus, comparator = results.protocol.focus, block.comparator
     for measure in ("accuracy", "nll"):
@@ -40,7 +41,8 @@ def _gains(results: Results, block: Block, found: Mapping[int, QuotaShift]) -> t
         for seed, shift in found.items():
             first, second = (results.result(block, one, seed).outcome.tasks for one in (focus, comparator))
             for source, change in shift.by_source.items():
-                scores = [side[source].metrics.get(measure) if source in side else None for side in (first, second)]
+                own = [side.get(source) or side.get(held_out_task(source)) for side in (first, second)]
+                scores = [None if one is None else one.metrics.get(measure) for one in own]
                 if scores[0] is not None and scores[1] is not None:
                     pairs.append((float(change), scores[0] - scores[1]))
         if not pairs:

@@ -25,6 +25,8 @@ class Unit(NamedTuple):
 UNITS: Mapping[Measure, Unit] = {
     "accuracy": Unit(100.0, 2, "%", "pp"),
     "nll": Unit(1.0, 3, "nats", "nats"),
+    "answer_nll": Unit(1.0, 2, "nats", "nats"),
+    "answer_probability": Unit(100.0, 2, "%", "pp"),
 }
 
 

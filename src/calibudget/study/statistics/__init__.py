@@ -8,6 +8,7 @@ from calibudget.study.statistics.claims import (
     judge_claims,
     seeds_needed,
     sign_flip_p,
+    t_interval,
     t_test_p,
 )
 from calibudget.study.statistics.geometry import QuotaShift, correlations, quota_shift
@@ -34,6 +35,7 @@ __all__ = [
     "seeds_needed",
     "sign_flip_p",
     "strata_of",
+    "t_interval",
     "t_test_p",
     "wins",
 ]

@@ -80,6 +80,14 @@ def t_test_p(found: Effects) -> float | None:
     return float(2 * _stats().t.sf(abs(t), found.seeds - 1))
 
 
+def t_interval(found: Effects, *, level: float = 0.95) -> tuple[float, float] | None:
+    """Ends of Student's interval of the mean difference over seeds; None for one seed."""
+    if found.sd is None:
+        return None
+    reach = float(_stats().t.isf((1 - level) / 2, found.seeds - 1)) * found.sd / math.sqrt(found.seeds)
+    return found.mean - reach, found.mean + reach
+
+
 def sign_flip_p(found: Effects) -> float | None:
     """Two-sided p by going through all signs of the differences: exact, without any assumption but symmetry.
 

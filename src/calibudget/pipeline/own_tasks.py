@@ -1,0 +1,68 @@
+"""Tasks of the user's own: the records that a run holds out, and files that are named with how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from calibudget.errors import ArtefactError, InputError
+from calibudget.evaluation.benchmarks import HELD_OUT, Benchmark, Task
+from calibudget.pipeline.run_directory import recipe_of_run
+from calibudget.recipe.load import recipe_from_fields
+from calibudget.recipe.yaml import parse_document
+from calibudget.records import SourceFile
+from calibudget.scoring import CalibrationItem
+from calibudget.sources import SourceSpec, record_maker
+from calibudget.store import HELD_OUT_NAME, file_digest, read_train
+
+
+def held_out_task(label: str) -> str:
+    """Name of the task that a source's held-out records make."""
+    return f"{HELD_OUT}.{label}"
+
+
+def held_out_benchmarks(directory: Path) -> list[Benchmark]:
+    """The records that a run holds out, a task a source, read from the run's own file.
+
+    Raises:
+        InputError: the run holds none out.
+        ArtefactError: a row isn't what the recipe makes of its original.
+    """
+    path = directory / HELD_OUT_NAME
+    if not path.is_file():
+        raise InputError(
+            f"{directory}: holds no records out for evaluation; say `evaluation: {{per_source: 200}}` in the recipe, "
+            "or name tasks (--tasks)"
+        )
+    specs = {spec.label: spec for spec in recipe_of_run(directory).source_specs()}
+    makers = {label: record_maker(spec) for label, spec in specs.items()}
+    items: dict[str, list[CalibrationItem]] = {}
+    for row in read_train(path):
+        label, record_id = str(row["source"]), str(row["record_id"])
+        record = makers[label](cast(Mapping[str, object], row["original"])) if label in makers else None
+        if record is None:
+            raise ArtefactError(
+                f"{path}: {label}/{record_id}: isn't of a source of the recipe, or its filter leaves it out"
+            )
+        record = replace(record, record_id=record_id)
+        items.setdefault(label, []).append(CalibrationItem(record=record, answer=specs[label].answers))
+    digest = file_digest(path)
+    file = SourceFile(name=path.name, bytes=digest.bytes, sha256=digest.sha256)
+    return [
+        Benchmark(task=Task(name=held_out_task(label)), items=tuple(own), files=(file,), left_out=0)
+        for label, own in sorted(items.items())
+    ]
+
+
+def own_source(name: str, given: str) -> SourceSpec:
+    """What `name=file` or `name={path: file, ...}` says of a task of the user's own, in a source's fields.
+
+    Raises:
+        RecipeError: fields that no source has, or that don't go together.
+    """
+    words = f"task {name}"
+    fields = parse_document(given, words).value if given.lstrip().startswith("{") else {"path": given}
+    recipe = {"budget": 0, "policy": "equal", "calibration": "none", "sources": {name: fields}}
+    return recipe_from_fields(recipe, parse_document("{}", words), base_dir=Path()).source_specs()[0]

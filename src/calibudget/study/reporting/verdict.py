@@ -1,0 +1,146 @@
+"""What a comparison came to, a sentence for each other policy and endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from calibudget.messages import counted
+from calibudget.study.protocol import Measure
+from calibudget.study.reporting.comparisons import paired
+from calibudget.study.reporting.results import Block, Results
+from calibudget.study.reporting.shown import UNITS, amount, p_said
+from calibudget.study.reporting.table import decimal
+from calibudget.study.statistics import Effects, judge_claims, seeds_needed, t_interval
+
+#: A difference that may be worth having, by measure: the seeds are told that would show it.
+WORTH: Final[dict[Measure, float]] = {"accuracy": 0.01, "answer_probability": 0.01, "nll": 0.01, "answer_nll": 0.1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How the focus compares with one other policy on one endpoint; in the endpoint's own unit.
+
+    Attributes:
+        other: the other policy.
+        endpoint: the endpoint's name.
+        primary: whether the endpoint is claimed; the others are described.
+        seeds: paired seeds.
+        difference: mean over seeds, focus minus other; None where the endpoint is undefined.
+        interval: Student's interval of it over seeds; None for one seed.
+        adjusted_p: of the paired t test, after Holm over all other policies; None where nothing is tested.
+        seeds_needed: that would show a difference of `worth` with the spread seen; None where no number would.
+        worth: see `WORTH`.
+        words: the verdict in words.
+    """
+
+    other: str
+    endpoint: str
+    primary: bool
+    seeds: int
+    difference: float | None
+    interval: tuple[float, float] | None
+    adjusted_p: float | None
+    seeds_needed: int | None
+    worth: float
+    words: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return asdict(self) | {"interval": None if self.interval is None else list(self.interval)}
+
+
+def verdicts(results: Results) -> tuple[Verdict, ...]:
+    """Every other policy on every endpoint, the primary ones first; a comparison has one block.
+
+    The primary endpoints are judged together after Holm, over all other policies.
+    """
+    block = next(results.blocks())
+    protocol = results.protocol
+    others = [policy for policy in block.policies if policy != protocol.focus]
+    pairs = [(other, name) for name in _ordered(results) for other in others]
+    found = {pair: paired(results, block, protocol.focus, *pair) for pair in pairs}
+    claimed = {
+        " / ".join(pair): (one, protocol.endpoints[pair[1]].direction)
+        for pair, one in found.items()
+        if one is not None and pair[1] in protocol.primary and block.final
+    }
+    claims = judge_claims(claimed, alpha=protocol.analysis.alpha)
+    made = []
+    for (other, name), one in found.items():
+        claim = claims.get(f"{other} / {name}")
+        state = None if claim is None else "better" if claim.supported else "worse" if claim.opposed else "open"
+        adjusted_p = None if claim is None else claim.adjusted_p
+        made.append(_verdict(results, block, other, name, one, state, adjusted_p))
+    return tuple(made)
+
+
+def _ordered(results: Results) -> list[str]:
+    primary = results.protocol.primary
+    return [*primary, *(name for name in results.protocol.endpoints if name not in primary)]
+
+
+def _verdict(
+    results: Results,
+    block: Block,
+    other: str,
+    name: str,
+    found: Effects | None,
+    state: str | None,
+    adjusted_p: float | None,
+) -> Verdict:
+    protocol = results.protocol
+    measure, analysis = protocol.endpoints[name].measure, protocol.analysis
+    worth = WORTH[measure]
+    interval = None if found is None else t_interval(found, level=analysis.level)
+    needed = None
+    if found is not None and found.sd is not None:
+        needed = seeds_needed(worth, found.sd, alpha=analysis.alpha, power=analysis.power)
+    words = list(_words(measure, found, interval, state, adjusted_p, needed, is_primary=name in protocol.primary))
+    return Verdict(
+        other=other,
+        endpoint=name,
+        primary=name in protocol.primary,
+        seeds=len(block.seeds),
+        difference=None if found is None else found.mean,
+        interval=interval,
+        adjusted_p=adjusted_p,
+        seeds_needed=needed,
+        worth=worth,
+        words=f"{protocol.focus} minus {other}, {name}: {'; '.join(words)}",
+    )
+
+
+def _words(
+    measure: Measure,
+    found: Effects | None,
+    interval: tuple[float, float] | None,
+    state: str | None,
+    adjusted_p: float | None,
+    needed: int | None,
+    *,
+    is_primary: bool,
+) -> Iterator[str]:
+    if found is None:
+        yield "undefined for a seed, so nothing is said"
+        return
+    unit = UNITS[measure]
+    ends = (
+        ""
+        if interval is None
+        else " [" + ", ".join(decimal(unit.scale * e, unit.digits, signed=True) for e in interval) + "]"
+    )
+    yield f"{amount(found.mean, measure)}{ends} over {counted(found.seeds, 'seed')}"
+    if interval is None:
+        yield "one seed says nothing of spread"
+        return
+    if not is_primary:
+        yield "described, not judged"
+        return
+    if state in ("better", "worse"):
+        yield f"shown to be {state}, adjusted {p_said(adjusted_p or 0.0)}"
+        return
+    yield "no difference shown"
+    least = f"{decimal(unit.scale * WORTH[measure], 0 if unit.scale > 1 else unit.digits)} {unit.difference}"
+    yield f"{'no number of' if needed is None else f'about {needed:,}'} seeds would be needed for {least}"
