@@ -80,6 +80,9 @@ def test_a_record_that_the_template_refuses_is_told_by_the_run_not_by_train(
             run(load_recipe(recipe_of(rows, tokenizer, "chat"), ["budget=37"]), tmp_path / f"refused-{number}")
         told.append(str(error.value))
         assert not list((tmp_path / f"refused-{number}").glob("train*"))
+        unscored = load_recipe(recipe_of(rows, tokenizer, "chat"), ["budget=41", "calibration=none"])
+        with pytest.raises(ScoringError, match="it was drawn, so take it out"):
+            run(unscored, tmp_path / f"unscored-{number}")
     assert any("it was drawn, so take it out of the data" in message for message in told)
 
 

@@ -23,11 +23,11 @@ _CHUNK = 1024
 
 
 def training_encoder(recipe: Recipe) -> Encoder | None:
-    """The encoding that `train` uses, where a model scores; None where none is at hand.
+    """The encoding that `train` uses, where the recipe names a model; None where none is at hand.
 
     Of a model that a server holds the ids that it embeds aren't known.
     """
-    if recipe.calibration == "none" or recipe.scorer == "fake" or recipe.model is None:
+    if recipe.scorer == "fake" or recipe.model is None:
         return None
     try:
         return _encoder(recipe.model, recipe.template, weights=recipe.scorer == "local")
