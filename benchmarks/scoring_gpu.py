@@ -552,7 +552,7 @@ def scaling(arguments: argparse.Namespace, report: Report) -> None:
     """One worker process a GPU, over more records; all workers are started, and their models loaded, beforehand."""
     import torch
 
-    from calibudget.scoring import LocalPool, ScorerSettings
+    from calibudget.scoring import ScorerPool, ScorerSettings
 
     on_cpu = arguments.device == "cpu"
     shape, dtype = (TINY, torch.float32) if on_cpu else (ONE, torch.bfloat16)
@@ -566,9 +566,10 @@ def scaling(arguments: argparse.Namespace, report: Report) -> None:
         del model
         free()
         settings = ScorerSettings(model=folder, device=arguments.device, batch_tokens=8192, max_new_tokens=NEW_TOKENS)
-        pools = {size: stack.enter_context(LocalPool(settings, workers=size)) for size in sizes}
+        pools = {size: stack.enter_context(ScorerPool(settings, workers=size)) for size in sizes}
         for size, pool in pools.items():  # all begin to load before any is waited for
-            pool._hire(size)
+            for _ in range(size):
+                pool.submit(None)
         batches = {n: [items[i] for i in batch] for n, batch in enumerate(pools[1].batches(items))}
         report.note("scaling", f"{len(items)} records in {len(batches)} batches, {shape['hidden_size']} wide")
         for size, pool in pools.items():

@@ -26,9 +26,11 @@ import json, os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from conftest import make_record
-from calibudget.scoring import CalibrationItem, FakeScorer, LocalPool, ScorerSettings, measure_all
+from calibudget.scoring import CalibrationItem, FakeScorer, ScorerPool, ScorerSettings, measure_all
 from calibudget.tasks import AnswerSpec
+from calibudget.workers import EndedError, _Process
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 answer = AnswerSpec(kind="choice", labels=("answer1", "answer2"))
 items = [CalibrationItem(record=make_record("apples", n), answer=answer) for n in range(160)]
 log = open({log!r}, "a")
@@ -43,15 +45,18 @@ class Logged(FakeScorer):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().measure(items)
 
+def until_it_ends(worker, request, folder):
+    raise EndedError(str(worker._process.wait()))
+
 def at(done, _total):
     if done != 16 * {batches}:
         return
     if {stop!r} == "run":
         os.kill(os.getpid(), signal.SIGKILL)
     if {stop!r} == "worker":
-        os.kill(next(iter(pool._crew._started.values())).pid, signal.SIGKILL)
+        os.kill(next(iter(pool._workers.values()))._process.pid, signal.SIGKILL)
     if {stop!r} == "wait":
-        pool._crew.send = lambda place, request: None  # no batch is begun any more, so the run waits for a reply
+        _Process.ask = until_it_ends  # no batch is begun any more, so the run waits for a reply
         print("waiting", flush=True)
 
 def work(scorer, progress=None):
@@ -59,9 +64,11 @@ def work(scorer, progress=None):
     Path({out!r}).write_text(json.dumps([[one.record_id, one.nll, one.text] for one in measured]))
 
 if {workers}:
-    with LocalPool(ScorerSettings(kind="fake"), workers={workers}) as pool:
-        pool._hire({workers})
-        print(json.dumps([process.pid for process in pool._crew._started.values()]), flush=True)
+    with ScorerPool(ScorerSettings(kind="fake"), workers={workers}) as pool:
+        with pool._changed:  # no job is taken before all are there
+            for _ in range({workers}):
+                pool.submit(None)
+            print(json.dumps([worker._process.pid for worker in pool._workers.values()]), flush=True)
         work(pool, at)
 else:
     print("[]", flush=True)

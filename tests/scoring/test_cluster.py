@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DependencyError, ScoringError
-from calibudget.scoring import FakeScorer, RayPool, ScorerSettings, make_scorer, measure_all, open_scorer
-from calibudget.scoring.cluster import scoring_actors
+from calibudget.scoring import FakeScorer, ScorerPool, ScorerSettings, make_scorer, measure_all, open_scorer
+from calibudget.workers import _Actor
 
 FAKE = ScorerSettings(kind="fake", device="cpu")
 
@@ -20,7 +20,7 @@ FAKE = ScorerSettings(kind="fake", device="cpu")
 def test_without_ray_the_way_to_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(DependencyError, match=r"calibudget\[ray\]"):
-        RayPool(FAKE, workers=1)
+        ScorerPool(FAKE, workers=1, engine="ray")
 
 
 def test_an_address_needs_the_engine() -> None:
@@ -47,7 +47,7 @@ class TestCluster:
     ) -> None:
         settings = ScorerSettings(model=str(tiny_directory), device="cpu", batch_tokens=400)
         items, path, stop = items_of(6), tmp_path / "journal", signal.getsignal(signal.SIGTERM)
-        with RayPool(settings, workers=2, address=cluster.address) as pool:
+        with ScorerPool(settings, workers=2, engine="ray", address=cluster.address) as pool:
             assert len(pool.batches(items)) > 2
             found = measure_all(pool, items, journal_path=path)
             described = dict(pool.describe())
@@ -58,7 +58,7 @@ class TestCluster:
         assert measure_all(scorer, items, journal_path=path) == found  # the journal is the single scorer's too
         wrong = ScorerSettings(model="no/such/dir", device="cpu")
         with (
-            RayPool(wrong, workers=1, address=cluster.address) as pool,
+            ScorerPool(wrong, workers=1, engine="ray", address=cluster.address) as pool,
             pytest.raises(ScoringError, match="no such directory"),
         ):
             pool.describe()
@@ -67,26 +67,33 @@ class TestCluster:
         import ray
 
         ray.init(address=cluster.address, log_to_driver=False)
-        actors = scoring_actors(ScorerSettings(kind="fake", device="cuda"), patience=1.0)
-        actors.start(0)
-        with pytest.raises(ScoringError, match="no room for a worker"):
-            actors.replies()
-        actors.close()
+        settings = ScorerSettings(kind="fake", device="cuda")
+        with (
+            ScorerPool(settings, workers=1, engine="ray", patience=1.0) as pool,
+            pytest.raises(ScoringError, match="no room for a worker"),
+        ):
+            pool.describe()
         assert ray.is_initialized()  # a connection that was there before stays
         ray.shutdown()
 
-    def test_a_killed_node_costs_its_batches_only(self, cluster: Any, items_of: Callable[..., Any]) -> None:
-        items, sent = items_of(96), []
+    def test_a_killed_node_costs_its_batches_only(
+        self, cluster: Any, items_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        items, sent, ask = items_of(96), [], _Actor.ask
+
+        def noting(self: _Actor, request: Any, folder: Path | None) -> Any:
+            sent.append(request)
+            return ask(self, request, folder)
+
+        monkeypatch.setattr(_Actor, "ask", noting)
         settings = ScorerSettings(kind="fake", device="cpu", seconds=0.5)
-        with RayPool(settings, workers=2, address=cluster.address) as pool:
-            send = pool._crew.send
-            pool._crew.send = lambda place, request: (sent.append(request), send(place, request))[1]  # type: ignore[func-returns-value, method-assign]
+        with ScorerPool(settings, workers=2, engine="ray", address=cluster.address) as pool:
 
             def kill_one(done: Any, total: Any) -> None:
                 if done == 32:
                     cluster.remove_node(cluster.second, allow_graceful=False)
 
             assert measure_all(pool, items, progress=kill_one) == measure_all(FakeScorer(), items)
-        batches = [request["items"][0]["record_id"] for request in sent if request.get("do") == "measurements"]  # type: ignore[index]
+        batches = [request["items"][0]["record_id"] for request in sent if request.get("do") == "measurements"]
         assert len(set(batches)) == 12
         assert len(batches) <= 13

@@ -10,13 +10,26 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DependencyError, ScoringError
-from calibudget.scoring import FakeScorer, LocalPool, ScorerSettings, make_scorer, measure_all
+from calibudget.scoring import FakeScorer, ScorerPool, ScorerSettings, make_scorer, measure_all
+from calibudget.workers import _Process
 
 FAKE = ScorerSettings(kind="fake")
 
 
 def pids(pool: Any) -> Any:
-    return [process.pid for process in pool._crew._started.values()]
+    return [worker._process.pid for worker in pool._workers.values()]
+
+
+def killed_but_for(field: str) -> Callable[..., Any]:
+    """What asks a worker and kills it first, unless the request has a field."""
+    ask = _Process.ask
+
+    def ask_and_kill(self: _Process, request: Any, folder: Path | None) -> Any:
+        if field not in request:
+            self._process.kill()
+        return ask(self, request, folder)
+
+    return ask_and_kill
 
 
 def is_alive(pid: Any) -> bool:
@@ -31,7 +44,7 @@ def is_alive(pid: Any) -> bool:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_any_number_of_workers_gives_the_same(items_of: Callable[..., Any], workers: int) -> None:
     items = items_of(30)
-    with LocalPool(FAKE, workers=workers) as pool:
+    with ScorerPool(FAKE, workers=workers) as pool:
         assert measure_all(pool, items) == measure_all(FakeScorer(), items)
         assert pool.describe() == FakeScorer().describe()
         assert pool.lengths(items) == FakeScorer().lengths(items)
@@ -43,7 +56,7 @@ def test_a_real_scorer_gives_the_same_bits_and_errors(items_of: Callable[..., An
     settings = ScorerSettings(model=str(tiny_directory), device="cpu", batch_tokens=400)
     items = items_of(6)
     too_long = replace(items[0], record=replace(items[0].record, completion="river " * 600))
-    with LocalPool(settings, workers=2) as pool:
+    with ScorerPool(settings, workers=2) as pool:
         found = measure_all(pool, items)
         described = dict(pool.describe())
         with pytest.raises(ScoringError, match="record apples-0000"):
@@ -62,7 +75,7 @@ def test_the_journal_is_shared_with_a_single_scorer(items_of: Callable[..., Any]
         if done >= 16:
             raise KeyboardInterrupt
 
-    with LocalPool(FAKE, workers=2) as pool, pytest.raises(KeyboardInterrupt):
+    with ScorerPool(FAKE, workers=2) as pool, pytest.raises(KeyboardInterrupt):
         measure_all(pool, items, journal_path=path, progress=stop)
     assert measure_all(FakeScorer(), items, journal_path=path) == measure_all(FakeScorer(), items)
 
@@ -77,7 +90,7 @@ def test_a_killed_worker_costs_its_batch_only(items_of: Callable[..., Any]) -> N
             killed.append(pids(pool)[0])
             os.kill(killed[0], signal.SIGKILL)
 
-    with LocalPool(ScorerSettings(kind="fake", seconds=0.05), workers=2) as pool:
+    with ScorerPool(ScorerSettings(kind="fake", seconds=0.05), workers=2) as pool:
         assert measure_all(pool, items, progress=kill_one) == measure_all(FakeScorer(), items)
         assert killed[0] not in pids(pool)
     assert told == sorted(told)
@@ -86,22 +99,15 @@ def test_a_killed_worker_costs_its_batch_only(items_of: Callable[..., Any]) -> N
 @pytest.mark.slow
 def test_a_batch_that_kills_workers_is_named(items_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     items = items_of(4, ("apples",))
-    with LocalPool(ScorerSettings(kind="fake", seconds=30), workers=1) as pool:
+    with ScorerPool(ScorerSettings(kind="fake", seconds=30), workers=1) as pool:
         batches = pool.batches(items)
-        send = pool._crew.send
-
-        def send_and_kill(place: Any, request: pytest.FixtureRequest) -> None:
-            send(place, request)  # type: ignore[arg-type]
-            if "settings" not in request:  # type: ignore[operator]
-                os.kill(pids(pool)[0], signal.SIGKILL)
-
-        monkeypatch.setattr(pool._crew, "send", send_and_kill)
+        monkeypatch.setattr("calibudget.workers._Process.ask", killed_but_for("settings"))
         with pytest.raises(ScoringError, match=r"source apples, record apples-0000: .*ended 3 workers"):
             list(pool.measure_batches({0: [items[i] for i in batches[0]]}))
 
 
 def test_workers_end_with_the_pool(items_of: Callable[..., Any]) -> None:
-    with LocalPool(ScorerSettings(kind="fake", seconds=60), workers=2) as pool:
+    with ScorerPool(ScorerSettings(kind="fake", seconds=60), workers=2) as pool:
         pool.describe()
         batches = pool.measure_batches({n: items_of(1) for n in range(4)})
         del batches
@@ -113,7 +119,7 @@ def test_workers_end_with_the_pool(items_of: Callable[..., Any]) -> None:
 @pytest.mark.slow
 def test_errors_of_a_worker_s_scorer_are_raised_here(items_of: Callable[..., Any]) -> None:
     with (
-        LocalPool(ScorerSettings(model="no/such/dir"), workers=2) as pool,
+        ScorerPool(ScorerSettings(model="no/such/dir"), workers=2) as pool,
         pytest.raises(ScoringError, match="no such directory"),
     ):
         measure_all(pool, items_of(1))
@@ -124,29 +130,23 @@ def test_a_missing_package_stays_that_error(
     monkeypatch: pytest.MonkeyPatch, items_of: Callable[..., Any], tmp_path: Path
 ) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('no torch', name='torch')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with LocalPool(ScorerSettings(model="gpt2"), workers=1) as pool, pytest.raises(DependencyError, match="torch"):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with ScorerPool(ScorerSettings(model="gpt2"), workers=1) as pool, pytest.raises(DependencyError, match="torch"):
         pool.describe()
 
 
 def test_workers_that_end_while_starting_are_told(
     monkeypatch: pytest.MonkeyPatch, items_of: Callable[..., Any]
 ) -> None:
-    with LocalPool(FAKE, workers=2) as pool:
-        start = pool._crew.start
-
-        def start_and_kill(place: Any) -> None:
-            start(place)
-            os.kill(pool._crew._started[place].pid, signal.SIGKILL)  # type: ignore[attr-defined]
-
-        monkeypatch.setattr(pool._crew, "start", start_and_kill)
-        with pytest.raises(ScoringError, match=r"3 scoring workers ended while starting, the last with exit code -9"):
+    with ScorerPool(FAKE, workers=2) as pool:
+        monkeypatch.setattr("calibudget.workers._Process.ask", killed_but_for("nothing"))
+        with pytest.raises(ScoringError, match=r"3 workers ended while starting, the last with exit code -9"):
             measure_all(pool, items_of(1))
 
 
 def test_workers_that_score_unlike_are_refused(items_of: Callable[..., Any]) -> None:
     """Say one of them finds no GPU: mixing their scores would make bits depend on who scored what."""
-    with LocalPool(FAKE, workers=2) as pool:
+    with ScorerPool(FAKE, workers=2) as pool:
         pool._described = {"engine": "fake", "model": {"name": "another"}}
         with pytest.raises(ScoringError, match="scorers differ"):
             pool.batches(items_of(1))
@@ -154,7 +154,7 @@ def test_workers_that_score_unlike_are_refused(items_of: Callable[..., Any]) -> 
 
 def test_workers_are_counted_from_one() -> None:
     with pytest.raises(ScoringError, match="at least 1"):
-        LocalPool(FAKE, workers=0)
+        ScorerPool(FAKE, workers=0)
 
 
 def test_settings_survive_the_wire() -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,10 @@ from calibudget.sources import (
     readers,
 )
 from calibudget.sources.inputs import inputs_of
-from calibudget.sources.worker import Request, reply, to_json
+from calibudget.sources.readers import ReadingDesk
 from calibudget.store import ids_sha256
 from calibudget.tasks import AnswerSpec
+from calibudget.workers import _Process
 
 ROWS: list[dict[str, Any]] = [
     {"prompt": f"Say  {n % 400}\u00e9", "completion": f"It is {n % 450}.", "id": f"r{n % 450}.{n % 400}", "x": n / 7}
@@ -115,18 +116,28 @@ def test_the_first_bad_row_is_named_whoever_meets_it(folder: Path, reading: Read
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    start = readers.Processes._start
+@pytest.mark.parametrize("deaths", [2, 3])
+def test_what_a_killed_worker_was_at_is_read_by_another_a_few_times(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, deaths: int
+) -> None:
+    ask, asked = _Process.ask, Counter[str]()
 
-    def killed(self: readers.Processes) -> subprocess.Popen[bytes]:
-        process = start(self)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        return process
+    def killed(self: _Process, request: Any, target: Path | None) -> Any:
+        name = request["file"][1]
+        asked[name] += 1
+        if name == "0.parquet" and asked[name] <= deaths:
+            self._process.kill()
+        return ask(self, request, target)
 
-    monkeypatch.setattr(readers.Processes, "_start", killed)
-    with pytest.raises(CalibudgetError, match=r"0\.parquet: the process that read it ended with exit code -9"):
-        found(folder, Reading(workers=2))
+    monkeypatch.setattr(_Process, "ask", killed)
+    if deaths == 2:
+        assert found(folder, Reading(workers=2)) == found(folder)
+    else:
+        message = r"0\.parquet: reading it ended 3 workers \(the last with exit code -9\)"
+        with pytest.raises(CalibudgetError, match=message):
+            found(folder, Reading(workers=2))
+    assert asked.pop("0.parquet") >= 3
+    assert set(asked.values()) <= {1, 2}  # two sources have some of the files
 
 
 READ_ONCE = """
@@ -256,40 +267,32 @@ def test_what_is_kept_may_be_deleted_while_it_is_read(folder: Path, tmp_path: Pa
     assert found(folder, kept) == expected
 
 
-def test_a_worker_that_starts_while_readers_end_ends_with_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, closing, started = threading.Event(), threading.Event(), []
-    popen, close = subprocess.Popen, readers.Processes.close
+def test_workers_end_with_their_readers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    popen, started = subprocess.Popen, []
 
-    def close_soon(self: readers.Processes) -> None:
-        closing.set()
-        close(self)
-
-    def slow(*given: object, **more: Any) -> subprocess.Popen[bytes]:
-        begun.set()
-        closing.wait()
+    def noting(*given: object, **more: Any) -> subprocess.Popen[bytes]:
         started.append(popen(*given, **more))  # type: ignore[call-overload]
         return started[-1]  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(subprocess, "Popen", slow)
-    monkeypatch.setattr(readers.Processes, "close", close_soon)
+    monkeypatch.setattr(subprocess, "Popen", noting)
     spec = SourceSpec(label="a", path=".")
     with Readers(Reading(workers=2)) as own:
         for given in inputs_of(spec, folder):
             own.ask(spec, given)
-        begun.wait()
+    assert len(started) == 2
     assert {(one.returncode, one.stdin.closed, one.stdout.closed) for one in started} == {(-signal.SIGKILL, True, True)}
 
 
 def test_what_a_worker_kept_may_be_deleted_before_it_is_opened(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def deleted(_: object, request: Request) -> Path:
-        path = Path(reply(to_json(request))["path"])
-        if path.parent == request.cache:
-            path.unlink()
-        return path
+    def deleted(_: object, request: Any, target: Path | None) -> Any:
+        reply = ReadingDesk().reply({**request, "folder": str(target)})
+        if Path(str(reply["path"])).parent == tmp_path / "cache":
+            Path(str(reply["path"])).unlink()
+        return reply
 
-    monkeypatch.setattr(readers.Processes, "make", deleted)
+    monkeypatch.setattr(_Process, "ask", deleted)
     assert found(folder, Reading(workers=2, cache=tmp_path / "cache")) == found(folder)
     assert not list((tmp_path / "cache").iterdir())
 
@@ -401,6 +404,6 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
 
 def test_small_inputs_are_read_here_and_not_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_files, "SMALL", 1_048_576)
-    monkeypatch.setattr(readers, "Processes", None)
+    monkeypatch.setattr(readers, "Pool", None)
     assert found(folder, Reading(workers=4, cache=tmp_path / "cache")) == found(folder)
     assert not (tmp_path / "cache").exists()

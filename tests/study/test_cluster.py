@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from calibudget.cluster import Actors
 from calibudget.errors import StudyError
 from calibudget.pipeline.progress import silent
 from calibudget.study.plan import make_ready
 from calibudget.study.protocol import load_protocol
 from calibudget.study.run import StudyOutcome, freeze_study, run_study
+from calibudget.workers import Pool, _Actor
 
 #: Cells that are trained and asked, of which a criterion stops one; the rest is quotas alone.
 TRAINED = """\
@@ -99,18 +99,18 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Cells by how often they were sent to an actor; those in `killed` lose theirs, each as often as it says."""
     counts: Counter[str] = Counter()
     killed: Counter[str] = Counter()
-    send = Actors.send
+    ask = _Actor.ask
 
-    def noting(self: Any, place: Any, request: pytest.FixtureRequest) -> None:
-        send(self, place, request)  # type: ignore[arg-type]
-        name = request.get("cell")  # type: ignore[attr-defined]
+    def noting(self: _Actor, request: Any, folder: Path | None) -> Any:
+        name = request.get("cell")
         if name is not None:
             counts[name] += 1
             if killed[name]:
                 killed[name] -= 1
-                self._ray.kill(self._actors[place])
+                self._ray.kill(self._actor)
+        return ask(self, request, folder)
 
-    monkeypatch.setattr(Actors, "send", noting)
+    monkeypatch.setattr(_Actor, "ask", noting)
     counts.killed = killed  # type: ignore[attr-defined]
     return counts
 
@@ -172,13 +172,13 @@ class TestCluster:
     ) -> None:
         directory = small.parent / "study"
         freeze_study(load_protocol(with_points(small, QUOTAS)), directory)
-        start = Actors.start
+        hire = Pool._hire
 
-        def elsewhere(self: Any, place: Any) -> None:
+        def elsewhere(self: Any) -> None:
             self._first = self._first | {"directory": str(small.parent / "nowhere")}
-            start(self, place)
+            hire(self)
 
-        monkeypatch.setattr(Actors, "start", elsewhere)
+        monkeypatch.setattr(Pool, "_hire", elsewhere)
         with pytest.raises(StudyError, match=r"can't run the study: .*nowhere: no study is frozen"):
             on_ray(small, directory)
         assert not list(directory.glob("cells/**/cell.json"))

@@ -16,7 +16,6 @@ from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.recipe import Recipe
 from calibudget.records import Score, Split
 from calibudget.scoring import (
-    Engine,
     Measurement,
     Scorer,
     make_scorer,
@@ -25,6 +24,7 @@ from calibudget.scoring import (
     to_scores,
 )
 from calibudget.store import ScoreFile, read_scores_file, work_directory, write_scores
+from calibudget.workers import Engine
 
 
 def score(

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 from calibudget.facade import on_first_use
 
 if TYPE_CHECKING:
-    from calibudget.scoring.cluster import RayPool
-    from calibudget.scoring.engines import Engine, open_scorer
     from calibudget.scoring.fake import FakeScorer
     from calibudget.scoring.local import LocalScorer
     from calibudget.scoring.measure import Progress, measure_all
-    from calibudget.scoring.processes import LocalPool
+    from calibudget.scoring.pool import ScorerPool, open_scorer
     from calibudget.scoring.scorer import (
         CalibrationItem,
         Measurement,
@@ -36,10 +34,8 @@ _HOMES = {
     "ScorerSettings": "settings",
     "make_scorer": "settings",
     "FakeScorer": "fake",
-    "LocalPool": "processes",
-    "RayPool": "cluster",
-    "Engine": "engines",
-    "open_scorer": "engines",
+    "ScorerPool": "pool",
+    "open_scorer": "pool",
     "LocalScorer": "local",
     "ServerScorer": "server",
     "Progress": "measure",
@@ -51,15 +47,13 @@ _HOMES = {
 
 __all__ = [
     "CalibrationItem",
-    "Engine",
     "FakeScorer",
-    "LocalPool",
     "LocalScorer",
     "Measurement",
     "ParallelScorer",
     "Progress",
-    "RayPool",
     "Scorer",
+    "ScorerPool",
     "ScorerSettings",
     "ServerScorer",
     "item_to_json",

@@ -1,85 +1,94 @@
-"""Scoring with several workers, wherever they are: batches are planned once and dealt out as workers become free.
-
-What comes back doesn't depend on who scored it. A worker that dies costs its batch, which another one scores; a batch
-that keeps killing workers is named.
-"""
+"""Scoring with several workers: batches are planned once and dealt out; who scores one changes nothing."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from calibudget.errors import ScoringError
 from calibudget.messages import counted
-from calibudget.scoring.desk import checked, work_request
-from calibudget.scoring.scorer import CalibrationItem, Measurement, measurement_from_json
-
-#: Workers that one batch may cost before it is given up.
-_ATTEMPTS: Final = 3
-
-
-class Crew(Protocol):
-    """Workers by their place, each with a `Desk`; the shipped crews are `Processes` and `Actors`."""
-
-    def start(self, place: int) -> None:
-        """Start a worker and send it its settings; its first reply is the description."""
-        ...
-
-    def send(self, place: int, request: Mapping[str, object]) -> None:
-        """Send a request to a worker that owes no reply."""
-        ...
-
-    def replies(self) -> list[tuple[int, Mapping[str, Any] | None]]:
-        """Wait for the next replies, at least one; None for a worker that died over its request."""
-        ...
-
-    def end(self, place: int) -> str:
-        """End a worker, dead or alive, and say how it ended; one that is gone already is left alone."""
-        ...
-
-    def close(self) -> None:
-        """End all workers and let go of everything."""
-        ...
+from calibudget.scoring.scorer import (
+    CalibrationItem,
+    Measurement,
+    Scorer,
+    item_from_json,
+    item_to_json,
+    measurement_from_json,
+    measurement_to_json,
+)
+from calibudget.scoring.settings import ScorerSettings, make_scorer
+from calibudget.workers import PATIENCE, EndedError, Engine, Pool, Reply
 
 
-class Pool:
-    """A scorer made of a crew; use it as a context manager.
+class ScoringDesk:
+    """Answers with the scorer that the first request asks for; the first reply is what that says of itself."""
+
+    def __init__(self) -> None:
+        self._scorer: Scorer | None = None
+
+    def reply(self, request: Mapping[str, Any]) -> dict[str, object]:
+        """The reply to one request: `batches`, `lengths` or `measurements` of items, under the same name."""
+        if self._scorer is None:
+            self._scorer = make_scorer(ScorerSettings.from_json(request["settings"]))
+            return {"describe": dict(self._scorer.describe())}
+        items = [item_from_json(item) for item in request["items"]]
+        match request["do"]:
+            case "batches":
+                return {"batches": self._scorer.batches(items)}
+            case "lengths":
+                return {"lengths": self._scorer.lengths(items)}
+            case _:
+                return {"measurements": [measurement_to_json(one) for one in self._scorer.measure(items)]}
+
+
+def _request(what: str, items: Sequence[CalibrationItem]) -> dict[str, object]:
+    return {"do": what, "items": [item_to_json(item) for item in items]}
+
+
+class ScorerPool(Pool):
+    """A scorer made of several workers; use it as a context manager.
 
     Args:
-        crew: the workers.
-        size: how many of them.
+        settings: what each worker makes its scorer of; the measurements depend on nothing else.
+        workers: how many; each is on one GPU, or on a share of the CPU.
+        engine: as `Pool` has it.
+        address: as `Pool` has it.
+        patience: as `Pool` has it.
 
     Raises:
-        ScoringError: fewer than one worker.
+        DependencyError: ray isn't installed.
+        ScoringError: fewer than one worker, or no cluster at the address.
     """
 
-    def __init__(self, crew: Crew, size: int) -> None:
-        if size < 1:
-            raise ScoringError(f"workers must be at least 1, not {size}")
-        self._crew = crew
-        self._size = size
-        self._starting: set[int] = set()
-        self._free: set[int] = set()
-        self._failed_starts = 0
-        self._described: Mapping[str, object] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    def __init__(
+        self,
+        settings: ScorerSettings,
+        *,
+        workers: int,
+        engine: Engine = "local",
+        address: str | None = None,
+        patience: float = PATIENCE,
     ) -> None:
-        self._starting.clear()
-        self._free.clear()
-        self._crew.close()
+        self._described: Mapping[str, object] = {}
+        super().__init__(
+            ScoringDesk,
+            workers=workers,
+            first=lambda device: {"settings": replace(settings, device=device or settings.device).to_json()},
+            greet=self._compare,
+            engine=engine,
+            address=address,
+            device=settings.device,
+            refusal=ScoringError,
+            patience=patience,
+        )
 
     def describe(self) -> Mapping[str, object]:
         """See `Scorer`: what one worker's scorer says, since who the workers are changes nothing."""
-        while not self._described:
-            self._hire(1)
-            self._replies()
+        if not self._described:
+            self.submit(None).result()
         return self._described
 
     def lengths(self, items: Sequence[CalibrationItem]) -> list[int]:
@@ -100,92 +109,54 @@ class Pool:
         """Score many batches at once; each is given back with its number as soon as it is done.
 
         Raises:
-            ScoringError: an item that can't be scored, or a batch that killed several workers.
+            ScoringError: an item that can't be scored, or a batch that ended several workers.
         """
-        waiting, attempts = deque(batches), Counter[int]()
-        at_work: dict[int, int] = {}
-        try:
-            while waiting or at_work:
-                self._hire(len(waiting), at_work)
-                while waiting and self._free:
-                    place = min(self._free)
-                    self._free.remove(place)
-                    at_work[place] = waiting.popleft()
-                    self._crew.send(place, work_request("measurements", batches[at_work[place]]))
-                for place, reply in self._replies():
-                    number = at_work.pop(place)
-                    if reply is None:
-                        attempts[number] += 1
-                        self._bury(place, batches[number], attempts[number])
-                        waiting.appendleft(number)
-                    else:
-                        self._free.add(place)
-                        yield number, [measurement_from_json(row) for row in checked(reply)["measurements"]]
-        finally:
-            for place in at_work:
-                self._crew.end(place)
-
-    def _hire(self, wanted: int, at_work: Collection[int] = ()) -> None:
-        """Start workers until so many are free or will be, as far as there are places."""
-        hired = self._free | self._starting
-        vacant = [place for place in range(self._size) if place not in hired and place not in at_work]
-        for place in vacant[: max(wanted - len(hired), 0)]:
-            self._crew.start(place)
-            self._starting.add(place)
-
-    def _replies(self) -> list[tuple[int, Mapping[str, Any] | None]]:
-        """Wait for replies, greet workers that have just started, and give back the others' replies."""
-        answers = []
-        for place, reply in self._crew.replies():
-            if place in self._starting:
-                self._starting.remove(place)
-                self._greet(place, reply)
-            else:
-                answers.append((place, reply))
-        return answers
-
-    def _greet(self, place: int, reply: Mapping[str, Any] | None) -> None:
-        if reply is None or "error" in reply:
-            how = self._crew.end(place)
-            self._failed_starts += 1
-            checked(reply or {})
-            if self._failed_starts == _ATTEMPTS:
-                raise ScoringError(f"{_ATTEMPTS} scoring workers ended while starting, the last with {how}")
-            return
-        self._failed_starts = 0
-        self._described = self._described or reply["describe"]
-        if reply["describe"] != self._described:
-            self._crew.end(place)
-            raise ScoringError(
-                "the workers' scorers differ (one has no GPU of its own, say), so their scores would too: "
-                f"{self._described} and {reply['describe']}"
-            )
-        self._free.add(place)
-
-    def _bury(self, place: int, items: Sequence[CalibrationItem], attempts: int) -> None:
-        how = self._crew.end(place)
-        if attempts == _ATTEMPTS:
-            raise ScoringError(
-                f"{items[0].name}: scoring its batch of {len(items)} ended {counted(attempts, 'worker')} "
-                f"(the last with {how})"
-            )
+        requests = {number: partial(_request, "measurements", items) for number, items in batches.items()}
+        with closing(self.done(requests)) as done:
+            for number, reply in done:
+                try:
+                    rows = reply.result()["measurements"]
+                except EndedError as ended:
+                    items = batches[number]
+                    raise ScoringError(f"{items[0].name}: scoring its batch of {len(items)} ended {ended}") from ended
+                yield number, [measurement_from_json(row) for row in rows]
 
     def _ask(self, what: str, items: Sequence[CalibrationItem]) -> Any:
         """One worker's answer to a question that all answer alike."""
-        how = ""
-        for _ in range(_ATTEMPTS):
-            while not self._free:
-                self._hire(1)
-                self._replies()
-            place = min(self._free)
-            self._free.remove(place)
-            self._crew.send(place, work_request(what, items))
-            answers = self._replies()
-            while not answers:
-                answers = self._replies()
-            reply = answers[0][1]
-            if reply is not None:
-                self._free.add(place)
-                return checked(reply)[what]
-            how = self._crew.end(place)
-        raise ScoringError(f"{_ATTEMPTS} scoring workers ended when asked for {what}, the last with {how}")
+        try:
+            return self.submit(partial(_request, what, items)).result()[what]
+        except EndedError as ended:
+            raise ScoringError(f"asking for {what} of {counted(len(items), 'record')} ended {ended}") from ended
+
+    def _compare(self, greeting: Reply) -> None:
+        """Hold a worker to what the first one said of its scorer."""
+        self._described = self._described or greeting["describe"]
+        if greeting["describe"] != self._described:
+            raise ScoringError(
+                "the workers' scorers differ (one has no GPU of its own, say), so their scores would too: "
+                f"{self._described} and {greeting['describe']}"
+            )
+
+
+@contextmanager
+def open_scorer(
+    settings: ScorerSettings, *, engine: Engine = "local", workers: int = 1, address: str | None = None
+) -> Iterator[Scorer]:
+    """A scorer for as long as the block runs; its workers end with it.
+
+    Args:
+        settings: what is scored with; the measurements depend on nothing else.
+        engine: "local" for this machine, "ray" for actors on a cluster.
+        workers: how many batches are scored at once; 1 with "local" is this process.
+        address: a Ray cluster's; see `Pool`.
+
+    Raises:
+        ScoringError, DependencyError: the model or the cluster can't be used, or ray is missing.
+    """
+    if engine == "local" and address is not None:
+        raise ScoringError("an address is a Ray cluster's: say engine: ray with it")
+    if engine == "local" and (workers == 1 or settings.kind == "openai"):  # a server has workers of its own
+        yield make_scorer(settings)
+    else:
+        with ScorerPool(settings, workers=workers, engine=engine, address=address) as pool:
+            yield pool

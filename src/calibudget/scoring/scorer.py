@@ -84,7 +84,7 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class ParallelScorer(Scorer, Protocol):
-    """A scorer that can work on several batches at once, such as `LocalPool`."""
+    """A scorer that can work on several batches at once, such as `ScorerPool`."""
 
     def measure_batches(
         self, batches: Mapping[int, Sequence[CalibrationItem]]

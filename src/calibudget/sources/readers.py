@@ -1,32 +1,28 @@
-"""Who reads the inputs of sources: this process, several of this machine, or tasks of a Ray cluster.
+"""Who reads the inputs of sources: this process, several of this machine, or actors of a Ray cluster.
 
 Whoever reads makes the same file of identities, so that nothing after it depends on who that was. Small inputs are
-always read here: sending them away would take longer.
+always read here: sending them away would take longer. The data must lie under the same path on every node.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Lock
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
-from calibudget.cluster import connect, ray_module
+from pydantic import TypeAdapter
+
 from calibudget.errors import CalibudgetError, DataError
+from calibudget.sources.files import DataFile
 from calibudget.sources.index import Identities, find_or_make, is_large, read_identities
 from calibudget.sources.inputs import FileInput, Input
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import Scratch, writing
-from calibudget.sources.worker import Request, pieces, to_json
+from calibudget.workers import EndedError, Engine, Pool, Reply
 
 _HERE: Final = 1
 
@@ -36,16 +32,49 @@ class Reading:
     """How sources are read; none of it changes a byte of what is found.
 
     Attributes:
-        engine: "local" for this machine, "ray" for tasks on a cluster.
+        engine: "local" for this machine, "ray" for actors on a cluster.
         workers: how many inputs are read at once; 1 with "local" is this process.
         address: a Ray cluster's; None starts one on this machine.
         cache: the folder where identities and findings are kept for the next time, None to keep nothing.
     """
 
-    engine: Literal["local", "ray"] = "local"
+    engine: Engine = "local"
     workers: int = 1
     address: str | None = None
     cache: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """What a reader is asked for.
+
+    Attributes:
+        spec: what the recipe says of the source.
+        file: which of its files.
+        folder: where the file of identities goes, unless it is kept.
+        cache: where it is kept, None for nowhere.
+    """
+
+    spec: SourceSpec
+    file: DataFile
+    folder: Path
+    cache: Path | None
+
+
+@cache
+def _requests() -> TypeAdapter[Any]:
+    return TypeAdapter(_Request)
+
+
+class ReadingDesk:
+    """Makes a file of identities for each request."""
+
+    def reply(self, request: Mapping[str, Any]) -> dict[str, object]:
+        """Where the file lies."""
+        asked = _requests().validate_python(request)
+        found = find_or_make(asked.spec, FileInput(asked.spec, asked.file), asked.folder, asked.cache)
+        found.close()
+        return {"path": str(found.path)}
 
 
 class Readers:
@@ -55,15 +84,12 @@ class Readers:
         self._reading = reading or Reading()
         self._scratch = Scratch()
         self._stack = ExitStack()
-        self._workers: Processes | Tasks | None = None
-        self._threads: ThreadPoolExecutor | None = None
+        self._pool: Pool | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
         self._stack.close()
 
     def ask(self, spec: SourceSpec, given: Input) -> Callable[[], Identities]:
@@ -72,127 +98,37 @@ class Readers:
         Raises:
             DataError: from the function: the input can't be read, or a row can't be used and isn't to be skipped.
         """
-        folder, cache = self._scratch.folder(), self._reading.cache
+        folder, kept = self._scratch.folder(), self._reading.cache
         is_here = self._reading.engine == "local" and self._reading.workers == _HERE
         if is_here or not isinstance(given, FileInput) or not is_large(given):
-            return partial(find_or_make, spec, given, folder, cache)
-        return self._send(Request(spec=spec, file=given.file, folder=folder, cache=cache))
+            return partial(find_or_make, spec, given, folder, kept)
+        request = _Request(spec=spec, file=given.file, folder=folder, cache=kept)
+        return partial(_found, self._send(request), self._send, request)
 
-    def _send(self, request: Request) -> Callable[[], Identities]:
-        if self._threads is None or self._workers is None:
-            self._workers = Tasks(self._reading.address) if self._reading.engine == "ray" else Processes()
-            self._stack.callback(self._workers.close)
-            self._threads = ThreadPoolExecutor(self._reading.workers)
-        away = self._workers.make
-        return partial(_found, self._threads.submit(away, request), away, request)
+    def _send(self, request: _Request) -> Future[Reply]:
+        if self._pool is None:
+            how = self._reading
+            pool = Pool(ReadingDesk, workers=how.workers, engine=how.engine, address=how.address, refusal=DataError)
+            self._pool = self._stack.enter_context(pool)
+        as_json = partial(_requests().dump_python, request, mode="json")
+        return self._pool.submit(as_json, folder=request.folder)
 
 
-def _found(waiting: Future[Path], away: Callable[[Request], Path], request: Request) -> Identities:
+def _found(waiting: Future[Reply], send: Callable[[_Request], Future[Reply]], request: _Request) -> Identities:
     """What a reader made, opened only now: of many inputs one file is open at a time."""
-    path = waiting.result()
+    path = _path(waiting, request)
     found = read_identities(path, request.spec)
     if found is None and path.parent == request.cache:  # removed from the cache meanwhile, as anybody may
-        path = away(replace(request, cache=None))
+        path = _path(send(replace(request, cache=None)), request)
         found = read_identities(path, request.spec)
     if found is None:
         raise CalibudgetError(f"{path.name}: what a reader wrote isn't what came")
     return replace(found, is_kept=path.parent == request.cache)
 
 
-class Processes:
-    """Processes of this machine, as many as threads ask at once."""
-
-    def __init__(self) -> None:
-        self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
-        self._started: list[subprocess.Popen[bytes]] = []
-        self._starting = Lock()
-        self._is_closed = False
-
-    def make(self, request: Request) -> Path:
-        """Where the file lies that a process made.
-
-        Raises:
-            DataError: the input can't be read or used.
-            CalibudgetError: the process ended.
-        """
-        try:
-            process = self._idle.get_nowait()
-        except Empty:
-            process = self._start()
-        if process.stdin is None or process.stdout is None:
-            raise RuntimeError("a reader was started without pipes")
-        with suppress(BrokenPipeError):
-            process.stdin.write(to_json(request) + b"\n")
-            process.stdin.flush()
-        line = process.stdout.readline()
-        if not line.endswith(b"\n"):
-            raise CalibudgetError(
-                f"{request.file.name}: the process that read it ended with exit code {process.wait()}"
-            )
-        self._idle.put(process)
-        return Path(_reply(line))
-
-    def close(self) -> None:
-        """End all processes; one that a thread is starting is waited for, and no other starts."""
-        with self._starting:
-            self._is_closed = True
-        for process in self._started:
-            process.kill()
-            process.communicate()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        with self._starting:
-            if self._is_closed:
-                raise CalibudgetError("the readers were closed before this input's turn")
-            process = subprocess.Popen(
-                [sys.executable, "-m", "calibudget.sources.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
-            self._started.append(process)
-        return process
-
-
-class Tasks:
-    """Tasks of a Ray cluster that take one CPU each; every node needs calibudget, and the data at the same path."""
-
-    def __init__(self, address: str | None) -> None:
-        self._ray = ray_module()
-        self._connected_here = connect(self._ray, address, DataError)
-        self._task = self._ray.remote(pieces).options(num_cpus=1, num_returns="streaming")
-        self._running: set[Any] = set()
-
-    def make(self, request: Request) -> Path:
-        """Where the file lies that a task made and sent.
-
-        Raises:
-            DataError: the input can't be read or used.
-            CalibudgetError: the task failed.
-        """
-        path = request.folder / f"{os.urandom(16).hex()}.identities"
-        coming = self._task.remote(to_json(request).decode("ascii"))
-        self._running.add(coming)
-        try:
-            with writing(request.folder), path.open("xb") as handle:
-                for piece in map(self._ray.get, coming):
-                    if isinstance(piece, str):
-                        _reply(piece)
-                    else:
-                        handle.write(piece)
-        except self._ray.exceptions.RayError as error:
-            raise CalibudgetError(f"{request.file.name}: the task that read it failed: {error}") from error
-        finally:
-            self._running.discard(coming)
-        return path
-
-    def close(self) -> None:
-        """Cancel what still runs; Ray itself is ended where it was started here."""
-        for coming in list(self._running):
-            self._ray.cancel(coming, force=True)
-        if self._connected_here:
-            self._ray.shutdown()
-
-
-def _reply(line: bytes | str) -> str:
-    reply = json.loads(line)
-    if "error" in reply:
-        raise DataError(reply["error"])
-    return str(reply["path"])
+def _path(waiting: Future[Reply], request: _Request) -> Path:
+    try:
+        with writing(request.folder):
+            return Path(waiting.result()["path"])
+    except EndedError as ended:
+        raise CalibudgetError(f"{request.file.name}: reading it ended {ended}") from ended

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibudget.errors import DataError
+from calibudget.store import temporary_folder
 
 
 @contextmanager
@@ -35,20 +36,6 @@ def writing(folder: Path) -> Iterator[None]:
             raise
         raise DataError(
             f"{folder}: can't be written: {error.strerror}; make room there, or set TMPDIR to a folder with room"
-        ) from error
-
-
-def temporary_folder() -> Path:
-    """Where the system keeps temporary files.
-
-    Raises:
-        DataError: none of the places for it can be written to, as on a full disk.
-    """
-    try:
-        return Path(tempfile.gettempdir())
-    except FileNotFoundError as error:
-        raise DataError(
-            "no temporary folder can be written to; make room, or set TMPDIR to a folder with room"
         ) from error
 
 

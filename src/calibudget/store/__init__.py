@@ -43,6 +43,7 @@ from calibudget.store.files import (
     remove_directory,
     resolved,
     stale_name,
+    temporary_folder,
     work_directory,
     write_atomic,
 )
@@ -162,6 +163,7 @@ __all__ = [
     "statistics_sha256",
     "statistics_to_json",
     "strict_json",
+    "temporary_folder",
     "train_files",
     "work_directory",
     "write_atomic",

@@ -17,7 +17,6 @@ from typing import Final
 from calibudget.errors import StudyError
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
-from calibudget.scoring.engines import Engine
 from calibudget.store import directory_lock, output_directory
 from calibudget.study.endpoints import StopRule
 from calibudget.study.execution import GridOutcome, Here, Makers, read_finished, run_grid
@@ -27,6 +26,7 @@ from calibudget.study.grid import cells_of_point
 from calibudget.study.plan import make_ready, plan_cells
 from calibudget.study.protocol import Protocol, Status
 from calibudget.study.records import CellRunner
+from calibudget.workers import Engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
