@@ -21,10 +21,10 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, as_completed, wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar
 
-from calibudget import errors
 from calibudget.errors import CalibudgetError, DependencyError, InputError
 from calibudget.messages import counted
 from calibudget.worker_main import Desk, Served
@@ -265,7 +265,7 @@ def _parsed(text: str | bytes) -> Reply:
     """A reply, unless it is an error that calibudget raised in the worker, which is raised here."""
     reply: Reply = json.loads(text)
     if "error" in reply:
-        raise getattr(errors, reply["kind"])(reply["error"])
+        raise getattr(import_module(CalibudgetError.__module__), reply["kind"])(reply["error"])
     return reply
 
 
