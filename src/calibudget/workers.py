@@ -209,9 +209,7 @@ class Pool:
         try:
             while lacking := worker.lacks(self._patience):
                 if not self._at_work:
-                    raise self._refusal(
-                        f"the Ray cluster had no room for a worker in {self._patience:.0f} s: {lacking}"
-                    )
+                    raise self._refusal(f"the Ray cluster had no room for a worker: {lacking}")
             greeting = {} if self._first is None else worker.ask(self._first, None)
         except EndedError as ended:
             with self._changed:
@@ -360,7 +358,8 @@ class _Actor:
         if wait([self._ready, self._ended], timeout=patience, return_when=FIRST_COMPLETED).done:
             self._result(self._ready)
             return ""
-        return f"it needs {self._needs}, and {self._ray.available_resources()} is free"
+        free = self._ray.available_resources()
+        return f"it needs {self._needs}, and after {patience:.0f} s {free} is free"
 
     def ask(self, request: Request, folder: Path | None) -> Reply:
         text = json.dumps(request)
