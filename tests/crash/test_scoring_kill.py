@@ -30,7 +30,6 @@ from calibudget.scoring import CalibrationItem, FakeScorer, ScorerPool, ScorerSe
 from calibudget.tasks import AnswerSpec
 from calibudget.workers import EndedError, _Process
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 answer = AnswerSpec(kind="choice", labels=("answer1", "answer2"))
 items = [CalibrationItem(record=make_record("apples", n), answer=answer) for n in range(160)]
 log = open({log!r}, "a")
