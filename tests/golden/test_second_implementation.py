@@ -30,7 +30,9 @@ def made_up(luck: random.Random) -> tuple[dict[str, list[tuple[float, bool | Non
     return scores, pools
 
 
-@pytest.mark.parametrize("number", range(100))
+@pytest.mark.parametrize(
+    "number", [*range(20), *(pytest.param(number, marks=pytest.mark.full) for number in range(20, 100))]
+)
 def test_statistics_and_allocation_are_the_same_bytes(number: int) -> None:
     luck = random.Random(number)  # noqa: S311 - reproducible, no secret
     scores, pools = made_up(luck)
