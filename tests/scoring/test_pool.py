@@ -11,7 +11,7 @@ import pytest
 
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.scoring import FakeScorer, ScorerPool, ScorerSettings, make_scorer, measure_all
-from calibudget.workers import _Process
+from calibudget.workers import Device, _environment, _Process
 
 FAKE = ScorerSettings(kind="fake")
 
@@ -162,3 +162,22 @@ def test_settings_survive_the_wire() -> None:
     assert ScorerSettings.from_json(settings.to_json()) == settings
     with pytest.raises(ScoringError, match="colour"):
         ScorerSettings.from_json({"colour": "red"})
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "visible", "seen"),
+    [
+        ("cpu", 1, "0,1", ["", ""]),
+        ("cuda", 1, "", ["0", "1"]),
+        ("auto", 1, "5,7", ["5", "7"]),
+        ("cuda", 1, "5", ["5", "5"]),
+        ("cuda", 2, "", ["0,1", "2,3"]),
+        ("cuda", 2, "4,5,6,7", ["4,5", "6,7"]),
+        (None, 1, "5,7", ["5,7", "5,7"]),
+    ],
+)
+def test_each_worker_sees_its_own_gpus(
+    monkeypatch: pytest.MonkeyPatch, device: Device | None, gpus: int, visible: str, seen: list[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [_environment(device, gpus, place, 2)["CUDA_VISIBLE_DEVICES"] for place in range(2)] == seen
