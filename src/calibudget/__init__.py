@@ -72,3 +72,8 @@ __all__ = [
 ]
 
 __getattr__ = on_first_use(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    """The public names, and no others."""
+    return __all__

@@ -7,7 +7,8 @@ work, making them the stages'.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from html import escape
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field
@@ -292,6 +293,32 @@ class AllocationPlan:
     def quotas(self) -> dict[str, int]:
         """The final integer quota of each source."""
         return {label: row.quota for label, row in self.sources.items()}
+
+    def to_frame(self) -> Any:
+        """A pandas data frame, one row a source, indexed by label; polars reads it with `polars.from_pandas`.
+
+        Raises:
+            ImportError: pandas isn't installed.
+        """
+        from pandas import DataFrame
+
+        index = list(self.sources)
+        return DataFrame([asdict(row) for row in self.sources.values()], index=index).rename_axis("source")
+
+    def _repr_html_(self) -> str:
+        """The quotas as a table with bars, for notebooks; grey is the floor, blue what lies above it."""
+        most = max(self.quotas.values(), default=0) or 1
+        head = "".join(f"<th>{name}</th>" for name in ("source", "", "quota", "floor", "need", "reliability", "pool"))
+        body = ""
+        for label, row in self.sources.items():
+            floor, end = (f"{150 * part / most:.0f}px" for part in (row.floor_quota, row.quota))
+            bar = f"linear-gradient(to right, #9aa7b8 {floor}, #3f7ae0 0 {end}, transparent 0)"
+            factors = ["" if value is None else f"{value:.4g}" for value in (row.need, row.reliability)]
+            cells = [f"<b>{row.quota:,}</b>", f"{row.floor_quota:,}", *factors, f"{row.pool_size:,}"]
+            body += f'<tr><th>{escape(label)}</th><td style="min-width:150px;background:{bar}"></td>'
+            body += "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+        said = f"{self.policy}: {self.budget:,} {self.unit}, floor {self.floor:,}, residual {self.residual_budget:,}"
+        return f"<table><caption>{escape(said)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

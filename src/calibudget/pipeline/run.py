@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,16 @@ class RunResult:
     train_set: Mapping[str, object]
     notes: tuple[str, ...] = ()
     hygiene: Hygiene | None = None
+
+    def to_frame(self) -> Any:
+        """The quotas as a pandas data frame, see `AllocationPlan.to_frame`."""
+        return self.plan.to_frame()
+
+    def _repr_html_(self) -> str:
+        """The quotas as a table, and where the train set lies, for notebooks."""
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
+        counted = f"{self.count:,} examples, {self.companion_count:,} of the companion set, verified"
+        return f"{self.plan._repr_html_()}<p>{counted}: <code>{escape(str(self.train_file))}</code></p><ul>{notes}</ul>"
 
     def to_json(self) -> dict[str, Any]:
         """The `--json` output of `calibudget run`."""
