@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field
 
-from calibudget.values import ByLabel, Count, Digest, Number, Rate, Size, Sources
+from calibudget.values import CHECKED, ByLabel, Count, Digest, Number, Rate, Size, Sources
 
 #: Which quantity a calibration record's error z is: NLL + 1{wrong} (paper 2.2), the NLL alone, or the whole answer's.
 ErrorRule = Literal["nll+wrong", "nll", "nll_per_answer"]
@@ -262,13 +262,19 @@ class SourceAllocation:
     interval: Interval | None = None
 
 
+#: Far beyond any use; with more, even factors that are nearly alike have powers that leave the doubles.
+Exponent = Annotated[Number, Field(ge=-1000.0, le=1000.0)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exponents:
-    """Exponents of the utility's factors (alpha, beta, gamma of the paper)."""
+    """Exponents of need, availability and reliability in the utility (alpha, beta, gamma of paper 2.2)."""
 
-    need: Number = 1.0
-    availability: Number = 0.5
-    reliability: Number = 1.0
+    __pydantic_config__ = CHECKED
+
+    need: Exponent = 1.0
+    availability: Exponent = 0.5
+    reliability: Exponent = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,14 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 
 from calibudget.errors import InputError
-from calibudget.keys import nfc
+from calibudget.keys import MAX_SAFE_INTEGER, nfc
 
 Value = TypeVar("Value")
+#: Of a record that a recipe holds: no unknown fields, and types as strict as its annotations say.
+CHECKED: Final = ConfigDict(extra="forbid", strict=False)
 
 
 def in_order(values: Mapping[str, Value]) -> dict[str, Value]:
@@ -33,8 +35,8 @@ def _with_labels(values: object) -> object:
 Flag = Annotated[bool, Strict()]
 Integer = Annotated[int, Strict()]
 #: An integer of at least 0.
-Count = Annotated[Integer, Field(ge=0)]
-Positive = Annotated[Integer, Field(ge=1)]
+Count = Annotated[Integer, Field(ge=0, le=MAX_SAFE_INTEGER)]
+Positive = Annotated[Integer, Field(ge=1, le=MAX_SAFE_INTEGER)]
 #: Text, not bytes that could be read as one.
 Text = Annotated[str, Strict()]
 #: A finite double.

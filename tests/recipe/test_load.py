@@ -66,8 +66,8 @@ def test_groups_nest_and_amounts_may_be_shares(tmp_path: Path) -> None:
     text += "groups:\n  all:\n    floor: 20% of budget\n    sources: [a]\n    groups: {inner: {sources: [b], cap: 7}}\n"
     recipe = load_recipe(write(tmp_path, text))
     assert recipe.default_floor == Portion(share=Fraction(1, 10), of="budget")
-    assert recipe.nested_groups is not None
-    assert recipe.nested_groups["all"].groups["inner"].cap == 7
+    assert recipe.groups is not None
+    assert recipe.groups["all"].groups["inner"].cap == 7
     again = load_recipe(write(tmp_path, resolved_yaml(recipe).decode()))
     assert resolved_yaml(again) == resolved_yaml(recipe)
 
@@ -150,7 +150,7 @@ def test_refusals_name_file_line_and_field(tmp_path: Path, subtests: pytest.Subt
         (PLAIN.replace("budget: 100", "budget: -1"), "recipe.yaml:2: budget"),
         (PLAIN.replace("budget: 100", "budget: true"), "recipe.yaml:2: budget"),
         (PLAIN.replace("budget: 100\n", ""), "budget: missing"),
-        (PLAIN.replace("preset: piqa", "preset: pica"), "recipe.yaml:7: sources.b: unknown preset 'pica'"),
+        (PLAIN.replace("preset: piqa", "preset: pica"), "recipe.yaml:7: sources.b: preset: 'pica' is unknown"),
         (PLAIN.replace("path: a.jsonl, ", ""), "recipe.yaml:6: sources.a: name either `path`"),
         (PLAIN.replace("answer: none", "answer: {kind: choice}"), "recipe.yaml:6: sources.a.answer"),
         (PLAIN.replace("answer: none", "answr: none"), "recipe.yaml:6: sources.a.answr: unknown field"),

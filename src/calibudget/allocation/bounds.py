@@ -10,13 +10,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import BeforeValidator, PlainSerializer
 
 from calibudget.allocation.exact.numbers import as_count, as_ratio, nearest_double
 from calibudget.allocation.exact.spread import Spread, spread
 from calibudget.allocation.labels import listed
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.messages import shown
+from calibudget.values import CHECKED, Count, Text
 
 # As many digits as anybody needs, and as Python reads by default.
 _TEXT: Final = re.compile(r"([0-9]{1,1000}(?:\.[0-9]{1,1000})?)\s*% of (budget|pool)")
@@ -73,6 +76,25 @@ def parse_amount(value: object, name: str) -> Amount:
     return portion
 
 
+def _read_amount(value: object) -> object:
+    try:
+        return parse_amount(value, "the amount")
+    except InputTypeError as error:  # which pydantic takes for no fault of the value
+        raise ValueError(str(error)) from error
+
+
+def _as_written(value: Amount) -> int | str | None:
+    return value.text if isinstance(value, Portion) else value
+
+
+#: An amount as a recipe has it: a count, or a text such as "10% of budget" or "50% of pool".
+Bound = Annotated[
+    Count | Portion,
+    BeforeValidator(_read_amount, json_schema_input_type=Count | str),
+    PlainSerializer(_as_written, when_used="json"),
+]
+
+
 def least_units(amount: Amount, *, budget: int, pool: int) -> int:
     """The fewest whole units that keep a floor."""
     exact = _units(amount, budget, pool)
@@ -106,10 +128,12 @@ class Group:
         cap: most units of all its members together; None for no bound.
     """
 
-    sources: tuple[str, ...] = ()
-    groups: Mapping[str, Group] = field(default_factory=dict)
-    floor: Amount = 0
-    cap: Amount | None = None
+    __pydantic_config__ = CHECKED
+
+    sources: tuple[Text, ...] = ()
+    groups: Mapping[Text, Group] = field(default_factory=dict)
+    floor: Bound = 0
+    cap: Bound | None = None
 
     def labels(self) -> Iterator[str]:
         """The sources in it, at any depth."""

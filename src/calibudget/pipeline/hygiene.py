@@ -72,7 +72,7 @@ def look(
         DataError: something that the recipe refuses is there, or a file changed since its pass.
         DependencyError: near-duplicates are asked for, and datasketch is missing.
     """
-    rules, folder = recipe.hygiene_rules, recipe.reading.cache
+    rules, folder = recipe.hygiene, recipe.reading.cache
     sets = _checked(sources)  # the companion set comes last, so that it is compared with them and they not with it
     texts = {label: texts_of(source) for label, source in sources.items()}
     exams = {f"evaluation {name}": texts_of(source) for name, source in evaluation.items()}

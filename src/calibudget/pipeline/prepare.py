@@ -250,5 +250,5 @@ def hygiene_of(recipe: Recipe, prepared: Prepared) -> Hygiene:
         prepared.evaluation,
         checks=prepared.findings.checks,
         repeats=prepared.findings.repeats,
-        rules=recipe.hygiene_rules.to_json({spec.label: spec.duplicates for spec in specs}),
+        rules=recipe.hygiene.to_json({spec.label: spec.duplicates for spec in specs}),
     )

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -285,25 +286,27 @@ _UNION_TAGS = frozenset({"int", "float", "str", "bool", "none", "dict", "tuple"}
 
 def _nearest(location: tuple[str | int, ...], fields: Mapping[str, FieldInfo]) -> list[str]:
     """The field, if any, whose name is like an unknown one's, among those of the mapping where that stands."""
+    known = {name: one.annotation for name, one in fields.items()}
     for part in location[:-1]:
-        if part in fields:
-            models = _models(fields[str(part)].annotation)
-            fields = {name: one for model in models for name, one in model.model_fields.items()}
-    return get_close_matches(str(location[-1]), fields, n=1)
+        if part in known:
+            known = _members(known[str(part)])
+    return get_close_matches(str(location[-1]), known, n=1)
 
 
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    """The mappings of fields that a type names."""
+def _members(annotation: Any) -> dict[str, Any]:
+    """The fields of the mappings that a type names, each with its type."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for inner in get_args(annotation) for model in _models(inner)]
+        return {name: one.annotation for name, one in annotation.model_fields.items()}
+    if is_dataclass(annotation):
+        return get_type_hints(annotation)
+    return {name: one for inner in get_args(annotation) for name, one in _members(inner).items()}
 
 
 def _words(problem: Any, fields: Mapping[str, FieldInfo]) -> str:
     given = problem.get("input")
     shown = f", not {given!r}" if isinstance(given, str | int | float | bool | None) else ""
     match problem["type"]:
-        case "extra_forbidden":
+        case "extra_forbidden" | "unexpected_keyword_argument":
             nearest = _nearest(problem["loc"], fields)
             return (
                 f"unknown field; {f'did you mean `{nearest[0]}`?' if nearest else 'see the fields in the user guide'}"
@@ -312,7 +315,7 @@ def _words(problem: Any, fields: Mapping[str, FieldInfo]) -> str:
             return "missing"
         case "value_error":
             return str(problem["ctx"]["error"])
-        case "model_type" | "model_attributes_type" | "dict_type":
+        case "model_type" | "model_attributes_type" | "dict_type" | "dataclass_type":
             return f"must be a mapping of its fields{shown}"
         case _:
             words = fault(problem["type"], problem.get("ctx", {}))

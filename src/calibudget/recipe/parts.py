@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_serializer, model_validator
 
 from calibudget.selection.selectors import require_shares
-from calibudget.sources import ContaminationRule, NearDuplicatesRule
 from calibudget.store import expanded
 
 
@@ -21,52 +20,6 @@ def _local(value: str, kind: str) -> str:
 
 LocalFolder = Annotated[str, AfterValidator(lambda value: _local(value, "folder"))]
 LocalFile = Annotated[str, AfterValidator(lambda value: _local(value, "file"))]
-_CONTAMINATION = ContaminationRule()
-_NEAR = NearDuplicatesRule()
-Action = Literal["drop", "keep", "refuse"]
-
-
-def _action_shorthand(value: object) -> object:
-    return {"action": value} if isinstance(value, str) else value
-
-
-class _Part(BaseModel):
-    """A mapping of the recipe: strict types, no unknown keys, frozen."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class ContaminationPart(_Part):
-    """Runs of words that a source's record shares with an evaluation set; see `sources.ContaminationRule`."""
-
-    action: Action = _CONTAMINATION.action
-    ngram: Annotated[int, Field(ge=1, le=100)] = _CONTAMINATION.ngram
-
-    def rule(self) -> ContaminationRule:
-        """The frozen form that the stages take."""
-        return ContaminationRule(**self.model_dump())
-
-
-class NearDuplicatesPart(_Part):
-    """Records that are nearly alike; see `sources.NearDuplicatesRule`."""
-
-    action: Action = _NEAR.action
-    threshold: Annotated[float, Field(gt=0.0, le=1.0)] = _NEAR.threshold
-    permutations: Annotated[int, Field(ge=16, le=4096)] = _NEAR.permutations
-    ngram: Annotated[int, Field(ge=1, le=100)] = _NEAR.ngram
-    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = _NEAR.seed
-
-    def rule(self) -> NearDuplicatesRule:
-        """The frozen form that the stages take."""
-        return NearDuplicatesRule(**self.model_dump())
-
-
-Contamination = Annotated[
-    ContaminationPart, BeforeValidator(_action_shorthand, json_schema_input_type=ContaminationPart | Action)
-]
-NearDuplicates = Annotated[
-    NearDuplicatesPart, BeforeValidator(_action_shorthand, json_schema_input_type=NearDuplicatesPart | Action)
-]
 #: Name of the paper's rule, the default.
 UNIFORM = "uniform"
 #: What a mix may give a part of the quota to.

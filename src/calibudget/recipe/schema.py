@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -12,7 +12,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    PlainSerializer,
     PrivateAttr,
     model_validator,
 )
@@ -22,26 +21,21 @@ from calibudget.allocation import (
     REFUTED,
     Amount,
     Group,
-    Portion,
-    parse_amount,
     parse_groups,
     policy_named,
 )
+from calibudget.allocation.bounds import Bound
 from calibudget.errors import AllocationError, InputError, InputTypeError
 from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.recipe.parts import (
-    Contamination,
-    ContaminationPart,
     LocalFolder,
-    NearDuplicates,
     Selector,
     SelectorPart,
 )
 from calibudget.records import ErrorRule, Exponents, Unit
-from calibudget.sources import LIMITS, HygieneRules, Limits, Reading, SourceSpec, cache_folder, check_path
-from calibudget.store import expanded
-from calibudget.tasks import PRESETS, AnswerSpec
-from calibudget.values import check_labels
+from calibudget.sources import LIMITS, HygieneRules, Limits, Reading, SourceSpec, cache_folder
+from calibudget.sources.spec import Duplicates, OnError, Source
+from calibudget.values import Count, Positive, check_labels
 
 #: Policies whose quotas depend on no score; a recipe with one of them may say `calibration: none`.
 _UNSCORED: Final = tuple(sorted(name for name, policy in POLICIES.items() if not policy.needs_scores))
@@ -59,22 +53,6 @@ def _one_or_more(value: object) -> object:
     return (value,) if isinstance(value, str) else _to_tuple(value)
 
 
-def _source_path(value: str) -> str:
-    check_path(value)
-    return expanded(value)
-
-
-def _answer_shorthand(value: object) -> object:
-    return {"kind": value} if isinstance(value, str) else value
-
-
-def _no_nulls(value: object) -> object:
-    for name, wanted in value.items() if isinstance(value, dict) else ():
-        if wanted is None or (isinstance(wanted, list) and None in wanted):
-            raise ValueError(f"{name!r} asks for null, which equals nothing; name the values whose rows you want")
-    return value
-
-
 def _known_policy(value: str) -> str:
     try:
         policy_named(value)
@@ -89,40 +67,11 @@ def _says_yes_or_no(value: object) -> object:
     return value
 
 
-def _amount(value: object) -> object:
-    try:
-        return parse_amount(value, "the amount")
-    except (InputError, InputTypeError) as error:
-        raise ValueError(str(error)) from error
-
-
-def _as_written(value: Amount) -> int | str | None:
-    return value.text if isinstance(value, Portion) else value
-
-
-#: Far beyond any use; with more, even factors that are nearly alike have powers that leave the doubles.
-Exponent = Annotated[float, Field(ge=-1000.0, le=1000.0)]
-Count = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
-Positive = Annotated[int, Field(ge=1, le=MAX_SAFE_INTEGER)]
-#: A floor or a cap: a count, or a text such as "10% of budget" or "50% of pool".
-Bound = Annotated[
-    Count | Portion,
-    BeforeValidator(_amount, json_schema_input_type=Count | str),
-    PlainSerializer(_as_written, when_used="json"),
-]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_to_tuple)]
 _Texts = str | Annotated[tuple[str, ...], Field(min_length=1)]
 Folders = Annotated[
     tuple[LocalFolder, ...], BeforeValidator(_one_or_more, json_schema_input_type=_Texts), Field(min_length=1)
 ]
-SourcePaths = Annotated[
-    tuple[Annotated[str, AfterValidator(_source_path)], ...],
-    BeforeValidator(_one_or_more, json_schema_input_type=_Texts),
-    Field(min_length=1),
-]
-Scalar = str | int | float | bool
-Duplicates = Literal["drop", "keep", "refuse"]
-OnError = Literal["refuse", "skip"]
 
 
 class _Part(BaseModel):
@@ -164,20 +113,6 @@ class Evaluation(_Part):
     per_source: Positive
 
 
-class GroupPart(_Part):
-    """Sources and groups with a floor and a cap of their own; budgets go to groups first."""
-
-    sources: Strings = ()
-    groups: dict[str, GroupPart] = {}
-    floor: Bound = 0
-    cap: Bound | None = None
-
-    def group(self) -> Group:
-        """The frozen form that the allocator takes."""
-        inner = {name: part.group() for name, part in self.groups.items()}
-        return Group(sources=self.sources, groups=inner, floor=self.floor, cap=self.cap)
-
-
 class Rounds(_Part):
     """Which rounds came before this one; their picks are spent.
 
@@ -186,14 +121,6 @@ class Rounds(_Part):
 
     previous: Folders
     calibration: Literal["reuse", "fresh"] = "reuse"
-
-
-class ExponentsPart(_Part):
-    """Exponents of need, availability and reliability in the utility (paper 2.2: 1, 0.5, 1)."""
-
-    need: Exponent = 1.0
-    availability: Exponent = 0.5
-    reliability: Exponent = 1.0
 
 
 class Output(_Part):
@@ -207,82 +134,6 @@ class Output(_Part):
     def train_name(self) -> str:
         """The train set's name in the run directory."""
         return f"train.{self.format}"
-
-
-class LimitsPart(_Part):
-    """What one data file may ask of the machine; see `sources.Limits`."""
-
-    line_bytes: Annotated[int, Field(ge=1, le=2**31 - 2)] = LIMITS.line_bytes
-    array_bytes: Positive = LIMITS.array_bytes
-    nesting: Annotated[int, Field(ge=1, le=200)] = LIMITS.nesting
-    expansion: Positive = LIMITS.expansion
-    free_bytes: Count = LIMITS.free_bytes
-    expanded_bytes: Count = LIMITS.expanded_bytes
-
-
-Kind = Literal["choice", "true_false", "number", "math", "exact", "regex", "none"]
-
-
-class Answer(_Part):
-    """How a source's answers are parsed and compared."""
-
-    kind: Kind
-    labels: Strings = ()
-    pattern: str | None = None
-    field: str | None = None
-
-    @model_validator(mode="after")
-    def _spec_is_sound(self) -> Self:
-        self.spec()
-        return self
-
-    def spec(self) -> AnswerSpec:
-        """The frozen form that the stages take."""
-        return AnswerSpec(kind=self.kind, labels=self.labels, pattern=self.pattern, field=self.field)
-
-
-class Source(_Part):
-    """One source of training examples: files below `data_dir` or by URL, or a data set of the hub."""
-
-    path: SourcePaths | None = None
-    hub: str | None = None
-    subset: str | None = None
-    split: str = "train"
-    revision: str | None = None
-    streaming: bool = False
-    format: Literal["alpaca", "prompt-completion", "messages", "sharegpt"] | None = None
-    rows: str | None = None
-    columns: dict[str, str | Annotated[tuple[str, ...], BeforeValidator(_to_tuple), Field(min_length=1)] | None] = {}
-    where: Annotated[
-        dict[str, Scalar | Annotated[tuple[Scalar, ...], BeforeValidator(_to_tuple)]], BeforeValidator(_no_nulls)
-    ] = {}
-    preset: str | None = None
-    answer: Annotated[Answer, BeforeValidator(_answer_shorthand, json_schema_input_type=Answer | Kind)] | None = None
-    id_field: str | None = None
-    duplicates: Duplicates | None = None
-    on_error: OnError | None = None
-
-    @model_validator(mode="after")
-    def _comes_from_somewhere(self) -> Self:
-        if (self.path is None) == (self.hub is None):
-            raise ValueError("name either `path` (files) or `hub` (a data set id), and not both")
-        if self.hub is None and (self.subset or self.revision or self.streaming):
-            raise ValueError("`subset`, `revision` and `streaming` belong to a `hub` source")
-        if self.preset is not None and self.format is not None:
-            raise ValueError("a `preset` says how rows are read, so `format` has no place beside it")
-        if self.preset is not None and self.preset not in PRESETS:
-            raise ValueError(f"unknown preset {self.preset!r}; known are {', '.join(sorted(PRESETS))}")
-        return self
-
-
-class HygienePart(_Part):
-    """Evaluation sets to keep apart from the sources, and what to do with records that are where they shouldn't be."""
-
-    evaluation: dict[str, Source] = {}
-    evaluation_prompts: Duplicates = "drop"
-    cross_source: Duplicates = "keep"
-    contamination: Contamination | None = ContaminationPart()
-    near_duplicates: NearDuplicates | None = None
 
 
 class Recipe(_Part):
@@ -303,13 +154,13 @@ class Recipe(_Part):
     budget: Count | TokenBudget
     floor: Bound | dict[str, Bound] = 0
     caps: dict[str, Bound] | None = None
-    groups: dict[str, GroupPart] | None = None
+    groups: dict[str, Group] | None = None
     max_repeats: Annotated[int, Field(ge=1, le=1000)] = 1
     rounds: Rounds | None = None
     policy: Annotated[str, AfterValidator(_known_policy)] = "calibudget"
     weights: dict[str, float] | None = None
     signal: Literal["error_rate", "z"] = "error_rate"
-    exponents: ExponentsPart = ExponentsPart()
+    exponents: Exponents = Exponents()
     need_transform: Literal["rank", "log1p"] | None = None
     selector: Selector = SelectorPart()
     seed: Count = 42
@@ -326,8 +177,8 @@ class Recipe(_Part):
     sources: Annotated[dict[str, Source], Field(min_length=1)]
     companion: Source | None = None
     output: Output = Output()
-    limits: LimitsPart = LimitsPart()
-    hygiene: HygienePart = HygienePart()
+    limits: Limits = LIMITS
+    hygiene: HygieneRules = HygieneRules()
 
     _base_dir: Path = PrivateAttr(default_factory=Path)
 
@@ -409,9 +260,9 @@ class Recipe(_Part):
                 unknown = sorted(set(mapping) - allowed)
                 if unknown:
                     raise ValueError(f"`{field}` names {unknown[0]!r}, which is not a source")
-        if self.nested_groups is not None:
+        if self.groups is not None:
             try:
-                parse_groups(self.nested_groups, sorted(self.sources))
+                parse_groups(self.groups, sorted(self.sources))
             except (InputError, InputTypeError) as error:
                 raise ValueError(str(error)) from error
 
@@ -526,16 +377,6 @@ class Recipe(_Part):
             return None
         return {label: floor for label, floor in sorted(self.floor.items()) if label != "default"} or None
 
-    @property
-    def nested_groups(self) -> dict[str, Group] | None:
-        """The groups as the allocator takes them, or None."""
-        return None if self.groups is None else {name: part.group() for name, part in self.groups.items()}
-
-    @property
-    def utility_exponents(self) -> Exponents:
-        """The exponents as the allocator takes them."""
-        return Exponents(**self.exponents.model_dump())
-
     def source_specs(self) -> tuple[SourceSpec, ...]:
         """The sources as the readers take them, in code-point order."""
         return tuple(self._spec(label, self.sources[label]) for label in sorted(self.sources))
@@ -547,25 +388,12 @@ class Recipe(_Part):
             replace(self._spec(name, sets[name]), duplicates="keep", prompts_suffice=True) for name in sorted(sets)
         )
 
-    @property
-    def hygiene_rules(self) -> HygieneRules:
-        """What the hygiene looks for, as the stages take it."""
-        part = self.hygiene
-        return HygieneRules(
-            evaluation_prompts=part.evaluation_prompts,
-            cross_source=part.cross_source,
-            contamination=None if part.contamination is None else part.contamination.rule(),
-            near_duplicates=None if part.near_duplicates is None else part.near_duplicates.rule(),
-        )
-
     def companion_spec(self) -> SourceSpec | None:
         """The companion set as the readers take it, or None."""
         return None if self.companion is None else self._spec(COMPANION, self.companion)
 
     def _spec(self, label: str, source: Source) -> SourceSpec:
-        fields = {name: getattr(source, name) for name in Source.model_fields}
-        fields["path"] = source.path or ()
-        fields["answer"] = None if source.answer is None else source.answer.spec()
-        fields["duplicates"] = source.duplicates or ("keep" if label == COMPANION else self.duplicates)
-        fields["on_error"] = source.on_error or self.on_error
-        return SourceSpec(label=label, limits=Limits(**self.limits.model_dump()), **fields)
+        said: dict[str, Any] = {each.name: getattr(source, each.name) for each in fields(source)}
+        said["duplicates"] = source.duplicates or ("keep" if label == COMPANION else self.duplicates)
+        said["on_error"] = source.on_error or self.on_error
+        return SourceSpec(label=label, limits=self.limits, **said)

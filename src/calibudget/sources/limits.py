@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from calibudget.values import CHECKED, Count, Integer, Positive
 
 _MIB = 2**20
 
@@ -20,12 +25,14 @@ class Limits:
         expanded_bytes: what a compressed file may give in all.
     """
 
-    line_bytes: int = 64 * _MIB
-    array_bytes: int = 1024 * _MIB
-    nesting: int = 100
-    expansion: int = 200
-    free_bytes: int = 64 * _MIB
-    expanded_bytes: int = 1024 * 1024 * _MIB
+    __pydantic_config__ = CHECKED
+
+    line_bytes: Annotated[Integer, Field(ge=1, le=2**31 - 2)] = 64 * _MIB
+    array_bytes: Positive = 1024 * _MIB
+    nesting: Annotated[Integer, Field(ge=1, le=200)] = 100
+    expansion: Positive = 200
+    free_bytes: Count = 64 * _MIB
+    expanded_bytes: Count = 1024 * 1024 * _MIB
 
 
 #: The bounds that hold where nobody asks for others.

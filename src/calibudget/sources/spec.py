@@ -8,20 +8,24 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Final, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
 from calibudget.errors import RecipeError
 from calibudget.sources.fields import Format
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.remote import check_path
-from calibudget.tasks import AnswerSpec, preset
+from calibudget.store import expanded
+from calibudget.tasks import AnswerKind, AnswerSpec, preset
+from calibudget.values import CHECKED, Flag, Integer, Number, Text
 
 #: What happens to records of one source whose ids are equal.
 Duplicates = Literal["drop", "keep", "refuse"]
 #: What happens to a row that can't be used.
 OnError = Literal["refuse", "skip"]
 #: A value that a row's field may be asked to have.
-Scalar = str | int | float | bool
+Scalar = Text | Integer | Annotated[float, Strict()] | Flag
 _HUB_NAME: Final = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?")
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "format": get_args(Format),
@@ -30,12 +34,33 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
+def _one_or_more(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _source_path(value: str) -> str:
+    check_path(value)
+    return expanded(value)
+
+
+def _kind_alone(value: object) -> object:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+#: Files, directories, globs or URLs; one may stand by itself.
+Paths = Annotated[
+    tuple[Annotated[Text, AfterValidator(_source_path)], ...],
+    BeforeValidator(_one_or_more, json_schema_input_type=str | Annotated[tuple[str, ...], Field(min_length=1)]),
+    Field(min_length=1),
+]
+_Answer = Annotated[AnswerSpec, BeforeValidator(_kind_alone, json_schema_input_type=AnswerSpec | AnswerKind)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSpec:
-    """One source (or the companion set) as a recipe describes it.
+class Source:
+    """One source (or the companion set, or an evaluation set) as a recipe describes it.
 
     Attributes:
-        label: its name.
         path: files, directories or globs below the data directory, absolute, or as URLs (file, s3, hf); a single
             string is one of them.
         hub: a data set of the Hugging Face hub instead of files, as owner/name.
@@ -47,69 +72,58 @@ class SourceSpec:
         rows: the field of a JSON object that holds the rows, where a file is one object.
         columns: our field name to the data's, or to several whose texts are joined by line feeds; or a field of the
             data to None, which leaves it out on purpose. Applied before anything else reads the row.
+        where: field to value or values; other rows are left out (and counted).
         preset: name of a known data set (`calibudget.tasks.PRESETS`), which then renders the rows.
         answer: how answers are parsed and compared; None for the preset's own, or nothing to check.
         id_field: the field that holds a record's own id; None to derive ids from the text.
-        duplicates: what happens to equal ids.
-        on_error: what happens to a row that can't be used.
-        where: field to value or values; other rows are left out (and counted).
-        prompts_suffice: whether rows may lack a response, as an evaluation set's may.
-        limits: what its files may ask of the machine.
+        duplicates: what happens to equal ids; None for what the recipe says of all sources.
+        on_error: what happens to a row that can't be used; None as above.
 
     Raises:
-        RecipeError: a field that names neither or both of path and hub, a URL that can't name a source, a hub name that
-            is none, an unknown preset, format or word, or a preset beside a format.
+        RecipeError: neither or both of path and hub, a URL that can't name a source, a hub name that is none, an
+            unknown preset, format or word, or a preset beside a format.
     """
 
-    label: str
-    path: str | tuple[str, ...] = ()
-    hub: str | None = None
-    subset: str | None = None
-    split: str = "train"
-    revision: str | None = None
-    streaming: bool = False
+    __pydantic_config__ = CHECKED
+
+    path: Paths | None = None
+    hub: Text | None = None
+    subset: Text | None = None
+    split: Text = "train"
+    revision: Text | None = None
+    streaming: Flag = False
     format: Format | None = None
-    rows: str | None = None
-    columns: Mapping[str, str | tuple[str, ...] | None] = field(default_factory=dict)
-    preset: str | None = None
-    answer: AnswerSpec | None = None
-    id_field: str | None = None
-    duplicates: Duplicates = "drop"
-    on_error: OnError = "refuse"
-    where: Mapping[str, Scalar | tuple[Scalar, ...]] = field(default_factory=dict)
-    prompts_suffice: bool = False
-    limits: Limits = LIMITS
+    rows: Text | None = None
+    columns: Mapping[Text, Text | Annotated[tuple[Text, ...], Field(min_length=1)] | None] = field(default_factory=dict)
+    where: Mapping[Text, Scalar | tuple[Scalar, ...]] = field(default_factory=dict)
+    preset: Text | None = None
+    answer: _Answer | None = None
+    id_field: Text | None = None
+    duplicates: Duplicates | None = None
+    on_error: OnError | None = None
 
     def __post_init__(self) -> None:
         if bool(self.path) == (self.hub is not None):
-            raise RecipeError(f"source {self.label!r}: give either path or hub")
+            raise RecipeError("name either `path` (files) or `hub` (a data set id), and not both")
         for path in self.paths:
-            try:
-                check_path(path)
-            except RecipeError as error:
-                raise RecipeError(f"source {self.label!r}: {error}") from error
+            check_path(path)
         if self.hub is not None and not _HUB_NAME.fullmatch(self.hub):
-            raise RecipeError(f"source {self.label!r}: hub must be a name like owner/name, not {self.hub!r}")
+            raise RecipeError(f"`hub` must be a name like owner/name, not {self.hub!r}")
         if self.hub is None and (self.subset or self.revision or self.streaming):
-            raise RecipeError(f"source {self.label!r}: subset, revision and streaming belong to a hub data set")
+            raise RecipeError("`subset`, `revision` and `streaming` belong to a `hub` source")
         if self.preset is not None and self.format is not None:
-            raise RecipeError(f"source {self.label!r}: a preset says how rows are read, so format has no place")
+            raise RecipeError("a `preset` says how rows are read, so `format` has no place beside it")
         if self.preset is not None:
             preset(self.preset)
         for name, words in _CHOICES.items():
             value = getattr(self, name)
             if value is not None and value not in words:
-                raise RecipeError(f"source {self.label!r}: {name} must be one of {', '.join(words)}, not {value!r}")
-
-    @property
-    def ignored(self) -> frozenset[str]:
-        """The fields of the data that the recipe leaves out on purpose."""
-        return frozenset(name for name, theirs in self.columns.items() if theirs is None)
+                raise RecipeError(f"`{name}` must be one of {', '.join(words)}, not {value!r}")
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The paths and globs, none for a hub data set."""
-        return (self.path,) if isinstance(self.path, str) else tuple(self.path)
+        return (self.path,) if isinstance(self.path, str) else tuple(self.path or ())
 
     @property
     def answers(self) -> AnswerSpec:
@@ -117,6 +131,42 @@ class SourceSpec:
         if self.answer is not None:
             return self.answer
         return preset(self.preset).answer if self.preset is not None else AnswerSpec(kind="none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpec(Source):
+    """A source as it is read: nothing of it is left to the recipe.
+
+    Attributes:
+        label: its name.
+        prompts_suffice: whether rows may lack a response, as an evaluation set's may.
+        limits: what its files may ask of the machine.
+
+    Raises:
+        RecipeError: see `Source`; the source is named.
+    """
+
+    label: str
+    path: str | tuple[str, ...] | None = None  # type: ignore[assignment]  # a program may give one as it is
+    duplicates: Duplicates = "drop"
+    on_error: OnError = "refuse"
+    prompts_suffice: bool = False
+    limits: Limits = LIMITS
+
+    def __post_init__(self) -> None:
+        try:
+            Source.__post_init__(self)
+        except RecipeError as error:
+            raise RecipeError(f"source {self.label!r}: {error}") from error
+
+    @property
+    def ignored(self) -> frozenset[str]:
+        """The fields of the data that the recipe leaves out on purpose."""
+        return frozenset(name for name, theirs in self.columns.items() if theirs is None)
+
+
+#: Of a run of them.
+Words = Annotated[Integer, Field(ge=1, le=100)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +178,10 @@ class ContaminationRule:
         ngram: how many words a run has.
     """
 
+    __pydantic_config__ = CHECKED
+
     action: Duplicates = "keep"
-    ngram: int = 13
+    ngram: Words = 13
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,11 +196,17 @@ class NearDuplicatesRule:
         seed: of the hash functions.
     """
 
+    __pydantic_config__ = CHECKED
+
     action: Duplicates = "drop"
-    threshold: float = 0.8
-    permutations: int = 128
-    ngram: int = 3
-    seed: int = 1
+    threshold: Annotated[Number, Field(gt=0.0, le=1.0)] = 0.8
+    permutations: Annotated[Integer, Field(ge=16, le=4096)] = 128
+    ngram: Words = 3
+    seed: Annotated[Integer, Field(ge=0, le=2**32 - 1)] = 1
+
+
+def _action_alone(value: object) -> object:
+    return {"action": value} if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,16 +214,32 @@ class HygieneRules:
     """What is looked for beside the duplicates of each source; None where it isn't.
 
     Attributes:
+        evaluation: evaluation sets to keep apart from the sources, by name.
         evaluation_prompts: what happens to records with a prompt of an evaluation set.
         cross_source: what happens to records that an earlier source holds too.
         contamination: shared runs of words.
         near_duplicates: nearly equal records.
     """
 
+    __pydantic_config__ = CHECKED
+
+    evaluation: Mapping[Text, Source] = field(default_factory=dict)
     evaluation_prompts: Duplicates = "drop"
     cross_source: Duplicates = "keep"
-    contamination: ContaminationRule | None = field(default_factory=ContaminationRule)
-    near_duplicates: NearDuplicatesRule | None = None
+    contamination: (
+        Annotated[
+            ContaminationRule,
+            BeforeValidator(_action_alone, json_schema_input_type=ContaminationRule | Duplicates),
+        ]
+        | None
+    ) = field(default_factory=ContaminationRule)
+    near_duplicates: (
+        Annotated[
+            NearDuplicatesRule,
+            BeforeValidator(_action_alone, json_schema_input_type=NearDuplicatesRule | Duplicates),
+        ]
+        | None
+    ) = None
 
     def action(self, check: str) -> Duplicates | None:
         """What happens to what a check found; None for one that isn't asked for."""
@@ -176,8 +250,10 @@ class HygieneRules:
 
     def to_json(self, duplicates: Mapping[str, Duplicates]) -> dict[str, object]:
         """The `rules` of `hygiene.json`; what isn't looked for is null."""
-        fields = asdict(self)
         return {
             "duplicates": dict(sorted(duplicates.items())),
-            **{name: {"action": rule} if isinstance(rule, str) else rule for name, rule in fields.items()},
+            "evaluation_prompts": {"action": self.evaluation_prompts},
+            "cross_source": {"action": self.cross_source},
+            "contamination": None if self.contamination is None else asdict(self.contamination),
+            "near_duplicates": None if self.near_duplicates is None else asdict(self.near_duplicates),
         }

@@ -15,10 +15,9 @@ from calibudget.errors import InputError, RecipeError, StudyError
 from calibudget.evaluation.aggregates import PANELS, task_weights
 from calibudget.evaluation.benchmarks import HELD_OUT, TASKS, check_likelihood, expand_tasks, has_choices
 from calibudget.evaluation.likelihood import SUFFIX
-from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.recipe.load import explained, refuse_secrets
 from calibudget.recipe.yaml import parse_document
-from calibudget.values import check_labels
+from calibudget.values import Count, check_labels
 
 Status = Literal["confirmatory", "exploratory"]
 Measure = Literal["accuracy", "nll", "answer_nll", "answer_probability"]
@@ -28,7 +27,6 @@ def _to_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-Count = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_to_tuple)]
 Seeds = Annotated[tuple[Count, ...], BeforeValidator(_to_tuple), Field(min_length=1)]
 #: Fields of another file or command, checked where they are used.

@@ -20,6 +20,7 @@ from calibudget.tasks.phrases import joined, parted
 from calibudget.tasks.processes import ask
 from calibudget.tasks.statements import is_closed
 from calibudget.tasks.text import composed, plain, run_on, without_reasoning
+from calibudget.values import CHECKED, Text
 
 #: How an answer is read from a response and compared with the gold answer.
 AnswerKind = Literal["choice", "true_false", "number", "math", "exact", "regex", "none"]
@@ -52,10 +53,12 @@ class AnswerSpec:
             only case or Unicode form parts, a pattern that doesn't compile.
     """
 
+    __pydantic_config__ = CHECKED
+
     kind: AnswerKind
-    labels: tuple[str, ...] = ()
-    pattern: str | None = None
-    field: str | None = None
+    labels: tuple[Text, ...] = ()
+    pattern: Text | None = None
+    field: Text | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in _KINDS:

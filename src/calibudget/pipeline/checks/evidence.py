@@ -235,7 +235,7 @@ def derive_plan(
     stored = _consistent_plan(findings)
     if stored is None or plan is None:
         return plan
-    same = equal if recipe.utility_exponents == Exponents() else _nearly_equal
+    same = equal if recipe.exponents == Exponents() else _nearly_equal
     agree = findings.compare(ALLOCATION_NAME, ALLOCATION.to_json(plan), ALLOCATION.to_json(stored), same=same)
     findings.checked.append("allocation: need, availability, reliability, utilities, shares, quotas and intervals")
     return stored if agree else plan

@@ -25,7 +25,7 @@ def check_hygiene(
     hygiene = findings.read(HYGIENE_NAME, HYGIENE.read)
     if hygiene is None:
         return None
-    rules = recipe.hygiene_rules
+    rules = recipe.hygiene
     specs = recipe.source_specs()
     findings.compare(
         HYGIENE_NAME,
