@@ -131,18 +131,18 @@ def test_the_same_split_of_a_hub_data_set_is_refused(tmp_path: Path) -> None:
 
 def test_a_spec_that_no_recipe_can_mean_is_refused(subtests: pytest.Subtests) -> None:
     for fields, message in [
-        ({}, "source 's': give either path or hub"),
-        ({"path": "a", "hub": "b/c"}, "give either path or hub"),
-        ({"path": ()}, "give either path or hub"),
-        ({"hub": "/etc/passwd"}, "hub must be a name like owner/name, not '/etc/passwd'"),
-        ({"hub": "../x"}, "hub must be a name like owner/name"),
-        ({"hub": "a/b/c"}, "hub must be a name like owner/name"),
-        ({"path": "a", "subset": "x"}, "subset, revision and streaming belong to a hub data set"),
-        ({"path": "a", "preset": "piqa", "format": "alpaca"}, "format has no place"),
+        ({}, "source 's': name either `path`"),
+        ({"path": "a", "hub": "b/c"}, "name either `path`"),
+        ({"path": ()}, "name either `path`"),
+        ({"hub": "/etc/passwd"}, "`hub` must be a name like owner/name, not '/etc/passwd'"),
+        ({"hub": "../x"}, "`hub` must be a name like owner/name"),
+        ({"hub": "a/b/c"}, "`hub` must be a name like owner/name"),
+        ({"path": "a", "subset": "x"}, "`subset`, `revision` and `streaming` belong to a `hub` source"),
+        ({"path": "a", "preset": "piqa", "format": "alpaca"}, "`format` has no place"),
         ({"path": "a", "preset": "nope"}, "preset: 'nope' is unknown"),
-        ({"path": "a", "format": "xml"}, "format must be one of alpaca"),
-        ({"path": "a", "duplicates": "merge"}, "duplicates must be one of drop, keep, refuse, not 'merge'"),
-        ({"path": "a", "on_error": "ignore"}, "on_error must be one of"),
+        ({"path": "a", "format": "xml"}, "`format` must be one of alpaca"),
+        ({"path": "a", "duplicates": "merge"}, "`duplicates` must be one of drop, keep, refuse, not 'merge'"),
+        ({"path": "a", "on_error": "ignore"}, "`on_error` must be one of"),
     ]:
         with subtests.test(fields=fields, message=message), pytest.raises(RecipeError, match=message):
             SourceSpec(label="s", **fields)  # type: ignore[arg-type]
