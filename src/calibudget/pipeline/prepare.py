@@ -74,7 +74,7 @@ def _twins(
         return {}
     held_out = [one.evaluation for one in parted.values()]
     prompts = frozenset(bytes.fromhex(record.prompt_hash) for records in held_out for record in records)
-    words = HeldOutWords(held_out, recipe.hygiene_rules.near_duplicates or NearDuplicatesRule())
+    words = HeldOutWords(held_out, recipe.hygiene.near_duplicates or NearDuplicatesRule())
     twins = {}
     for done, (label, source) in enumerate(sources.items()):
         progress("looking for twins of evaluation records", done, len(sources))
