@@ -158,9 +158,11 @@ def test_the_words_in_which_a_source_puts_its_questions_make_no_twins() -> None:
     )
     held_out = [record(f"my {one} from last week is wrong again and nobody at the desk answers") for one in subjects]
     words = HeldOutWords([held_out], NearDuplicatesRule())
-    assert not words.like([record("how do I cancel"), record("my parcel never came, where is it now?")])
+    others = [record("how do I cancel"), record("my parcel never came, where is it now?")]
+    assert not words.like(others).digests
     twin = record("my parcel from last week is wrong again and nobody at the desk answers!")
-    assert len(words.like([twin])) == 1
+    found = words.like([twin])
+    assert (len(found.digests), found.others) == (1, 1)
 
 
 def test_held_out_records_are_measured_by_token_answer_and_right_answers(root: Path) -> None:
@@ -223,7 +225,7 @@ def test_a_file_of_ones_own_is_a_task_with_and_without_answers_to_check(root: Pa
     [
         ("mine", "say name=file for a task of your own"),
         ("held-out.boolq=rows.jsonl", "own evaluation split"),
-        ("mine={path: rows.jsonl, preset: nothing}", "unknown preset 'nothing'"),
+        ("mine={path: rows.jsonl, preset: nothing}", "preset: 'nothing' is unknown"),
         ("mine={file: rows.jsonl}", "unknown field"),
     ],
 )

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from calibudget.errors import AllocationError
 from calibudget.messages import counted
@@ -24,6 +25,7 @@ from calibudget.sources import (
     Barred,
     Earlier,
     HeldOutWords,
+    Matches,
     NearDuplicatesRule,
     Parting,
     Readers,
@@ -32,12 +34,17 @@ from calibudget.sources import (
     check_distinct_files,
     files_not_read,
     inspect_sources,
+    kept_findings,
     open_sources,
     read_source,
+    texts_of,
 )
 from calibudget.sources.data_splits import listed
 from calibudget.sources.hygiene.records import Hygiene
-from calibudget.store import TokenCount
+from calibudget.store import TokenCount, canonical_json, sha256_hex
+
+#: What the evaluation splits of all sources are called where what is like them is kept.
+_HELD_OUT: Final = "held out"
 
 
 def part(
@@ -74,11 +81,21 @@ def _twins(
         return {}
     held_out = [one.evaluation for one in parted.values()]
     prompts = frozenset(bytes.fromhex(record.prompt_hash) for records in held_out for record in records)
-    words = HeldOutWords(held_out, recipe.hygiene.near_duplicates or NearDuplicatesRule())
+    rule = recipe.hygiene.near_duplicates or NearDuplicatesRule()
+    words = HeldOutWords(held_out, rule)
+    drawn = [[record.prompt_hash, record.record_id] for records in held_out for record in records]
+    check = ["evaluation_twins", rule.threshold, rule.ngram, sha256_hex(canonical_json(drawn))]
+
+    def look_up(source: Resolved) -> Mapping[str, Matches]:
+        found = words.like(source.again())
+        return {_HELD_OUT: found} if found.digests else {}
+
     twins = {}
     for done, (label, source) in enumerate(sources.items()):
         progress("looking for twins of evaluation records", done, len(sources))
-        twins[label] = Barred(prompts=prompts, texts=words.like(source.again()))
+        follows_from = {name: texts_of(one) for name, one in sources.items()} | {"looked at": texts_of(source)}
+        found = kept_findings(recipe.reading.cache, check, follows_from, partial(look_up, source))
+        twins[label] = Barred(prompts=prompts, texts=found[_HELD_OUT].digests if found else frozenset())
     progress("looking for twins of evaluation records", len(sources), len(sources))
     return twins
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from calibudget.records import Record
+from calibudget.sources.hygiene.checks import Matches
 from calibudget.sources.hygiene.contamination import AT_LEAST, COMMON
 from calibudget.sources.hygiene.words import word_runs
 from calibudget.sources.identity import digests
@@ -40,17 +41,21 @@ class HeldOutWords:
             for run in sorted(runs, key=lambda run: (rarity[run], run))[:telling]:
                 self._led_to.setdefault(run, []).append(number)
 
-    def like(self, records: Iterable[Record]) -> frozenset[bytes]:
-        """Digests of the texts that are nearly alike a held-out record."""
-        return frozenset(
-            digests(record.prompt, record.completion, record.tools)[0] for record in records if self._is_like(record)
-        )
+    def like(self, records: Iterable[Record]) -> Matches:
+        """The texts that are nearly alike held-out records, by their digests, and how many of those they are like."""
+        found: set[bytes] = set()
+        met: set[int] = set()
+        for record in records:
+            others = self._like(record)
+            if others:
+                met |= others
+                found.add(digests(record.prompt, record.completion, record.tools)[0])
+        return Matches(digests=frozenset(found), others=len(met))
 
-    def _is_like(self, record: Record) -> bool:
+    def _like(self, record: Record) -> set[int]:
+        """The numbers of the held-out records that a record is like."""
         own = word_runs(record, self._rule.ngram)
-        others = {number for run in own for number in self._led_to.get(run, ())}
-        runs = frozenset(own) - self._form if others else frozenset()
-        return any(
-            len(runs & other) >= self._rule.threshold * len(runs | other)
-            for other in map(self._runs.__getitem__, others)
-        )
+        led_to = {number for run in own for number in self._led_to.get(run, ())}
+        runs = frozenset(own) - self._form if led_to else frozenset()
+        least = self._rule.threshold
+        return {number for number in led_to if len(runs & self._runs[number]) >= least * len(runs | self._runs[number])}
