@@ -164,7 +164,8 @@ def test_records_and_mappings_say_the_same() -> None:
         ),
         (
             {"x": {"sources": list("abcdef")}},
-            "the groups name unknown sources: 'f'; each source belongs to exactly one group",
+            "the groups name unknown sources: 'f'; each source belongs to exactly one group; "
+            "the sources are 'a', 'b', 'c', 'd', 'e'",
         ),
         ({"x": {"sources": list("abcde")}, "y": {}}, "group 'y' is empty"),
         (

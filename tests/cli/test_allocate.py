@@ -116,7 +116,7 @@ def test_floors_and_caps_may_be_portions(calibudget: Callable[..., Any]) -> None
         (["--caps", "a=1.5"], "the cap of 'a' is '1.5', which can't be read: write a whole number, or a text like"),
         (["--caps", "a=101% of pool"], "the cap of 'a' is 1.01 of the pool, but a share lies between 0 and 1"),
         (["--floors", "a=5% of pool a=1"], "--floors names 'a' twice"),
-        (["--floors", "a=1 b"], "--floors 'a=1 b': write label=number; repeat the option"),
+        (["--floors", "a=1 b"], "--floors 'a=1 b': write label=number; several follow one another: a=1 b=2"),
         (["--caps", ""], "--caps '': write label=number"),
     ],
 )
@@ -189,9 +189,42 @@ def test_a_token_budget_below_the_shortest_example_is_refused(calibudget: Callab
     assert sum(grid["points"][1]["quotas"].values()) == 400
 
 
-@pytest.mark.parametrize("loose", [["b=2"], ["b=2", "c=3"]])
-def test_labels_beside_their_option_are_told_how_it_repeats(calibudget: Callable[..., Any], loose: Any) -> None:
-    outcome = calibudget("allocate", "--sizes", "a=1", *loose, "--policy", "equal", "--budget", 2)
-    assert outcome.code == 2
-    assert "repeat the option, or put several into one text" in outcome.err
-    assert loose[-1] in outcome.err
+def test_labels_follow_their_option(calibudget: Callable[..., Any], tmp_path: Path) -> None:
+    """`--sizes a=1 b=2` as people write it; what isn't label=value, or is a file, belongs to no option before it."""
+    sizes = ["--sizes", "a=50", "b=70", "--caps", "b=3"]
+    outcome = calibudget("allocate", *sizes, "--policy", "equal", "--budget", 9, "--json")
+    assert plan_of(outcome).quotas == {"a": 6, "b": 3}
+    rows = [{"source": label, "nll": 1.0 + n / 40, "correct": n % 3 > 0} for label in "ab" for n in range(40)]
+    (tmp_path / "x=1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = calibudget("statistics", "--pool-sizes", "a=90", "b=80", tmp_path / "x=1.jsonl")
+    assert {label: row["pool_size"] for label, row in json.loads(made.out)["sources"].items()} == {"a": 90, "b": 80}
+    refused = calibudget("allocate", tmp_path / "x=1.jsonl", "--budget", 3)
+    assert refused.code == 2
+    assert "scores become statistics first: `calibudget statistics x=1.jsonl" in refused.err
+
+
+def test_a_run_directory_says_statistics_budget_and_floor(calibudget: Callable[..., Any], tmp_path: Path) -> None:
+    for label in "ab":
+        rows = ({"prompt": f"{label} {n}?", "completion": "true" if n % 3 else "false"} for n in range(90))
+        (tmp_path / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "recipe.yaml").write_text(
+        "engine: fake\nbudget: 60\nfloor: 10\ncaps: {a: 20}\ncalibration: {per_source: 30, resamples: 20}\n"
+        "sources:\n  a: {path: a.jsonl, answer: true_false}\n  b: {path: b.jsonl, answer: true_false}\n"
+    )
+    made = calibudget("run", tmp_path / "recipe.yaml", "--output-dir", tmp_path / "run")
+    assert "note: engine: fake: the scores are hashes" in made.out
+    assert "cap reached: a" in made.out
+    again = calibudget("allocate", tmp_path / "run", "--caps", "a=20", "--json")
+    assert plan_of(again).quotas == {"a": 20, "b": 40}
+    assert "its own caps aren't taken over" in again.err
+    assert "the scores are hashes" in again.err
+    points = json.loads(calibudget("whatif", tmp_path / "run", "--floor", "0,10", "--json").out)["points"]
+    assert [(point["budget"], point["floor"]) for point in points] == [(60, 0), (60, 10)]
+    meant = calibudget(
+        "allocate", "--sizes", "boolq=5", "piqa=5", "--policy", "equal", "--budget", 3, "--caps", "bolq=1"
+    )
+    assert "caps names 'bolq', but the sources are 'boolq', 'piqa'; did you mean 'boolq'?" in meant.err
+    (tmp_path / "run" / "SHA256SUMS.tsv").unlink()
+    unfinished = calibudget("verify", tmp_path / "run")
+    assert unfinished.code == 1
+    assert "this run is unfinished" in unfinished.out

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, PlainSerializer
 
 from calibudget.allocation.exact.numbers import as_count, as_ratio, nearest_double
 from calibudget.allocation.exact.spread import Spread, spread
-from calibudget.allocation.labels import listed
+from calibudget.allocation.labels import likely, listed
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.messages import shown
 from calibudget.values import CHECKED, Count, Text
@@ -162,7 +162,10 @@ def parse_groups(value: Mapping[str, object], labels: Sequence[str]) -> dict[str
     missing = sorted(set(labels) - set(members))
     for sources, complaint in ((twice, "overlap in"), (unknown, "name unknown sources:"), (missing, "miss")):
         if sources:
-            raise AllocationError(f"the groups {complaint} {listed(sources)}; each source belongs to exactly one group")
+            hint = f"; {likely(sources[0], labels)}" if sources is unknown else ""
+            raise AllocationError(
+                f"the groups {complaint} {listed(sources)}; each source belongs to exactly one group{hint}"
+            )
     return dict(root.groups)
 
 

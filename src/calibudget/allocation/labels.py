@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.messages import shown
@@ -66,6 +67,12 @@ def require_text(value: object, name: str) -> None:
     """
     if not isinstance(value, str):
         raise InputTypeError(f"{name} must be a text, not {shown(value)} ({type(value).__name__})")
+
+
+def likely(name: object, labels: Sequence[str]) -> str:
+    """Which sources there are, for a message about one that isn't; and the one that was meant, where one is near."""
+    nearest = get_close_matches(str(name), labels, n=1)
+    return f"the sources are {listed(labels)}" + (f"; did you mean {nearest[0]!r}?" if nearest else "")
 
 
 def listed(labels: Sequence[str], most: int = 5) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from calibudget.allocation.bounds import Group, spread_groups
 from calibudget.allocation.exact.numbers import Real, as_count, as_counts, highest_count, lowest_count
 from calibudget.allocation.exact.spread import Spread, spread
-from calibudget.allocation.labels import listed, require_mapping, require_same_labels, sorted_labels
+from calibudget.allocation.labels import likely, listed, require_mapping, require_same_labels, sorted_labels
 from calibudget.errors import AllocationError
 from calibudget.messages import counted, shown
 from calibudget.records import Allocation
@@ -242,7 +242,7 @@ def _own_counts(labels: Sequence[str], values: Mapping[str, int] | None, name: s
     known = set(labels)
     unknown = sorted((label for label in values if label not in known), key=lambda label: shown(label, str))
     if unknown:
-        raise AllocationError(f"{name}s names {listed(unknown)}, but the sources are {listed(labels)}")
+        raise AllocationError(f"{name}s names {listed(unknown)}, but {likely(unknown[0], labels)}")
     return {label: as_count(value, f"the {name}", label) for label, value in values.items()}
 
 

@@ -26,10 +26,34 @@ from calibudget.cli.options import (
     named_amounts,
     named_integers,
     named_numbers,
-    no_label,
     numbers,
     whole_number,
 )
+from calibudget.errors import InputError
+
+StatisticsPath = Annotated[
+    Path | None, typer.Argument(metavar="[STATISTICS|RUN_DIR]", help="A statistics.json, or a run directory with one.")
+]
+
+
+def _asked(statistics: Path | None, budget: str | None, floor: str | None) -> tuple[str, str]:
+    """Budget and common floor as options or else a run directory say them.
+
+    Raises:
+        InputError: nothing says the budget.
+    """
+    if statistics is not None and statistics.is_dir() and (budget is None or floor is None):
+        from calibudget.cli.interrupts import say
+        from calibudget.store import ALLOCATION, ALLOCATION_NAME
+
+        plan = ALLOCATION.read(statistics / ALLOCATION_NAME)
+        more = [name for name in ("floors", "caps", "groups") if getattr(plan, name)]
+        if more:
+            say(f"{statistics}: its own {' and '.join(more)} aren't taken over; options give them")
+        budget, floor = budget or str(plan.budget), floor or str(plan.floor)
+    if budget is None:
+        raise InputError("say what to allocate (--budget), or name a run directory, whose budget it then is")
+    return budget, floor or "0"
 
 
 def statistics(
@@ -64,9 +88,11 @@ def statistics(
 
 
 def allocate(
-    statistics: Annotated[Path | None, typer.Argument(metavar="[STATISTICS]", help="A statistics.json.")] = None,
-    budget: Annotated[str, typer.Option(help="What to allocate, an integer.")] = ...,  # type: ignore[assignment]
-    floor: Annotated[str, typer.Option(help="Minimum of every source: an integer, or '10% of budget'.")] = "0",
+    statistics: StatisticsPath = None,
+    budget: Annotated[str | None, typer.Option(help="What to allocate, an integer; a RUN_DIR's own.")] = None,
+    floor: Annotated[
+        str | None, typer.Option(help="Minimum of every source: an integer, or '10% of budget'; 0, or a RUN_DIR's own.")
+    ] = None,
     policy: Annotated[str, typer.Option(help="How the budget above the floor is spent.")] = "calibudget",
     sizes: Sizes = None,
     floors: Floors = None,
@@ -85,19 +111,20 @@ def allocate(
     as_json: Json = False,
 ) -> None:
     """Show exact integer quotas; with --json the allocation.json object."""
-    from calibudget.cli.tables import print_comparison, print_plan
+    from calibudget.cli.tables import print_comparison, print_plan, warn_of_hashes
     from calibudget.pipeline import compare_policies, plan_allocation, request_from_files
     from calibudget.records import Exponents
 
+    asked, least = _asked(statistics, budget, floor)
     request, pools = request_from_files(
         policy,
-        statistics=no_label(statistics),
+        statistics=statistics,
         sizes=named_integers(sizes, "--sizes"),
         splits=splits,
         unit=unit,
         max_repeats=max_repeats,
-        budget=whole_number(budget, "--budget"),
-        floor=amount(floor),
+        budget=whole_number(asked, "--budget"),
+        floor=amount(least),
         floors=named_amounts(floors, "--floors"),
         caps=named_amounts(caps, "--caps"),
         groups=mapping(groups, "--groups"),
@@ -110,12 +137,17 @@ def allocate(
         print_comparison(compare_policies(request, pools), as_json=as_json)
     else:
         print_plan(plan_allocation(request, pools), as_json=as_json)
+    warn_of_hashes(request.statistics)
 
 
 def whatif(
-    statistics: Annotated[Path | None, typer.Argument(metavar="[STATISTICS]", help="A statistics.json.")] = None,
-    budget: Annotated[list[str], typer.Option(help="Budgets, integers; a list with commas, or repeated.")] = ...,  # type: ignore[assignment]
-    floor: Annotated[list[str], typer.Option(help="Floors: integers, or '10% of budget'; likewise.")] = ["0"],  # noqa: B006
+    statistics: StatisticsPath = None,
+    budget: Annotated[
+        list[str] | None, typer.Option(help="Budgets, integers; a list with commas, or repeated; a RUN_DIR's own.")
+    ] = None,
+    floor: Annotated[
+        list[str] | None, typer.Option(help="Floors: integers, or '10% of budget'; likewise; 0, or a RUN_DIR's own.")
+    ] = None,
     need_exponent: Annotated[list[str], typer.Option(help="Exponents of the need; likewise.")] = ["1"],  # noqa: B006
     availability_exponent: Annotated[list[str], typer.Option(help="Of the availability.")] = ["0.5"],  # noqa: B006
     reliability_exponent: Annotated[list[str], typer.Option(help="Of the reliability.")] = ["1"],  # noqa: B006
@@ -134,12 +166,14 @@ def whatif(
 ) -> None:
     """Show the quotas at every combination of these budgets, floors and exponents."""
     from calibudget.cli.grids import print_grid
+    from calibudget.cli.tables import warn_of_hashes
     from calibudget.pipeline import explore, exponent_grid, request_from_files
 
-    budgets = [whole_number(text, "--budget") for text in listed(budget)]
+    asked, least = _asked(statistics, budget[0] if budget else None, floor[0] if floor else None)
+    budgets = [whole_number(text, "--budget") for text in listed(budget or [asked])]
     request, pools = request_from_files(
         policy,
-        statistics=no_label(statistics),
+        statistics=statistics,
         sizes=named_integers(sizes, "--sizes"),
         splits=splits,
         unit=unit,
@@ -156,7 +190,7 @@ def whatif(
         request,
         pools,
         budgets=budgets,
-        floors=[amount(text) for text in listed(floor)],
+        floors=[amount(text) for text in listed(floor or [least])],
         exponents=exponent_grid(
             numbers(need_exponent, "--need-exponent"),
             numbers(availability_exponent, "--availability-exponent"),
@@ -164,6 +198,7 @@ def whatif(
         ),
     )
     print_grid(policy, request.unit, points, as_json=as_json)
+    warn_of_hashes(request.statistics)
 
 
 def stability(

@@ -15,7 +15,7 @@ import typer
 
 from calibudget.cli import allocate, evaluate, export, influence, report, run, schema, study, train
 from calibudget.cli.interrupts import Stop, how_to_go_on, say
-from calibudget.cli.options import REPEATS
+from calibudget.cli.options import with_options_repeated
 from calibudget.errors import CalibudgetError, InterruptedRunError
 
 app = typer.Typer(
@@ -90,7 +90,7 @@ def _options(
 def exit_code() -> int:
     """Run the command that `sys.argv` names and say how it ended."""
     try:
-        result = app(standalone_mode=False)
+        result = app(args=with_options_repeated(sys.argv[1:]), standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except InterruptedRunError as error:
@@ -123,8 +123,7 @@ def exit_code() -> int:
 def _told(error: Exception) -> str | None:
     """What an error that isn't of our tree says to a person; None where it is a bug."""
     if hasattr(error, "format_message"):  # a usage error of the option parser
-        told = str(error.format_message())
-        return f"{told}; {REPEATS}" if "extra argument" in told and "=" in told else told
+        return str(error.format_message())
     if isinstance(error, OSError) and errno.errorcode.get(error.errno or 0) in _OF_THE_MACHINE:
         return f"{error.filename or 'output'}: {error.strerror}"
     if isinstance(error, UnicodeEncodeError):

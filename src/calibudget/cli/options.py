@@ -18,8 +18,10 @@ Named = TypeVar("Named")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,4300}")
 #: One label=value of several in a text. Labels may hold spaces, values only as "5% of budget" does.
 _PAIR: Final = re.compile(r"\s*(?P<label>[^\s].*?)=(?P<value>[^\s=]*(?:\s*%)?(?:\s+of\s+\S+)?)(?:\s+|$)", re.DOTALL)
-#: How an option that may repeat is given more than once.
-REPEATS: Final = "repeat the option, or put several into one text: 'a=1 b=2'"
+#: The options that take label=value, as often as is wanted.
+_BY_LABEL: Final = frozenset({"--sizes", "--pool-sizes", "--floors", "--caps", "--weights"})
+#: How they are given more than once.
+REPEATS: Final = "several follow one another: a=1 b=2"
 
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.")]
 Overrides = Annotated[
@@ -67,15 +69,19 @@ def with_engine(
     return [*(overrides or ()), *(f"{field}={value}" for field, value in given.items() if value is not None)]
 
 
-def no_label(file: Path | None) -> Path | None:
-    """A file that an argument names; refused where it is a label=value that an option before it doesn't reach.
-
-    Raises:
-        InputError: see above.
-    """
-    if file is not None and "=" in file.name and not file.exists():
-        raise InputError(f"{file}: no such file; {REPEATS}")
-    return file
+def with_options_repeated(arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command line, in which `--sizes a=1 b=2` says the option once more for each label=value."""
+    found: list[str] = []
+    option = None
+    for place, argument in enumerate(arguments):
+        if argument.startswith("-"):
+            option = argument if argument in _BY_LABEL else None
+        elif "=" not in argument or Path(argument).exists():
+            option = option if found and found[-1] == option else None
+        elif option is not None and arguments[place - 1] != option:
+            found.append(option)
+        found.append(argument)
+    return found
 
 
 def whole_number(text: str, option: str) -> int:

@@ -44,7 +44,7 @@ def progress_bar() -> Iterator[Progress]:
 
 
 class _Lines:
-    """One line when a stage ends, and one every ten seconds while it lasts."""
+    """One line when a stage ends, one every ten seconds while it lasts, and one where something whole begins."""
 
     def __init__(self) -> None:
         self._started: dict[str, float] = {}
@@ -52,6 +52,8 @@ class _Lines:
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
         now = time.monotonic()
+        if total == 1 and not done:
+            print(f"{stage} ...", file=sys.stderr, flush=True)
         started = self._started.setdefault(stage, now)
         finished = total is not None and done >= total
         if not finished and now - self._said.setdefault(stage, now) < _SECONDS_BETWEEN_LINES:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from calibudget.errors import InputError
 from calibudget.messages import counted
-from calibudget.records import AllocationPlan, Score, Selection
+from calibudget.records import AllocationPlan, Score, Selection, Statistics
 from calibudget.sources.hygiene.records import Hygiene
 from calibudget.store import ALLOCATION, canonical_json
 
@@ -71,8 +71,28 @@ def print_plan(plan: AllocationPlan, *, as_json: bool) -> None:
     table.add_section()
     table.add_row("total", *totals, *blanks, f"{plan.residual_budget:,}", f"{plan.budget:,}")
     print_table(table)
-    for line in _group_lines(plan.groups or {}, plan.quotas):
+    for line in (*_bounds(plan), *_group_lines(plan.groups or {}, plan.quotas)):
         print_line(line)
+
+
+def _bounds(plan: AllocationPlan) -> Iterator[str]:
+    """Which sources got all that their cap or their pool allows."""
+    caps = plan.caps or {}
+    full = [label for label, row in plan.sources.items() if row.quota and row.quota == row.pool_size]
+    capped = [label for label, row in plan.sources.items() if label not in full and row.quota == caps.get(label)]
+    for labels, bound in ((full, "pool"), (capped, "cap")):
+        if labels:
+            more = f" and {len(labels) - 8:,} more" if len(labels) > 8 else ""
+            yield f"{bound} reached: {', '.join(labels[:8])}{more}"
+
+
+def warn_of_hashes(statistics: Statistics | None) -> None:
+    """Say so, on stderr, where hashes stand for the scores that quotas are made of."""
+    if statistics is not None and statistics.model.get("name") == "fake":
+        from calibudget.cli.interrupts import say
+        from calibudget.pipeline.notes import FAKE_NOTE
+
+        say(FAKE_NOTE)
 
 
 def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
@@ -134,6 +154,9 @@ def print_verification(verification: Verification, run_dir: Path, *, as_json: bo
     """What was re-derived, and what differs."""
     if as_json:
         print_json(verification.to_json())
+        return
+    if verification.unfinished:
+        print_line(f"{run_dir}: this run is unfinished; `calibudget run --resume` goes on with it")
         return
     for difference in verification.differences:
         print_line(f"differs  {difference}")

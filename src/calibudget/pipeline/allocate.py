@@ -124,7 +124,7 @@ def request_from_files(
 
     Args:
         policy: a name of `POLICIES`.
-        statistics: a `statistics.json`, or None. Its pool sizes count examples.
+        statistics: a `statistics.json`, a directory with one, or None. Its pool sizes count examples.
         sizes: pool sizes in the unit, where no file tells them.
         splits: a `splits.parquet`, which holds the candidates; its token counts tell the sizes in tokens.
         unit: what budget, floors, caps and sizes count: "examples" or "tokens".
@@ -146,6 +146,13 @@ def request_from_files(
         asked, told = False, f"the unit {unit!r} is unknown; a budget counts examples or tokens"
     if not asked:
         raise InputError(told)
+    if statistics is not None and statistics.is_dir():
+        statistics = statistics / STATISTICS_NAME
+    elif statistics is not None and statistics.suffix in (".parquet", ".jsonl"):
+        raise InputError(
+            f"{statistics}: scores become statistics first: `calibudget statistics {statistics.name} --pool-sizes "
+            "label=n --output statistics.json`, then allocate those"
+        )
     read = None if statistics is None else read_statistics(statistics)
     pools = None if splits is None else listed_pools(read_splits(splits), unit, max_repeats, str(splits))
     known = sizes if sizes or read is None else {label: row.pool_size for label, row in read.sources.items()}

@@ -34,6 +34,8 @@ from calibudget.store import Manifest
 #: the means of others (docs/decisions: batches).
 TOLERANCE: Final = {"float32": 1e-5}
 COARSE: Final = 1e-2
+#: What is said beside every table whose scores are made up.
+FAKE_NOTE: Final = "engine: fake: the scores are hashes, no model was asked, and the quotas mean nothing"
 #: How many times as long as others, on average, a source's answers are when they differ widely.
 _WIDELY: Final = 8.0
 
@@ -89,7 +91,8 @@ def _shifted(row: SourceStatistics, change: float) -> SourceStatistics:
 
 def run_notes(recipe: Recipe, plan: AllocationPlan, selection: Selection, manifest: Manifest) -> tuple[str, ...]:
     """An unused floor, examples too long for their quota, repeated ones, and what a round of floors leaves."""
-    return (*_no_floor(recipe), *_too_long(manifest), *_repeats(recipe, selection), *_left(recipe, plan))
+    fake = (FAKE_NOTE,) if recipe.engine == "fake" and recipe.calibration != "none" else ()
+    return (*fake, *_no_floor(recipe), *_too_long(manifest), *_repeats(recipe, selection), *_left(recipe, plan))
 
 
 def _no_floor(recipe: Recipe) -> Iterator[str]:

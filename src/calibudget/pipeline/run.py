@@ -129,7 +129,9 @@ def run(
         return _verified(directory, ("this run was finished before: its data wasn't read again, nor its model used",))
     given = read_given(recipe, scores)
     if recipe.calibration != "none" and given is None and shared is None:
+        progress("looking for the model", 0, 1)
         check_scorer(recipe)
+        progress("looking for the model", 1, 1)
     with open_run(directory, resolved, resume=resume):
         notes = _make(recipe, directory, given, shared, progress)
     progress("verifying", 0, 1)
@@ -152,7 +154,11 @@ def _make(
     made = None if given is None else given.check(prepared.splits)
     journal = directory / JOURNAL_NAME
     needs_scores = made is None and recipe.calibration != "none"
+    if needs_scores:
+        progress("loading the model", 0, 1)
     with scorer_for(recipe, shared) if needs_scores else nullcontext() as scorer:
+        if scorer is not None:
+            progress("loading the model", 1, 1)
         write_inputs(recipe, prepared, directory)
         if scorer is not None:
             made = score_splits(recipe, prepared.splits, scorer, journal_path=journal, progress=progress)

@@ -34,7 +34,7 @@ from calibudget.pipeline.checks.train import check_held_out, check_train
 from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME, Ledger
 from calibudget.pipeline.pools import Pools, pools_of_splits
 from calibudget.pipeline.rescoring import check_rescored
-from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, UNFINISHED, model_place
+from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, UNFINISHED, is_finished, model_place
 from calibudget.pipeline.selectors import RecipeSelector
 from calibudget.recipe import Recipe
 from calibudget.recipe.load import recipe_from_fields
@@ -98,12 +98,14 @@ class Verification:
         checked: what was re-derived, in words.
         levels: of files, derivation, redraw, rescoring and signature: whether it was checked, or what that takes.
         found: what was read on the way; None where something of it couldn't be.
+        unfinished: whether the run was begun and hasn't bound its files yet.
     """
 
     differences: tuple[Difference, ...]
     checked: tuple[str, ...]
     levels: Mapping[str, str]
     found: Found | None = None
+    unfinished: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The `--json` output of `calibudget verify`."""
@@ -187,7 +189,11 @@ def verify(
         check_rescored(findings, directory, Path(data_dir), model, sample)
     levels = _levels(directory, data_dir=data_dir, key=key, model=model)
     return Verification(
-        levels=levels, differences=tuple(findings.differences), checked=tuple(findings.checked), found=found
+        levels=levels,
+        differences=tuple(findings.differences),
+        checked=tuple(findings.checked),
+        found=found,
+        unfinished=not is_finished(directory) and (directory / RECIPE_NAME).exists(),
     )
 
 
