@@ -109,7 +109,7 @@ def test_doubles_find_at_once_which_bounds_bind(monkeypatch: pytest.MonkeyPatch,
     assert len(missed) <= 0.05 * tried, missed
 
 
-@pytest.mark.parametrize(("count", "seed"), [(300, 1), pytest.param(5_000, 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("count", "seed"), [(300, 1), pytest.param(5_000, 2, marks=pytest.mark.full)])
 def test_no_random_bounds_differ(count: int, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311
     wrong = []
