@@ -138,7 +138,7 @@ def test_a_killed_run_resumes_with_nothing_scored_twice(start: Any, expected: An
     assert len(set(first) | set(second)) == 10
 
 
-@at_batches(1, 4, 9)  # type: ignore[untyped-decorator]
+@at_batches(4)  # type: ignore[untyped-decorator]
 def test_a_killed_sharded_run_resumes_and_leaves_no_workers(
     start: Any, expected: Any, tmp_path: Path, batch: Any
 ) -> None:
@@ -155,7 +155,7 @@ def test_a_killed_sharded_run_resumes_and_leaves_no_workers(
     assert sorted(int(number) for number in re.findall(rb'"batch":(\d+)', journal.read_bytes())) == list(range(10))
 
 
-@at_batches(1, 5)  # type: ignore[untyped-decorator]
+@at_batches(5)  # type: ignore[untyped-decorator]
 def test_a_killed_worker_changes_nothing(start: Any, expected: Any, tmp_path: Path, batch: Any) -> None:
     process, _ = start(2, "worker", batch)
     assert process.wait() == 0
