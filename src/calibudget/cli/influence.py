@@ -108,7 +108,7 @@ def _print(result: InfluenceResult, *, as_json: bool) -> None:
         typer.echo("not merged: the other shards are still to be scored")
 
 
-app = typer.Typer(help="Check and merge proxy scores, the per-candidate scores that a selector may use.")
+app = typer.Typer(name="proxy", help="Check and merge proxy scores, the per-candidate scores that a selector may use.")
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Proxy-score files, one a shard.")]
 Subgroups = Annotated[
     list[str] | None,

@@ -9,47 +9,57 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import Final
+from typing import Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from calibudget.cli import allocate, evaluate, export, influence, report, run, schema, study, train
 from calibudget.cli.interrupts import Stop, how_to_go_on, say
 from calibudget.cli.options import with_options_repeated
 from calibudget.errors import CalibudgetError, InterruptedRunError
 
+#: The commands as help lists them, by what they are for.
+_COMMANDS: Final[dict[str, list[Any]]] = {
+    "The main job": [run.init, run.run, export.export, run.demo],
+    "Look at a run": [report.report, report.explain],
+    "Check and sign": [run.verify, run.sign],
+    "One step of it": [run.score, allocate.statistics, allocate.allocate, run.select, schema.schema],
+    "What if": [allocate.whatif, allocate.stability],
+    "After it": [train.train, evaluate.evaluate],
+    "Research": [study.compare, study.app, influence.influence, influence.app],
+}
+
+
+class _ByPurpose(TyperGroup):
+    """Help that lists commands by what they are for, each with its whole first sentence."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands into the help."""
+        for heading, commands in _COMMANDS.items():
+            names = [str(one.info.name if isinstance(one, typer.Typer) else one.__name__) for one in commands]
+            helps = {name: self.get_command(ctx, name) for name in names}
+            with formatter.section(heading):
+                formatter.write_dl([(name, _sentence(one.help)) for name, one in helps.items() if one is not None])
+
+
+def _sentence(text: str | None) -> str:
+    return " ".join((text or "").split("\n\n")[0].split())
+
+
 app = typer.Typer(
     name="calibudget",
+    cls=_ByPurpose,
     help="Turn a fixed training budget into exact, calibrated and verifiable quotas per data source.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,  # plain help needs no rich at start-up
     pretty_exceptions_enable=False,
 )
-for _command in (
-    run.init,
-    run.run,
-    run.score,
-    allocate.statistics,
-    allocate.allocate,
-    allocate.whatif,
-    allocate.stability,
-    run.select,
-    run.verify,
-    report.report,
-    report.explain,
-    run.sign,
-    train.train,
-    export.export,
-    evaluate.evaluate,
-    study.compare,
-    influence.influence,
-    schema.schema,
-    run.demo,
-):
-    app.command()(_command)
-app.add_typer(influence.app, name="proxy")
-app.add_typer(study.app, name="study")
+for _command in (command for commands in _COMMANDS.values() for command in commands):
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_command.info.name)
+    else:
+        app.command()(_command)
 
 
 #: What the machine refuses whatever the code: such an error is told in a line, not as a bug.

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from calibudget.study.expect import Expected
     from calibudget.study.run import StudyOutcome
 
-app = typer.Typer(no_args_is_help=True, help="Compare policies under a protocol that is frozen before it runs.")
+app = typer.Typer(
+    name="study", no_args_is_help=True, help="Compare policies under a protocol that is frozen before it runs."
+)
 
 
 ProtocolPath = Annotated[Path, typer.Argument(metavar="PROTOCOL", help="The protocol, a YAML file.")]
