@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import signal
 import sys
 import warnings
@@ -186,6 +187,38 @@ def s3_bucket(s3_server: str, s3_endpoint: Callable[..., None]) -> Any:
     system = fsspec.filesystem("s3")
     system.mkdir("rows")
     return system
+
+
+_TWO_FRUITS = """
+model: {model}
+budget: 12
+floor: 4
+data_dir: {data}
+calibration: {{per_source: 4, resamples: 2, max_new_tokens: 4}}
+error: nll
+sources:
+  apples: {{path: apples.jsonl, answer: none}}
+  pears: {{path: pears.jsonl, answer: none}}
+companion: {{path: companion.jsonl, answer: none}}
+"""
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -> Any:
+    """A finished run with the tiny model; to be copied, never changed."""
+    from calibudget.pipeline import run
+    from calibudget.recipe import load_recipe
+
+    root = tmp_path_factory.mktemp("finished")
+    for label in ("apples", "pears", "companion"):
+        rows = [
+            {"prompt": f"How many {label} are {i} and {i + 1}?", "completion": f"the correct answer is answer{i % 2}"}
+            for i in range(24 if label != "companion" else 3)
+        ]
+        (root / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (root / "recipe.yaml").write_text(_TWO_FRUITS.format(model=tiny_directory, data=root))
+    run(load_recipe(root / "recipe.yaml"), root / "run")
+    return root / "run"
 
 
 #: Fixtures that load torch, transformers or moto: seconds of every process that meets one of them.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError, CheckFailedError, InterruptedRunError, StudyError
+from calibudget.store import code_sha256
 from calibudget.study import freeze
 from calibudget.study.freeze import read_frozen
 from calibudget.study.protocol import load_protocol
@@ -147,12 +148,12 @@ def test_what_differs_from_the_frozen_is_refused_and_named(
 
 
 def test_other_code_is_refused(small: Any, frozen: Any, runner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibudget.study.freeze.code_sha256", lambda: "0" * 64)
+    monkeypatch.setattr("calibudget.study.freeze.code_sha256", lambda *_: "0" * 64)
     with pytest.raises(CheckFailedError, match="code: "):
         go(small, runner)
 
 
-def test_code_that_only_shows_results_isnt_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_code_that_only_shows_results_isnt_bound(tmp_path: Path) -> None:
     import shutil
 
     import calibudget
@@ -163,19 +164,15 @@ def test_code_that_only_shows_results_isnt_bound(monkeypatch: pytest.MonkeyPatch
     (tmp_path / "calibudget" / "__init__.py").write_text("")
 
     def digest() -> str:
-        freeze.code_sha256.cache_clear()
-        return freeze.code_sha256()
+        code_sha256.cache_clear()
+        return code_sha256(*freeze.SHOWS, root=tmp_path / "calibudget")
 
-    monkeypatch.setattr(calibudget, "__file__", str(tmp_path / "calibudget" / "__init__.py"))
-    try:
-        before = digest()
-        (tmp_path / "calibudget" / "cli" / "main.py").write_text("")
-        (tmp_path / "calibudget" / "study" / "statistics" / "claims.py").write_text("")
-        assert digest() == before
-        (tmp_path / "calibudget" / "allocation" / "rule.py").write_text("")
-        assert digest() != before
-    finally:
-        freeze.code_sha256.cache_clear()
+    before = digest()
+    (tmp_path / "calibudget" / "cli" / "main.py").write_text("")
+    (tmp_path / "calibudget" / "study" / "statistics" / "claims.py").write_text("")
+    assert digest() == before
+    (tmp_path / "calibudget" / "allocation" / "rule.py").write_text("")
+    assert digest() != before
 
 
 def test_an_amendment_is_kept_and_what_it_touches_is_exploratory(small: Any, frozen: Path, runner: Any) -> None:

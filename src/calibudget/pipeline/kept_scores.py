@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,8 +11,7 @@ from typing import Final, Literal
 from pydantic import TypeAdapter
 
 from calibudget.scoring import CalibrationItem, Measurement, Scorer, item_to_json, measurement_to_json
-from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
-from calibudget.store import canonical_json
+from calibudget.sources.cache_files import keep, kept_path, read_kept
 
 _SCHEMA: Final = "calibudget.measurements/1"
 
@@ -55,28 +53,9 @@ def kept_measurements(
     if folder is None:
         return measure(), False
     path = kept_path(folder, "measurements", _SCHEMA, dict(scorer.describe()), [item_to_json(item) for item in items])
-    found = _read(path)
-    if found is not None:
-        return found, True
+    kept = read_kept(path, _files())
+    if kept is not None:
+        return kept.measurements, True
     made = measure()
-    with suppress(OSError):  # a cache that can't be written costs time, not the run
-        make_ready(folder)
-        own = [measurement_to_json(one) for one in made]
-        with new_file(path) as out:
-            out.write(canonical_json({"schema": _SCHEMA, "name": path.name, "measurements": own}))
-        out.handle.close()
+    keep(path, {"schema": _SCHEMA, "measurements": [measurement_to_json(one) for one in made]})
     return made, False
-
-
-def _read(path: Path) -> list[Measurement] | None:
-    whole = open_whole(path)
-    if whole is None:
-        return None
-    handle, size = whole
-    with handle:
-        try:
-            handle.seek(0)
-            kept = _files().validate_json(handle.read(size), strict=True)
-        except (OSError, MemoryError, ValueError):
-            return None
-    return kept.measurements if kept.name == path.name else None

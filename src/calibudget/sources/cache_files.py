@@ -12,15 +12,16 @@ import stat
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Protocol, TypeVar
 
-from calibudget.store import canonical_json
+from pydantic import TypeAdapter
+
+from calibudget.store import canonical_json, code_sha256
 
 #: Bytes below which reading again costs less than looking after what it gave.
 SMALL: Final = 1_048_576
@@ -29,8 +30,6 @@ _DIGEST_BYTES: Final = 32
 _ABANDONED: Final = 86_400
 #: What is kept, which is how its files are called.
 _KINDS: Final = ("identities", "findings", "measurements")
-#: Packages of ours whose code decides what is found.
-_CODE: Final = ("calibudget", "calibudget.sources", "calibudget.tasks", "calibudget.store")
 
 
 class NewFile:
@@ -124,6 +123,41 @@ def open_whole(path: Path) -> tuple[BinaryIO, int] | None:
     return None
 
 
+class Named(Protocol):
+    """What a kept object says of itself: its file's name, by which a copy of another is told."""
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+
+
+Kept = TypeVar("Kept", bound=Named)
+
+
+def read_kept(path: Path, adapter: TypeAdapter[Kept]) -> Kept | None:
+    """The object that `keep` wrote; None where there is none that is whole and of that name."""
+    whole = open_whole(path)
+    if whole is None:
+        return None
+    handle, size = whole
+    with handle:
+        try:
+            handle.seek(0)
+            kept = adapter.validate_json(handle.read(size), strict=True)
+        except (OSError, MemoryError, ValueError):
+            return None
+    return kept if kept.name == path.name else None
+
+
+def keep(path: Path, value: Mapping[str, object]) -> None:
+    """Keep an object with its file's name; a cache that can't be written costs time, not the run."""
+    with suppress(OSError):
+        make_ready(path.parent)
+        with new_file(path) as out:
+            out.write(canonical_json({**value, "name": path.name}))
+        out.handle.close()
+
+
 def _sha256(handle: BinaryIO, size: int) -> bytes:
     digest = hashlib.sha256()
     while size and (block := handle.read(min(size, 1_048_576))):
@@ -145,10 +179,5 @@ def _sweep(folder: Path) -> None:
 @cache
 def _made_by() -> list[str]:
     """The code that reads, names and compares rows, and what it stands on."""
-    digest = hashlib.sha256()
-    for package in _CODE:
-        root = Path(str(files(package)))
-        for name, file in sorted((file.relative_to(root).as_posix(), file) for file in root.rglob("*.py")):
-            digest.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
     libraries = [f"{name} {version(name)}" for name in ("calibudget", "numpy", "orjson", "pyarrow", "rfc8785")]
-    return [*libraries, sys.version, unicodedata.unidata_version, digest.hexdigest()]
+    return [*libraries, sys.version, unicodedata.unidata_version, code_sha256()]

@@ -1,17 +1,24 @@
-"""Canonical JSON (RFC 8785) out, strict JSON in: one value has one byte string, and the other way round."""
+"""Canonical JSON (RFC 8785) out, strict JSON in: one value has one byte string, and the other way round.
+
+What rows hold that JSON has no form for is said as JSON says it.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
 import os
 import stat
 from collections.abc import Iterable, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
 from io import BufferedReader
 from pathlib import Path
 from typing import Final, NoReturn
 
+import numpy as np
 import rfc8785
 
 from calibudget.errors import ArtefactError, InputError, InputTypeError
@@ -111,6 +118,50 @@ def strict_json(data: bytes) -> object:
     except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, the hooks' refusals, overlong integers
         raise InputError(f"not valid JSON: {error}") from error
     return value
+
+
+def plain_json(value: object) -> object:
+    """A value of an original record as JSON says it (docs/formats.md): nothing lost but NaN, which becomes null.
+
+    Raises:
+        InputError: an infinity, a key that is no string, or a type without a form.
+    """
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return _plain_float(value)
+        case Mapping():
+            return {_plain_key(key): plain_json(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain_json(item) for item in value]
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case bytes():
+            return base64.b64encode(value).decode("ascii")
+        case np.generic() | np.ndarray():
+            return plain_json(value.tolist())
+        case _:
+            raise InputError(f"a value of type {type(value).__name__} has no JSON form")
+
+
+def compact_json(value: object) -> str:
+    """JSON without white space, keys in their order and integers of any size, unlike the canonical form."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _plain_float(value: float) -> float | None:
+    if math.isinf(value):
+        raise InputError("an infinity has no JSON form")
+    return None if math.isnan(value) else value
+
+
+def _plain_key(key: object) -> str:
+    if not isinstance(key, str):
+        raise InputError(f"the key {key!r} is no string")
+    return key
 
 
 def read_object(path: Path) -> dict[str, object]:

@@ -11,12 +11,13 @@ import re
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from calibudget.errors import ArtefactError, InputTypeError
 from calibudget.messages import shown
-from calibudget.store.canonical import open_regular, read_bytes
+from calibudget.store.canonical import canonical_json, open_regular, read_bytes, sha256_hex
 from calibudget.store.files import LOCK_NAME, confined, is_no_file, is_stale, write_atomic
 from calibudget.values import Count, Digest
 
@@ -58,6 +59,14 @@ class Difference:
     def __str__(self) -> str:
         place = f"{self.file}: {self.field}" if self.field else self.file
         return f"{place}: expected {self.expected}, found {self.found}"
+
+
+@cache
+def code_sha256(*but: str, root: Path = Path(__file__).parents[1]) -> str:
+    """Digest of this package's own code, but for what lies below these folders or files."""
+    names = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.suffix in (".py", ".json")}
+    kept = sorted(name for name in names if not name.startswith(but) and "__pycache__" not in name)
+    return sha256_hex(canonical_json([[name, file_digest(names[name].resolve()).sha256] for name in kept]))
 
 
 def file_digest(path: Path) -> FileDigest:

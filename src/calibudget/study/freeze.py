@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import Field
 
-import calibudget
 from calibudget.errors import ArtefactError, CheckFailedError, StudyError
 from calibudget.lm.files import portable_model, resolve_model
 from calibudget.pipeline.evaluate import benchmarks_of
@@ -28,7 +26,7 @@ from calibudget.recipe.load import recipe_from_fields
 from calibudget.records import SourceFile
 from calibudget.sources import SourceSpec, read_source
 from calibudget.sources.files import find_files
-from calibudget.store import canonical_json, file_digest, held_names, sha256_hex
+from calibudget.store import canonical_json, code_sha256, file_digest, held_names, sha256_hex
 from calibudget.store.codec import Artefact
 from calibudget.study.cell import CellSettings, asking_of, base_recipe, settings_of, settings_sha256
 from calibudget.study.grid import cells_of
@@ -37,20 +35,9 @@ from calibudget.study.records import Cell
 from calibudget.values import ByName, Digest
 
 #: Parts of the package that no cell's outcome depends on: they show and compare what was measured.
-_SHOWS: Final = ("cli/", "report/", "export/", "study/reporting/", "study/statistics/")
-_CODE: Final = (".py", ".json")
+SHOWS: Final = ("cli/", "report/", "export/", "study/reporting/", "study/statistics/")
 #: Files by the name of what reads them: name to [bytes, SHA-256].
 Data = Mapping[str, Mapping[str, tuple[int, str]]]
-
-
-@cache
-def code_sha256() -> str:
-    """Digest of this package's own code, but for what only shows results."""
-    root = Path(calibudget.__file__).parent
-    paths = sorted(path for path in root.rglob("*") if path.suffix in _CODE)
-    names = {path.relative_to(root).as_posix(): path for path in paths}
-    kept = {name: path for name, path in names.items() if not name.startswith(_SHOWS) and "__pycache__" not in name}
-    return sha256_hex(canonical_json([[name, file_digest(path.resolve()).sha256] for name, path in kept.items()]))
 
 
 def data_of(protocol: Protocol, settings: Mapping[str, CellSettings], shared: Shared, progress: Progress) -> Data:
@@ -195,7 +182,7 @@ def examine(protocol: Protocol, shared: Shared, progress: Progress = silent) -> 
         "protocol": sha256_hex(canonical_json(stated)),
         "recipe": sha256_hex(canonical_json(recipe)),
         "data": data_sha256(data),
-        "code": code_sha256(),
+        "code": code_sha256(*SHOWS),
     }
     made = Version(
         protocol=stated,

@@ -14,7 +14,6 @@ import pytest
 from calibudget.errors import DataError
 from calibudget.records import Record, SourceFile
 from calibudget.sources import Matches, SourceSpec, Texts, cache_files, kept_findings, open_source, texts_of
-from calibudget.sources.hygiene import findings
 
 FOUND = {
     "evaluation a": Matches(digests=frozenset(hashlib.sha256(bytes([n])).digest() for n in range(40)), others=7),
@@ -207,4 +206,3 @@ def test_texts_that_change_after_the_pass_are_refused_and_not_kept(tmp_path: Pat
     with pytest.raises(DataError, match=r"source 's': rows\.jsonl: changed while it was read; run again"):
         kept_findings(tmp_path / "cache", CHECK, {**SETS, "source": texts_of(source)}, look)
     assert not (tmp_path / "cache").exists()
-    assert findings._read(tmp_path / "cache" / "none.findings") is None

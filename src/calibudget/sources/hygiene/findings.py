@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -13,16 +12,15 @@ from pydantic import Field, TypeAdapter
 
 from calibudget.records import Record, SourceFile
 from calibudget.sources import cache_files
-from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
+from calibudget.sources.cache_files import keep, kept_path, read_kept
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.hygiene.checks import Matches
 from calibudget.sources.index import said_of_rows
 from calibudget.sources.source import SourceRead
 from calibudget.sources.spec import SourceSpec
-from calibudget.store import canonical_json
+from calibudget.values import Digest
 
 _SCHEMA: Final = "calibudget.findings/1"
-_Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +75,18 @@ def kept_findings(
         return look()
     contents = [[name, one.follows_from()] for name, one in sets.items()]
     path = kept_path(folder, "findings", _SCHEMA, check, contents)
-    found = _read(path)
-    if found is None:
-        found = look()
-        with suppress(OSError):  # a cache that can't be written costs time, not the run
-            _write(path, found)
+    kept = read_kept(path, _files())
+    if kept is not None:
+        return {
+            other: Matches(digests=frozenset(map(bytes.fromhex, one.digests)), others=one.others)
+            for other, one in kept.found.items()
+        }
+    found = look()
+    met = {
+        other: {"digests": sorted(digest.hex() for digest in one.digests), "others": one.others}
+        for other, one in found.items()
+    }
+    keep(path, {"schema": _SCHEMA, "found": met})
     return found
 
 
@@ -89,7 +94,7 @@ def kept_findings(
 class _Met:
     """What is kept of `Matches`."""
 
-    digests: Annotated[list[_Digest], Field(min_length=1)]
+    digests: Annotated[list[Digest], Field(min_length=1)]
     others: Annotated[int, Field(ge=1)]
 
 
@@ -105,33 +110,3 @@ class _Kept:
 @cache
 def _files() -> TypeAdapter[_Kept]:
     return TypeAdapter(_Kept)
-
-
-def _read(path: Path) -> Mapping[str, Matches] | None:
-    whole = open_whole(path)
-    if whole is None:
-        return None
-    handle, size = whole
-    with handle:
-        try:
-            handle.seek(0)
-            kept = _files().validate_json(handle.read(size), strict=True)
-        except (OSError, MemoryError, ValueError):
-            return None
-    if kept.name != path.name:
-        return None
-    return {
-        other: Matches(digests=frozenset(map(bytes.fromhex, one.digests)), others=one.others)
-        for other, one in kept.found.items()
-    }
-
-
-def _write(path: Path, found: Mapping[str, Matches]) -> None:
-    make_ready(path.parent)
-    met = {
-        other: {"digests": sorted(digest.hex() for digest in one.digests), "others": one.others}
-        for other, one in found.items()
-    }
-    with new_file(path) as out:
-        out.write(canonical_json({"schema": _SCHEMA, "name": path.name, "found": met}))
-    out.handle.close()
