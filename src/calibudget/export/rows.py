@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calibudget.errors import InputError, TrainingError
-from calibudget.store import atomic_file, canonical_json, file_digest, write_atomic, write_saved
+from calibudget.store import atomic_file, canonical_json, compact_json, file_digest, write_atomic, write_saved
 from calibudget.training import TrainingExample
 
 #: Label of a token that isn't taught.
@@ -104,7 +104,7 @@ def write_croissant(folder: Path, rows: Iterable[Mapping[str, object]], name: st
 
     def flat() -> Iterator[Mapping[str, object]]:
         for row in rows:
-            texts = {key: value if isinstance(value, str) else _json(value) for key, value in row.items()}
+            texts = {key: value if isinstance(value, str) else compact_json(value) for key, value in row.items()}
             fields.extend(key for key in texts if key not in fields)
             yield texts
 
@@ -164,13 +164,9 @@ def _write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> int:
     count = 0
     with atomic_file(path) as handle:
         for row in rows:
-            handle.write(_json(row).encode() + b"\n")
+            handle.write(compact_json(row).encode() + b"\n")
             count += 1
     return count
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 #: The names of Croissant 1.0's own context.

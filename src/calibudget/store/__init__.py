@@ -22,6 +22,7 @@ from calibudget.store.artefacts import (
 )
 from calibudget.store.canonical import (
     canonical_json,
+    compact_json,
     loads_json,
     loads_object,
     plain_json,
@@ -129,6 +130,7 @@ __all__ = [
     "check_writable",
     "clean_stale",
     "code_sha256",
+    "compact_json",
     "confined",
     "copy_train",
     "digest_selection",
