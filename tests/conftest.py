@@ -189,7 +189,7 @@ def s3_bucket(s3_server: str, s3_endpoint: Callable[..., None]) -> Any:
     return system
 
 
-_TWO_FRUITS = """
+_FRUITS = """
 model: {model}
 budget: 12
 floor: 4
@@ -204,7 +204,7 @@ companion: {{path: companion.jsonl, answer: none}}
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -> Any:
+def two_fruits(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -> Any:
     """A finished run with the tiny model; to be copied, never changed."""
     from calibudget.pipeline import run
     from calibudget.recipe import load_recipe
@@ -216,7 +216,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -> 
             for i in range(24 if label != "companion" else 3)
         ]
         (root / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (root / "recipe.yaml").write_text(_TWO_FRUITS.format(model=tiny_directory, data=root))
+    (root / "recipe.yaml").write_text(_FRUITS.format(model=tiny_directory, data=root))
     run(load_recipe(root / "recipe.yaml"), root / "run")
     return root / "run"
 

@@ -24,11 +24,11 @@ TRAINED = [name for name, trainer in TRAINERS.items() if trainer.trains]
 
 
 @pytest.fixture(scope="session")
-def taught(finished: Path) -> Any:
+def taught(two_fruits: Path) -> Any:
     """Ids and labels as scoring encodes the records that the rows' originals make."""
-    recipe = recipe_of_run(finished)
+    recipe = recipe_of_run(two_fruits)
     makers = {spec.label: record_maker(spec) for spec in (*recipe.source_specs(), recipe.companion_spec())}  # type: ignore[arg-type, union-attr]
-    records = [makers[row["source"]](row["original"]) for row in read_train(finished / "train.jsonl")]  # type: ignore[arg-type]
+    records = [makers[row["source"]](row["original"]) for row in read_train(two_fruits / "train.jsonl")]  # type: ignore[arg-type]
     encoded = Encoder(recipe.template, load_tokenizer(recipe.model)).encode_all(records)  # type: ignore[arg-type]
     return [
         ([*one.prompt_ids, *one.response_ids], [-100] * len(one.prompt_ids) + list(one.response_ids)) for one in encoded
@@ -58,14 +58,14 @@ def rows_in(folder: Path, name: Any) -> Any:
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_trainer_is_given_the_ids_and_labels_that_the_run_measured(
-    finished: Path, tmp_path: Path, taught: Any, name: Any
+    two_fruits: Path, tmp_path: Path, taught: Any, name: Any
 ) -> None:
-    exported = export(finished, name, tmp_path / "out", ["rank=4", "epochs=2", "batch_size=4"])
+    exported = export(two_fruits, name, tmp_path / "out", ["rank=4", "epochs=2", "batch_size=4"])
     assert rows_in(tmp_path / "out", name) == taught
     fields = json.loads((tmp_path / "out" / "export.json").read_text())
     assert fields["rows"] == 15
     assert fields["taught_tokens"] == sum(label != -100 for _, labels in taught for label in labels)
-    manifest = json.loads((finished / "manifest.json").read_text())
+    manifest = json.loads((two_fruits / "manifest.json").read_text())
     assert fields["manifest_sha256"] == manifest["manifest_sha256"]
     for file, bound in fields["files"].items():
         assert sha256((tmp_path / "out" / file).read_bytes()).hexdigest() == bound["sha256"]
@@ -74,10 +74,10 @@ def test_a_trainer_is_given_the_ids_and_labels_that_the_run_measured(
 
 
 def test_the_configuration_says_what_training_here_would_do(
-    finished: Path, tmp_path: Path, tiny_directory: Path
+    two_fruits: Path, tmp_path: Path, tiny_directory: Path
 ) -> None:
     options = ["rank=4", "scaling=8", "learning_rate=1e-4", "learning_rate_ratio=16", "epochs=2", "batch_size=6"]
-    export(finished, "llamafactory", tmp_path / "lf", options)
+    export(two_fruits, "llamafactory", tmp_path / "lf", options)
     config = yaml.safe_load((tmp_path / "lf" / "config.yaml").read_text())
     assert config["model_name_or_path"] == str(tiny_directory.resolve())
     assert (config["lora_rank"], config["lora_alpha"], config["num_train_epochs"]) == (4, 8, 2)
@@ -86,18 +86,18 @@ def test_the_configuration_says_what_training_here_would_do(
     assert config["per_device_train_batch_size"] * config["gradient_accumulation_steps"] == 6
     assert set(config["lora_target"].split(",")) >= {"q_proj", "down_proj"}
     assert config["warmup_steps"] == 1  # 3% of 2 x 3 steps, rounded up
-    compile((export(finished, "trl", tmp_path / "trl").folder / "train.py").read_text(), "train.py", "exec")
+    compile((export(two_fruits, "trl", tmp_path / "trl").folder / "train.py").read_text(), "train.py", "exec")
 
 
-def test_what_a_trainer_cannot_be_told_is_listed(finished: Path, tmp_path: Path) -> None:
-    exported = export(finished, "open-instruct", tmp_path / "out", ["beta2=0.95", "recovery_steps=2"])
+def test_what_a_trainer_cannot_be_told_is_listed(two_fruits: Path, tmp_path: Path) -> None:
+    exported = export(two_fruits, "open-instruct", tmp_path / "out", ["beta2=0.95", "recovery_steps=2"])
     assert set(exported.left_out) == {"learning_rate_ratio", "beta2", "recovery_steps"}
     readme = (tmp_path / "out" / "README.md").read_text()
     assert all(f"`{field}`" in readme for field in exported.left_out)
 
 
-def test_megatron_is_given_texts_and_the_blend_of_the_quotas(finished: Path, tmp_path: Path) -> None:
-    export(finished, "megatron", tmp_path / "out", ["epochs=2"])
+def test_megatron_is_given_texts_and_the_blend_of_the_quotas(two_fruits: Path, tmp_path: Path) -> None:
+    export(two_fruits, "megatron", tmp_path / "out", ["epochs=2"])
     blend = json.loads((tmp_path / "out" / "blend.json").read_text())
     assert blend["train_samples"] == 30
     assert sum(source["count"] for source in blend["sources"].values()) == 15
@@ -108,18 +108,18 @@ def test_megatron_is_given_texts_and_the_blend_of_the_quotas(finished: Path, tmp
         assert all(row["input"].endswith("### Response:\n") and row["output"].endswith("<|im_end|>") for row in rows)
 
 
-def test_a_data_set_for_the_hub_holds_the_rows_as_they_are(finished: Path, tmp_path: Path) -> None:
+def test_a_data_set_for_the_hub_holds_the_rows_as_they_are(two_fruits: Path, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    export(finished, "huggingface", tmp_path / "out")
+    export(two_fruits, "huggingface", tmp_path / "out")
     rows = datasets.load_from_disk(str(tmp_path / "out"))["train"].to_list()
-    ours = list(read_train(finished / "train.jsonl"))
+    ours = list(read_train(two_fruits / "train.jsonl"))
     assert [json.loads(row["original"]) for row in rows] == [row["original"] for row in ours]
     assert [row["completion"] for row in rows] == [row["completion"] for row in ours]
     assert (tmp_path / "out" / "README.md").read_text().startswith("---\n")
 
 
-def test_croissant_binds_its_file(finished: Path, tmp_path: Path) -> None:
-    export(finished, "croissant", tmp_path / "out")
+def test_croissant_binds_its_file(two_fruits: Path, tmp_path: Path) -> None:
+    export(two_fruits, "croissant", tmp_path / "out")
     described = json.loads((tmp_path / "out" / "croissant.json").read_text())
     file = described["distribution"][0]
     assert sha256((tmp_path / "out" / file["contentUrl"]).read_bytes()).hexdigest() == file["sha256"]
@@ -127,8 +127,8 @@ def test_croissant_binds_its_file(finished: Path, tmp_path: Path) -> None:
     assert {field["source"]["extract"]["column"] for field in described["recordSet"][0]["field"]} == set(first)
 
 
-def test_a_run_that_does_not_verify_is_not_handed_over(finished: Path, tmp_path: Path) -> None:
-    run_dir = shutil.copytree(finished, tmp_path / "run")
+def test_a_run_that_does_not_verify_is_not_handed_over(two_fruits: Path, tmp_path: Path) -> None:
+    run_dir = shutil.copytree(two_fruits, tmp_path / "run")
     lines = (run_dir / "scores.parquet").read_bytes()
     (run_dir / "scores.parquet").write_bytes(lines[:-9] + bytes([lines[-9] ^ 1]) + lines[-8:])
     with pytest.raises(ArtefactError, match="doesn't verify"):
@@ -137,28 +137,28 @@ def test_a_run_that_does_not_verify_is_not_handed_over(finished: Path, tmp_path:
     assert not list(tmp_path.glob(".calibudget-*"))
 
 
-def test_a_failed_hand_over_leaves_nothing(finished: Path, tmp_path: Path) -> None:
+def test_a_failed_hand_over_leaves_nothing(two_fruits: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="schedule"):
-        export(finished, "torchtune", tmp_path / "deep" / "out", ["schedule=linear"])
+        export(two_fruits, "torchtune", tmp_path / "deep" / "out", ["schedule=linear"])
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_holds_something_is_refused(finished: Path, tmp_path: Path) -> None:
+def test_a_folder_that_holds_something_is_refused(two_fruits: Path, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("mine")
     with pytest.raises(ArtefactError, match="holds something"):
-        export(finished, "trl", tmp_path)
+        export(two_fruits, "trl", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
 
 
-def test_an_unknown_trainer_is_refused_by_name(finished: Path, tmp_path: Path) -> None:
+def test_an_unknown_trainer_is_refused_by_name(two_fruits: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="did you mean unsloth"):
-        export(finished, "unslot", tmp_path / "out")
+        export(two_fruits, "unslot", tmp_path / "out")
     with pytest.raises(InputError, match="known are trl"):
-        export(finished, "xyzzy", tmp_path / "out")
+        export(two_fruits, "xyzzy", tmp_path / "out")
 
 
-def test_every_kind_of_difference_is_counted_and_told(finished: Path, tmp_path: Path, taught: Any) -> None:
-    exported = export(finished, "trl", tmp_path / "out")
+def test_every_kind_of_difference_is_counted_and_told(two_fruits: Path, tmp_path: Path, taught: Any) -> None:
+    exported = export(two_fruits, "trl", tmp_path / "out")
     rows = [(tuple(ids), tuple(labels)) for ids, labels in taught]
     retaught = [(rows[0][0], rows[0][0]), *rows[1:]]  # the prompt is taught too
     found = compare(exported, retaught)
@@ -181,9 +181,9 @@ def test_a_check_without_the_trainer_says_so_before_anything_is_written(tmp_path
         check_installed("llamafactory")
 
 
-def test_a_loader_that_fails_is_told(finished: Path, tmp_path: Path) -> None:
+def test_a_loader_that_fails_is_told(two_fruits: Path, tmp_path: Path) -> None:
     pytest.importorskip("trl")
-    exported = export(finished, "trl", tmp_path / "out")
+    exported = export(two_fruits, "trl", tmp_path / "out")
     (tmp_path / "out" / "train.py").write_text("raise SystemExit('no such thing')")
     with pytest.raises(TrainingError, match="no such thing"):
         check(exported)

@@ -21,10 +21,10 @@ OPTIONS = ("rank=2", "scaling=4", "batch_size=4", "epochs=1", "max_length=256", 
 
 
 @pytest.fixture
-def run_dir(finished: Path, tmp_path: Path) -> Any:
+def run_dir(two_fruits: Path, tmp_path: Path) -> Any:
     import shutil
 
-    return shutil.copytree(finished, tmp_path / "run")
+    return shutil.copytree(two_fruits, tmp_path / "run")
 
 
 def test_a_run_is_trained_into_its_own_directory_and_still_verifies(run_dir: Path) -> None:
@@ -59,10 +59,10 @@ def test_a_training_killed_before_its_sums_is_bound_by_resuming(run_dir: Path, m
     assert not verify(run_dir).differences
 
 
-def test_an_earlier_round_is_trained_on_too(run_dir: Path, tmp_path: Path, finished: Path) -> None:
+def test_an_earlier_round_is_trained_on_too(run_dir: Path, tmp_path: Path, two_fruits: Path) -> None:
     """Its own rows but not its companion set: here all are the same, so the run names the first row twice."""
     with pytest.raises(TrainingError, match="stands twice"):
-        train(run_dir, OPTIONS, also=[finished])
+        train(run_dir, OPTIONS, also=[two_fruits])
 
 
 def test_a_train_set_that_isnt_the_manifests_is_refused(run_dir: Path) -> None:
@@ -94,10 +94,10 @@ def test_another_model_is_refused_unless_told(
 
 
 def test_another_tokenizer_than_the_token_budgets_is_refused_unless_told(
-    finished: Path, tmp_path: Path, model_of: Callable[..., Any], tokenizer_with: Callable[..., Any]
+    two_fruits: Path, tmp_path: Path, model_of: Callable[..., Any], tokenizer_with: Callable[..., Any]
 ) -> None:
     """No model scored anything: only the budget depends on one."""
-    recipe = (finished.parent / "recipe.yaml").read_text()
+    recipe = (two_fruits.parent / "recipe.yaml").read_text()
     counted = recipe.replace("budget: 12", "budget: {tokens: 900}\npolicy: equal").replace("floor: 4", "floor: 0")
     counted = re.sub(r"calibration: .*\n", "calibration: none\n", counted).replace("error: nll\n", "")
     (tmp_path / "recipe.yaml").write_text(counted)
@@ -131,8 +131,8 @@ def test_a_context_shorter_than_the_default_is_taken_and_recorded(run_dir: Path)
     assert "| max_length | 512 |" in (run_dir / "adapter" / "README.md").read_text()
 
 
-def test_options_are_the_papers_with_the_recipes_seed(finished: Path) -> None:
-    recipe = load_recipe(finished / "recipe.resolved.yaml", ("training_seed=7",))
+def test_options_are_the_papers_with_the_recipes_seed(two_fruits: Path) -> None:
+    recipe = load_recipe(two_fruits / "recipe.resolved.yaml", ("training_seed=7",))
     options = training_options(recipe, ("learning_rate=1e-4", "report_to=[wandb]", "pack=false"))
     assert (options.config.seed, options.config.rank, options.config.learning_rate) == (7, 128, 1e-4)
     assert options.execution.report_to == ("wandb",)
@@ -141,9 +141,9 @@ def test_options_are_the_papers_with_the_recipes_seed(finished: Path) -> None:
 
 
 @pytest.mark.parametrize("override", ["rnak=4", "rank", "rank=four", "rank=0", "device=tpu"])
-def test_wrong_options_are_refused(finished: Path, override: str) -> None:
+def test_wrong_options_are_refused(two_fruits: Path, override: str) -> None:
     with pytest.raises((RecipeError, TrainingError), match=override.partition("=")[0]):
-        training_options(load_recipe(finished / "recipe.resolved.yaml"), (override,))
+        training_options(load_recipe(two_fruits / "recipe.resolved.yaml"), (override,))
 
 
 def test_a_tracker_that_isnt_installed_is_named_with_its_line(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
