@@ -24,6 +24,8 @@ _CALIBRATION: Final = 100
 _UNUSABLE: Final = 0.1
 #: Fields whose options a plain prompt would lack, so that its question couldn't be answered.
 _OPTIONS: Final = ("choices", "options", "endings")
+#: Fields that hold the turns of a conversation.
+_TURNS: Final = ("messages", "conversations", "conversation")
 _SPLIT_WORDS: Final = r"(?:train(?:ing)?|test|valid(?:ation)?|val|dev|eval)"
 _HELD_OUT: Final = re.compile(r"(?:^|[._-])(?:test|valid(?:ation)?|val|dev|eval)(?:[._-]|$)", re.IGNORECASE)
 _ENDING: Final = re.compile(r"(?:\.(?:jsonl?|ndjson|csv|tsv|parquet|arrow|gz|zst))+$", re.IGNORECASE)
@@ -51,6 +53,7 @@ class _Draft:
         unusable: how many can't.
         reason: why it must be left out, or why the first unusable row is; empty where there is nothing to say.
         is_left_out: whether it must be.
+        is_chat: whether rows of it are conversations.
     """
 
     label: str
@@ -61,6 +64,7 @@ class _Draft:
     unusable: int = 0
     reason: str = ""
     is_left_out: bool = False
+    is_chat: bool = False
 
     def line(self, indent: int) -> _Line:
         """Its line, commented out where it must be left out."""
@@ -122,7 +126,9 @@ def _header(
     has_unchecked = any("answer: none" in draft.how for draft in sources)
     lines: list[_Line] = [
         ("model: embedded", "SmolLM2-135M, for a try; else a hub id, a directory with safetensors, or a .gguf file"),
-        ("template: alpaca", "or chat: the tokenizer's own chat template"),
+        ("template: chat", "the tokenizer's own, since a source holds conversations; or alpaca")
+        if any(draft.is_chat for draft in sources)
+        else ("template: alpaca", "or chat: the tokenizer's own chat template"),
         (f"budget: {sum(shares)}", "examples to select, exactly"),
         (f"floor: {min(100, *shares)}", "every source gets this much"),
         ("policy: calibudget", "`calibudget allocate STATISTICS --compare` shows the others"),
@@ -182,12 +188,13 @@ def _tried(label: str, path: Path, below: Path, preset: str | None) -> _Draft:
     """A file's rows read by a preset, or without one and with no answer to check."""
     make = record_maker(SourceSpec(label=label, path=below.as_posix(), preset=preset))
     prompts: dict[str, str] = {}
-    usable, refused = 0, Counter[str]()
+    usable, refused, talks = 0, Counter[str](), False
     for _, fields in islice(read_rows(path, below.as_posix()), _ROWS):
         try:
             if isinstance(fields, DataError):
                 raise fields
             record = make(fields)
+            talks |= any(fields.get(name) for name in _TURNS)
         except DataError as error:
             refused[_short(error)] += 1
         else:
@@ -200,6 +207,7 @@ def _tried(label: str, path: Path, below: Path, preset: str | None) -> _Draft:
         label,
         below,
         how=how + (_SKIPPING if refused else ""),
+        is_chat=talks,
         prompts=prompts,
         usable=usable,
         unusable=unusable,
