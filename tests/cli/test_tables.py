@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from rich.table import Table
 
-from calibudget.cli.tables import print_line, print_table
+from calibudget.allocation import AllocationRequest, plan
+from calibudget.cli.tables import print_line, print_plan, print_table
+from calibudget.records import SourceStatistics, Statistics
 
 LABELS = ("arc_challenge[red]", "b:smile:", "[bold]")
 SIZES = " ".join(f"{label}={1_000_000 + number}" for number, label in enumerate(LABELS))
@@ -52,6 +54,28 @@ def test_a_table_wider_than_80_columns_loses_its_frame_on_a_terminal_alone(
     assert ("┃" in lines[1]) == (stdout == "pipe")
     assert all(f"column {number:03}" in "".join(lines) for number in range(12))
     assert sum(line.count("x" * 10) for line in lines) == 12
+
+
+def test_a_plan_of_the_paper_s_size_fits_80_columns(capsys: pytest.CaptureFixture[str], attach: Any) -> None:
+    """Two columns leave a narrow terminal, and are named."""
+    sizes = {f"arc_challenge{n}": 1_019 + 9_000 * n for n in range(8)}
+    rows = {
+        label: SourceStatistics(
+            pool_size=size, calibration_size=100, mean_nll=2.5, error_rate=0.9, mean_error=3.4 + size / 90_000,
+            bootstrap_sd=0.03, bootstrap_means=(3.3, 3.5),
+        )
+        for label, size in sizes.items()
+    }  # fmt: skip
+    statistics = Statistics(model={}, error="nll+wrong", resamples=2, bootstrap_seed=42, sources=rows)
+    request = AllocationRequest(
+        policy="calibudget", pool_sizes=sizes, budget=10_000, floor=1_150, statistics=statistics
+    )
+    stdout = attach()
+    print_plan(plan(request), as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert (max(map(len, lines)) <= 80) == (stdout == "terminal")
+    assert ("utility and share need a wider terminal" in "\n".join(lines)) == (stdout == "terminal")
+    assert "pool reached: arc_challenge0" in lines
 
 
 def test_a_line_is_printed_as_it_is(capsys: pytest.CaptureFixture[str], attach: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -50,29 +50,46 @@ def print_plan(plan: AllocationPlan, *, as_json: bool) -> None:
     if as_json:
         print_json(ALLOCATION.to_json(plan))
         return
-    title = f"{plan.policy}: {plan.budget:,} {plan.unit}, floor {plan.floor:,}, residual {plan.residual_budget:,}"
-    table = new_table(title)
-    has_need = any(row.need is not None for row in plan.sources.values())
-    has_interval = any(row.interval is not None for row in plan.sources.values())
-    columns = ["pool", "floor", *(["need", "reliability"] if has_need else []), "utility", "share", "quota"]
-    table.add_column("source", no_wrap=True)
-    for column in [*columns, *(["95% interval"] if has_interval else [])]:
-        table.add_column(column, justify="right", no_wrap=True, style="bold" if column == "quota" else "")
-    for label, row in plan.sources.items():
-        factors = [_number(row.need), _number(row.reliability)] if has_need else []
-        interval = [f"{row.interval[0]:,} - {row.interval[1]:,}" if row.interval else ""] if has_interval else []
-        cells = [f"{row.pool_size:,}", f"{row.floor_quota:,}", *factors, _number(row.utility), f"{row.share:,.2f}"]
-        table.add_row(label, *cells, f"{row.quota:,}", *interval)
-    totals = [
-        f"{sum(row.pool_size for row in plan.sources.values()):,}",
-        f"{sum(row.floor_quota for row in plan.sources.values()):,}",
-    ]
-    blanks = [""] * (len(columns) - 4)
+    columns = _plan_columns(plan)
+    width = sum(max(map(len, [head, *cells])) + 2 for head, cells in columns.items())
+    left_out = [head for head in ("utility", "share") if width > _console().width]
+    table = new_table(
+        f"{plan.policy}: {plan.budget:,} {plan.unit}, floor {plan.floor:,}, residual {plan.residual_budget:,}"
+    )
+    shown = {head: cells for head, cells in columns.items() if head not in left_out}
+    for head in shown:
+        justify: Literal["left", "right"] = "left" if head == "source" else "right"
+        table.add_column(head, justify=justify, no_wrap=True, style="bold" if head == "quota" else "")
+    *rows, total = zip(*shown.values(), strict=True)
+    for row in rows:
+        table.add_row(*row)
     table.add_section()
-    table.add_row("total", *totals, *blanks, f"{plan.residual_budget:,}", f"{plan.budget:,}")
+    table.add_row(*total)
     print_table(table)
+    if left_out:
+        print_line(f"{' and '.join(left_out)} need a wider terminal, or `calibudget explain`")
     for line in (*_bounds(plan), *_group_lines(plan.groups or {}, plan.quotas)):
         print_line(line)
+
+
+def _plan_columns(plan: AllocationPlan) -> dict[str, list[str]]:
+    """The cells of a plan's table by head, the totals last."""
+    rows = list(plan.sources.values())
+    columns = {
+        "source": [*plan.sources, "total"],
+        "pool": [*(f"{row.pool_size:,}" for row in rows), f"{sum(row.pool_size for row in rows):,}"],
+        "floor": [*(f"{row.floor_quota:,}" for row in rows), f"{sum(row.floor_quota for row in rows):,}"],
+    }
+    if any(row.need is not None for row in rows):
+        columns["need"] = [*(_number(row.need) for row in rows), ""]
+        columns["reliability"] = [*(_number(row.reliability) for row in rows), ""]
+    columns["utility"] = [*(_number(row.utility) for row in rows), ""]
+    columns["share"] = [*(f"{row.share:,.2f}" for row in rows), f"{plan.residual_budget:,}"]
+    columns["quota"] = [*(f"{row.quota:,}" for row in rows), f"{plan.budget:,}"]
+    if any(row.interval is not None for row in rows):
+        ends = (f"{row.interval[0]:,} - {row.interval[1]:,}" if row.interval else "" for row in rows)
+        columns["95% interval"] = [*ends, ""]
+    return columns
 
 
 def _bounds(plan: AllocationPlan) -> Iterator[str]:
