@@ -154,7 +154,7 @@ def compare(
         from calibudget.cli.tables import print_json
 
         body = {"policies": names, "seeds": seeds, "verdicts": [one.to_json() for one in found]}
-        print_json({"schema": "calibudget.comparison/1", **body})
+        print_json({"schema": "calibudget.verdicts/1", **body})
         return
     for one in found:
         typer.echo(one.words)
