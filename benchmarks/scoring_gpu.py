@@ -99,7 +99,8 @@ def main() -> None:
 class Report:
     """Collects rows and notes, and writes them after each."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace, name: str = "scoring_gpu") -> None:
+        self._name = name
         self.rows: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self._directory = arguments.output
@@ -142,8 +143,8 @@ class Report:
     def _write(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
         body = {"machine": self.machine, "matmul": self.matmul, "rows": self.rows, "notes": self.notes}
-        (self._directory / "scoring_gpu.json").write_text(json.dumps(body, indent=1))
-        (self._directory / "scoring_gpu.md").write_text(self.table())
+        (self._directory / f"{self._name}.json").write_text(json.dumps(body, indent=1))
+        (self._directory / f"{self._name}.md").write_text(self.table())
 
 
 def found(name: str) -> str:
@@ -269,6 +270,21 @@ def scorer_of(model: Any, tokenizer: Any, batch_tokens: int | None, *, kind: Any
 
     loaded = LanguageModel(model=model, tokenizer=tokenizer, identity={}, context_length=4096)
     return (kind or LocalScorer)(loaded, batch_tokens=batch_tokens, **settings)
+
+
+def agreeing_scorer() -> Any:
+    """The local scorer, with records that it is told to take for settled by their forward."""
+    from calibudget.scoring.local import LocalScorer
+
+    class Agreeing(LocalScorer):
+        """Takes some records for settled by their forward, as those are that agree with their reference to its end."""
+
+        agreeing: frozenset[str] = frozenset()
+
+        def _is_settled(self, work: Any, start: tuple[int, ...]) -> bool:
+            return work.item.record.record_id in self.agreeing or super()._is_settled(work, start)
+
+    return Agreeing
 
 
 def limit_of(report: Report, model: Any, works: list[Any]) -> float:
@@ -397,20 +413,11 @@ def seven(arguments: argparse.Namespace, report: Report) -> None:
     import torch
 
     from calibudget.scoring import measure_all
-    from calibudget.scoring.local import LocalScorer
-
-    class Agreeing(LocalScorer):
-        """Takes some records for settled by their forward, as those are that agree with their reference to its end."""
-
-        agreeing: frozenset[str] = frozenset()
-
-        def _is_settled(self, work: Any, start: tuple[int, ...]) -> bool:
-            return work.item.record.record_id in self.agreeing or super()._is_settled(work, start)
 
     shape, dtype = (SEVEN, torch.bfloat16) if arguments.device == "cuda" else (TINY, torch.float32)
     model = random_model(arguments.device, "llama", shape, dtype)
     tokenizer, items = tokenizer_of(arguments), load_items(arguments)
-    scorer = scorer_of(model, tokenizer, arguments.batch_tokens, kind=Agreeing, max_new_tokens=NEW_TOKENS)
+    scorer = scorer_of(model, tokenizer, arguments.batch_tokens, kind=agreeing_scorer(), max_new_tokens=NEW_TOKENS)
     works = scorer._encode(items)
     limit = limit_of(report, model, works)
     tokens = sum(work.example.total_length for work in works)

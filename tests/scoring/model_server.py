@@ -17,6 +17,8 @@ class ModelServer:
 
     Attributes:
         protocol: "vllm", "sglang", "tgi", "echo" or "echo-text" (which refuses token ids).
+        served: the model's name.
+        late: places behind the right one that log-probabilities are read off: 1 is what some servers do.
         url: its address, /v1 included.
         fault: changes a reply's body; gets the path, the request and the reply, and returns what is sent: an object,
             bytes, or a status with its headers.
@@ -26,6 +28,7 @@ class ModelServer:
     protocol: str
     language_model: Any
     served: str = "served-model"
+    late: int = 0
     url: str = ""
     fault: Callable[[str, Any, Any], Any] = lambda *sent: sent[-1]
     asked: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
@@ -95,7 +98,7 @@ class ModelServer:
 
         with self.lock, torch.inference_mode():
             scores = self.language_model.model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
-        return [scores[place, i].item() for place, i in enumerate(ids[1:])]
+        return [scores[place + self.late, i].item() for place, i in enumerate(ids[1:])]
 
     def continued(self, ids: list[int], new: int, stop: Any = ()) -> str:
         import torch

@@ -121,7 +121,7 @@ def with_shifted_values(rows: list[Any]) -> list[Any]:
         (shifted, "another tokenizer's, or shifted"),
         (with_shifted_values, "they are shifted"),
         (lambda rows: rows[1:], "they are cut"),
-        (lambda rows: [*rows[:-1], None], "no log-probability at the end"),
+        (lambda rows: [*rows[:-1], None], "without a log-probability"),
         (
             lambda rows: [None, *({str(int(next(iter(r))) + 1): {"logprob": -1.0}} for r in rows[1:])],
             "another tokenizer's",
@@ -141,6 +141,16 @@ def test_log_probabilities_that_are_not_the_prompts_are_refused(
 ) -> None:
     server.fault = of_prompt_logprobs(change)
     with pytest.raises(ScoringError, match=words):
+        scorer_of()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_log_probabilities_of_the_token_behind_are_refused(
+    server: ModelServer, scorer_of: Callable[..., ServerScorer], protocol: str
+) -> None:
+    """Each token's own place instead of the one before it: nothing moves too early, and every value is wrong."""
+    server.protocol, server.late = protocol, 1
+    with pytest.raises(ScoringError, match="they are another token's"):
         scorer_of()
 
 

@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final, Protocol, cast
@@ -43,6 +44,11 @@ def has_kernel(states: Tensor) -> bool:
     )
 
 
+def onto(values: Tensor, device: torch.device) -> Tensor:
+    """Values on another device, without waiting for what a GPU still has to do."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
+
+
 class Spans:
     """Where sequences lie in one row of tokens.
 
@@ -54,8 +60,8 @@ class Spans:
     __slots__ = ("ends", "longest")
 
     def __init__(self, lengths: list[int], device: torch.device) -> None:
-        ends = [0, *(sum(lengths[: i + 1]) for i in range(len(lengths)))]
-        self.ends = torch.tensor(ends, dtype=torch.int32, device=device)
+        ends = [0, *accumulate(lengths)]
+        self.ends = onto(torch.tensor(ends, dtype=torch.int32), device)
         self.longest = max(lengths)
 
 
@@ -179,14 +185,48 @@ class Packed:
         self.device = device
         self._keep = keep
         self._masks: dict[tuple[int, int, int | None], Tensor] = {}
+        self._elsewhere: dict[torch.device, Packed] = {}
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
         """See `Layout`; B is 1."""
         if self._keep:
             self.keys[layer], self.values[layer] = key[0], value[0]
+        return self.on(query.device)._attend(query, key, value, bounds)
+
+    def on(self, device: torch.device) -> Packed:
+        """The same parts with what attention needs on another card, where a model lies over several."""
+        if device == self.device or device.type == "cpu":
+            return self
+        if device not in self._elsewhere:
+            self._elsewhere[device] = Packed(self.parts, self.ends, device, keep=False)
+        return self._elsewhere[device]
+
+    @classmethod
+    def joined(cls, layouts: Sequence[Packed]) -> Packed:
+        """One layout of several that were read one after another; their keys and values go over to it."""
+        if len(layouts) == 1:
+            return layouts[0]
+        parts: list[Part] = []
+        ends: list[int] = []
+        for one in layouts:
+            before = len(parts)
+            ends += [before + end for end in one.ends]
+            parts += [replace(own, parent=None if own.parent is None else before + own.parent) for own in one.parts]
+        whole = cls(parts, ends, layouts[0].device)
+        for layer in list(layouts[0].keys):
+            whole.keys[layer] = torch.cat([one.keys.pop(layer) for one in layouts], dim=1)
+            whole.values[layer] = torch.cat([one.values.pop(layer) for one in layouts], dim=1)
+        return whole
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
         if bounds.softcap is None and has_kernel(query):
             return self._attend_at_once(query, key, value, bounds)
         return (self._attend_in_blocks if query.is_cuda else self._attend_by_parts)(query, key, value, bounds)
+
+    def prepare(self) -> None:
+        """Bring what attention needs onto the device."""
+        if self.device.type == "cuda":
+            _ = self.spans
 
     def _attend_by_parts(self, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
         """One part after another, which wastes nothing; for a CPU, to which a call costs little."""
@@ -233,7 +273,7 @@ class Packed:
         ]
 
     def _attend_at_once(self, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
-        queries, keys, gather = self._spans
+        queries, keys, gather = self.spans
         own_query, own_key, own_value = (states[0].transpose(0, 1) for states in (query, key, value))
         if gather is not None:
             own_key, own_value = own_key[gather], own_value[gather]
@@ -243,13 +283,13 @@ class Packed:
         return output[None]
 
     @cached_property
-    def _spans(self) -> tuple[Spans, Spans, Tensor | None]:
+    def spans(self) -> tuple[Spans, Spans, Tensor | None]:
         """Where queries and keys lie for the kernel, and the tokens whose keys they are (None: just as they lie)."""
         queries = Spans([len(part.ids) for part in self.parts], self.device)
         if all(part.parent is None for part in self.parts):
             return queries, queries, None
         tokens = [self.tokens(number) for number in range(len(self.parts))]
-        gather = torch.tensor([i for part in tokens for i in part], device=self.device)
+        gather = onto(torch.tensor([i for part in tokens for i in part]), self.device)
         return queries, Spans([len(part) for part in tokens], self.device), gather
 
     def tokens(self, number: int) -> list[int]:
@@ -291,7 +331,8 @@ class Ragged:
         self.values = values
         self.lengths = lengths
         self.ceilings = ceilings
-        self._masks: dict[int | None, Tensor] = {}
+        self._lengths: dict[torch.device, Tensor] = {}
+        self._masks: dict[tuple[int | None, torch.device], Tensor] = {}
 
     @property
     def room(self) -> int:
@@ -300,27 +341,27 @@ class Ragged:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
         """See `Layout`; T is 1."""
-        places = self.lengths[:, None, None, None].expand(key.shape)
+        places = self._lengths_on(key.device)[:, None, None, None].expand(key.shape)
         self.keys[layer].scatter_(2, places, key)
         self.values[layer].scatter_(2, places, value)
         batch, heads, _, size = query.shape
         groups = key.shape[1]
         grouped = query.reshape(batch, groups, heads // groups, size)
-        output = _attend(grouped, self.keys[layer], self.values[layer], self._mask(bounds.window), bounds)
+        output = _attend(grouped, self.keys[layer], self.values[layer], self._mask(bounds.window, key.device), bounds)
         return output.reshape(batch, 1, heads, size)
 
     def advance(self) -> None:
         """Count the token that the last forward cached; a sequence at its ceiling stays there, writing over its end."""
         torch.minimum(self.lengths + 1, self.ceilings, out=self.lengths)
-        self._masks.clear()
+        self._forget()
 
     def keep(self, rows: Tensor) -> None:
         """Leave only the given rows, shape (B',), int64."""
         self.lengths, self.ceilings = self.lengths[rows], self.ceilings[rows]
-        self._masks.clear()
+        self._forget()
         for states in (self.keys, self.values):
-            for layer in states:
-                states[layer] = states[layer][rows]
+            for layer, old in states.items():
+                states[layer] = old[rows.to(old.device)]
 
     def widen(self, room: int) -> None:
         """Make room for more positions."""
@@ -328,13 +369,23 @@ class Ragged:
             for layer, old in states.items():
                 states[layer] = F.pad(old, (0, 0, 0, room - old.shape[2]))
 
-    def _mask(self, window: int | None) -> Tensor:
-        if window not in self._masks:
-            places = torch.arange(self.room, device=self.lengths.device)
-            newest = self.lengths[:, None]
+    def _forget(self) -> None:
+        self._lengths.clear()
+        self._masks.clear()
+
+    def _lengths_on(self, device: torch.device) -> Tensor:
+        if device not in self._lengths:
+            self._lengths[device] = self.lengths.to(device)
+        return self._lengths[device]
+
+    def _mask(self, window: int | None, device: torch.device) -> Tensor:
+        if (window, device) not in self._masks:
+            places = torch.arange(self.room, device=device)
+            newest = self._lengths_on(device)[:, None]
             seen = places <= newest
-            self._masks[window] = (seen if window is None else seen & (places > newest - window))[:, None, None]
-        return self._masks[window]
+            own = (seen if window is None else seen & (places > newest - window))[:, None, None]
+            self._masks[window, device] = own
+        return self._masks[window, device]
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, bounds: Bounds) -> Tensor:

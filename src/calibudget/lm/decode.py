@@ -11,6 +11,7 @@ import torch
 from calibudget.lm.attention import Packed, Ragged, attending
 from calibudget.lm.encoding import Encoded
 from calibudget.lm.forward import doubtful_choices
+from calibudget.lm.placement import parts_of
 
 #: Positions that a cache gains on CPU when it is full; on a GPU it has its final size from the start.
 _GROWTH: Final = 64
@@ -135,7 +136,7 @@ class _Stepper:
         if self._longest >= self._state.room:
             self._state.widen(min(self._longest + _GROWTH, self._highest + 1))
         self._longest = min(self._longest + 1, self._highest)
-        if self._steps == 1 and self._ids.is_cuda:
+        if self._steps == 1 and self._ids.is_cuda and parts_of(self._model) is None:
             self._graph = self._captured()
         self._steps += 1
         if self._graph is None:
@@ -177,10 +178,10 @@ def _gather(layout: Packed, continuations: Sequence[Continuation]) -> Ragged:
     places = torch.zeros(len(continuations), room, dtype=torch.int64)
     for row, (one, length) in enumerate(zip(continuations, lengths, strict=True)):
         places[row, :length] = torch.tensor(layout.tokens(one.part)[:length])
-    places = places.to(device)
+    found = {one: places.to(one) for one in {states.device for states in layout.keys.values()}}
     return Ragged(
-        {layer: states[:, places].transpose(0, 1) for layer, states in layout.keys.items()},
-        {layer: states[:, places].transpose(0, 1) for layer, states in layout.values.items()},
+        {layer: states[:, found[states.device]].transpose(0, 1) for layer, states in layout.keys.items()},
+        {layer: states[:, found[states.device]].transpose(0, 1) for layer, states in layout.values.items()},
         torch.tensor(lengths, device=device),
         torch.tensor(ceilings, device=device),
     )

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import inspect
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from calibudget.lm.attention import Packed, attending
+from calibudget.lm.attention import Packed, attending, onto
 from calibudget.lm.encoding import Encoded
+from calibudget.lm.placement import cards_of, keep_where_they_are, last_device
 from calibudget.lm.tree import grow
 
 #: Rows of logits that are turned to float32 at once.
 _CHUNK: Final = 256
+#: Pieces of a batch for each card that a model lies on: with two for two cards each would wait for half of the time.
+_PIECES_PER_CARD: Final = 2
 _ATTENTION_LAYERS: Final = frozenset({"full_attention", "sliding_attention"})
 #: Kinds of rotary position whose angles depend on the longest sequence of the batch.
 _LENGTH_DEPENDENT: Final = frozenset({"dynamic", "longrope"})
@@ -49,7 +54,7 @@ class TeacherForced:
 
 @torch.inference_mode()
 def teacher_forced(model: Any, examples: Sequence[Encoded], *, keep: bool = True) -> tuple[list[TeacherForced], Packed]:
-    """Read all examples in one forward.
+    """Read all examples in one forward; over several cards in as many pieces as keep them all at work.
 
     Args:
         model: a model for which `can_pack` holds.
@@ -59,28 +64,65 @@ def teacher_forced(model: Any, examples: Sequence[Encoded], *, keep: bool = True
     Returns:
         One result an example, and the layout that holds keys and values.
     """
-    device = model.device
-    parts, ends = grow(examples)
-    layout = Packed(parts, ends, device, keep=keep)
-    places = [part.depth + i for part in parts for i in range(len(part.ids))]
-    rows = [
-        layout.starts[end] + len(example.prompt_ids) - parts[end].depth - 1 + i
-        for example, end in zip(examples, ends, strict=True)
-        for i in range(len(example.response_ids))
-    ]
-    with attending(model, layout):
-        logits = model(
-            input_ids=torch.tensor([[i for part in parts for i in part.ids]], device=device),
-            position_ids=torch.tensor([places], device=device),
-            use_cache=False,
-            logits_to_keep=torch.tensor(rows, device=device),
-        ).logits[0]
-    targets = torch.tensor([i for example in examples for i in example.response_ids], device=device)
-    return _read_off(logits, targets, [len(example.response_ids) for example in examples]), layout
+    pieces = _pieces(examples, cards_of(model))
+    readings = [_Reading(model, piece, keep=keep) for piece in pieces]
+    for reading in readings:  # a card gets to work on a piece while the next one still has its predecessor
+        reading.begin(model)
+    return [result for reading in readings for result in reading.results()], Packed.joined(
+        [reading.layout for reading in readings]
+    )
 
 
-def _read_off(logits: Tensor, targets: Tensor, lengths: list[int]) -> list[TeacherForced]:
-    """Per-example results of logits (rows, V) and targets (rows,), rows parted by `lengths`."""
+def _pieces(examples: Sequence[Encoded], cards: int) -> list[Sequence[Encoded]]:
+    """The examples in their order, in so many runs of about equally many tokens as keep the cards at work."""
+    if cards == 1:
+        return [examples]
+    count = min(_PIECES_PER_CARD * cards, len(examples))
+    share = sum(example.total_length for example in examples) / count
+    ends = list(accumulate(example.total_length for example in examples))
+    cuts = [0, *(min(max(bisect_left(ends, share * i) + 1, i), len(examples) - count + i) for i in range(1, count))]
+    return [examples[start:end] for start, end in pairwise([*cuts, len(examples)]) if start < end]
+
+
+class _Reading:
+    """A forward that is under way: everything that it needs is on its devices before it begins."""
+
+    def __init__(self, model: Any, examples: Sequence[Encoded], *, keep: bool) -> None:
+        parts, ends = grow(examples)
+        self.layout = Packed(parts, ends, model.device, keep=keep)
+        self._lengths = [len(example.response_ids) for example in examples]
+        self._wanted = [i for example in examples for i in example.response_ids]
+        places = [part.depth + i for part in parts for i in range(len(part.ids))]
+        rows = [
+            self.layout.starts[end] + len(example.prompt_ids) - parts[end].depth - 1 + i
+            for example, end in zip(examples, ends, strict=True)
+            for i in range(len(example.response_ids))
+        ]
+        last = last_device(model)
+        if last != model.device:
+            keep_where_they_are(model, "logits_to_keep")
+            for device in {parameter.device for parameter in model.parameters()}:
+                self.layout.on(device).prepare()
+        self._ids = onto(torch.tensor([[i for part in parts for i in part.ids]]), model.device)
+        self._places = onto(torch.tensor([places]), model.device)
+        self._rows = onto(torch.tensor(rows), last)
+        self._found: list[Tensor] = []
+
+    def begin(self, model: Any) -> None:
+        """Send the forward on its way, and what is read off its logits."""
+        with attending(model, self.layout):
+            logits = model(
+                input_ids=self._ids, position_ids=self._places, use_cache=False, logits_to_keep=self._rows
+            ).logits[0]
+        self._found = _read_off(logits, onto(torch.tensor(self._wanted), logits.device))
+
+    def results(self) -> list[TeacherForced]:
+        """Wait for it, and one result an example."""
+        return _results(self._found, self._wanted, self._lengths)
+
+
+def _read_off(logits: Tensor, targets: Tensor) -> list[Tensor]:
+    """Loss, first choice and whether that is in doubt of each row of logits (rows, V) with targets (rows,)."""
     losses, choices, doubts = [], [], []
     for start in range(0, len(targets), _CHUNK):
         doubts.append(doubtful_choices(logits[start : start + _CHUNK]))
@@ -88,10 +130,12 @@ def _read_off(logits: Tensor, targets: Tensor, lengths: list[int]) -> list[Teach
         wanted = targets[start : start + _CHUNK, None]
         losses.append(scores.logsumexp(dim=-1) - scores.gather(1, wanted)[:, 0])
         choices.append(scores.argmax(dim=-1))
-    loss = torch.cat(losses).double().tolist()
-    choice = torch.cat(choices).tolist()
-    doubt = torch.cat(doubts).tolist()
-    wanted_ids = targets.tolist()
+    return [torch.cat(losses).double(), torch.cat(choices), torch.cat(doubts)]
+
+
+def _results(found: list[Tensor], wanted_ids: list[int], lengths: list[int]) -> list[TeacherForced]:
+    """Per-example results, rows parted by `lengths`."""
+    loss, choice, doubt = (tensor.tolist() for tensor in found)
     results, start = [], 0
     for length in lengths:
         own = slice(start, start + length)
@@ -161,5 +205,5 @@ def plain_forward(model: Any, example: Encoded) -> TeacherForced:
     """`teacher_forced` of one example through the model's own, unchanged attention."""
     ids = torch.tensor([example.prompt_ids + example.response_ids[:-1]], device=model.device)
     logits = model(input_ids=ids, use_cache=False).logits[0, len(example.prompt_ids) - 1 :]
-    targets = torch.tensor(example.response_ids, device=model.device)
-    return _read_off(logits, targets, [len(targets)])[0]
+    targets = torch.tensor(example.response_ids, device=logits.device)
+    return _results(_read_off(logits, targets), list(example.response_ids), [len(targets)])[0]

@@ -13,6 +13,7 @@ from calibudget.lm.encoding import Encoder, Template
 from calibudget.lm.files import ModelSource, fetch_hub, resolve_model
 from calibudget.lm.gguf import CONVERTER_VERSION, converted, quiet
 from calibudget.lm.identity import bound_files, check_configuration, directory_digest, folder_of, told
+from calibudget.lm.placement import memory_for, parts_of, weight_bytes
 from calibudget.store import file_digest, sha256_hex
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -29,8 +30,8 @@ class LanguageModel:
         model: a transformers `...ForCausalLM`, in evaluation mode, adapters included.
         tokenizer: its tokenizer.
         identity: JSON object that says which model this is: name, kind, sha256, revision, parameters, dtype,
-            device ("cpu" or "cuda"), adapter. Nothing in it depends on the machine beyond dtype and device:
-            of a file or a directory the name is its last part.
+            device ("cpu" or "cuda"), adapter, and of a split model `parts`, blocks by device. Nothing else in it
+            depends on the machine: of a file or a directory the name is its last part.
         context_length: positions the model has, None where its configuration doesn't say.
         stop_ids: token ids that the model's own generation configuration ends a text with. Nothing else of that is
             kept, so that greedy decoding is the model's first choice: no beams, penalties, bans or forced tokens.
@@ -67,6 +68,9 @@ def load_model(
 ) -> LanguageModel:
     """Load a model for scoring or generation.
 
+    A model that one GPU doesn't hold is split over as many as do; where all of them don't, the rest waits in the
+    machine's memory (`OffloadWarning`).
+
     Args:
         model: a name for `resolve_model`, or what it returned.
         device: "auto" takes a GPU where there is one.
@@ -75,12 +79,13 @@ def load_model(
 
     Raises:
         DependencyError: torch, transformers or (for an adapter) peft is missing.
-        ScoringError: the model can't be found, read or safely loaded.
+        ScoringError: the model can't be found, read or safely loaded, or memory lacks for it.
     """
     torch, transformers = _libraries()
     source = resolve_model(model) if isinstance(model, str) else model
     where, kind = placement(device, dtype)
     directory, identity = _materialise(source)
+    memory = _memory(source, directory, where, kind)
     with quiet(), told(_unloadable(source)), folder_of(bound_files(directory)) as folder:
         check_configuration(directory)
         loaded, found = transformers.AutoModelForCausalLM.from_pretrained(
@@ -90,6 +95,7 @@ def load_model(
             local_files_only=True,
             trust_remote_code=False,
             output_loading_info=True,
+            **({} if memory is None else {"device_map": "auto", "max_memory": memory}),
         )
         if missing := sorted(found["missing_keys"]):
             raise ScoringError(f"model {source.name!r}: its weights lack {missing[0]} ({len(missing)} tensors in all)")
@@ -98,8 +104,10 @@ def load_model(
     loaded.generation_config = transformers.GenerationConfig()
     if adapter is not None:
         loaded, identity["adapter"] = attach(loaded, adapter).get_base_model(), directory_digest(adapter)
-    loaded.to(where).eval()
+    (loaded.to(where) if memory is None else loaded).eval()
     identity |= {"parameters": _parameters(loaded), "dtype": kind, "device": where}
+    if (parts := parts_of(loaded)) is not None:
+        identity["parts"] = parts
     return LanguageModel(
         model=loaded,
         tokenizer=_tokenizer(transformers, source, directory),
@@ -109,21 +117,23 @@ def load_model(
     )
 
 
-def check_loadable(model: str, *, device: Device = "auto", adapter: Path | None = None) -> None:
+def check_loadable(model: str, *, device: Device = "auto", dtype: Dtype = "auto", adapter: Path | None = None) -> None:
     """Refuse what `load_model` couldn't load, before long work is done for it; no weights are read, only their heads.
 
     A hub model is fetched and a GGUF file converted into the cache, as loading would.
 
     Raises:
         DependencyError: torch, transformers or (for an adapter) peft is missing.
-        ScoringError: no such device; or model or adapter can't be found, read or safely loaded.
+        ScoringError: no such device, or too little memory for the weights; or model or adapter can't be found, read or
+            safely loaded.
     """
     _, transformers = _libraries()
-    placement(device, "auto")
+    where, kind = placement(device, dtype)
     source = resolve_model(model)
     directory = _materialise(source)[0]
     with told(_unloadable(source)):
         check_configuration(directory)
+    _memory(source, directory, where, kind)
     _configuration(transformers, source, directory)
     _tokenizer(transformers, source, directory)
     if adapter is not None:
@@ -218,6 +228,14 @@ def placement(device: Device, dtype: Dtype) -> tuple[str, str]:
         raise ScoringError("device: cuda was asked for and torch sees no GPU; say cpu or auto")
     where = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
     return where, ("float32" if where == "cpu" else "bfloat16") if dtype == "auto" else dtype
+
+
+def _memory(source: ModelSource, directory: Path, where: str, kind: str) -> dict[int | str, int] | None:
+    """What of each device's memory the weights may take; None for a model on one device."""
+    if where != "cuda":
+        return None
+    torch, _ = _libraries()
+    return memory_for(source.name, weight_bytes(directory, getattr(torch, kind).itemsize))
 
 
 def _materialise(source: ModelSource) -> tuple[Path, dict[str, object]]:

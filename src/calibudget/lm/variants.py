@@ -14,6 +14,7 @@ from pathlib import Path
 from calibudget.lm.adapters import attach
 from calibudget.lm.identity import directory_digest
 from calibudget.lm.loading import LanguageModel
+from calibudget.lm.placement import parts_of
 
 
 def twin(language_model: LanguageModel) -> LanguageModel:
@@ -45,7 +46,10 @@ def adapted(base: LanguageModel, adapter: Path | None) -> Iterator[LanguageModel
         return
     wrapped = attach(base.model, adapter)
     try:
-        model = wrapped.get_base_model().to(base.model.device).eval()
+        model = wrapped.get_base_model()
+        if parts_of(model) is None:  # a split model's adapter was put beside its layers
+            model.to(base.model.device)
+        model.eval()
         parameters = sum(parameter.numel() for parameter in model.parameters())
         identity = {**base.identity, "adapter": directory_digest(adapter), "parameters": parameters}
         yield replace(base, model=model, identity=identity)

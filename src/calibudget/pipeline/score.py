@@ -112,7 +112,7 @@ def check_scorer(recipe: Recipe) -> None:
     elif settings.kind == "local" and recipe.address is None:
         from calibudget.lm.loading import check_loadable
 
-        check_loadable(settings.model, device=settings.device, adapter=recipe.adapter)
+        check_loadable(settings.model, device=settings.device, dtype=settings.dtype, adapter=recipe.adapter)
 
 
 @contextmanager

@@ -162,7 +162,7 @@ def check_subject(subject: Subject, engine: Engine) -> None:
     from calibudget.lm.loading import check_loadable
 
     for adapter in subject.adapters.values():
-        check_loadable(subject.model, device=engine.device, adapter=adapter)
+        check_loadable(subject.model, device=engine.device, dtype=engine.dtype, adapter=adapter)
 
 
 def scorers_of(subject: Subject, engine: Engine, shared: Shared | None = None) -> Iterator[Scored]:

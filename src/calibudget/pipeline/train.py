@@ -235,7 +235,7 @@ def check_model(manifest: Manifest, identity: Mapping[str, object], tokenizer: A
     Raises:
         TrainingError: it is another one, or counts tokens otherwise than the run's budget did, and isn't allowed.
     """
-    calibrated_on = _other_model(manifest, identity)
+    calibrated_on = _other_model(manifest, identity, tokenizer)
     if calibrated_on is not None and not allow_other:
         raise TrainingError(
             f"the run was calibrated on {calibrated_on} and this is {_named(identity)}: quotas don't carry over to "
@@ -249,11 +249,19 @@ def check_model(manifest: Manifest, identity: Mapping[str, object], tokenizer: A
     return calibrated_on
 
 
-def _other_model(manifest: Manifest, loaded: Mapping[str, object]) -> str | None:
-    """The model that a run was calibrated on, if that is another one: quotas don't carry over (paper 5)."""
+def _other_model(manifest: Manifest, loaded: Mapping[str, object], tokenizer: Any) -> str | None:
+    """The model that a run was calibrated on, if that is another one: quotas don't carry over (paper 5).
+
+    Of a model that a server held the tokenizer alone is known.
+    """
+    from calibudget.lm.loading import tokenizer_digest
+
     calibrated = None if manifest.scorer is None else manifest.scorer.get("model")
     if not isinstance(calibrated, Mapping):
         return None
+    if calibrated.get("kind") == "server":
+        is_same = calibrated.get("tokenizer_sha256") == tokenizer_digest(tokenizer)
+        return None if is_same else _named(calibrated)
     key = "sha256" if calibrated.get("sha256") else "name"
     return None if calibrated.get(key) == loaded.get(key) else _named(calibrated)
 

@@ -34,6 +34,9 @@ _NOISE: Final = 0.3
 _EFFECT, _ABOVE_NOISE = 1e-3, 4.0
 #: How tokenizers write spaces and line ends in the names of their tokens.
 _SPACES: Final = str.maketrans({"\u2581": " ", "\u0120": " ", "\u010a": "\n"})
+#: The server's own next words that are held against others, and those others.
+_CHOICES: Final = 4
+_OTHERS: Final = (" the", " seven", ".", " a", "0")
 #: Most new tokens of an answer kind that sets no limit.
 _LONGEST: Final = 4096
 
@@ -98,7 +101,9 @@ class ServerScorer:
         self._special = frozenset(tokenizer.all_special_ids)
         self._connection = Connection(base_url, requests=requests, timeout=timeout)
         self._served = self._served_model(served_model or model, is_given=served_model is not None)
-        self._protocol, self._checked_tokens = self._found_protocol(Encoder(template, tokenizer))
+        # without a template's own words behind a response, wherever the tokenizer has an end token
+        plain: Template = "alpaca" if tokenizer.eos_token_id is not None else template
+        self._protocol, self._choices = self._found_protocol(Encoder(plain, tokenizer))
 
     def describe(self) -> Mapping[str, object]:
         """See `Scorer`; the address isn't in it."""
@@ -115,7 +120,7 @@ class ServerScorer:
             "max_length": self._encoder.max_length,
             "max_new_tokens": self._max_new_tokens or dict(ANSWER_LIMITS),
             "prompts": "token ids" if self._protocol.takes_ids else "text",
-            "self_check": {"outcome": "passed", "tokens": self._checked_tokens},
+            "self_check": {"outcome": "passed", "choices": self._choices},
             "parser_version": PARSER_VERSION,
             "versions": {"transformers": version("transformers")},
         }
@@ -240,11 +245,12 @@ class ServerScorer:
         )
 
     def _found_protocol(self, encoder: Encoder) -> tuple[ServerProtocol, int]:
-        """The first protocol that passes the check on known text, and how many tokens that were."""
+        """The first protocol that passes the checks on known text, and on how many of the server's own choices."""
         faults = []
         for protocol in PROTOCOLS:
             try:
-                return protocol, self._check(protocol, encoder)
+                self._check_tokens(protocol, encoder)
+                return protocol, self._check_choices(protocol, encoder)
             except RefusedError as error:
                 prompts = "token ids" if protocol.takes_ids else "text"
                 faults.append(f"  {protocol.name} ({prompts}): {self._connection.told(str(error))}")
@@ -253,43 +259,68 @@ class ServerScorer:
             + "\n".join(faults)
         )
 
-    def _check(self, protocol: ServerProtocol, encoder: Encoder) -> int:
-        """Hold a protocol to known text: two responses that part at one word.
+    def _check_tokens(self, protocol: ServerProtocol, encoder: Encoder) -> None:
+        """Two responses that part at one word: what comes before it must be alike, and the word's own not.
 
         Raises:
             RefusedError: what is wrong.
         """
-        records = [_record(response) for response in _KNOWN]
-        one, other = (
-            Prompt(ids=example.prompt_ids + example.response_ids, text="".join(texts))
-            for example, texts in zip(encoder.encode_all(records), encoder.rendered(records), strict=True)
-        )
+        one, other = (_prompt(encoder, response) for response in _KNOWN)
         parting = next(place for place, pair in enumerate(zip(one.ids, other.ids, strict=False)) if pair[0] != pair[1])
         first, second = (self._tokens(protocol, prompt) for prompt in (one, other))
         if protocol.takes_ids and all(token.text is None for token in first):
             raise RefusedError("no texts of tokens, by which another tokenizer's ids could be told")
-        moved = []
-        for place in range(1, parting + 1):
-            pair = first[place].logprob, second[place].logprob
-            if pair[0] is None or pair[1] is None:
-                raise RefusedError(f"no log-probability of token {place + 1} of the prompt")
-            moved.append(abs(pair[0] - pair[1]))
+        pairs = zip(first[1 : parting + 1], second[1 : parting + 1], strict=True)
+        moved = [abs(_known(one) - _known(other)) for one, other in pairs]
         noise, effect = max(moved[:-1], default=0.0), moved[-1]
         if noise > _NOISE or effect < max(_EFFECT, _ABOVE_NOISE * noise):
             raise RefusedError(
                 f"another word at token {parting + 1} moves its log-probability by {effect:.3g} and those before it by "
                 f"up to {noise:.3g}: they are shifted, or not the prompt's"
             )
-        if any(token.logprob is None for tokens in (first, second) for token in tokens[parting:]):
-            raise RefusedError("no log-probability at the end of the prompt")
-        reply = self._post(protocol.answer(self._served, one, 1, self._stop))
-        with reading():
-            protocol.text(reply)
-        return len(one.ids) + len(other.ids)
+        for token in (*first[parting:], *second[parting:]):
+            _known(token)
+
+    def _check_choices(self, protocol: ServerProtocol, encoder: Encoder) -> int:
+        """What the server itself says next must be likelier than other words in its place; returns how many were.
+
+        A server that reads each token's log-probability off its own place, and not the one before it, is found so.
+
+        Raises:
+            RefusedError: another word is likelier, or nothing that the server says is one token of text.
+        """
+        checked = 0
+        words = _KNOWN[0].split()
+        for start in (" ".join(words[:count]) for count in range(1, len(words))):
+            before = _prompt(encoder, start)
+            reply = self._post(protocol.answer(self._served, before, 1, self._stop))
+            with reading():
+                said = protocol.text(reply)
+            chosen = _prompt(encoder, start + said)
+            if not said or not said.isascii() or chosen.ids[:-1] != before.ids:
+                continue
+            others = [_prompt(encoder, start + word) for word in _OTHERS]
+            own = _known(self._tokens(protocol, chosen)[-1])
+            for other in others:
+                if other.ids[:-1] != before.ids or other.ids == chosen.ids:
+                    continue
+                likelier = _known(self._tokens(protocol, other)[-1])
+                if likelier > own + _NOISE:
+                    raise RefusedError(
+                        f"the server goes on with {said!r}, whose log-probability it gives as {own:.3g}, and that of "
+                        f"another word there as {likelier:.3g}: they are another token's"
+                    )
+            checked += 1
+            if checked == _CHOICES:
+                break
+        if not checked:
+            raise RefusedError("nothing that the server says next is one token of text, by which it could be checked")
+        return checked
 
 
-def _record(response: str) -> Record:
-    return Record(
+def _prompt(encoder: Encoder, response: str) -> Prompt:
+    """A fixed question and the beginning of a response to it, without an end."""
+    record = Record(
         source="self-check",
         record_id="",
         prompt_hash="",
@@ -298,3 +329,16 @@ def _record(response: str) -> Record:
         answer=None,
         original={},
     )
+    (prompt, text), example = encoder.rendered([record])[0], encoder.encode(record)
+    return Prompt(ids=example.prompt_ids + example.response_ids[:-1], text=prompt + text.removesuffix(encoder.end))
+
+
+def _known(token: Token) -> float:
+    """A token's log-probability.
+
+    Raises:
+        RefusedError: it has none.
+    """
+    if token.logprob is None:
+        raise RefusedError("a token behind the first without a log-probability")
+    return token.logprob

@@ -1,0 +1,116 @@
+"""Where a model's weights lie: on one device, over several cards, or, as the last way, partly in the machine's memory.
+
+transformers and accelerate split a model at its layers and move what passes between them. Which cards take part is
+decided here, before anything is loaded: as few as hold the weights, so that the others are free for other work.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from itertools import accumulate
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+from calibudget.errors import ScoringError
+from calibudget.lm.identity import tensor_shapes
+
+#: Share of a card's free memory that weights may take; the rest is for what a batch needs.
+_SHARE: Final = 0.85
+#: Share of the machine's free memory that offloaded weights may take.
+_OFFLOADED_SHARE: Final = 0.7
+
+
+class OffloadWarning(UserWarning):
+    """Some of a model's layers lie in the machine's memory and are copied to a card each time that they are used."""
+
+
+def weight_bytes(directory: Path, itemsize: int) -> int:
+    """Bytes that a model's weights take when each number has `itemsize` bytes, from the heads of its files."""
+    return itemsize * sum(map(prod, tensor_shapes(directory).values()))
+
+
+def memory_for(name: str, needed: int) -> dict[int | str, int] | None:
+    """What of each card's memory, and of the machine's, a model's weights may take; None where the first card holds it.
+
+    Args:
+        name: of the model, for messages.
+        needed: bytes of its weights.
+
+    Raises:
+        ScoringError: cards and machine together lack memory.
+    """
+    import psutil  # type: ignore[import-untyped]
+    import torch
+
+    cards = [int(_SHARE * torch.cuda.mem_get_info(0)[0])]
+    if needed <= cards[0]:
+        return None
+    cards += [int(_SHARE * torch.cuda.mem_get_info(card)[0]) for card in range(1, torch.cuda.device_count())]
+    machine = int(_OFFLOADED_SHARE * psutil.virtual_memory().available)
+    return split_memory(name, needed, cards, machine)
+
+
+def split_memory(name: str, needed: int, cards: list[int], machine: int) -> dict[int | str, int]:
+    """The fewest cards that hold the weights, or all of them and the machine's memory; see `memory_for`.
+
+    Args:
+        name: of the model.
+        needed: bytes of its weights.
+        cards: bytes that each card has for weights.
+        machine: bytes that the machine has for weights.
+
+    Raises:
+        ScoringError: all together lack memory.
+    """
+    told = f"model {name!r}: its weights take {_gb(needed)}, and there is room for {' + '.join(map(_gb, cards))} on "
+    told += f"{len(cards)} GPU(s)"
+    for count, room in enumerate(accumulate(cards), start=1):
+        # layers aren't divided, so the cards can't be filled to the last byte
+        if needed <= 0.97 * room:
+            return {**dict(enumerate(cards[:count])), "cpu": 0}
+    if needed > sum(cards) + machine:
+        raise ScoringError(
+            f"{told} and {_gb(machine)} in the machine's memory; take more or larger GPUs, a quantised model, a server "
+            "(engine: openai) or a smaller model"
+        )
+    warnings.warn(
+        f"{told}: the rest lies in the machine's memory and is copied to a GPU for every batch and every token, which "
+        "is slower by 10 to 100 times; more GPUs or a quantised model would be faster",
+        OffloadWarning,
+        stacklevel=2,
+    )
+    return {**dict(enumerate(cards)), "cpu": machine}
+
+
+def parts_of(model: Any) -> Mapping[str, int] | None:
+    """How many blocks of a split model lie on each device; None for a model on one."""
+    placed = getattr(model, "hf_device_map", None) or {}
+    names = Counter(f"cuda:{device}" if isinstance(device, int) else str(device) for device in placed.values())
+    return dict(sorted(names.items())) if len(names) > 1 else None
+
+
+def cards_of(model: Any) -> int:
+    """Devices that a model's layers are worked on, at least 1; weights that wait elsewhere count for none."""
+    return max(sum(name.startswith("cuda") for name in parts_of(model) or ()), 1)
+
+
+def last_device(model: Any) -> Any:
+    """The device on which the last of a model's layers ends, before its head."""
+    device = list(model.base_model.parameters())[-1].device
+    return model.device if device.type == "meta" else device
+
+
+def keep_where_they_are(model: Any, name: str) -> None:
+    """Have a split model leave one argument on the device on which it comes."""
+    hook = getattr(model, "_hf_hook", None)
+    if hook is not None:
+        hook.skip_keys = sorted(
+            {*([hook.skip_keys] if isinstance(hook.skip_keys, str) else hook.skip_keys or ()), name}
+        )
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"
