@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from calibudget.cli.options import Address, Engine, Json, Overrides, RecipePath, Workers, with_engine
+from calibudget.errors import InputError
 
 
 def init(
@@ -16,7 +18,6 @@ def init(
 ) -> None:
     """Write a commented recipe for the data files found in a folder."""
     from calibudget.cli.schema import as_text
-    from calibudget.errors import InputError
     from calibudget.pipeline import draft_recipe
     from calibudget.pipeline.init import SCHEMA_SUFFIX
     from calibudget.store import write_atomic
@@ -82,6 +83,9 @@ def score(
     recipe: RecipePath,
     overrides: Overrides = None,
     output: Annotated[Path, typer.Option(help="The scores file to write.")] = Path("scores.parquet"),
+    shard: Annotated[
+        str | None, typer.Option(help="Score the i-th of n parts only, as i/n: one machine each of several.")
+    ] = None,
     engine: Engine = None,
     workers: Workers = None,
     address: Address = None,
@@ -89,17 +93,34 @@ def score(
 ) -> None:
     """Score the calibration split of every source; `run --scores` takes the file on any machine.
 
-    Interrupted scoring goes on where it stopped when the command is given again.
+    Interrupted scoring goes on where it stopped when the command is given again. `score merge FILES` puts the parts
+    that `--shard` wrote together.
     """
     from calibudget.cli.progress import progress_bar
     from calibudget.cli.tables import print_scores
     from calibudget.pipeline import score
+    from calibudget.pipeline.score import merge_scores
     from calibudget.recipe import load_recipe
 
+    if str(recipe) == "merge":
+        given = {"--shard": shard, "--engine": engine, "--workers": workers, "--address": address}
+        if named := [name for name, value in given.items() if value is not None]:
+            raise InputError(f"{named[0]}: `score merge` scores nothing")
+        print_scores(merge_scores(overrides or (), output), output, as_json=as_json)
+        return
     loaded = load_recipe(recipe, with_engine(overrides, engine, workers, address))
     with progress_bar() as progress:
-        scores = score(loaded, output=output, progress=progress)
+        scores = score(loaded, output=output, progress=progress, shard=None if shard is None else _shard(shard))
     print_scores(scores, output, as_json=as_json)
+
+
+def _shard(text: str) -> Any:
+    from calibudget.scoring import Shard
+
+    numbers = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+    if numbers is None:
+        raise InputError(f"--shard {text!r}: say which of how many, as 3/8")
+    return Shard(index=int(numbers[1]), count=int(numbers[2]))
 
 
 def select(
@@ -144,7 +165,6 @@ def verify(
 ) -> int:
     """Re-derive everything derivable; exit 0 only if nothing differs."""
     from calibudget.cli.tables import print_verification
-    from calibudget.errors import InputError
     from calibudget.pipeline import check_distribution, ledger_of, verify
 
     if distribution:

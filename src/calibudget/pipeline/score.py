@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,12 +18,13 @@ from calibudget.records import Score, Split
 from calibudget.scoring import (
     Measurement,
     Scorer,
+    Shard,
     make_scorer,
     measure_all,
     open_scorer,
     to_scores,
 )
-from calibudget.store import ScoreFile, read_scores_file, work_directory, write_scores
+from calibudget.store import ScoreFile, read_scores, read_scores_file, work_directory, write_scores
 from calibudget.workers import Engine
 
 
@@ -33,6 +34,7 @@ def score(
     output: str | Path | None = None,
     shared: Shared | None = None,
     progress: Progress = silent,
+    shard: Shard | None = None,
 ) -> tuple[Score, ...]:
     """Score the calibration split of every source (paper 2.2).
 
@@ -42,6 +44,7 @@ def score(
             in a folder beside it until it is whole, and are not scored again.
         shared: what this has in common with runs in this process.
         progress: told how far reading and scoring are.
+        shard: what of it is scored here; `merge_scores` puts all shards together.
 
     Returns:
         The scores, ordered by source, then record id.
@@ -57,18 +60,63 @@ def score(
     if shared is None:
         check_scorer(recipe)
     if path is None:
-        return _read_and_score(recipe, shared, None, progress).scores
+        return _read_and_score(recipe, shared, None, progress, shard).scores
     work = path.with_name(path.name + ".work")
     with work_directory(work):
-        scored = _read_and_score(recipe, shared, work / "journal", progress)
+        scored = _read_and_score(recipe, shared, work / "journal", progress, shard)
         write_scores(path, scored.scores, error=scored.error, provenance=scored.provenance or {})
     return scored.scores
 
 
-def _read_and_score(recipe: Recipe, shared: Shared | None, journal_path: Path | None, progress: Progress) -> ScoreFile:
+def merge_scores(paths: Sequence[str | Path], output: str | Path) -> tuple[Score, ...]:
+    """Put the shards of one scoring together: the file that one machine would have written.
+
+    Args:
+        paths: the shards' files, in any order.
+        output: the `scores.parquet` to write.
+
+    Raises:
+        ArtefactError: a file is no shard, or of another scoring; one is missing or given twice; the output exists.
+    """
+    target = Path(output)
+    if target.exists():
+        raise ArtefactError(f"{target}: exists already; name another output, or move it away")
+    files = {Path(path): read_scores(Path(path)) for path in paths}
+    shards: dict[int, Path] = {}
+    first: tuple[Path, object] | None = None
+    halved = 0
+    for path, found in files.items():
+        stated = dict(found.provenance or {})
+        shard = stated.pop("shard", None)
+        if not isinstance(shard, dict) or {*map(type, shard.values())} != {int} or set(shard) != {"index", "count"}:
+            raise ArtefactError(f"{path}: is no shard; `calibudget score RECIPE --shard 1/4` writes one")
+        splits = stated.pop("batch_splits", 0)
+        halved = max(halved, splits if isinstance(splits, int) else 0)
+        own = (shard["count"], found.error, stated)
+        first = first or (path, own)
+        if own != first[1]:
+            raise ArtefactError(
+                f"{path}: was scored otherwise than {first[0]} (another model, precision, batch or rule)"
+            )
+        if shard["index"] in shards:
+            raise ArtefactError(f"{path}: is shard {shard['index']}, and so is {shards[shard['index']]}")
+        shards[shard["index"]] = path
+    count = first[1][0] if first is not None and isinstance(first[1], tuple) else 1
+    if missing := sorted(set(range(1, count + 1)) - set(shards)):
+        raise ArtefactError(f"shard {missing[0]} of {count} is missing ({counted(len(missing), 'shard')} in all)")
+    scores = sorted(
+        (one for file in files.values() for one in file.scores), key=lambda one: (one.source, one.record_id)
+    )
+    write_scores(target, scores, error=found.error, provenance={**stated, "batch_splits": halved})
+    return tuple(scores)
+
+
+def _read_and_score(
+    recipe: Recipe, shared: Shared | None, journal_path: Path | None, progress: Progress, shard: Shard | None
+) -> ScoreFile:
     splits = read_sources(recipe, shared, progress=progress).splits
     with scorer_for(recipe, shared) as scorer:
-        return score_splits(recipe, splits, scorer, journal_path=journal_path, progress=progress)
+        return score_splits(recipe, splits, scorer, journal_path=journal_path, progress=progress, shard=shard)
 
 
 def score_splits(
@@ -78,22 +126,31 @@ def score_splits(
     *,
     journal_path: Path | None = None,
     progress: Progress = silent,
+    shard: Shard | None = None,
 ) -> ScoreFile:
     """Score calibration splits that are already drawn; see `score`."""
     items = calibration_items(recipe, splits.values())
 
     def measure() -> list[Measurement]:
         return measure_all(
-            scorer, items, journal_path=journal_path, progress=lambda done, total: progress("scoring", done, total)
+            scorer,
+            items,
+            journal_path=journal_path,
+            progress=lambda done, total: progress("scoring", done, total),
+            shard=shard,
         )
 
     # what a server says of itself doesn't name its weights, so its scores may be another model's tomorrow
-    folder = recipe.reading.cache if recipe.scorer == "local" else None
+    folder = recipe.reading.cache if recipe.scorer == "local" and shard is None else None
     measurements, were_kept = kept_measurements(folder, scorer, items, measure)
     if were_kept:
         progress("scores found in the cache", len(items), len(items))
     splits_made = max((one.batch_splits for one in measurements), default=0)
     provenance = {"versions": {}, **scorer.describe(), "batch_splits": splits_made}
+    if shard is not None:
+        provenance["shard"] = {"index": shard.index, "count": shard.count}
+        scored = {(one.source, one.record_id) for one in measurements}
+        items = [item for item in items if (item.record.source, item.record.record_id) in scored]
     scores = sorted(to_scores(items, measurements, recipe.error), key=lambda score: (score.source, score.record_id))
     return ScoreFile(scores=tuple(scores), error=recipe.error, provenance=provenance)
 

@@ -12,7 +12,7 @@ from calibudget.facade import on_first_use
 if TYPE_CHECKING:
     from calibudget.scoring.fake import FakeScorer
     from calibudget.scoring.local import LocalScorer
-    from calibudget.scoring.measure import Progress, measure_all
+    from calibudget.scoring.measure import Progress, Shard, measure_all
     from calibudget.scoring.pool import ScorerPool, open_scorer
     from calibudget.scoring.scorer import (
         CalibrationItem,
@@ -39,6 +39,7 @@ _HOMES = {
     "LocalScorer": "local",
     "ServerScorer": "server",
     "Progress": "measure",
+    "Shard": "measure",
     "item_to_json": "scorer",
     "measure_all": "measure",
     "measurement_to_json": "scorer",
@@ -56,6 +57,7 @@ __all__ = [
     "ScorerPool",
     "ScorerSettings",
     "ServerScorer",
+    "Shard",
     "item_to_json",
     "make_scorer",
     "measure_all",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -31,12 +32,26 @@ class Progress(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """Every `count`-th batch from the `index`-th on, counted from 1: what one of several machines scores."""
+
+    index: int
+    count: int
+
+    def __post_init__(self) -> None:
+        """Refuse a shard that isn't one of its number."""
+        if not 1 <= self.index <= self.count:
+            raise ScoringError(f"shard {self.index}/{self.count}: the first number is from 1 to the second")
+
+
 def measure_all(
     scorer: Scorer,
     items: Sequence[CalibrationItem],
     *,
     journal_path: Path | None = None,
     progress: Progress | None = None,
+    shard: Shard | None = None,
 ) -> list[Measurement]:
     """Measure all items; whole batches already in the journal are taken from it, never scored again.
 
@@ -46,9 +61,10 @@ def measure_all(
         journal_path: where finished batches are kept; None keeps them in memory only. The file belongs to one
             scorer, as it describes itself, and to these items.
         progress: told how far it is, at the start and after each batch.
+        shard: the batches to measure; None for all.
 
     Returns:
-        One measurement an item, in the order of the items.
+        One measurement an item, in the order of the items; of a shard those of its batches alone.
 
     Raises:
         ScoringError: an item given twice or one that can't be scored, or an NLL that isn't finite; it is named.
@@ -56,19 +72,22 @@ def measure_all(
     """
     _check_unique(items)
     batches = scorer.batches(items)
+    if shard is not None:
+        batches = batches[shard.index - 1 :: shard.count]
+    total = sum(map(len, batches))
     found: dict[int, Measurement] = {}
     with _journal(journal_path, _header(scorer, items, batches)) as journal:
         finished = _finished(journal, items, batches)
         for number in finished:
             found |= zip(batches[number], finished[number], strict=True)
-        _tell(progress, found, items)
+        _tell(progress, found, total)
         waiting = {n: [items[i] for i in batch] for n, batch in enumerate(batches) if n not in finished}
         for number, measurements in _measured(scorer, waiting):
             found |= zip(batches[number], _checked(measurements, waiting[number]), strict=True)
             if journal is not None:
                 journal.append({"batch": number, "measurements": [measurement_to_json(one) for one in measurements]})
-            _tell(progress, found, items)
-    return [found[i] for i in range(len(items))]
+            _tell(progress, found, total)
+    return [found[i] for i in sorted(found)]
 
 
 def _measured(scorer: Scorer, batches: Mapping[int, list[CalibrationItem]]) -> Iterator[tuple[int, list[Measurement]]]:
@@ -80,9 +99,9 @@ def _measured(scorer: Scorer, batches: Mapping[int, list[CalibrationItem]]) -> I
             yield number, scorer.measure(batch)
 
 
-def _tell(progress: Progress | None, found: Mapping[int, Measurement], items: Sequence[CalibrationItem]) -> None:
+def _tell(progress: Progress | None, found: Mapping[int, Measurement], total: int) -> None:
     if progress is not None:
-        progress(len(found), len(items))
+        progress(len(found), total)
 
 
 def _check_unique(items: Iterable[CalibrationItem]) -> None:

@@ -1,0 +1,69 @@
+"""Shards of one scoring, put together, are the bytes that one machine would have written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from calibudget.cli.main import app
+from calibudget.errors import ArtefactError, ScoringError
+from calibudget.pipeline.score import merge_scores, score
+from calibudget.recipe import Recipe, load_recipe
+from calibudget.scoring import Shard
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, tiny_directory: Path) -> Recipe:
+    for source in ("apples", "pears"):
+        rows = [{"instruction": f"{source} {n} " * (n % 7 + 1), "output": f"answer{n % 2 + 1}"} for n in range(40)]
+        (tmp_path / f"{source}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    answer = {"kind": "choice", "labels": ["answer1", "answer2"]}
+    fields: dict[str, Any] = {
+        "model": str(tiny_directory),
+        "budget": 21,
+        "calibration": {"per_source": 12, "max_new_tokens": 4, "batch_tokens": 300},
+        "sources": {source: {"path": f"{source}.jsonl", "answer": answer} for source in ("apples", "pears")},
+        "cache": False,
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(fields))
+    return load_recipe(tmp_path / "recipe.yaml")
+
+
+def test_merged_shards_are_the_whole(recipe: Recipe, tmp_path: Path) -> None:
+    score(recipe, output=tmp_path / "whole.parquet")
+    parts = [tmp_path / f"part-{index}.parquet" for index in (1, 2, 3)]
+    counts = [len(score(recipe, output=part, shard=Shard(index=i, count=3))) for i, part in enumerate(parts, start=1)]
+    assert sum(counts) == 24
+    assert all(counts)
+    result = CliRunner().invoke(
+        app, ["score", "merge", *map(str, parts[::-1]), "--output", str(tmp_path / "all.parquet")]
+    )
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "all.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+    with pytest.raises(ArtefactError, match="shard 2 of 3 is missing"):
+        merge_scores([parts[0], parts[2]], tmp_path / "other.parquet")
+    twin = parts[0].with_name("twin.parquet")
+    twin.write_bytes(parts[0].read_bytes())
+    with pytest.raises(ArtefactError, match="is shard 1, and so is"):
+        merge_scores([*parts, twin], tmp_path / "other.parquet")
+    with pytest.raises(ArtefactError, match="is no shard"):
+        merge_scores([tmp_path / "whole.parquet"], tmp_path / "other.parquet")
+    assert not (tmp_path / "other.parquet").exists()
+
+
+def test_shards_of_two_scorings_are_refused(recipe: Recipe, tmp_path: Path) -> None:
+    score(recipe, output=tmp_path / "1.parquet", shard=Shard(index=1, count=2))
+    other = load_recipe(tmp_path / "recipe.yaml", ["calibration.batch_tokens=500"])
+    score(other, output=tmp_path / "2.parquet", shard=Shard(index=2, count=2))
+    with pytest.raises(ArtefactError, match="was scored otherwise"):
+        merge_scores([tmp_path / "1.parquet", tmp_path / "2.parquet"], tmp_path / "all.parquet")
+
+
+@pytest.mark.parametrize(("index", "count"), [(0, 3), (4, 3), (1, 0)])
+def test_a_shard_is_one_of_its_number(index: int, count: int) -> None:
+    with pytest.raises(ScoringError, match="from 1 to the second"):
+        Shard(index=index, count=count)
