@@ -40,10 +40,10 @@ def test_presets_are_told_by_fields_under_any_name(tmp_path: Path) -> None:
 def test_conversations_are_rendered_by_the_chat_template(tmp_path: Path, field: str) -> None:
     names = ("role", "content") if field == "messages" else ("from", "value")
     turns = [dict(zip(names, turn, strict=True)) for turn in (("user", "How?"), ("assistant", "So."))]
-    write(tmp_path / "pairs.jsonl", PAIRS)
-    assert yaml.safe_load(draft_recipe(tmp_path))["template"] == "alpaca"
     write(tmp_path / "talk.jsonl", [{field: [{**turns[0], names[1]: f"How {n}?"}, turns[1]]} for n in range(40)])
     assert yaml.safe_load(draft_recipe(tmp_path))["template"] == "chat"
+    write(tmp_path / "pairs.jsonl", PAIRS)
+    assert yaml.safe_load(draft_recipe(tmp_path))["template"] == "alpaca"
 
 
 def test_what_cannot_be_read_is_a_comment_with_its_reason(tmp_path: Path) -> None:

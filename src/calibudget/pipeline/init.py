@@ -126,8 +126,8 @@ def _header(
     has_unchecked = any("answer: none" in draft.how for draft in sources)
     lines: list[_Line] = [
         ("model: embedded", "SmolLM2-135M, for a try; else a hub id, a directory with safetensors, or a .gguf file"),
-        ("template: chat", "the tokenizer's own, since a source holds conversations; or alpaca")
-        if any(draft.is_chat for draft in sources)
+        ("template: chat", "the tokenizer's own, since the sources hold conversations; or alpaca")
+        if all(draft.is_chat for draft in sources)
         else ("template: alpaca", "or chat: the tokenizer's own chat template"),
         (f"budget: {sum(shares)}", "examples to select, exactly"),
         (f"floor: {min(100, *shares)}", "every source gets this much"),
