@@ -30,7 +30,7 @@ demo: $(VENV)/.demo
 	$(BIN)/calibudget demo
 
 # Model libraries take ten seconds of each process that imports them; what needs them waits for `make test`.
-HEAVY := tests/crash tests/training tests/influence tests/lm/test_twin.py tests/scoring/test_local.py tests/scoring/test_embedded.py \
+HEAVY := tests/attacks tests/crash tests/training tests/influence tests/lm/test_twin.py tests/scoring/test_local.py tests/scoring/test_embedded.py \
 	tests/evaluation/test_adapters.py tests/pipeline/test_influence.py
 
 check: venv

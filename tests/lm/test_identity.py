@@ -6,6 +6,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +123,17 @@ def test_an_adapter_inside_a_model_is_refused(model: Path) -> None:
         load_model(str(model), device="cpu")
 
 
-@pytest.mark.parametrize("field", ["attn_implementation", "_attn_implementation", "experts_implementation"])
-@pytest.mark.parametrize("value", ["owner/kernel", "flash_attention_2", {"": "owner/kernel"}])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("use_kernels", True),
+        ("kernel_config", {"RMSNorm": "owner/kernel"}),
+        *product(
+            ["attn_implementation", "_attn_implementation", "experts_implementation"],
+            ["owner/kernel", "flash_attention_2", {"": "owner/kernel"}],
+        ),
+    ],
+)
 def test_kernels_named_in_a_configuration_are_refused(model: Path, field: str, value: Any) -> None:
     edit(model / "config.json", **{field: value})
     for use in (load_model, check_loadable):
@@ -200,7 +210,9 @@ def test_adapters_that_lead_elsewhere_or_are_absurd_are_refused(
     adapter: Path, tiny_directory: Path, fields: Any
 ) -> None:
     edit(adapter / "adapter_config.json", **fields)
-    with pytest.raises(CalibudgetError, match="adapter"):
+    name = next(iter(fields))
+    other = {"r": "a rank of", "rank_pattern": "a rank of", "target_modules": "adapter", "lora_alpha": "adapter"}
+    with pytest.raises(CalibudgetError, match=other.get(name, rf"adapter_config\.json: {name}")):
         load_model(str(tiny_directory), device="cpu", adapter=adapter)
 
 

@@ -181,6 +181,8 @@ def test_other_statements_of_an_evaluation_are_found(evaluated: Path, tmp_path: 
         ({"panels": {"CommonAvg": ("piqa",)}}, "panels.CommonAvg"),
         ({"panels": {"FragileAvg": ("piqa", "boolq", "gsm8k", "math")}}, "panels.FragileAvg[0]"),
         ({"training_set": {"file": "train.jsonl", "sha256": "0" * 64}}, "training_set.sha256"),
+        ({"calibration_set": {"sha256": "0" * 64}}, "calibration_set.sha256"),
+        ({"calibration_set": {"not_compared": ["boolq"]}}, "calibration_set.not_compared"),
     ],
 )
 def test_a_frame_that_a_forger_changed_is_found(evaluated: Path, tmp_path: Path, change: Any, field: str) -> None:

@@ -54,7 +54,7 @@ def warm_up(
     """
     kept = job.output_dir / STATE_NAME
     found = load_checkpoint(kept, job.identity(), is_finished=True)
-    if found is None:
+    if found is None or job.checkpoints.exists():  # killed after it was kept, so that training has to tidy up yet
         result = train(job, devices=devices, resume=True, listener=listener, conclude=lambda: _keep(job, kept))
         result.heed_stop()
         found = load_checkpoint(kept, job.identity())

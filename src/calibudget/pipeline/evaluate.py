@@ -44,10 +44,9 @@ from calibudget.evaluation.results import (
 from calibudget.pipeline.own_tasks import held_out_benchmarks, own_source
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
-from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME
+from calibudget.pipeline.run_directory import EVALUATION_WORK, calibration_set
 from calibudget.pipeline.subjects import Engine, Scored, Subject, check_subject, find_subject, scorers_of
 from calibudget.pipeline.train import finished_run, is_rendered, rendered_records
-from calibudget.recipe import load_recipe
 from calibudget.store import (
     MANIFEST_NAME,
     SPLITS_NAME,
@@ -178,7 +177,7 @@ def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Pro
         panels=panels,
         training_set=None if train is None else _training_set(train, is_own=train == subject.train),
         versions={} if subject.is_fake else versions_of(_LIBRARIES),
-        calibration_set=None if splits is None else _calibration_set(splits),
+        calibration_set=None if splits is None else calibration_set(splits),
     )
     ways = tuple(_ways(benchmarks, judge, likelihood=asking.likelihood))
     return _Plan(ways, trained, calibration, frame)
@@ -188,13 +187,6 @@ def _splits_beside(train: Path) -> Path | None:
     """The splits of the run that a training set belongs to; None where it lies by itself."""
     path = train.absolute().parent / SPLITS_NAME
     return path if path.is_file() else None
-
-
-def _calibration_set(splits: Path) -> dict[str, object]:
-    """What stood for the calibration records: of a source whose ids are its own, texts can't be told from them."""
-    specs = load_recipe(splits.parent / RECIPE_NAME).source_specs()
-    not_compared = sorted(spec.label for spec in specs if spec.id_field is not None)
-    return {"file": splits.name, "sha256": file_digest(splits).sha256, "not_compared": not_compared}
 
 
 def _training_set(train: Path, *, is_own: bool) -> dict[str, object]:

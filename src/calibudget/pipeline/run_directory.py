@@ -111,6 +111,13 @@ def _place_of(manifest_sha256: str) -> Path:
     return cache_root() / f"{manifest_sha256}.place"
 
 
+def calibration_set(splits: Path) -> dict[str, object]:
+    """What an evaluation holds to be calibration records: a run's, but of sources whose ids don't tell the text."""
+    specs = load_recipe(splits.parent / RECIPE_NAME).source_specs()
+    not_compared = sorted(spec.label for spec in specs if spec.id_field is not None)
+    return {"file": splits.name, "sha256": file_digest(splits).sha256, "not_compared": not_compared}
+
+
 @contextmanager
 def open_run(directory: Path, resolved: bytes, *, resume: bool) -> Iterator[None]:
     """Hold the directory for one run, from before anything is read.

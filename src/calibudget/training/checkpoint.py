@@ -37,6 +37,7 @@ def atomic_directory(target: Path) -> Iterator[Path]:
             raise ArtefactError(f"{target}: exists already")
         temporary.rename(target)
         _flush(target.parent)
+        _flush(target.parent.parent)  # which may have got that one just now
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if _is_of_the_disk(error):

@@ -18,7 +18,8 @@ from calibudget.evaluation.predictions import PREDICTIONS_NAME, read_predictions
 from calibudget.evaluation.results import EVALUATION_NAME, read_evaluation, task_result
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.own_tasks import held_out_benchmarks
-from calibudget.store import SCORES_NAME, TRAIN_NAMES, SplitIds, file_digest, read_scores
+from calibudget.pipeline.run_directory import calibration_set
+from calibudget.store import SCORES_NAME, SPLITS_NAME, TRAIN_NAMES, SplitIds, file_digest, read_scores
 from calibudget.tasks import EARLIER_PARSERS, PARSER_VERSION, AnswerSpec
 
 
@@ -103,6 +104,9 @@ def _check_frame(findings: Findings, evaluation: Evaluation, directory: Path) ->
         own = findings.derive(name, "the training set of the evaluation", lambda: file_digest(directory / name).sha256)
         if own is not None:
             findings.compare(EVALUATION_NAME, own, trained_on.get("sha256"), field="training_set.sha256")
+        if evaluation.calibration_set is not None:
+            held = findings.derive(SPLITS_NAME, "calibration records", lambda: calibration_set(directory / SPLITS_NAME))
+            findings.compare(EVALUATION_NAME, held, dict(evaluation.calibration_set), field="calibration_set")
     scored = findings.read(SCORES_NAME, read_scores) if (directory / SCORES_NAME).exists() else None
     model = (scored.provenance or {}).get("model") if scored is not None else None
     if isinstance(model, Mapping) and model.get("sha256") is not None:
