@@ -50,7 +50,7 @@ def test_other_versions_of_python_give_the_same_bytes(zygote: Zygote, tmp_path: 
     source = str(Path(calibudget.__file__).parents[1])
     for number in range(part[1]):
         changes = [f"seed={chance.randrange(1 << 30)}", f"policy={chance.choice(['calibudget', 'need', 'pooled'])}"]
-        made = {}
+        made: dict[str, Any] = {}
         for python in [sys.executable, *os.environ["CALIBUDGET_PYTHONS"].split(":")]:
             directory = tmp_path / f"{number}-{len(made)}"
             command = [python, "-m", "calibudget", "run", "recipe.yaml", *changes, "--output-dir", str(directory)]
