@@ -21,7 +21,7 @@ from tests.attacks.conftest import WORKS, chance_of
 
 #: What docs/threat-model.md takes as given where no data is at hand, by file and by names on the way to a field.
 GIVEN = {
-    "manifest.json": {"versions", "tokenizer_sha256", "parser", "files"},
+    "manifest.json": {"versions", "tokenizer_sha256", "parser", "files", "columns_not_used"},
     "hygiene.json": {
         *("records", "answers", "majority", "repeats", "repeated_prompts", "prompts", "checks", "evaluation"),
     },
