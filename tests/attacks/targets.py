@@ -82,6 +82,9 @@ def artefact_targets(folder: Path) -> list[Target]:
     from calibudget.evaluation.results import read_evaluation
     from calibudget.recipe import load_recipe
     from calibudget.selection.proxy import parse_proxy_lines
+    from calibudget.sources.hygiene.records import HYGIENE
+    from calibudget.store.artefacts import ALLOCATION, SELECTION
+    from calibudget.store.manifest import MANIFEST
     from calibudget.study.freeze import read_frozen
     from calibudget.study.protocol import load_protocol
     from calibudget.study.records import read_cell, read_items
@@ -90,11 +93,11 @@ def artefact_targets(folder: Path) -> list[Target]:
         "recipe.yaml": load_recipe,
         "protocol.yaml": load_protocol,
         "fake/recipe.resolved.yaml": load_recipe,
-        "fake/manifest.json": store.read_manifest,
-        "fake/hygiene.json": store.read_hygiene,
+        "fake/manifest.json": MANIFEST.read,
+        "fake/hygiene.json": HYGIENE.read,
         "fake/statistics.json": store.read_statistics,
-        "fake/allocation.json": store.read_allocation,
-        "fake/selection.json": store.read_selection,
+        "fake/allocation.json": ALLOCATION.read,
+        "fake/selection.json": SELECTION.read,
         "fake/splits.parquet": store.read_splits,
         "fake/scores.parquet": store.read_scores,
         "fake/SHA256SUMS.tsv": lambda path: store.read_sums(path.parent),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,7 @@ from calibudget.influence.similarity import Similarities, SketchTable
 from calibudget.lm import Encoder, LanguageModel
 from calibudget.lm.encoding import Template
 from calibudget.selection import CountSketch
+from calibudget.store import clean_stale, directory_lock, remove_directory
 from calibudget.training.checkpoint import load_checkpoint, save_checkpoint
 from calibudget.training.config import Execution
 from calibudget.training.data import TrainingExample, encode_examples
@@ -54,16 +56,29 @@ def warm_up(
     """
     kept = job.output_dir / STATE_NAME
     found = load_checkpoint(kept, job.identity(), is_finished=True)
-    if found is None or job.checkpoints.exists():  # killed after it was kept, so that training has to tidy up yet
+    if found is None or not job.adapter.exists():
         result = train(job, devices=devices, resume=True, listener=listener, conclude=lambda: _keep(job, kept))
         result.heed_stop()
         found = load_checkpoint(kept, job.identity())
+    elif devices is None or devices.is_main:
+        _tidy_up(job, kept)
     if found is None:
         raise ArtefactError(f"{kept}: the warm-up's state isn't there; remove {job.output_dir} and start again")
     return found
 
 
+def _tidy_up(job: TrainingJob, kept: Path) -> None:
+    """Remove what a training left that was killed after its state was kept; whoever is at it does it now."""
+    with suppress(ArtefactError), directory_lock(job.output_dir):
+        if job.checkpoints.exists():
+            remove_directory(job.checkpoints)
+        for folder in (job.output_dir, kept):
+            clean_stale(folder)
+
+
 def _keep(job: TrainingJob, kept: Path) -> None:
+    if load_checkpoint(kept, job.identity()) is not None:
+        return
     last = load_checkpoint(job.checkpoints, job.identity())
     if last is None:
         raise ArtefactError(f"{job.checkpoints}: the last checkpoint is gone")

@@ -56,6 +56,7 @@ from calibudget.store import (
     directory_lock,
     extend_sums,
     file_digest,
+    make_directory,
     output_directory,
     read_splits,
     remove_directory,
@@ -341,7 +342,7 @@ def _ways(benchmarks: Sequence[Benchmark], judge: Judge, *, likelihood: bool) ->
 
 
 def _ask(way: _Way, make_scorer: MakeScorer, work: Path, progress: Progress) -> list[Prediction]:
-    work.mkdir(exist_ok=True)
+    make_directory(work)
     journal = work / f"{way.name}.journal"
     return way.ask(way.benchmark, make_scorer, journal_path=journal, progress=partial(progress, way.name))
 

@@ -67,6 +67,10 @@ class Shards:
         """What each file must agree with."""
         return ProxyContract(subgroups=self.header.subgroups, shards=self.header.shards)
 
+    def journal_folder(self, shard: int) -> Path:
+        """What is done of an unfinished shard; gone when its file is whole, unless a kill came between."""
+        return self.directory / f".shard-{shard}"
+
     def file(self, shard: int) -> Path:
         """Where one shard's scores go."""
         return self.directory / f"influence-{shard}-of-{self.header.shards}.jsonl"
@@ -102,7 +106,7 @@ class Shards:
         Raises:
             ArtefactError: work of another configuration was begun here, another process is at it, or the disk is full.
         """
-        work = self.directory / f".shard-{shard}"
+        work = self.journal_folder(shard)
         total = len(range(shard, self.pool.size, self.header.shards))
         of_this = {"pool_sha256": self.header.pool_sha256, "shard": shard, "shards": self.header.shards}
         with work_directory(work):
@@ -254,7 +258,8 @@ def influence(
     chosen = task.warm_up_rows()
     scorer.warm_up(chosen, directory / WARM_UP_NAME, {"pool_sha256": task.pool.sha256}, listener)
     work = Shards(directory=directory, pool=task.pool, header=task.header(scorer.describe()))
-    mine = [shard for shard in shards[devices.rank :: devices.count] if not work.is_whole(shard)]
+    own = shards[devices.rank :: devices.count]
+    mine = [shard for shard in own if not work.is_whole(shard) or work.journal_folder(shard).exists()]
     if mine:
         progress("influence, calibration", 0, None)
         scorer.calibrate(task.subgroup_rows())

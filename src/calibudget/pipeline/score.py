@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from calibudget.errors import ArtefactError
 from calibudget.messages import counted
@@ -26,6 +27,9 @@ from calibudget.scoring import (
 )
 from calibudget.store import ScoreFile, read_scores, read_scores_file, work_directory, write_scores
 from calibudget.workers import Engine
+
+#: Of the folder beside an output, which holds what is done of it; gone when it is whole.
+WORK_SUFFIX: Final = ".work"
 
 
 def score(
@@ -55,16 +59,20 @@ def score(
         DataError, ScoringError, DependencyError: data or model can't be used.
     """
     path = None if output is None else Path(output)
-    if path is not None and path.exists():
+    work = None if path is None else path.with_name(path.name + WORK_SUFFIX)
+    is_whole = path is not None and path.exists()
+    if is_whole and work is not None and not work.exists():
         raise ArtefactError(f"{path}: exists already; name another output, or move it away")
     if shared is None:
         check_scorer(recipe)
-    if path is None:
+    if path is None or work is None:
         return _read_and_score(recipe, shared, None, progress, shard).scores
-    work = path.with_name(path.name + ".work")
     with work_directory(work):
         scored = _read_and_score(recipe, shared, work / "journal", progress, shard)
-        write_scores(path, scored.scores, error=scored.error, provenance=scored.provenance or {})
+        if not is_whole:
+            write_scores(path, scored.scores, error=scored.error, provenance=scored.provenance or {})
+        elif read_scores(path).scores != scored.scores:  # it wasn't killed between writing them and tidying up
+            raise ArtefactError(f"{path}: exists already, and isn't what {work.name} was begun for; move one away")
     return scored.scores
 
 

@@ -176,8 +176,7 @@ def output_directory(directory: Path, *, clean: bool = True) -> Iterator[None]:
         ArtefactError: it can't be made or written, or another process is writing to it.
     """
     try:
-        made = [path for path in (directory, *directory.parents) if not path.exists()]
-        directory.mkdir(parents=True, exist_ok=True)
+        made = make_directory(directory)
         before = _names(directory)
     except OSError as error:
         raise ArtefactError(f"{directory}: can't be made: {error.strerror or error}; name another directory") from error
@@ -192,6 +191,19 @@ def output_directory(directory: Path, *, clean: bool = True) -> Iterator[None]:
                     (directory / LOCK_NAME).unlink()
                     for path in made:
                         path.rmdir()
+
+
+def make_directory(directory: Path) -> list[Path]:
+    """Make a directory and those above it, as far as they aren't there, so that their names survive a power cut.
+
+    Returns:
+        Those that were made, the innermost first.
+    """
+    made = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in made:
+        sync_directory(path.parent)
+    return made
 
 
 def check_writable(directory: Path) -> None:

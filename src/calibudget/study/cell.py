@@ -29,7 +29,7 @@ from calibudget.pipeline.evaluate import Asking, evaluate, versions_of
 from calibudget.pipeline.progress import Progress
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run import run
-from calibudget.pipeline.score import score
+from calibudget.pipeline.score import WORK_SUFFIX, score
 from calibudget.pipeline.subjects import ADAPTER_NAME, Engine
 from calibudget.pipeline.train import train
 from calibudget.pipeline.training_options import options_from
@@ -233,7 +233,7 @@ class PipelineRunner:
         path = self.directory / CALIBRATION_NAME / folder / SCORES_NAME
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_name(f"{path.name}.lock")):  # another worker may be at it
-            if not path.exists():
+            if not path.exists() or path.with_name(path.name + WORK_SUFFIX).exists():
                 score(recipe, output=path, shared=self.shared, progress=progress)
         return path
 

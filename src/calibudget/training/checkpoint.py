@@ -12,7 +12,7 @@ from typing import Final
 from torch import Tensor
 
 from calibudget.errors import ArtefactError
-from calibudget.store import canonical_json, file_digest, read_object, remove_directory, stale_name
+from calibudget.store import canonical_json, file_digest, make_directory, read_object, remove_directory, stale_name
 
 _STATE_NAME: Final = "state.json"
 _TENSORS_NAME: Final = "tensors.safetensors"
@@ -28,7 +28,8 @@ def atomic_directory(target: Path) -> Iterator[Path]:
     """
     temporary = target.with_name(stale_name())
     try:
-        temporary.mkdir(parents=True)
+        make_directory(target.parent)
+        temporary.mkdir()
         yield temporary
         for path in sorted(temporary.iterdir()):
             _flush(path)
@@ -37,7 +38,6 @@ def atomic_directory(target: Path) -> Iterator[Path]:
             raise ArtefactError(f"{target}: exists already")
         temporary.rename(target)
         _flush(target.parent)
-        _flush(target.parent.parent)  # which may have got that one just now
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if _is_of_the_disk(error):

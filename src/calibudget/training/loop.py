@@ -16,7 +16,7 @@ from torch import Tensor
 
 from calibudget.errors import ArtefactError, InterruptedRunError, TrainingError
 from calibudget.keys import torch_seed
-from calibudget.store import clean_stale, directory_lock, read_bytes, remove_directory
+from calibudget.store import clean_stale, directory_lock, make_directory, read_bytes, remove_directory
 from calibudget.training.adapter import save_adapter
 from calibudget.training.checkpoint import atomic_directory, load_checkpoint, save_checkpoint
 from calibudget.training.config import Execution
@@ -199,7 +199,7 @@ class _Run:
     def _restore(self) -> int:
         """How many steps were taken already; the learner stands after them."""
         if self._devices.is_main:
-            self._job.checkpoints.mkdir(exist_ok=True)
+            make_directory(self._job.checkpoints)
             clean_stale(self._job.checkpoints)
             clean_stale(self._job.output_dir)
         self._devices.wait()

@@ -21,7 +21,7 @@ from torch import nn
 
 from calibudget.errors import ArtefactError, DependencyError, InterruptedRunError
 from calibudget.messages import counted
-from calibudget.store import canonical_json, loads_object
+from calibudget.store import canonical_json, loads_object, sync_directory
 from calibudget.training.config import TRACKERS, TrainingConfig
 from calibudget.training.data import TrainingExample
 
@@ -111,7 +111,10 @@ class TrainingLog:
             ArtefactError: it holds fewer, or can't be read or written.
         """
         try:
-            handle = path.open("r+b" if path.exists() else "x+b")
+            is_new = not path.exists()
+            handle = path.open("x+b" if is_new else "r+b")
+            if is_new:
+                sync_directory(path.parent)  # or a power cut could take its name, and leave the checkpoints
         except OSError as error:
             raise ArtefactError(f"{path}: can't be opened: {error.strerror or error}") from error
         last_loss = math.nan
