@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from calibudget.pipeline.verify import verify
-from calibudget.store import held_names
+from calibudget.store import held_names, is_stale
 from tests.attacks.conftest import WORKS, chance_of, contents
 
 pytestmark = pytest.mark.slow
@@ -25,11 +25,13 @@ def check_goes_on(zygote: Any, name: str, directory: Path, whole: Any, place: An
     if work.verifies:
         verified = zygote.give(["verify", directory])
         assert verified["code"] == 0, (name, place, verified["text"])
-    if not finished:
+    if not finished or (directory / "scores.parquet.work").exists():  # whose removal a disk may refuse
         done = zygote.give([*work.command(directory), *work.again])
         assert done["code"] == 0, (name, place, done["text"])
     expected = whole(name)[0]
     found = contents(directory)
+    if name in ("influence", "score"):  # their folder has no lock, so half-written files stay; they mean nothing
+        found = {file: data for file, data in found.items() if not is_stale(file)}
     assert sorted(found) == sorted(expected), (name, place)
     assert [file for file in expected if found[file] != expected[file]] == [], (name, place)
 
