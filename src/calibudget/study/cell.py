@@ -36,7 +36,7 @@ from calibudget.pipeline.training_options import options_from
 from calibudget.recipe import Recipe, resolved_fields
 from calibudget.recipe.load import read_document, recipe_from_fields, replaced
 from calibudget.recipe.yaml import Document
-from calibudget.store import SCORES_NAME, canonical_json, expanded, loads_object, sha256_hex
+from calibudget.store import SCORES_NAME, canonical_json, expanded, loads_object, make_directory, sha256_hex
 from calibudget.study.protocol import Asked, Protocol
 from calibudget.study.records import ITEMS_NAME, RUN_NAME, Cell, CellOutcome, ItemScore, TaskMetrics, write_items
 from calibudget.training.report import LOG_NAME
@@ -231,7 +231,7 @@ class PipelineRunner:
         parts = [*scored_by(recipe, cell), dict(self.digests)]
         folder = f"{cell.calibrated_on}-{cell.split_seed}-{sha256_hex(canonical_json(parts))[:16]}"
         path = self.directory / CALIBRATION_NAME / folder / SCORES_NAME
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         with FileLock(path.with_name(f"{path.name}.lock")):  # another worker may be at it
             if not path.exists() or path.with_name(path.name + WORK_SUFFIX).exists():
                 score(recipe, output=path, shared=self.shared, progress=progress)
