@@ -19,6 +19,7 @@ from calibudget.cli.options import (
     Sizes,
     Splits,
     UnitOption,
+    Verdict,
     Weights,
     amount,
     listed,
@@ -57,7 +58,14 @@ def _asked(statistics: Path | None, budget: str | None, floor: str | None) -> tu
 
 
 def statistics(
-    scores: Annotated[Path, typer.Argument(help="Scores, Parquet or JSONL (source, nll, correct[, record_id]).")],
+    scores: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="SCORES...",
+            help="Scores, Parquet or JSONL (source, nll, correct[, record_id]), lm-eval's samples_*.jsonl or Inspect's "
+            "logs; several are joined by record.",
+        ),
+    ],
     pool_sizes: Annotated[
         list[str],
         typer.Option(help="label=n, or a JSON object of them, or a splits.parquet; may repeat."),
@@ -67,6 +75,7 @@ def statistics(
     ] = None,
     resamples: Annotated[int, typer.Option(min=2, help="Bootstrap means per source.")] = 200,
     bootstrap_seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap streams.")] = 42,
+    verdict: Verdict = None,
     output: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
 ) -> None:
     """Turn a scores file into the statistics that the allocator takes."""
@@ -74,9 +83,10 @@ def statistics(
     from calibudget.store import statistics_bytes, write_atomic
 
     statistics = statistics_of_file(
-        scores,
+        *scores,
         pool_sizes=read_pool_sizes(pool_sizes),
         error=error,
+        verdict=verdict,
         resamples=resamples,
         bootstrap_seed=bootstrap_seed,
     )

@@ -50,6 +50,10 @@ Caps = Annotated[
 Weights = Annotated[list[str] | None, typer.Option(help=f"label=x weights for --policy weights; {REPEATS}.")]
 Signal = Annotated[str, typer.Option(help="What val-error-floor takes: error_rate or z.")]
 NeedTransform = Annotated[str | None, typer.Option(help="rank or log1p.")]
+Verdict = Annotated[
+    str | None,
+    typer.Option(help="Of lm-eval's or Inspect's logs: the metric[,filter] or scorer that says what is right."),
+]
 Groups = Annotated[
     str | None, typer.Option(help="Groups as a recipe has them: a YAML or JSON file, or written out as '{...}'.")
 ]

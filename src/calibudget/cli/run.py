@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibudget.cli.options import Address, Engine, Json, Overrides, RecipePath, Workers, with_engine
+from calibudget.cli.options import Address, Engine, Json, Overrides, RecipePath, Verdict, Workers, with_engine
 from calibudget.errors import InputError
 
 
@@ -49,8 +49,13 @@ def run(
         ),
     ] = False,
     scores: Annotated[
-        Path | None, typer.Option(help="Scores made elsewhere (`calibudget score`); no model is loaded.")
+        list[Path] | None,
+        typer.Option(
+            help="Scores made elsewhere (`calibudget score`, or of `score --export`); no model is loaded. May repeat: "
+            "files that say different things of the records are joined."
+        ),
     ] = None,
+    verdict: Verdict = None,
     engine: Engine = None,
     workers: Workers = None,
     address: Address = None,
@@ -65,13 +70,14 @@ def run(
     loaded = load_recipe(recipe, with_engine(overrides, engine, workers, address))
     with progress_bar() as progress:
         if preview:
-            print_dry_run(dry_run(loaded, scores=scores, progress=progress), as_json=as_json)
+            print_dry_run(dry_run(loaded, scores=scores, verdict=verdict, progress=progress), as_json=as_json)
             return
         result = run(
             loaded,
             output_dir or Path("runs") / recipe.stem,
             resume=resume,
             scores=scores,
+            verdict=verdict,
             progress=progress,
         )
     if result.hygiene is not None and not as_json:
@@ -86,6 +92,10 @@ def score(
     shard: Annotated[
         str | None, typer.Option(help="Score the i-th of n parts only, as i/n: one machine each of several.")
     ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(help="Score nothing: write the calibration records as rendered text, JSONL, for another scorer."),
+    ] = None,
     engine: Engine = None,
     workers: Workers = None,
     address: Address = None,
@@ -97,8 +107,9 @@ def score(
     that `--shard` wrote together.
     """
     from calibudget.cli.progress import progress_bar
-    from calibudget.cli.tables import print_scores
-    from calibudget.pipeline import score
+    from calibudget.cli.tables import print_json, print_line, print_scores
+    from calibudget.messages import counted
+    from calibudget.pipeline import export_calibration, score
     from calibudget.pipeline.score import merge_scores
     from calibudget.recipe import load_recipe
 
@@ -108,8 +119,15 @@ def score(
             raise InputError(f"{named[0]}: `score merge` scores nothing")
         print_scores(merge_scores(overrides or (), output), output, as_json=as_json)
         return
+    if export is not None and (shard is not None or output != Path("scores.parquet")):
+        raise InputError("--export scores nothing: it goes with neither --output nor --shard")
     loaded = load_recipe(recipe, with_engine(overrides, engine, workers, address))
     with progress_bar() as progress:
+        if export is not None:
+            count = export_calibration(loaded, export, progress=progress)
+            told = {"schema": "calibudget.score/1", "export": str(export), "records": count}
+            print_json(told) if as_json else print_line(f"{counted(count, 'calibration record')} as text, in {export}")
+            return
         scores = score(loaded, output=output, progress=progress, shard=None if shard is None else _shard(shard))
     print_scores(scores, output, as_json=as_json)
 

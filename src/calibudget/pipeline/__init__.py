@@ -14,7 +14,7 @@ from calibudget.pipeline.explore import PairOrder, StabilityAudit, audit, explor
 from calibudget.pipeline.init import draft_recipe
 from calibudget.pipeline.rounds import ledger_of
 from calibudget.pipeline.run import RunResult, run
-from calibudget.pipeline.score import score
+from calibudget.pipeline.score import export_calibration, score
 from calibudget.pipeline.select import select
 from calibudget.pipeline.statistics import read_pool_sizes, statistics_of_file
 from calibudget.pipeline.verify import Verification, verify
@@ -34,6 +34,7 @@ __all__ = [
     "dry_run",
     "explore",
     "exponent_grid",
+    "export_calibration",
     "ledger_of",
     "plan_allocation",
     "read_measured",

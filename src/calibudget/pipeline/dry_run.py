@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,8 @@ class DryRun:
 def dry_run(
     recipe: Recipe,
     *,
-    scores: str | Path | None = None,
+    scores: str | Path | Sequence[str | Path] | None = None,
+    verdict: str | None = None,
     progress: Progress = silent,
 ) -> DryRun:
     """Read the sources, check that the budget can be met, and time one batch of scoring.
@@ -82,12 +83,13 @@ def dry_run(
     Args:
         recipe: what would be run.
         scores: scores made elsewhere, instead of a model.
+        verdict: what says in their logs that an answer is right.
         progress: told how far reading is.
 
     Raises:
         InputError: whatever `run` would refuse before its first artefact.
     """
-    given = read_given(recipe, scores)
+    given = read_given(recipe, scores, verdict)
     needs_scores = given is None and recipe.calibration != "none"
     if needs_scores:
         check_scorer(recipe)

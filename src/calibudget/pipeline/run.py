@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from html import escape
@@ -104,7 +104,8 @@ def run(
     output_dir: str | Path,
     *,
     resume: bool = False,
-    scores: str | Path | None = None,
+    scores: str | Path | Sequence[str | Path] | None = None,
+    verdict: str | None = None,
     shared: Shared | None = None,
     progress: Progress = silent,
 ) -> RunResult:
@@ -114,7 +115,8 @@ def run(
         recipe: what `load_recipe` returned.
         output_dir: the run directory; new, empty, or an unfinished run of this recipe.
         resume: go on with an unfinished run; scores that it finished are not made again.
-        scores: scores made elsewhere for the same calibration splits, instead of a model.
+        scores: scores made elsewhere for the same calibration splits, instead of a model; several files are joined.
+        verdict: the metric or scorer of their logs that says what is right; else their texts are judged here.
         shared: what this run has in common with others in this process; None reads and loads for itself.
         progress: told how far the stages are.
 
@@ -127,7 +129,7 @@ def run(
     check_usable(directory, resolved, resume=resume)
     if resume and is_finished(directory):
         return _verified(directory, ("this run was finished before: its data wasn't read again, nor its model used",))
-    given = read_given(recipe, scores)
+    given = read_given(recipe, scores, verdict)
     if recipe.calibration != "none" and given is None and shared is None:
         progress("looking for the model", 0, 1)
         check_scorer(recipe)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from calibudget.errors import ArtefactError
+from calibudget.errors import ArtefactError, RecipeError, ScoringError
 from calibudget.messages import counted
 from calibudget.pipeline.calibration import calibration_items, settings_of
 from calibudget.pipeline.kept_scores import kept_measurements
@@ -20,12 +20,21 @@ from calibudget.scoring import (
     Measurement,
     Scorer,
     Shard,
+    judged,
     make_scorer,
     measure_all,
     open_scorer,
     to_scores,
 )
-from calibudget.store import ScoreFile, read_scores, read_scores_file, work_directory, write_scores
+from calibudget.store import (
+    ScoreFile,
+    canonical_json,
+    read_scores,
+    read_scores_file,
+    work_directory,
+    write_atomic,
+    write_scores,
+)
 from calibudget.workers import Engine
 
 #: Of the folder beside an output, which holds what is done of it; gone when it is whole.
@@ -119,6 +128,57 @@ def merge_scores(paths: Sequence[str | Path], output: str | Path) -> tuple[Score
     return tuple(scores)
 
 
+def export_calibration(recipe: Recipe, output: str | Path, *, progress: Progress = silent) -> int:
+    """Write the calibration records as the texts that are scored, to be scored elsewhere; see `run --scores`.
+
+    Args:
+        recipe: its sources, the tokenizer of its model, template and calibration are used.
+        output: the JSONL file to write, a line a record, ordered by source, then record id: `source`, `record_id`,
+            `prompt` and `completion` under the template (no BOS, the end included), `response_tokens`, `answer`.
+        progress: told how far reading is.
+
+    Returns:
+        How many records it holds.
+
+    Raises:
+        RecipeError: the recipe says `calibration: none`, or no model whose tokenizer could render.
+        ArtefactError: the output exists.
+        ScoringError: a record that can't be rendered, or that `max_length` cuts.
+        DataError, DependencyError: data or tokenizer can't be used.
+    """
+    path, settings = Path(output), settings_of(recipe)
+    if path.exists():
+        raise ArtefactError(f"{path}: exists already; name another output, or move it away")
+    if not recipe.has_tokenizer:
+        raise RecipeError("`model` is missing, whose tokenizer says where a rendered record ends")
+    from calibudget.lm import Encoder, load_tokenizer
+
+    encoder = Encoder(settings.template, load_tokenizer(settings.model))
+    items = calibration_items(recipe, read_sources(recipe, None, progress=progress).splits.values())
+    records = sorted((item.record for item in items), key=lambda record: (record.source, record.record_id))
+    lines = []
+    for record, encoded, (prompt, completion) in zip(
+        records, encoder.encode_all(records), encoder.rendered(records), strict=True
+    ):
+        if settings.max_length is not None and encoded.total_length > settings.max_length:
+            raise ScoringError(
+                f"source {record.source}, record {record.record_id}: calibration.max_length cuts its "
+                f"{encoded.total_length} tokens to {settings.max_length}, which no text can say; leave it out"
+            )
+        lines.append(
+            {
+                "source": record.source,
+                "record_id": record.record_id,
+                "prompt": prompt,
+                "completion": completion,
+                "response_tokens": len(encoded.response_ids),
+                "answer": record.answer,
+            }
+        )
+    write_atomic(path, b"".join(canonical_json(line) + b"\n" for line in lines))
+    return len(lines)
+
+
 def _read_and_score(
     recipe: Recipe, shared: Shared | None, journal_path: Path | None, progress: Progress, shard: Shard | None
 ) -> ScoreFile:
@@ -201,39 +261,53 @@ def scorer_for(recipe: Recipe, shared: Shared | None = None) -> Iterator[Scorer]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenScores:
-    """Scores that were made elsewhere, as they were read."""
+    """Scores that were made elsewhere, as they were read: texts in them aren't judged yet."""
 
-    file: Path
+    recipe: Recipe
+    files: tuple[Path, ...]
+    verdict: str | None
     found: ScoreFile
 
     def check(self, splits: Mapping[str, Split]) -> ScoreFile:
-        """The scores, if they are those of exactly these calibration splits.
+        """The scores, if they are those of exactly these calibration splits, their texts judged.
 
         Raises:
-            ArtefactError: the file lacks a calibration record, or scores a record that isn't one.
+            ArtefactError: the files lack a calibration record, or score a record that isn't one.
         """
-        wanted = {(split.source, record.record_id) for split in splits.values() for record in split.calibration}
+        items = calibration_items(self.recipe, splits.values())
+        wanted = {(item.record.source, item.record.record_id): item for item in items}
         given = {(score.source, score.record_id) for score in self.found.scores}
-        for missing in sorted(wanted - given)[:1]:
+        named = " and ".join(map(str, self.files))
+        for missing in sorted(wanted.keys() - given)[:1]:
             raise ArtefactError(
-                f"{self.file}: lacks {len(wanted - given):,} of {counted(len(wanted), 'calibration record')} (the "
+                f"{named}: lacks {len(wanted.keys() - given):,} of {counted(len(wanted), 'calibration record')} (the "
                 f"first: source {missing[0]}, record {missing[1]}); was it made with this recipe, its seeds and its "
                 "data?"
             )
-        for stray in sorted(given - wanted)[:1]:
+        for stray in sorted(given - wanted.keys())[:1]:
             raise ArtefactError(
-                f"{self.file}: scores {counted(len(given - wanted), 'record')} outside this recipe's calibration "
+                f"{named}: scores {counted(len(given - wanted.keys()), 'record')} outside this recipe's calibration "
                 f"splits (the first: source {stray[0]}, record {stray[1]})"
             )
-        return replace(self.found, provenance=self.found.provenance or {"model": {}})
+
+        def judge(source: str, record_id: str, text: str) -> tuple[bool | None, str | None]:
+            return judged(wanted[source, record_id], text)
+
+        found = read_scores_file(*self.files, error=self.recipe.error, verdict=self.verdict, judge=judge)
+        return replace(found, provenance=found.provenance or {"model": {}})
 
 
-def read_given(recipe: Recipe, scores: str | Path | None) -> GivenScores | None:
-    """Read scores that were made elsewhere, before any source is read.
+def read_given(
+    recipe: Recipe, scores: str | Path | Sequence[str | Path] | None, verdict: str | None = None
+) -> GivenScores | None:
+    """Read scores that were made elsewhere, before any source is read; see `read_scores_file`.
 
     Raises:
         ArtefactError: a file that can't be read, or isn't what it should be.
     """
-    if scores is None:
+    files = (scores,) if isinstance(scores, str | Path) else scores or ()
+    if not files:
         return None
-    return GivenScores(file=Path(scores), found=read_scores_file(Path(scores), error=recipe.error))
+    paths = tuple(map(Path, files))
+    found = read_scores_file(*paths, error=recipe.error, verdict=verdict, judge=lambda *_: (False, None))
+    return GivenScores(recipe=recipe, files=paths, verdict=verdict, found=found)

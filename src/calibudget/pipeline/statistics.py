@@ -13,22 +13,22 @@ from calibudget.store import ScoreFile, read_object, read_scores_file, read_spli
 
 
 def statistics_of_file(
-    scores: Path,
-    *,
+    *scores: Path,
     pool_sizes: dict[str, int],
     error: ErrorRule | None = None,
+    verdict: str | None = None,
     resamples: int = 200,
     bootstrap_seed: int = 42,
 ) -> Statistics:
-    """The statistics of a scores file (paper 2.2).
+    """The statistics of a scores file, or of several that are joined by record (paper 2.2); see `read_scores_file`.
 
     Raises:
         ArtefactError: the file or a row of it can't be used.
         InputError: sources differ from the pool sizes'; both are named.
         ScoringError, AllocationError: sources have too few scores, or scores out of range.
     """
-    found = read_scores_file(scores, error=error)
-    _check_same_sources(found, pool_sizes, scores)
+    found = read_scores_file(*scores, error=error, verdict=verdict)
+    _check_same_sources(found, pool_sizes, scores[0])
     model = (found.provenance or {}).get("model", {})
     return summarise(
         found.scores,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         ParallelScorer,
         Scorer,
         item_to_json,
+        judged,
         measurement_to_json,
         to_scores,
     )
@@ -43,6 +44,7 @@ _HOMES = {
     "item_to_json": "scorer",
     "measure_all": "measure",
     "measurement_to_json": "scorer",
+    "judged": "scorer",
     "to_scores": "scorer",
 }
 
@@ -59,6 +61,7 @@ __all__ = [
     "ServerScorer",
     "Shard",
     "item_to_json",
+    "judged",
     "make_scorer",
     "measure_all",
     "measurement_to_json",

@@ -150,8 +150,18 @@ def _judge(item: CalibrationItem, measurement: Measurement) -> tuple[bool | None
     if gold is None or measurement.text is None:
         missing = "no gold answer" if gold is None else "no decoded answer"
         raise ScoringError(f"{item.name}: {missing}, though its source's answers are of kind {item.answer.kind}")
-    prediction = parse_answer(item.answer, measurement.text)
-    return answers_equal(item.answer, gold, prediction), prediction
+    return judged(item, measurement.text)
+
+
+def judged(item: CalibrationItem, text: str) -> tuple[bool | None, str | None]:
+    """Whether a text answers a calibration record rightly, and the answer that was read in it.
+
+    Both are None where its source has no checkable answer.
+    """
+    if item.answer.kind == "none" or item.record.answer is None:
+        return None, None
+    prediction = parse_answer(item.answer, text)
+    return answers_equal(item.answer, item.record.answer, prediction), prediction
 
 
 def item_to_json(item: CalibrationItem) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -13,8 +13,9 @@ from pydantic import AfterValidator
 from calibudget.errors import ArtefactError, InputError
 from calibudget.messages import shown
 from calibudget.records import ErrorRule, Nats, Score, error_of
-from calibudget.store.canonical import canonical_json, loads_object, read_bytes, sha256_hex
+from calibudget.store.canonical import canonical_json, sha256_hex
 from calibudget.store.codec import Artefact, Shape
+from calibudget.store.evaluation_logs import Judge, rows_elsewhere, table_rows
 from calibudget.store.parquet import load_table, read_table, table_metadata, write_table
 from calibudget.values import Count, Flag, Number, Text, check_labels
 
@@ -107,35 +108,38 @@ def read_scores(path: Path) -> ScoreFile:
     """
     table, metadata = read_table(path, _COLUMNS)
     own = _METADATA.parse(metadata, f"{path.name}: schema metadata")
-    scores = _parse_rows(_table_rows(table), path.name, own.error)
+    scores = _parse_rows(table_rows(table), path.name, own.error)
     if scores != _ordered(scores):
         raise ArtefactError(f"{path.name}: rows must ascend by source and record id")
     return ScoreFile(scores=scores, error=own.error, provenance=own.provenance)
 
 
-def read_scores_file(path: Path, *, error: ErrorRule | None = None) -> ScoreFile:
-    """Read scores from any place: Parquet or JSONL with `source`, `nll`, `correct`, and more if known.
+def read_scores_file(
+    *paths: Path, error: ErrorRule | None = None, verdict: str | None = None, judge: Judge | None = None
+) -> ScoreFile:
+    """Read scores from any place: Parquet, JSONL, lm-eval's `samples_*.jsonl`, Inspect's logs.
 
     Args:
-        path: a Parquet file, or JSONL under any other suffix than `.parquet`.
+        paths: one file, or several that say different things of the same records (the log-probability in one, the
+            answer in another), which are joined by source and record id.
         error: the error rule; None takes the file's own, else `nll+wrong` when every row says whether it is
             correct and `nll` when none does.
+        verdict: of a log with several, the metric or scorer that says what is right; then no text is judged.
+        judge: judges the texts that rows hold; without it, and where a row has none, their own verdict goes.
 
     Raises:
-        ArtefactError: the file can't be read, or a row isn't what it should be; file and line or row are named.
+        ArtefactError: a file can't be read, or a row isn't what it should be; file and line or row are named.
     """
-    metadata = None
-    if path.suffix == ".parquet":
-        table = load_table(path)
-        metadata = table_metadata(table, path.name)
-        rows = list(_table_rows(table))
-    else:
-        rows = list(_json_lines(path))
-    own = None if metadata is None else _METADATA.parse(metadata, f"{path.name}: schema metadata")
-    rule = own.error if own is not None else error or _guess_rule(rows, path.name)
-    scores = _ordered(_parse_rows(rows, path.name, rule))
+    own, name = None, " and ".join(path.name for path in paths)
+    if len(paths) == 1 and paths[0].suffix == ".parquet":
+        table = load_table(paths[0])
+        metadata = table_metadata(table, name)
+        own = None if metadata is None else _METADATA.parse(metadata, f"{name}: schema metadata")
+    rows = rows_elsewhere(paths, name, verdict=verdict, judge=judge if verdict is None else None)
+    rule = own.error if own is not None else error or _guess_rule(rows, name)
+    scores = _ordered(_parse_rows(rows, name, rule))
     if error is not None and error != rule:
-        rule, scores = error, tuple(_under_rule(score, error, path.name) for score in scores)
+        rule, scores = error, tuple(_under_rule(score, error, name) for score in scores)
     return ScoreFile(scores=scores, error=rule, provenance=None if own is None else own.provenance)
 
 
@@ -151,16 +155,6 @@ def _ordered(scores: Iterable[Score]) -> tuple[Score, ...]:
 
 def _row_json(score: Score) -> dict[str, object]:
     return {name: getattr(score, name) for name in _COLUMNS.names}
-
-
-def _table_rows(table: pa.Table) -> Iterator[tuple[str, dict[str, object]]]:
-    yield from ((f"row {number}", row) for number, row in enumerate(table.to_pylist(), start=1))
-
-
-def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    for number, line in enumerate(read_bytes(path).split(b"\n"), start=1):
-        if line.strip():
-            yield f"line {number}", loads_object(line, f"{path.name}: line {number}")
 
 
 def _guess_rule(rows: Sequence[tuple[str, Mapping[str, object]]], name: str) -> ErrorRule:

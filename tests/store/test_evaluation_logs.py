@@ -1,0 +1,178 @@
+"""Logs of exported records as lm-eval 0.4.13 (a tiny random model) and inspect_ai 0.3.285 (a mock model) wrote them."""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibudget.errors import ArtefactError
+from calibudget.store import read_scores_file
+from calibudget.store.evaluation_logs import inspect_rows
+
+LOGS = Path(__file__).parent / "logs"
+NLL, GENERATED, CHOICES = (next(LOGS.glob(f"samples_{task}_*")) for task in ("calib_nll", "calib_gen", "arc_mc"))
+INSPECT = next(LOGS.glob("*.eval"))
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def written(path: Path, lines: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_a_summed_log_probability_becomes_the_mean_over_the_exported_tokens() -> None:
+    found = read_scores_file(NLL)
+    assert found.error == "nll"  # that greedy decoding gives the response to the letter isn't a verdict
+    expected = {
+        (row["doc"]["source"], row["doc"]["record_id"]): -float(row["resps"][0][0][0]) / row["doc"]["response_tokens"]
+        for row in rows(NLL)
+    }
+    assert {(score.source, score.record_id): score.nll for score in found.scores} == expected
+    assert {score.source for score in found.scores} == {"arc", "boolq"}
+
+
+def test_files_that_say_different_things_are_joined_by_record() -> None:
+    found = read_scores_file(NLL, INSPECT)
+    assert found.error == "nll+wrong"
+    right = {str(row["record_id"]): bool(row["correct"]) for _, row in inspect_rows(INSPECT, None)}
+    assert {score.record_id: score.correct for score in found.scores} == right
+    assert sorted(right.values()) != [False] * 4
+    assert found == read_scores_file(INSPECT, NLL)
+    judged = read_scores_file(NLL, INSPECT, judge=lambda source, _, text: (text.endswith("answer4"), source))
+    assert {score.prediction for score in judged.scores} == {"arc", "boolq"}
+    named = read_scores_file(NLL, INSPECT, verdict="includes", judge=lambda *_: (None, "never"))
+    assert named.scores == found.scores
+
+
+def test_a_filter_of_several_is_to_be_named() -> None:
+    with pytest.raises(ArtefactError, match="the filters first, plain; say which with --verdict METRIC,FILTER"):
+        read_scores_file(NLL, GENERATED)
+    with pytest.raises(ArtefactError, match="the filters first, plain"):
+        read_scores_file(GENERATED, verdict="exact_match,last")
+    with pytest.raises(ArtefactError, match="has no verdict 'acc'"):
+        read_scores_file(GENERATED, verdict="acc,plain")
+    with pytest.raises(ArtefactError, match="acc, acc_norm may say what is right"):
+        read_scores_file(CHOICES)
+
+
+def test_a_log_that_tells_no_tokens_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ArtefactError, match=r"response_tokens: is missing .* `calibudget score --export`"):
+        read_scores_file(CHOICES, verdict="acc")
+
+
+def test_the_gold_choice_is_the_response(tmp_path: Path) -> None:
+    lines = [row | {"doc": row["doc"] | {"response_tokens": 2}} for row in rows(CHOICES)]
+    found = read_scores_file(written(tmp_path / CHOICES.name, lines), verdict="acc")
+    assert [(score.source, score.record_id, score.correct) for score in found.scores] == [
+        ("arc_mc", "0", False),
+        ("arc_mc", "1", False),
+    ]
+    assert [score.nll for score in found.scores] == [24.075393676757812 / 2, 28.799560546875 / 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"resps": [[["nan", "False"]]], "filtered_resps": [["nan", "False"]]}, "a finite log-probability, not 'nan'"),
+        ({"filtered_resps": [["x", "False"]]}, "a finite log-probability, not 'x'"),
+    ],
+)
+def test_faults_of_lm_eval_name_their_line(tmp_path: Path, change: Any, said: str) -> None:
+    lines = rows(NLL)
+    lines[2] |= change
+    with pytest.raises(ArtefactError, match=r"^samples_x\.jsonl: line 3: ") as caught:
+        read_scores_file(written(tmp_path / "samples_x.jsonl", lines))
+    assert said in str(caught.value)
+
+
+def test_a_record_twice_is_refused_by_name(tmp_path: Path) -> None:
+    twice = written(tmp_path / "twice.jsonl", [*rows(NLL), rows(NLL)[0]])
+    with pytest.raises(ArtefactError, match=r"line 5: record_id: .* was scored at line 1 already"):
+        read_scores_file(twice)
+    with pytest.raises(ArtefactError, match=r"line 1: record_id: .* its logprob stands in samples_calib_nll"):
+        read_scores_file(NLL, twice)
+    with pytest.raises(ArtefactError, match=r"line 5: record_id: .* stands there twice"):
+        read_scores_file(INSPECT, twice)
+
+
+@pytest.fixture
+def log() -> dict[str, Any]:
+    """The log as Inspect writes it with `--log-format json`, without what isn't read."""
+    samples = [
+        {
+            "id": row["record_id"],
+            "epoch": 1,
+            "metadata": {"source": row["source"]},
+            "output": {"completion": row["text"]},
+            "scores": {"includes": {"value": "C" if row["correct"] else "I"}},
+        }
+        for _, row in inspect_rows(INSPECT, None)
+    ]
+    return {"version": 2, "status": "success", "eval": {"task": "calib"}, "samples": samples}
+
+
+def test_the_json_form_says_the_same(tmp_path: Path, log: dict[str, Any]) -> None:
+    (tmp_path / "log.json").write_text(json.dumps(log))
+    assert [row for _, row in inspect_rows(tmp_path / "log.json", None)] == [
+        row for _, row in inspect_rows(INSPECT, None)
+    ]
+
+
+def test_a_scorer_may_measure_the_loss_as_well(tmp_path: Path, log: dict[str, Any]) -> None:
+    for number, sample in enumerate(log["samples"]):
+        sample["scores"]["loss"] = {"value": {"nll": number + 0.5, "response_tokens": 3}}
+    (tmp_path / "log.json").write_text(json.dumps(log))
+    assert sorted(score.nll for score in read_scores_file(tmp_path / "log.json").scores) == [0.5, 1.5, 2.5, 3.5]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda log: log.update(status="error"), "the evaluation must have ended well, not 'error'"),
+        (lambda log: log["samples"][1].update(error={"message": "x"}), "sample 2: the sample failed"),
+        (lambda log: log["samples"][1].update(epoch=2), "sample 2: epoch 2"),
+        (lambda log: log["samples"][0]["scores"].update(match={"value": 1.0}), "includes, match may say what is right"),
+        (lambda log: log["samples"][0]["scores"]["includes"].update(value="P"), "must be right or wrong"),
+        (lambda log: log.update(samples=None), "isn't a log of Inspect with samples"),
+        (lambda log: log, "nll: is missing"),
+    ],
+)
+def test_faults_of_inspect_are_named(
+    tmp_path: Path, log: dict[str, Any], change: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    change(log)
+    (tmp_path / "log.json").write_text(json.dumps(log))
+    with pytest.raises(ArtefactError, match=r"^log\.json: ") as caught:
+        read_scores_file(tmp_path / "log.json")
+    assert said in str(caught.value)
+
+
+def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
+    data = bytearray(INSPECT.read_bytes())
+    with zipfile.ZipFile(INSPECT) as archive:
+        member = next(one for one in archive.infolist() if one.filename.startswith("samples/"))
+    data[member.header_offset + member.compress_size // 2] ^= 1
+    for name, broken in (("flipped.eval", bytes(data)), ("torn.eval", bytes(data[:3000])), ("text.eval", b"{}")):
+        (tmp_path / name).write_bytes(broken)
+        with pytest.raises(ArtefactError, match="isn't a whole log of Inspect"):
+            read_scores_file(tmp_path / name)
+
+
+def test_a_scorers_own_lines_may_carry_the_export_back(tmp_path: Path) -> None:
+    exported = rows(NLL)[0]["doc"]
+    line = exported | {"logprob": -6.0, "text": "the correct answer is answer4"}
+    found = read_scores_file(written(tmp_path / "back.jsonl", [line]), judge=lambda *_: (True, "answer4"))
+    (score,) = found.scores
+    assert (score.nll, score.correct, score.prediction) == (6.0 / exported["response_tokens"], True, "answer4")
+    assert math.isclose(score.error, score.nll)
+    with pytest.raises(ArtefactError, match="stand instead of `nll`"):
+        read_scores_file(written(tmp_path / "both.jsonl", [line | {"nll": 1.0}]))
