@@ -7,7 +7,8 @@ import pytest
 
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import order_key
-from calibudget.selection import draw
+from calibudget.selection import canonical_selected_indices_sha256, draw
+from calibudget.selection.selectors import Scored
 
 POOLS = {"piqa": [f"p{i}" for i in range(30)], "boolq": [f"b{i}" for i in range(10)], "empty": []}
 
@@ -26,6 +27,29 @@ def test_a_pick_isnt_the_head_of_a_sorted_file() -> None:
     pool = [f"{i:04d}" for i in range(1000)]
     picks = draw({"a": pool}, {"a": 100}, selection_seed=42).picks["a"]
     assert sum(record_id in set(pool[:100]) for record_id in picks) < 30
+
+
+def test_a_draw_records_what_its_selector_knows_and_a_uniform_one_nothing() -> None:
+    scored = Scored(name="scores", scores={"a": {"x": 1.0, "y": 2.0}}, parameters={"file": "f"})
+    selection = draw({"a": ["x", "y", "z"]}, {"a": 1}, selection_seed=0, selector=scored)
+    assert (selection.picks, selection.details) == ({"a": ("y",)}, scored.describe())
+    assert draw({"a": ["x"]}, {"a": 1}, selection_seed=0).details is None
+
+
+def test_a_record_that_stands_twice_is_named() -> None:
+    with pytest.raises(InputError, match="holds the record 'y' twice"):
+        draw({"a": ["x", "y", "z", "y"]}, {"a": 1}, selection_seed=0)
+    with pytest.raises(InputError, match="'y' is selected twice"):
+        canonical_selected_indices_sha256(["x", "y", "z", "y"])
+    for pool in ("xyz", b"xyz", {"x": 1}, 7):
+        with pytest.raises(InputTypeError, match="must be a sequence of ids"):
+            draw({"a": pool}, {"a": 1}, selection_seed=0)  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("seed", [True, 1.0, "1", None])
+def test_a_seed_that_is_no_integer_is_refused(seed: Any) -> None:
+    with pytest.raises(InputTypeError, match="must be an integer"):
+        draw({"a": ["x"]}, {"a": 1}, selection_seed=seed)
 
 
 def test_numpy_integers_are_quotas() -> None:

@@ -40,6 +40,12 @@ def test_a_valid_set_passes_every_check(shards: Any) -> None:
     assert sorted(record.position for record in merged.records) == list(range(13))
 
 
+def test_a_pool_of_one_and_shards_of_which_some_are_empty_pass(make_shards: Callable[..., Any]) -> None:
+    shards = make_shards({"boolq": ["b"]})
+    assert [len(shard.records) for shard in shards] == [1, 0, 0, 0]
+    check_pool(merge_shards(shards), proxy_pool({"boolq": ["b"]}))
+
+
 def test_the_order_of_shards_and_of_records_in_a_shard_plays_no_role(shards: Any) -> None:
     turned = [replace(shard, records=shard.records[::-1]) for shard in shards[::-1]]
     assert merge_shards(turned) == merge_shards(shards)

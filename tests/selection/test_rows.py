@@ -93,6 +93,20 @@ def test_tools_and_their_calls_stand_in_the_row_as_they_are() -> None:
     assert not train_rows(SELECTION, CANDIDATES, COMPANION, layout="turns").tools
 
 
+def test_rows_of_every_layout_keep_their_original_and_role() -> None:
+    texts = {"rendered": lambda record: (f"<{record.record_id}>", "end")}
+    for layout in ("rendered", "turns", "messages", "completion"):
+        rows = list(train_rows(SELECTION, CANDIDATES, COMPANION, layout=layout, rendered=texts.get(layout)).rows)
+        assert [row["original"] for row in rows] == [PLAIN.original] * 8
+        assert sorted(str(row["role"]) for row in rows) == ["companion"] * 3 + ["source"] * 5
+        record = next(one for one in CANDIDATES["a"] if one.record_id == "a5")
+        own = next(row for row in rows if row["record_id"] == "a5")
+        assert own == train_row(record, "source", layout=layout, rendered=texts.get(layout))
+    assert next(iter(train_rows(SELECTION, CANDIDATES).rows)).keys() == train_row(PLAIN, "source").keys()
+    selection = Selection(seed=42, selector="uniform", picks={"a": ("4",)})
+    assert train_rows(selection, {"a": [TOOLS]}, layout="messages").tools
+
+
 def ids(order: Any) -> Any:
     rows = train_rows(SELECTION, CANDIDATES, COMPANION, order=order).rows
     return [(row["source"], row["record_id"], row["role"]) for row in rows]

@@ -197,6 +197,12 @@ def test_bad_parameters_are_refused(changes: Any, error: Any) -> None:
         CountSketch(**{"dimension": 8, "seed": 0, **changes})
 
 
+def test_the_widest_sketch_and_an_empty_range_are_taken() -> None:
+    assert CountSketch(dimension=2**24, seed=0).bins(3, 3).size == 0
+    with pytest.raises(InputError, match="dimension must be 1 to 16777216, not 16777217"):
+        CountSketch(dimension=2**24 + 1, seed=0)
+
+
 def test_bins_refuses_a_range_that_runs_backwards() -> None:
     with pytest.raises(InputError):
         CountSketch(dimension=8, seed=0).bins(5, 4)

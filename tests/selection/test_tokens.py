@@ -8,6 +8,7 @@ import pytest
 
 from calibudget.errors import InputError, InputTypeError
 from calibudget.selection import draw_tokens
+from calibudget.selection.selectors import Scored
 
 
 def queue(label: Any, *lengths: Any) -> Any:
@@ -59,6 +60,17 @@ def test_whole_pools_and_empty_ones_are_drawn_whole() -> None:
 def test_quotas_that_cant_be_are_refused(quotas: Any, error: Any, said: str) -> None:
     with pytest.raises(error, match=said):
         drawn(quotas, a=[3, 4])
+
+
+def test_a_token_draw_records_its_seed_its_selector_and_its_quotas() -> None:
+    scored = Scored(name="scores", scores={"a": {"x": 1.0, "y": 2.0, "z": 0.0}, "b": {"u": 1.0}})
+    tokens = {"a": {"x": 3, "y": 4, "z": 9}, "b": {"u": 2}}
+    queues = {label: list(own) for label, own in tokens.items()}
+    selection = draw_tokens(queues, {"a": 7, "b": 1}, tokens=tokens, selection_seed=5, selector=scored)
+    assert (selection.seed, selection.selector, selection.details) == (5, "scores", scored.describe())
+    assert selection.picks == {"a": ("x", "y"), "b": ()}  # the quota of a is met exactly, so nothing is missing there
+    assert {label: (use.quota, use.taken) for label, use in selection.tokens.items()} == {"a": (7, 7), "b": (1, 0)}  # type: ignore[union-attr]
+    assert draw_tokens(queues, {"a": 7, "b": 2}, tokens=tokens, selection_seed=5).details is None
 
 
 @pytest.mark.parametrize("tokens", [{}, {"a": {"x": 1}}, {"a": {"x": 1, "y": 0}}])
