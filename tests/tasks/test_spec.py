@@ -7,7 +7,7 @@ from calibudget.tasks import PARSER_VERSION, AnswerSpec
 
 
 def test_the_parser_has_a_version() -> None:
-    assert PARSER_VERSION == "3"
+    assert PARSER_VERSION == "4"
 
 
 def test_labels_become_a_tuple() -> None:

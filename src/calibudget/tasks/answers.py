@@ -26,10 +26,11 @@ from calibudget.values import CHECKED, Text
 AnswerKind = Literal["choice", "true_false", "number", "math", "exact", "regex", "none"]
 #: Version of every parsing and comparing rule of this package; part of the evidence. It changes whenever any
 #: text could parse to another answer or any pair could compare otherwise.
-PARSER_VERSION: Final = "3"
+PARSER_VERSION: Final = "4"
 #: Versions whose runs still verify: what they parsed stands in their scores. 1 took some runs of labels for the first;
-#: 2 read reasoning, knew English statements alone and took the last number of a gold field for the whole.
-EARLIER_PARSERS: Final = frozenset({"1", "2"})
+#: 2 read reasoning, knew English statements alone and took the last number of a gold field for the whole;
+#: 3 took a decimal comma for the end of a number, one of two numbers for the answer, and a name ("B-52") for a number.
+EARLIER_PARSERS: Final = frozenset({"1", "2", "3"})
 _KINDS: Final = get_args(AnswerKind)
 #: Seconds that a search for a pattern is waited for; five of computing end it before, where the system can tell.
 _PATIENCE_S: Final = 60.0

@@ -6,11 +6,14 @@ A number compares as the rational that it writes, so 29, 29.0, $29.00 and 58/2 a
 
 from __future__ import annotations
 
+import itertools
 import re
+import unicodedata
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Final
 
+from calibudget.tasks.phrases import ENGLISH, LANGUAGES, any_of
 from calibudget.tasks.statements import closed, has_open_box, stated_answers
 
 _DIGITS: Final = r"(?:\d{1,3}(?:,\d{2,3}){0,20},\d{3}(?!\d)|\d+)"
@@ -29,6 +32,14 @@ _UNIT_POWER: Final = re.compile(r"(?<=[a-z])\^?\{?[23]\b\}?", re.IGNORECASE)
 #: A price as most of Europe writes it: 1.299,00 with the euro's sign before or after.
 _EURO: Final = r"(?:\d{1,3}(?:\.\d{3})+|\d+),\d{1,2}(?!\d)"
 _EUROS: Final = re.compile(rf"(?<=€)\s?{_EURO}|(?<=EUR)\s?{_EURO}|(?<![\d.,]){_EURO}(?=\s?(?:€|EUR\b|euros?\b))", re.I)
+#: A decimal comma behind groups of thousands, or behind more digits than stand before a comma of thousands.
+_DECIMAL_COMMA: Final = re.compile(
+    r"(?<![\w.,])(?:[1-9]\d{0,2}(?:\.\d{3})+,\d+|(?:[1-9]\d{0,2}(?: \d{3})+|[1-9]\d{3,}),\d{1,2})(?!\d|[.,]\d)"
+)
+#: Fractions of one character, with the whole number before them.
+_VULGAR: Final = re.compile(r"(\d ?)?([\u00bc-\u00be\u2150-\u215e\u2189])")
+#: What makes digits of a gold field a part of something else: "B-52", "10x", "5k", "2pi"; a unit's letter does not.
+_NAMED: Final = re.compile(r"[^\W\d_]-(?=\d)|(?<=\d)[a-zA-Z](?<![mglLshWVJ])(?!\w)|(?<=\d) ?\\?(?:pi\b|\u03c0)")
 _SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _RAISED: Final = re.compile(r"(?<=10)[⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]{1,3}")
 _NUMBER: Final = re.compile(
@@ -49,6 +60,16 @@ _NUMBER: Final = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+_OR: Final = any_of("|".join(phrases.or_ for phrases in (ENGLISH, *LANGUAGES.values()) if phrases.or_))
+_AND: Final = any_of("|".join(phrases.and_ for phrases in (ENGLISH, *LANGUAGES.values()) if phrases.and_))
+#: What stands between two numbers of which none is chosen, and what stands before two that are bounds.
+_OTHERWISE: Final = re.compile(
+    rf"[%$]?\s{{0,3}}(?:\\text\{{\s?)?{_OR}\s?\}}?\s{{0,3}}(?:\$?[a-z]\s?=\s?)?", re.IGNORECASE
+)
+_ALSO: Final = re.compile(rf"[%$]?\s{{0,3}}{_AND}\s{{0,3}}", re.IGNORECASE)
+_BETWEEN: Final = re.compile(
+    r"\b(?:between|zwischen|entre|tra|fra|\u043c\u0435\u0436\u0434\u0443)\s{0,3}\Z", re.IGNORECASE
+)
 _SHORT_FRACTION: Final = re.compile(r"\\[dtc]?frac\s?(\d)\s?(\d)(?!\d)")
 #: Longest run of digits read as a number; what is longer is no answer, and Python refuses to convert it.
 _MAX_DIGITS: Final = 1000
@@ -58,27 +79,40 @@ def parse_number(text: str) -> str | None:
     """The number that a plain text gives as its answer, in `canonical_number` form; None if it gives none.
 
     The last stated answer that holds a number wins; without one, the last number of the text, unless a box was
-    left open.
+    left open. Where that number is one of two ("2 or 3", "between 3 and 5"), the text gives none.
     """
     text = closed(without_spacing(text))
     for stated in stated_answers(text):
-        value = _first_value(stated)
-        if value is not None:
-            return canonical_number(value)
-    value = None if has_open_box(text) else _last_value(text)
-    return None if value is None else canonical_number(value)
+        number = _first_number(stated)
+        if number is not None:
+            return _chosen(stated, number)
+    number = None if has_open_box(text) else _last_number(text)
+    return None if number is None else _chosen(text, number)
 
 
 def without_spacing(text: str) -> str:
     """A plain text whose numbers are written one way.
 
-    Without LaTeX's spacing, braced commas, bare fractions and escaped dollars; with euros and cents parted by a point,
-    and powers of ten raised by a "^".
+    Without LaTeX's spacing, braced commas, bare fractions and escaped dollars; with decimals parted by a point,
+    fractions by a "/", and powers of ten raised by a "^".
     """
     text = text.replace("{,}", ",").replace("\\$", "$").replace("\\,", "").replace("\\!", "")
     text = _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
-    text = _EUROS.sub(lambda match: match[0].replace(".", "").replace(",", "."), text)
+    text = text.replace("\u2044", "/")
+    text = _VULGAR.sub(_written_out, text)
+    for pattern in (_EUROS, _DECIMAL_COMMA):
+        text = pattern.sub(_with_point, text)
     return _RAISED.sub(lambda match: "^" + match[0].translate(_SUPERSCRIPTS), text)
+
+
+def _with_point(match: re.Match[str]) -> str:
+    spaces = len(match[0]) - len(match[0].lstrip())
+    return match[0][:spaces] + match[0][spaces:].replace(".", "").replace(" ", "").replace(",", ".")
+
+
+def _written_out(match: re.Match[str]) -> str:
+    fraction = unicodedata.normalize("NFKC", match[2]).replace("\u2044", "/")
+    return f"{match[1].rstrip()} {fraction}" if match[1] else fraction
 
 
 def sole_number(text: str) -> str | None:
@@ -90,7 +124,13 @@ def sole_number(text: str) -> str | None:
     part = next(iter(stated_answers(text)), text)
     matches = list(_NUMBER.finditer(part))
     rest = _UNIT_POWER.sub("", _NUMBER.sub(" ", part))
-    if len(matches) != 1 or _NO_NUMBER.search(part) or _DATE.search(part) or re.search(r"\d", rest):
+    if (
+        len(matches) != 1
+        or _NAMED.search(part)
+        or _NO_NUMBER.search(part)
+        or _DATE.search(part)
+        or re.search(r"\d", rest)
+    ):
         return None
     value = _value(matches[0])
     return None if value is None else canonical_number(value)
@@ -119,22 +159,28 @@ def canonical_number(value: Fraction) -> str:
     return f"{'-' if value < 0 else ''}{digits[:-places]}.{digits[-places:]}"
 
 
-def _first_value(stated: str) -> Fraction | None:
+def _first_number(stated: str) -> re.Match[str] | None:
     """The number that a statement gives: behind its last "=" if it shows the sum, else its first."""
-    for part in (stated.rpartition("=")[2], stated):
-        for match in _numbers(part):
-            value = _value(match)
-            if value is not None:
-                return value
-    return None
+    numbers = [match for match in _numbers(stated) if _value(match) is not None]
+    behind = stated.rfind("=") + 1
+    return next((match for match in numbers if match.start() >= behind), next(iter(numbers), None))
 
 
-def _last_value(text: str) -> Fraction | None:
-    for match in reversed(list(_numbers(text))):
-        value = _value(match)
-        if value is not None:
-            return value
-    return None
+def _last_number(text: str) -> re.Match[str] | None:
+    return next((match for match in reversed(list(_numbers(text))) if _value(match) is not None), None)
+
+
+def _chosen(text: str, number: re.Match[str]) -> str | None:
+    """A number of the text in canonical form; None if it is one of two numbers that differ."""
+    value = _value(number)
+    numbers = list(_numbers(text))
+    for first, second in itertools.pairwise(numbers):
+        if number.start() in (first.start(), second.start()) and _value(first) != _value(second):
+            joint = text[first.end() : second.start()]
+            bounds = _ALSO.fullmatch(joint) and _BETWEEN.search(text, max(0, first.start() - 20), first.start())
+            if bounds or _OTHERWISE.fullmatch(joint):
+                return None
+    return None if value is None else canonical_number(value)
 
 
 def _numbers(text: str) -> Iterator[re.Match[str]]:
