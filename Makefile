@@ -41,7 +41,7 @@ check: venv
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal $(HEAVY:%=--ignore=%) -m 'not slow and not model and not data and not full'
 
 test: venv
-	$(BIN)/pytest -m 'not full'
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m 'not full'
 
 test-full: venv
 	$(BIN)/pytest --timeout 3600

@@ -30,7 +30,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))  # this tree's package, wherever another is installed
-os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 #: What legitimately differs between builds, machines or moments, by file name: fields, or whole stretches of a text.
 FIELD = r'"(%s)":\s*(\{[^{}]*\}|"[^"]*"|[-+0-9.eE]+|null)'
@@ -318,4 +317,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}  # before any library
     sys.exit(main())

@@ -100,3 +100,19 @@ def test_a_source_still_needs_its_responses(tmp_path: Path) -> None:
 def test_an_evaluation_set_needs_prompts(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"'bench': e\.jsonl:1: .*prompt"):
         run(load_recipe(write(tmp_path, {"answer": "x"})), tmp_path / "out")
+
+
+def test_what_isnt_read_of_an_evaluation_set_or_a_companion_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path, {"question": "zz"})
+    (tmp_path / "ev").mkdir()
+    for name, question in (("train", "zz"), ("test", "q2")):
+        (tmp_path / "ev" / f"{name}.jsonl").write_text(json.dumps({"question": question}) + "\n")
+    bad = json.dumps({"instruction": "i", "output": "o", "weight": 0})
+    good = json.dumps({"instruction": "j", "output": "o"})
+    (tmp_path / "c.jsonl").write_text(f"{good}\n{bad}\n")
+    (tmp_path / "e.jsonl").write_text('{"question": "zz"}\n{"foo": "q2"}\n')
+    own = ["hygiene.evaluation.folder={path: ev}", "companion={path: c.jsonl, on_error: skip}"]
+    notes = run(load_recipe(path, [*own, "hygiene.evaluation.bench.on_error=skip"]), tmp_path / "run").notes
+    assert any(note.startswith("evaluation set folder: files not read:") and "test.jsonl" in note for note in notes)
+    assert "evaluation set bench: 1 row skipped" in notes
+    assert "companion: 1 row skipped" in notes

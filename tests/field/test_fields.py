@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -338,3 +339,36 @@ def test_a_run_lists_the_columns_that_it_does_not_use(tmp_path: Path) -> None:
     assert manifest.companion is not None
     assert manifest.companion.columns_not_used == ("source",)
     assert not verify(tmp_path / "out", data_dir=tmp_path).differences
+
+
+@pytest.mark.parametrize(
+    ("rows", "spec", "message"),
+    [
+        (
+            [
+                {"instruction": "q", "output": "a", "pic": ""},
+                {"instruction": "r", "output": "a", "pic": {"path": "x.png", "bytes": None}},
+            ],
+            {},
+            "rows.jsonl:2: the field 'pic' holds images",
+        ),
+        ([{"system": "See <image>", "instruction": "q", "output": "a"}], {}, "the field 'system' holds <image>"),
+        (
+            [{"system_prompt": "See <|image_pad|>", "messages": CHAT}],
+            {},
+            "the field 'system_prompt' holds <|image_pad|>",
+        ),
+        ([{"question": "<image>\nq", "answer": "1+1=2\n#### 2"}], {"preset": "gsm8k"}, "the prompt holds <image>"),
+    ],
+)
+def test_media_is_refused_wherever_it_stands(
+    tmp_path: Path, rows: list[dict[str, Any]], spec: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DataError, match=re.escape(message)):
+        read(tmp_path, *rows, **spec)
+
+
+def test_flags_inside_a_part_of_a_turn_are_listed(tmp_path: Path) -> None:
+    parts = [{"type": "text", "text": "a", "train": False}]
+    result = read(tmp_path, {"messages": [CHAT[0], {"role": "assistant", "content": parts}]})
+    assert "messages[].content[].train" in result.columns_not_used

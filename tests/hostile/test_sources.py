@@ -145,7 +145,7 @@ def test_a_malformed_file_is_refused_with_its_place(tmp_path: Path, subtests: py
         ("r.arrow", b"", r"r\.arrow: can't be read"),
         ("r.arrow", b"\xff\xff\xff\xff\x10\x00\x00\x00junk", r"r\.arrow: can't be read"),
         ("r.parquet.gz", b"", "unknown kind of file"),
-        ("r.jsonl", b"\xff\xfe{\x00}\x00", r"r\.jsonl:1: not valid JSON"),
+        ("r.jsonl", b"\xff\xfe{\x00}\x00", r"r\.jsonl: is UTF-16; save the file as UTF-8"),
     ]:
         with subtests.test(name=name, data=data, message=message):
             (tmp_path / name).write_bytes(data)

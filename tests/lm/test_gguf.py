@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def conversions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 def test_a_file_is_converted_once(conversions: Any) -> None:
     first = gguf.converted(Path("m.gguf"), "a" * 64)
     assert gguf.converted(Path("m.gguf"), "a" * 64) == first
-    assert first.name == f"{'a' * 64}-{gguf.CONVERTER_VERSION}"
+    assert first.name == f"{'a' * 64}-{gguf.CONVERTER_VERSION}-{version('transformers')}"
     assert conversions == ["m.gguf"]
 
 
@@ -117,7 +118,7 @@ def test_the_embedded_model_splits_digits_off_before_white_space() -> None:
 @pytest.mark.model
 def test_the_embedded_model_is_converted_into_the_cache() -> None:
     path = resolve_model("embedded").path
-    directory = gguf.cache_root() / f"{file_digest(path).sha256}-{gguf.CONVERTER_VERSION}"  # type: ignore[arg-type]
+    directory = gguf.cache_root() / f"{file_digest(path).sha256}-{gguf.CONVERTER_VERSION}-{version('transformers')}"  # type: ignore[arg-type]
     assert gguf.converted(path, file_digest(path).sha256) == directory  # type: ignore[arg-type]
     assert {"complete.json", "config.json", "model.safetensors", "tokenizer.json"} <= {
         f.name for f in directory.iterdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,7 @@ def test_two_runs_give_the_same_bytes(tmp_path: Path, recipe: Any, form: str) ->
 def test_images_are_refused_with_the_line_and_a_clear_word(tmp_path: Path, recipe: Any) -> None:
     given = recipe()
     strict = given.model_copy(
-        update={"sources": {**given.sources, "talks": given.sources["talks"].model_copy(update={"on_error": None})}}
+        update={"sources": {**given.sources, "talks": replace(given.sources["talks"], on_error=None)}}
     )
     strict._base_dir = tmp_path
     with pytest.raises(

@@ -81,7 +81,7 @@ def test_claims_are_about_cells_that_there_are(tiny_protocol: Path) -> None:
     ("before", "after", "error", "message"),
     [
         ("budget: 96", "budget: 0", RecipeError, r"tiny.yaml:\d+: must be at least 1"),
-        ("decoded: 2", "decoded: 2\nsurprise: 1", RecipeError, r"tiny.yaml:9: Extra inputs"),
+        ("decoded: 2", "decoded: 2\nsurprise: 1", RecipeError, r"tiny.yaml:9: is not a field of this format"),
         ("[equal, unimax", "[equal, unimx", RecipeError, "no policy 'unimx'"),
         ("choosing: choose", "choosing: chose", RecipeError, "no point 'chose'"),
         ("seeds: [1, 2]", "seeds: [1, 1]", RecipeError, "stands twice"),

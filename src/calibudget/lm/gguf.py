@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -52,13 +53,14 @@ def converted(gguf: Path, sha256: str) -> Path:
 
     Args:
         gguf: the file.
-        sha256: its digest; with the converter's version it names the cache.
+        sha256: its digest; with the versions of the converter and of transformers, which writes the tokenizer, it names
+            the cache.
 
     Raises:
         DependencyError: the `gguf` package is missing.
         ScoringError: the file can't be read as a model, or the cache can't be written.
     """
-    target = cache_root() / f"{sha256}-{CONVERTER_VERSION}"
+    target = cache_root() / f"{sha256}-{CONVERTER_VERSION}-{version('transformers')}"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(target.with_name(f"{target.name}.lock")):

@@ -120,9 +120,9 @@ def length_notes(scores: Sequence[Score], error: ErrorRule) -> Iterator[str]:
     short, long = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
     if means[long] >= _WIDELY * means[short]:
         yield (
-            f"answers differ widely in length: {means[short]:,.0f} tokens on average in {short}, {means[long]:,.0f} in "
-            f"{long}, so an NLL a token says little of one beside the other; `error: nll_per_answer` shows what whole "
-            "answers would change"
+            f"answers differ widely in length: {counted(round(means[short]), 'token')} on average in {short}, "
+            f"{means[long]:,.0f} in {long}, so an NLL a token says little of one beside the other; "
+            "`error: nll_per_answer` shows what whole answers would change"
         )
 
 

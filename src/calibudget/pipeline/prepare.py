@@ -195,8 +195,11 @@ class Prepared:
             words = ", ".join(counted(count, noun) + rest for (noun, rest), count in counts.items() if count)
             told += [f"{label}: {words}"] if words else []
         unused = {label: split.columns_not_used for label, split in self.splits.items()}
+        skipped = {f"evaluation set {name}": one.skipped for name, one in self.evaluation.items()}
         if self.companion is not None:
             unused[self.companion.label] = self.companion.columns_not_used
+            skipped[self.companion.label] = self.companion.skipped
+        told += [f"{label}: {counted(count, 'row')} skipped" for label, count in skipped.items() if count]
         told += self._files_left
         told += [
             f"{label}: columns not used: {', '.join(map(_told, names))}" for label, names in unused.items() if names
@@ -253,7 +256,13 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
         evaluation=evaluation,
         findings=findings,
         ledger=ledger,
-        files_not_read={spec.label: files_not_read(spec, recipe.data_root) for spec in everything},
+        files_not_read={
+            **{spec.label: files_not_read(spec, recipe.data_root) for spec in everything},
+            **{
+                f"evaluation set {spec.label}": files_not_read(spec, recipe.data_root)
+                for spec in recipe.evaluation_specs()
+            },
+        },
     )
 
 

@@ -143,6 +143,8 @@ def read_pair(
 
 def _texts(fields: Fields, format: Format, ignored: Collection[str], prompts_suffice: bool) -> tuple[str, str]:  # noqa: A002
     prompts, responses = aliases(format)
+    if prompts_suffice:  # a benchmark's list of choices is shown by its harness, in a form of the harness's own
+        fields = {name: value for name, value in fields.items() if name != "choices" or isinstance(value, str)}
     if prompts_suffice and all(is_blank(fields.get(name)) for name in responses):
         instruction, response = pair({**fields, responses[0]: "-"}, prompts, responses)[0], ""
     else:
@@ -154,7 +156,7 @@ def _texts(fields: Fields, format: Format, ignored: Collection[str], prompts_suf
 
 def _exchange(fields: Fields, format: Format, ignored: Collection[str], prompts_suffice: bool) -> Example:  # noqa: A002
     instruction, response = _texts(fields, format, ignored, prompts_suffice)
-    prompt = (*_system(fields), *_history(fields, ignored), Message(role="user", content=instruction))
+    prompt = (*_system(fields, ignored), *_history(fields, ignored), Message(role="user", content=instruction))
     return Example(prompt=prompt, completion=response, tools=_tools(fields))
 
 
@@ -170,7 +172,7 @@ def _conversation(turns: object, field: str, row: Fields, ignored: Collection[st
         raise DataError(
             f"the last turn of {field!r} calls tools; what training teaches must be words, so end before it"
         )
-    system = [one for one in _system(row) if one != messages[0]]
+    system = [one for one in _system(row, ignored) if one != messages[0]]
     return Example(
         prompt=(*system, *messages),
         completion="" if last is None else last.content,
@@ -179,16 +181,18 @@ def _conversation(turns: object, field: str, row: Fields, ignored: Collection[st
     )
 
 
-def _system(fields: Fields) -> tuple[Message, ...]:
+def _system(fields: Fields, ignored: Collection[str]) -> tuple[Message, ...]:
     """The system message of a row.
 
     Raises:
-        DataError: it isn't text, or there are two that differ.
+        DataError: it isn't text, or there are two that differ, or it holds a token of media.
     """
     said = {name: fields[name] for name in SYSTEM if not is_blank(fields.get(name))}
     texts = {name: checked_text(value, f"the field {name!r}") for name, value in said.items()}
     if len(set(texts.values())) > 1:
         raise DataError(f"the fields {' and '.join(map(repr, texts))} hold different system messages; map one away")
+    for name, text in texts.items():
+        check_text(text, f"the field {name!r}", ignored)
     return tuple(Message(role="system", content=text) for text in list(texts.values())[:1])
 
 

@@ -14,6 +14,7 @@ from calibudget.sources.fields import (
     Format,
     check_row,
     check_spelt_once,
+    check_text,
     checked,
     is_blank,
     known,
@@ -76,7 +77,7 @@ class RecordMaker:
         self._is_plain = not (spec.where or spec.columns or spec.preset or spec.id_field or self._labels)
         self._is_plain &= self._answers.kind == "none"
         self._ignored = spec.ignored | (OF_THE_RESPONSE if spec.prompts_suffice else frozenset())
-        self._shapes: dict[tuple[str, ...], _Shape] = {}
+        self._shapes: dict[tuple[tuple[str, ...], tuple[str, ...]], _Shape] = {}
         self._named = {*spec.where, *(name for name in (spec.id_field, self._answers.field) if name is not None)}
 
     def name(self, fields: Fields) -> Named | None:
@@ -152,6 +153,8 @@ class RecordMaker:
             return _prompt_alone(render, view), "", None
         prompt = checked_text(rendered.instruction, "the instruction")
         completion = checked_text(rendered.response, "the response")
+        check_text(prompt, "the prompt", self._ignored)
+        check_text(completion, "the response", self._ignored)
         return prompt, completion, rendered.answer if self._answers == render.answer else None
 
     def _read(self, view: Fields, fields: Fields) -> tuple[str | tuple[Message, ...], str, _Tools]:
@@ -183,13 +186,14 @@ class RecordMaker:
             self.seen.update(name.rpartition("[].")[2] for name in example.unused)
         return example.prompt, example.completion, example.tools
 
-    def _key(self, view: Fields, fields: Fields) -> tuple[str, ...]:
-        """The names of the fields that hold something, as the data has them."""
-        return tuple(_present(fields) if self._spec.columns else view)
+    def _key(self, view: Fields, fields: Fields) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of the fields that hold something, as the data has them; and of those that may hold a picture."""
+        names = tuple(_present(fields) if self._spec.columns else view)
+        return names, tuple(name for name, value in view.items() if isinstance(value, Mapping | list))
 
     def _seen(
         self,
-        key: tuple[str, ...],
+        key: tuple[tuple[str, ...], tuple[str, ...]],
         view: Fields,
         format: Format | None,  # noqa: A002 - the recipe's word
         read: set[str],
@@ -208,7 +212,7 @@ class RecordMaker:
         columns = {ours: _names(theirs) for ours, theirs in self._spec.columns.items()}
         used = {name for ours in read & set(columns) for name in columns[ours]} | self._named
         used |= {name for name in (*read, *found.checked) if name not in columns}
-        self.unused.update(name for name in key if name not in used)
+        self.unused.update(name for name in key[0] if name not in used)
         if len(self._shapes) < _REMEMBERED:
             self._shapes[key] = found
         return found

@@ -115,7 +115,9 @@ def _not_read(turn: Mapping[str, object], said: Mapping[str, object], field: str
     content = next((said[name] for name in _TEXTS if name in said), None)
     for part in content if isinstance(content, list) else ():
         if isinstance(part, Mapping):
-            unused |= {f"content[].{name}" for name, one in part.items() if name not in ("type", "text") and one}
+            unused |= {
+                f"content[].{name}" for name, one in part.items() if name not in ("type", "text") and one is not None
+            }
     return {f"{field}[].{name}" for name in unused}
 
 
