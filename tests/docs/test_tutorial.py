@@ -35,7 +35,7 @@ def test_every_command_runs_and_gives_the_quotas_that_the_page_shows(tmp_path: P
             )
             assert done.returncode == 0, f"{line}\n{done.stderr}"
             ran += 1
-    assert ran == 8
+    assert ran == 9
     shown = dict(
         re.findall(r"^│ (chat|parity|sums) .*│ +(\d+) │ +\d+ - +\d+ │$", PAGE.read_text("utf-8"), re.MULTILINE)
     )

@@ -222,6 +222,8 @@ def work_directory(directory: Path) -> Iterator[None]:
     with output_directory(directory):
         yield
     shutil.rmtree(directory, ignore_errors=True)
+    with suppress(OSError):  # what is finished afterwards must not outlive this in a power cut
+        sync_directory(directory.parent)
 
 
 def _names(directory: Path) -> set[str]:
