@@ -84,6 +84,13 @@ def main() -> None:
         return
     report = Report(arguments)
     parts = {"check": check, "seven": seven, "small": small, "scaling": scaling}
+    measure_parts(arguments, report, parts)
+
+
+def measure_parts(
+    arguments: argparse.Namespace, report: Report, parts: dict[str, Callable[[argparse.Namespace, Report], None]]
+) -> None:
+    """Run the parts that are asked for, and print the table."""
     for name in arguments.parts.split(","):
         start = time.perf_counter()
         try:

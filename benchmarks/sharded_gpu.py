@@ -18,8 +18,6 @@ import argparse
 import os
 import random
 import statistics
-import time
-import traceback
 import zlib
 from pathlib import Path
 from typing import Any
@@ -38,6 +36,7 @@ from scoring_gpu import (
     largest,
     limit_of,
     load_items,
+    measure_parts,
     repeated,
     scorer_of,
     tokenizer_of,
@@ -66,16 +65,7 @@ def main() -> None:
     report.note("machine", f"{cards} card(s); the limit is that of all together")
     report.matmul *= cards
     parts = {"equal": equal, "large": large, "quantised": quantised}
-    for name in arguments.parts.split(","):
-        start = time.perf_counter()
-        try:
-            parts[name](arguments, report)
-        except Exception as error:  # one part's fault must not cost the others' measurements
-            report.note(name, f"FAILED: {type(error).__name__}: {error}")
-            traceback.print_exc()
-        report.note(name, f"took {time.perf_counter() - start:.0f} s")
-        free()
-    print(report.table())
+    measure_parts(arguments, report, parts)
 
 
 def card_count(arguments: argparse.Namespace) -> int:

@@ -10,6 +10,8 @@ import pytest
 
 from calibudget.pipeline import run
 from calibudget.recipe import load_recipe
+from calibudget.store import canonical_json, file_digest, write_sums
+from calibudget.store.canonical import sealed
 
 RECIPE = """
 engine: fake
@@ -91,3 +93,14 @@ def exam_run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     exam = "hygiene.evaluation={exam: {path: exam.jsonl, answer: none}}"
     run(load_recipe(write_recipe(root), [exam]), root / "run")
     return root / "run"
+
+
+def forge(directory: Path) -> None:
+    """What a thorough forger does after an edit: bind the files anew, seal the manifest anew, rewrite the sums."""
+    path = directory / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    for name in manifest["artefacts"]:
+        digest = file_digest(directory / name)
+        manifest["artefacts"][name] = {"bytes": digest.bytes, "sha256": digest.sha256}
+    path.write_bytes(canonical_json(sealed(manifest, "manifest_sha256")))
+    write_sums(directory, sorted(one.name for one in directory.iterdir() if not one.name.startswith((".", "SHA"))))

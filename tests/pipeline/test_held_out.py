@@ -22,8 +22,8 @@ from calibudget.pipeline.prepare import prepare
 from calibudget.recipe import load_recipe
 from calibudget.records import Record
 from calibudget.sources import HeldOutWords, NearDuplicatesRule, SourceSpec, record_maker
-from calibudget.store import MANIFEST, canonical_json, file_digest, read_splits, write_sums
-from calibudget.store.canonical import sealed
+from calibudget.store import MANIFEST, read_splits
+from tests.pipeline.conftest import forge
 
 HELD_OUT = "evaluation={per_source: 6}"
 
@@ -32,17 +32,6 @@ HELD_OUT = "evaluation={per_source: 6}"
 def root(tmp_path: Path, held_out_run: Path) -> Path:
     shutil.copytree(held_out_run, tmp_path, dirs_exist_ok=True)
     return tmp_path
-
-
-def forge(directory: Path) -> None:
-    """Bind all files anew, as a thorough forger does."""
-    path = directory / "manifest.json"
-    manifest = json.loads(path.read_bytes())
-    for name in manifest["artefacts"]:
-        digest = file_digest(directory / name)
-        manifest["artefacts"][name] = {"bytes": digest.bytes, "sha256": digest.sha256}
-    path.write_bytes(canonical_json(sealed(manifest, "manifest_sha256")))
-    write_sums(directory, [one.name for one in directory.iterdir() if one.name != "SHA256SUMS.tsv"])
 
 
 def rewrite_splits(directory: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:

@@ -17,23 +17,13 @@ from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.score import scorer_for
 from calibudget.recipe import load_recipe, resolved_yaml
 from calibudget.sources import read_source
-from calibudget.store import MANIFEST, canonical_json, file_digest, read_scores_file, read_splits, write_sums
-from calibudget.store.canonical import sealed
+from calibudget.store import MANIFEST, canonical_json, read_scores_file, read_splits
+from tests.pipeline.conftest import forge
 
 
 def picks(directory: Path) -> Any:
     rows = [json.loads(line) for line in (directory / "train.jsonl").read_text().splitlines()]
     return {(row["source"], row["record_id"]) for row in rows if row["role"] == "source"}
-
-
-def forge(directory: Path) -> None:
-    path = directory / "manifest.json"
-    manifest = json.loads(path.read_bytes())
-    for name in manifest["artefacts"]:
-        digest = file_digest(directory / name)
-        manifest["artefacts"][name] = {"bytes": digest.bytes, "sha256": digest.sha256}
-    path.write_bytes(canonical_json(sealed(manifest, "manifest_sha256")))
-    write_sums(directory, [one.name for one in directory.iterdir() if not one.name.startswith((".", "SHA"))])
 
 
 @pytest.fixture

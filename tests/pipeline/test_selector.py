@@ -17,8 +17,8 @@ from calibudget.pipeline import run, verify
 from calibudget.pipeline.proxies import merge_proxy_files, read_proxy_pool, write_proxy_file
 from calibudget.recipe import load_recipe
 from calibudget.selection import ProxyContract, ProxyHeader, ProxyRecord, ProxyScores
-from calibudget.store import canonical_json, file_digest, read_object, read_splits, write_sums
-from calibudget.store.canonical import sealed
+from calibudget.store import canonical_json, file_digest, read_object, read_splits
+from tests.pipeline.conftest import forge
 
 CONTRACT = ProxyContract(subgroups=("boolq", "piqa"), shards=2)
 
@@ -227,20 +227,6 @@ def test_a_later_round_goes_on_after_a_selected_one(
         first, second = picks(tmp_path / "run", label), picks(tmp_path / "second", label)
         assert first | second == best(splits, label, len(first) + len(second))
     assert verify(tmp_path / "second").differences == ()
-
-
-def forge(directory: Path) -> None:
-    path = directory / "manifest.json"
-    manifest = json.loads(path.read_bytes())
-    manifest["artefacts"] = {
-        name: {"bytes": digest.bytes, "sha256": digest.sha256}
-        for name in manifest["artefacts"]
-        for digest in [file_digest(directory / name)]
-    }
-    path.write_bytes(canonical_json(sealed(manifest, "manifest_sha256")))
-    write_sums(
-        directory, sorted(one.name for one in directory.iterdir() if one.name[0] != "." and "SUMS" not in one.name)
-    )
 
 
 def test_forged_selectors_are_found(tmp_path: Path, make_recipe: Callable[..., Any], splits: Any) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from calibudget.cli.entry import entry
 from calibudget.errors import AllocationError
 from calibudget.study.freeze import read_frozen
 from calibudget.study.plan import plan_cells
@@ -33,17 +32,8 @@ points:
 
 
 @pytest.fixture
-def calibudget(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs `calibudget study` with these arguments; its exit code, output and messages."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["calibudget", "study", *map(str, arguments)])
-        with pytest.raises(SystemExit) as leave:
-            entry()
-        captured = capsys.readouterr()
-        return int(leave.value.code or 0), captured.out, captured.err
-
-    return call
+def calibudget(command: Any) -> Any:
+    return partial(command, "study")
 
 
 @pytest.fixture

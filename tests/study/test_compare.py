@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from calibudget.cli.entry import entry
 from calibudget.errors import StudyError
 from calibudget.evaluation.predictions import read_predictions
 from calibudget.store import read_splits
@@ -24,17 +23,8 @@ HELD_OUT = "evaluation.per_source=5"
 
 
 @pytest.fixture
-def calibudget(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs `calibudget compare` with these arguments; its exit code, output and messages."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["calibudget", "compare", *map(str, arguments)])
-        with pytest.raises(SystemExit) as leave:
-            entry()
-        captured = capsys.readouterr()
-        return int(leave.value.code or 0), captured.out, captured.err
-
-    return call
+def calibudget(command: Any) -> Any:
+    return partial(command, "compare")
 
 
 @pytest.fixture
