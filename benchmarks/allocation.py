@@ -32,7 +32,9 @@ from apportionment import methods as apportionment
 from apportionpy.apportionment import Apportion
 from scipy.stats import bootstrap as scipy_bootstrap
 
-from calibudget.allocation import allocate, apportion, apportion_arrays, bootstrap
+from calibudget.allocation.arrays import apportion_arrays
+from calibudget.allocation.quotas import allocate, apportion
+from calibudget.allocation.statistics import bootstrap
 from calibudget.keys import bootstrap_stream
 
 Run = Callable[[], object]

@@ -78,7 +78,9 @@ WORDS = [
 
 PASS = """
 from pathlib import Path
-from calibudget.sources import Readers, Reading, SourceSpec, open_source
+from calibudget.sources.readers import Readers, Reading
+from calibudget.sources.source import open_source
+from calibudget.sources.spec import SourceSpec
 with Readers(Reading({reading})) as readers:
     spec = SourceSpec(label="s", path={name!r})
     source = open_source(spec, Path({folder!r}), selection_seed=1, readers=readers)
@@ -87,7 +89,7 @@ assert source.count == {records}, source.count
 SPLIT = (
     PASS
     + """
-from calibudget.sources import part_source
+from calibudget.sources.split import part_source
 split = part_source(source, split_seed=1, calibration_size=100)
 assert split.pool_size == {records} - 100
 """
@@ -112,7 +114,10 @@ assert count == {records}
 """
 OVERLAP = """
 from pathlib import Path
-from calibudget.sources import SourceSpec, inspect_sources, open_source, part_source
+from calibudget.sources.hygiene.report import inspect_sources
+from calibudget.sources.source import open_source
+from calibudget.sources.spec import SourceSpec
+from calibudget.sources.split import part_source
 specs = [SourceSpec(label=label, path=f"{name}.{{label}}") for label in ("one.jsonl", "two.jsonl")]
 sources = [open_source(spec, Path({folder!r}), selection_seed=1) for spec in specs]
 splits = [part_source(source, split_seed=1, calibration_size=0) for source in sources]

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from calibudget.evaluation.benchmarks import load_benchmark
-from calibudget.scoring import CalibrationItem
-from calibudget.tasks import answers_equal, parse_answer
+from calibudget.scoring.scorer import CalibrationItem
+from calibudget.tasks.answers import answers_equal, parse_answer
 
 Grader = Callable[[CalibrationItem, str, str], bool]
 

@@ -16,8 +16,10 @@ from typing import Any
 from calibudget.evaluation.aggregates import COMMON_TASKS
 from calibudget.evaluation.benchmarks import Benchmark, load_benchmark
 from calibudget.evaluation.likelihood import choice_items, choices_of, likeliest
-from calibudget.lm import load_model
-from calibudget.scoring import CalibrationItem, LocalScorer, Measurement, measure_all
+from calibudget.lm.loading import load_model
+from calibudget.scoring.local import LocalScorer
+from calibudget.scoring.measure import measure_all
+from calibudget.scoring.scorer import CalibrationItem, Measurement
 
 
 def theirs(model: Any, items: list[CalibrationItem]) -> list[Measurement]:

@@ -36,10 +36,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 from calibudget.influence.config import WARM_UP, InfluenceConfig
 from calibudget.influence.scorer import InfluenceScorer
 from calibudget.keys import order_keys
-from calibudget.lm import Encoder, load_model
-from calibudget.selection import UNIFORM, Mix, Scored, draw
-from calibudget.training import Devices, Execution, TrainingConfig, TrainingJob, encode_examples, train
-from calibudget.training.data import TrainingExample, padded_batch
+from calibudget.lm.encoding import Encoder
+from calibudget.lm.loading import load_model
+from calibudget.selection.draw import draw
+from calibudget.selection.selectors import UNIFORM, Mix, Scored
+from calibudget.training.config import Execution, TrainingConfig
+from calibudget.training.data import TrainingExample, encode_examples, padded_batch
+from calibudget.training.devices import Devices
+from calibudget.training.job import TrainingJob
+from calibudget.training.loop import train
 
 FAMILIES = ("chain_sum", "letter_counting", "spell_backward", "word_sequence_reversal", "syllogism", "word_sorting")
 SIZES = {"pool": 600, "calibration": 100, "held-out": 100}

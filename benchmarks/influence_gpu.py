@@ -36,10 +36,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from calibudget.influence.gradients import AdamDirection, ExampleGradients, Whole, batches, plain_update
 from calibudget.influence.similarity import Sketches, SketchTable
-from calibudget.lm import Encoder, load_model, load_tokenizer
-from calibudget.selection import CountSketch
-from calibudget.training import Execution, TrainingConfig, TrainingExample, encode_examples
+from calibudget.lm.encoding import Encoder
+from calibudget.lm.loading import load_model, load_tokenizer
+from calibudget.selection.sketch import CountSketch
 from calibudget.training.adapter import add_adapter
+from calibudget.training.config import Execution, TrainingConfig
+from calibudget.training.data import TrainingExample, encode_examples
 from calibudget.training.learner import Learner
 
 SEVEN = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}

@@ -35,7 +35,10 @@ assert shared == {planted}, shared
 """
 OURS = """
 from pathlib import Path
-from calibudget.sources import Readers, Reading, SourceSpec, open_source, shared_prompts
+from calibudget.sources.hygiene.checks import shared_prompts
+from calibudget.sources.readers import Readers, Reading
+from calibudget.sources.source import open_source
+from calibudget.sources.spec import SourceSpec
 with Readers(Reading(cache={cache})) as readers:
     def opened(name):
         return open_source(SourceSpec(label=name, path=name), Path({folder!r}), selection_seed=1, readers=readers)

@@ -124,7 +124,7 @@ class Child:
 
 
 def serve(name: str, records: int) -> None:
-    from calibudget.lm import load_model
+    from calibudget.lm.loading import load_model
 
     language_model = load_model("embedded", device="cpu")
     items = load_items(records)
@@ -155,8 +155,9 @@ def side(name: str, language_model: Any, items: list[Any], examples: list[Any]) 
 def ours(language_model: Any, items: list[Any], *, answers: bool) -> Callable[[int], list[float]]:
     from dataclasses import replace
 
-    from calibudget.scoring import LocalScorer, measure_all
-    from calibudget.tasks import AnswerSpec
+    from calibudget.scoring.local import LocalScorer
+    from calibudget.scoring.measure import measure_all
+    from calibudget.tasks.answers import AnswerSpec
 
     scorer = LocalScorer(language_model, max_new_tokens=NEW_TOKENS)
     asked = items if answers else [replace(item, answer=AnswerSpec(kind="none")) for item in items]
@@ -210,8 +211,10 @@ def padded(language_model: Any, examples: list[Any], size: int) -> list[float]:
 
 
 def load_items(count: int) -> list[Any]:
-    from calibudget.scoring import CalibrationItem
-    from calibudget.sources import SourceSpec, read_source, split_source
+    from calibudget.scoring.scorer import CalibrationItem
+    from calibudget.sources.source import read_source
+    from calibudget.sources.spec import SourceSpec
+    from calibudget.sources.split import split_source
 
     items = []
     for label in SOURCES:

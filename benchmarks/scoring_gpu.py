@@ -223,10 +223,11 @@ def repeated(runs: int, work: Callable[[], Any]) -> tuple[list[float], Any]:
 
 def prepare(directory: Path) -> None:
     """The calibration records of the eight commonsense sources (100 and 400 each, seed 42) and SmolLM2's tokenizer."""
-    from calibudget.lm import load_tokenizer
-    from calibudget.scoring import CalibrationItem
-    from calibudget.scoring.scorer import item_to_json
-    from calibudget.sources import SourceSpec, read_source, split_source
+    from calibudget.lm.loading import load_tokenizer
+    from calibudget.scoring.scorer import CalibrationItem, item_to_json
+    from calibudget.sources.source import read_source
+    from calibudget.sources.spec import SourceSpec
+    from calibudget.sources.split import split_source
 
     directory.mkdir(parents=True, exist_ok=True)
     files = {size: (directory / f"items-{size}.jsonl").open("w") for size in (100, 400)}
@@ -272,8 +273,8 @@ def random_model(device: str, family: str, shape: dict[str, Any], dtype: Any, **
 
 
 def scorer_of(model: Any, tokenizer: Any, batch_tokens: int | None, *, kind: Any = None, **settings: Any) -> Any:
-    from calibudget.lm import LanguageModel
-    from calibudget.scoring import LocalScorer
+    from calibudget.lm.loading import LanguageModel
+    from calibudget.scoring.local import LocalScorer
 
     loaded = LanguageModel(model=model, tokenizer=tokenizer, identity={}, context_length=4096)
     return (kind or LocalScorer)(loaded, batch_tokens=batch_tokens, **settings)
@@ -419,7 +420,7 @@ def seven(arguments: argparse.Namespace, report: Report) -> None:
     """The 7B shape with random weights."""
     import torch
 
-    from calibudget.scoring import measure_all
+    from calibudget.scoring.measure import measure_all
 
     shape, dtype = (SEVEN, torch.bfloat16) if arguments.device == "cuda" else (TINY, torch.float32)
     model = random_model(arguments.device, "llama", shape, dtype)
@@ -495,9 +496,10 @@ def profile(work: Any, directory: Path) -> None:
 
 def small(arguments: argparse.Namespace, report: Report) -> None:
     """SmolLM2 with its own weights: time, and differing answers."""
-    from calibudget.lm import load_model
-    from calibudget.scoring import LocalScorer, measure_all
-    from calibudget.tasks import parse_answer
+    from calibudget.lm.loading import load_model
+    from calibudget.scoring.local import LocalScorer
+    from calibudget.scoring.measure import measure_all
+    from calibudget.tasks.answers import parse_answer
 
     items = load_items(arguments)
     answers: dict[str, list[Any]] = {}
@@ -542,7 +544,7 @@ def one_by_one(
 ) -> None:
     """Every fiftieth record in float32, and others: plain forward and `generate` of one example at a time."""
     from calibudget.lm.forward import plain_forward
-    from calibudget.tasks import parse_answer
+    from calibudget.tasks.answers import parse_answer
 
     every = list(range(0, len(works), max(1, len(works) // 16)))
     for name, chosen in {"every fiftieth": every, **others}.items():
@@ -566,7 +568,8 @@ def scaling(arguments: argparse.Namespace, report: Report) -> None:
     """One worker process a GPU, over more records; all workers are started, and their models loaded, beforehand."""
     import torch
 
-    from calibudget.scoring import ScorerPool, ScorerSettings
+    from calibudget.scoring.pool import ScorerPool
+    from calibudget.scoring.settings import ScorerSettings
 
     on_cpu = arguments.device == "cpu"
     shape, dtype = (TINY, torch.float32) if on_cpu else (ONE, torch.bfloat16)

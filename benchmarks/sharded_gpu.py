@@ -139,7 +139,7 @@ def timed_scoring(
     arguments: argparse.Namespace, report: Report, part: str, name: str, model: Any, **more: Any
 ) -> tuple[Any, list[Any]]:
     """Time our scoring of all records, 35 % of them settled by their forward."""
-    from calibudget.scoring import measure_all
+    from calibudget.scoring.measure import measure_all
 
     tokenizer, items = tokenizer_of(arguments), load_items(arguments)
     scorer = scorer_of(model, tokenizer, None, kind=agreeing_scorer(), max_new_tokens=NEW_TOKENS)

@@ -45,11 +45,15 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from calibudget.lm import Encoder
+from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import LanguageModel
-from calibudget.training import Devices, Execution, TrainingConfig, TrainingExample, TrainingJob, encode_examples, train
 from calibudget.training.adapter import add_adapter
+from calibudget.training.config import Execution, TrainingConfig
+from calibudget.training.data import TrainingExample, encode_examples
+from calibudget.training.devices import Devices
+from calibudget.training.job import TrainingJob
 from calibudget.training.learner import Learner
+from calibudget.training.loop import train
 from calibudget.training.order import plan_steps, rate_factor, share, warmup_steps
 from calibudget.training.report import StepReport, flops_per_token
 

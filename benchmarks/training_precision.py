@@ -35,10 +35,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from training_gpu import run_trainer
 
-from calibudget.lm import LanguageModel, load_model
-from calibudget.training import Execution, TrainingConfig, TrainingExample, encode_examples
+from calibudget.lm.loading import LanguageModel, load_model
 from calibudget.training.adapter import add_adapter
-from calibudget.training.data import padded_batch
+from calibudget.training.config import Execution, TrainingConfig
+from calibudget.training.data import TrainingExample, encode_examples, padded_batch
 from calibudget.training.learner import Learner
 from calibudget.training.order import plan_steps, rate_factor, warmup_steps
 

@@ -12,18 +12,9 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from calibudget.errors import StudyError
-from calibudget.study.statistics import (
-    Claim,
-    Effects,
-    Interval,
-    TaskItems,
-    Wins,
-    bootstrap_examples,
-    detectable_effect,
-    effects,
-    judge_claims,
-    wins,
-)
+from calibudget.study.statistics.bootstrap import Interval, TaskItems, bootstrap_examples
+from calibudget.study.statistics.claims import Claim, detectable_effect, judge_claims
+from calibudget.study.statistics.paired import Effects, Wins, effects, wins
 from testbed.bench import unpacked
 from testbed.families import COMPANION
 from testbed.protocol import Point, Protocol

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from calibudget.sources import normal_instruction
+from calibudget.sources.identity import normal_instruction
 
 #: A shared run of fewer words says nothing: numbers and short formulas have such by chance.
 SHORTEST_RUN: Final = 4

@@ -21,8 +21,11 @@ from typing import Any, Final
 from calibudget.errors import ArtefactError, DataError, DependencyError
 from calibudget.messages import counted
 from calibudget.records import Message, Record
-from calibudget.sources import Identity, SourceRead, SourceSpec, identify, read_source
-from calibudget.store import canonical_json, read_bytes, read_object, sha256_hex, write_atomic
+from calibudget.sources.identity import Identity, identify
+from calibudget.sources.source import SourceRead, read_source
+from calibudget.sources.spec import SourceSpec
+from calibudget.store.canonical import canonical_json, read_bytes, read_object, sha256_hex
+from calibudget.store.files import write_atomic
 from testbed.answers import known_answers, normal_answer
 from testbed.families import (
     CALIBRATION_SIZE,

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from calibudget.errors import InputError
-from calibudget.tasks import AnswerSpec
+from calibudget.tasks.answers import AnswerSpec
 from testbed.candidates import CANDIDATES
 from testbed.family import Family
 

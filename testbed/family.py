@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from calibudget.tasks import AnswerSpec
+from calibudget.tasks.answers import AnswerSpec
 
 _EXACT: Final = AnswerSpec(kind="exact")
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from calibudget.errors import DataError
-from calibudget.lm import Encoder
+from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_tokenizer
 from calibudget.records import Message, Record
 from testbed.data import items, parted

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from calibudget.allocation import POLICIES
+from calibudget.allocation.policies import POLICIES
 from calibudget.errors import AllocationError
 from testbed.protocol import Point, Protocol
 from testbed.results import Results, key_of

@@ -15,12 +15,13 @@ from typing import Final
 import torch
 
 from calibudget.errors import TrainingError
-from calibudget.lm import LanguageModel
+from calibudget.lm.loading import LanguageModel
 from calibudget.records import Record, Score
-from calibudget.scoring import CalibrationItem, LocalScorer, to_scores
-from calibudget.tasks import AnswerSpec
-from calibudget.training import Execution, TrainingConfig, TrainingExample, encode_examples
-from calibudget.training.data import Role
+from calibudget.scoring.local import LocalScorer
+from calibudget.scoring.scorer import CalibrationItem, to_scores
+from calibudget.tasks.answers import AnswerSpec
+from calibudget.training.config import Execution, TrainingConfig
+from calibudget.training.data import Role, TrainingExample, encode_examples
 from calibudget.training.layers import FactorLinear
 from calibudget.training.learner import Learner
 from calibudget.training.order import Step, plan_steps, rate_factor, warmup_steps

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from calibudget.errors import RecipeError
 from calibudget.messages import fault
 from calibudget.recipe.yaml import parse_document
-from calibudget.store import canonical_json, read_bytes, sha256_hex
-from calibudget.training import TrainingConfig, parse_options
+from calibudget.store.canonical import canonical_json, read_bytes, sha256_hex
+from calibudget.training.config import TrainingConfig, parse_options
 from testbed.families import Half
 
 Count = Annotated[int, Field(ge=0)]

@@ -14,7 +14,8 @@ from typing import Any, Final
 from filelock import FileLock
 
 from calibudget.errors import ArtefactError
-from calibudget.store import canonical_json, loads_object, sha256_hex, write_atomic
+from calibudget.store.canonical import canonical_json, loads_object, sha256_hex
+from calibudget.store.files import write_atomic
 
 RESULTS_NAME: Final = "results.jsonl"
 SCHEMA: Final = "calibudget.testbed-results/1"

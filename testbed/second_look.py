@@ -17,9 +17,10 @@ from statistics import fmean
 
 import numpy as np
 
-from calibudget.lm import Encoder
+from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_tokenizer
-from calibudget.study.statistics import Effects, effects, judge_claims
+from calibudget.study.statistics.claims import judge_claims
+from calibudget.study.statistics.paired import Effects, effects
 from testbed.analysis import PointResults, finished, t_interval
 from testbed.bench import unpacked
 from testbed.data import read_half

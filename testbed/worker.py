@@ -173,8 +173,8 @@ class Worker:
 
     @cached_property
     def _lab(self) -> Lab:
-        from calibudget.lm import load_model
-        from calibudget.training import Execution, parse_options
+        from calibudget.lm.loading import load_model
+        from calibudget.training.config import Execution, parse_options
         from testbed.lab import Lab
 
         begun = time.perf_counter()

@@ -206,7 +206,7 @@ companion: {{path: companion.jsonl, answer: none}}
 @pytest.fixture(scope="session")
 def two_fruits(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -> Any:
     """A finished run with the tiny model; to be copied, never changed."""
-    from calibudget.pipeline import run
+    from calibudget.pipeline.run import run
     from calibudget.recipe import load_recipe
 
     root = tmp_path_factory.mktemp("finished")

@@ -9,33 +9,37 @@ Names are loaded on first use: importing this package imports neither numpy nor 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from calibudget.facade import on_first_use
-
 if TYPE_CHECKING:
-    from calibudget.allocation import Stability, WhatIf, allocate, apportion, plan, stability, utilities, what_if
+    from calibudget.allocation.plan import plan
+    from calibudget.allocation.quotas import allocate, apportion
+    from calibudget.allocation.stability import Stability, WhatIf, stability, what_if
+    from calibudget.allocation.utility import utilities
     from calibudget.errors import CalibudgetError
-    from calibudget.pipeline import RunResult, Verification, run, score, verify
+    from calibudget.pipeline.run import RunResult, run
+    from calibudget.pipeline.score import score
+    from calibudget.pipeline.verify import Verification, verify
     from calibudget.recipe import Recipe, load_recipe
     from calibudget.records import Allocation, AllocationPlan, Exponents, Score, Statistics
-    from calibudget.selection import canonical_selected_indices_sha256
+    from calibudget.selection.draw import canonical_selected_indices_sha256
 
 _HOMES = {
-    "Stability": "allocation",
-    "WhatIf": "allocation",
-    "allocate": "allocation",
-    "apportion": "allocation",
-    "plan": "allocation",
-    "stability": "allocation",
-    "utilities": "allocation",
-    "what_if": "allocation",
+    "Stability": "allocation.stability",
+    "WhatIf": "allocation.stability",
+    "allocate": "allocation.quotas",
+    "apportion": "allocation.quotas",
+    "plan": "allocation.plan",
+    "stability": "allocation.stability",
+    "utilities": "allocation.utility",
+    "what_if": "allocation.stability",
     "CalibudgetError": "errors",
-    "RunResult": "pipeline",
-    "Verification": "pipeline",
-    "run": "pipeline",
-    "score": "pipeline",
-    "verify": "pipeline",
+    "RunResult": "pipeline.run",
+    "Verification": "pipeline.verify",
+    "run": "pipeline.run",
+    "score": "pipeline.score",
+    "verify": "pipeline.verify",
     "Recipe": "recipe",
     "load_recipe": "recipe",
     "Allocation": "records",
@@ -43,7 +47,7 @@ _HOMES = {
     "Exponents": "records",
     "Score": "records",
     "Statistics": "records",
-    "canonical_selected_indices_sha256": "selection",
+    "canonical_selected_indices_sha256": "selection.draw",
 }
 
 __all__ = [
@@ -71,7 +75,12 @@ __all__ = [
     "what_if",
 ]
 
-__getattr__ = on_first_use(__name__, _HOMES)
+
+def __getattr__(name: str) -> object:
+    """A public name, whose module is imported when it is first asked for (PEP 562)."""
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from calibudget.allocation import apportion
+from calibudget.allocation.quotas import apportion
 from calibudget.errors import AllocationError
 
 Floats = npt.NDArray[np.float64]

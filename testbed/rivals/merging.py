@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from calibudget.allocation import apportion
+from calibudget.allocation.quotas import apportion
 
 
 def best_mixture(

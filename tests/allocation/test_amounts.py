@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibudget.allocation import Portion, parse_amount
-from calibudget.allocation.bounds import least_units, most_units
+from calibudget.allocation.bounds import Portion, least_units, most_units, parse_amount
 from calibudget.errors import AllocationError, InputTypeError
 
 

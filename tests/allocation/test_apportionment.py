@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibudget.allocation import allocate, apportion
+from calibudget.allocation.quotas import allocate, apportion
 from calibudget.errors import AllocationError, InputTypeError
 
 

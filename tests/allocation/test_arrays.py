@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibudget.allocation import apportion, apportion_arrays
+from calibudget.allocation.arrays import apportion_arrays
 from calibudget.allocation.exact.doubles import LARGEST_BUDGET
+from calibudget.allocation.quotas import apportion
 from calibudget.errors import AllocationError, InputTypeError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibudget.allocation import bootstrap, bootstrap_means, bootstrap_sd
+from calibudget.allocation.statistics import bootstrap, bootstrap_means, bootstrap_sd
 from calibudget.errors import AllocationError
 from calibudget.keys import bootstrap_stream, bootstrap_streams
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from calibudget.allocation import AllocationRequest, check_plan, plan
+from calibudget.allocation.check import check_plan
+from calibudget.allocation.plan import plan
+from calibudget.allocation.request import AllocationRequest
 from calibudget.records import Exponents, SourceStatistics, Statistics
 
 POOLS = {"a": 500, "b": 2_000, "c": 50, "d": 0}

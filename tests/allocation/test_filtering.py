@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibudget.allocation import apportion_arrays
+from calibudget.allocation.arrays import apportion_arrays
 from calibudget.allocation.exact import doubles
 from calibudget.allocation.exact.doubles import exact_sum, filtered
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.allocation import EPSILON, availability, needs, reliability, utilities
-from calibudget.allocation.utility import power, products
+from calibudget.allocation.utility import EPSILON, availability, needs, power, products, reliability, utilities
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.records import SourceStatistics
 

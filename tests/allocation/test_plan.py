@@ -10,18 +10,12 @@ from typing import Any
 
 import pytest
 
-from calibudget.allocation import (
-    POLICIES,
-    AllocationRequest,
-    allocate,
-    apportion,
-    check_plan,
-    plan,
-    policy_named,
-    pooled_quotas,
-    replicate_quotas,
-    utilities,
-)
+from calibudget.allocation.check import check_plan
+from calibudget.allocation.plan import plan, replicate_quotas
+from calibudget.allocation.policies import POLICIES, policy_named, pooled_quotas
+from calibudget.allocation.quotas import allocate, apportion
+from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.utility import utilities
 from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
 from calibudget.records import Exponents, SourceStatistics, Statistics
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibudget.allocation import allocate
+from calibudget.allocation.quotas import allocate
 from calibudget.errors import AllocationError, InputTypeError
 
 POOLS = {"a": 100, "b": 50, "c": 10}

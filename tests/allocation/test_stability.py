@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from calibudget.allocation import AllocationRequest, order_probabilities, plan, stability, what_if
-from calibudget.allocation.plan import quota_intervals
+from calibudget.allocation.plan import plan, quota_intervals
+from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.stability import order_probabilities, stability, what_if
 from calibudget.allocation.utility import doubled_ranks
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.records import Exponents, SourceStatistics, Statistics

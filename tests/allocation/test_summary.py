@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.allocation import SmallCalibrationWarning, bootstrap_means, bootstrap_sd, summarise
+from calibudget.allocation.statistics import SmallCalibrationWarning, bootstrap_means, bootstrap_sd, summarise
 from calibudget.errors import AllocationError, InputTypeError, ScoringError
 from calibudget.records import Score
 

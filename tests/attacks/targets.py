@@ -77,14 +77,17 @@ def table_targets() -> list[Target]:
 
 def artefact_targets(folder: Path) -> list[Target]:
     """Recipes, protocols and what runs, evaluations and studies leave, of the runs in a folder."""
-    from calibudget import store
     from calibudget.evaluation.predictions import read_predictions
     from calibudget.evaluation.results import read_evaluation
     from calibudget.recipe import load_recipe
     from calibudget.selection.proxy import parse_proxy_lines
     from calibudget.sources.hygiene.records import HYGIENE
-    from calibudget.store.artefacts import ALLOCATION, SELECTION
+    from calibudget.store.artefacts import ALLOCATION, SELECTION, read_statistics
     from calibudget.store.manifest import MANIFEST
+    from calibudget.store.scores import read_scores
+    from calibudget.store.splits import read_splits
+    from calibudget.store.sums import read_sums
+    from calibudget.store.train_set import read_train
     from calibudget.study.freeze import read_frozen
     from calibudget.study.protocol import load_protocol
     from calibudget.study.records import read_cell, read_items
@@ -95,13 +98,13 @@ def artefact_targets(folder: Path) -> list[Target]:
         "fake/recipe.resolved.yaml": load_recipe,
         "fake/manifest.json": MANIFEST.read,
         "fake/hygiene.json": HYGIENE.read,
-        "fake/statistics.json": store.read_statistics,
+        "fake/statistics.json": read_statistics,
         "fake/allocation.json": ALLOCATION.read,
         "fake/selection.json": SELECTION.read,
-        "fake/splits.parquet": store.read_splits,
-        "fake/scores.parquet": store.read_scores,
-        "fake/SHA256SUMS.tsv": lambda path: store.read_sums(path.parent),
-        "fake/train.jsonl": lambda path: list(store.read_train(path)),
+        "fake/splits.parquet": read_splits,
+        "fake/scores.parquet": read_scores,
+        "fake/SHA256SUMS.tsv": lambda path: read_sums(path.parent),
+        "fake/train.jsonl": lambda path: list(read_train(path)),
         "fake/evaluation.json": read_evaluation,
         "fake/predictions.parquet": read_predictions,
         "frozen/frozen.json": lambda path: read_frozen(path.parent),
@@ -115,7 +118,7 @@ def artefact_targets(folder: Path) -> list[Target]:
 
 def answer_targets() -> list[Target]:
     """Texts that a model wrote, under every rule that reads answers."""
-    from calibudget.tasks import AnswerSpec, answers_equal, parse_answer
+    from calibudget.tasks.answers import AnswerSpec, answers_equal, parse_answer
 
     def read(path: Path) -> None:
         text = path.read_bytes().decode(errors="replace")
@@ -136,7 +139,8 @@ def answer_targets() -> list[Target]:
 
 def read_source(path: Path) -> None:
     """Read and parse a source of one file, as a run does."""
-    from calibudget.sources import SourceSpec, read_source
+    from calibudget.sources.source import read_source
+    from calibudget.sources.spec import SourceSpec
 
     read_source(SourceSpec(label="one", path=(path.name,)), path.parent)
 

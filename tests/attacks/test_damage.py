@@ -46,7 +46,7 @@ def test_a_damaged_file_is_read_or_refused_by_name(targets: Any, tmp_path: Path,
 
 def load(directory: Path) -> None:
     """Load a model with its tokenizer, under an adapter where there is one beside it, and encode a text."""
-    from calibudget.lm import load_model
+    from calibudget.lm.loading import load_model
 
     adapter = directory.with_name("adapter")
     loaded = load_model(str(directory), device="cpu", adapter=adapter if adapter.exists() else None)

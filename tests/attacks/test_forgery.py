@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from calibudget.pipeline import run, verify
+from calibudget.pipeline.run import run
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.store import SUMS_NAME, canonical_json, file_digest, read_object, read_sums, write_sums
-from calibudget.store.canonical import sealed
+from calibudget.store.canonical import canonical_json, read_object, sealed
+from calibudget.store.sums import SUMS_NAME, file_digest, read_sums, write_sums
 from tests.attacks.conftest import WORKS, chance_of
 
 #: What docs/threat-model.md takes as given where no data is at hand, by file and by names on the way to a field.

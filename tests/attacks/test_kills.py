@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from calibudget.pipeline.verify import verify
-from calibudget.store import held_names, is_stale
+from calibudget.store.files import held_names, is_stale
 from tests.attacks.conftest import WORKS, chance_of, contents
 
 pytestmark = pytest.mark.slow

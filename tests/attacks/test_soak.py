@@ -15,7 +15,8 @@ import pytest
 PROGRAM = """
 import gc, json, os, sys, threading
 from pathlib import Path
-from calibudget.pipeline import run, verify
+from calibudget.pipeline.run import run
+from calibudget.pipeline.verify import verify
 from calibudget.pipeline.evaluate import Asking, evaluate
 from calibudget.pipeline.subjects import Engine
 from calibudget.pipeline.train import train

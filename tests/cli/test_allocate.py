@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from calibudget.pipeline import run
+from calibudget.pipeline.run import run
 from calibudget.recipe import load_recipe
-from calibudget.store import ALLOCATION
+from calibudget.store.artefacts import ALLOCATION
 
 SIZES = ["--sizes", "a=1000 b=2000 c=500"]
 GROUPS = "{x: {sources: [a], cap: 45% of budget}, y: {sources: [b, c], floor: 100}}"

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from calibudget.store import ALLOCATION, extend_sums, parse_statistics
+from calibudget.store.artefacts import ALLOCATION, parse_statistics
+from calibudget.store.sums import extend_sums
 
 SIZES = [
     "arc_challenge=1019", "arc_easy=2151", "boolq=9327", "hellaswag=39805",
@@ -242,7 +243,7 @@ def test_a_bug_exits_with_4(calibudget: Callable[..., Any], recipe: Path, monkey
     def broken(*_arguments: object, **_options: object) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("calibudget.pipeline.verify", broken)
+    monkeypatch.setattr("calibudget.pipeline.verify.verify", broken)
     outcome = calibudget("verify", recipe.parent)
     assert outcome.code == 4
     assert "this is a bug" in outcome.err

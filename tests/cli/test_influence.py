@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.store import read_object
+from calibudget.store.canonical import read_object
 
 RECIPE = """
 model: {model}

@@ -32,7 +32,7 @@ LOAD = "calibudget.recipe.load_recipe"
         (["score", "recipe.yaml"], LOAD, AGAIN),
         (["influence", "recipe.yaml"], "calibudget.pipeline.influence.influence_recipe", AGAIN),
         (["study", "run", "protocol.yaml"], "calibudget.study.protocol.load_protocol", AGAIN),
-        (["verify", "out"], "calibudget.pipeline.verify", NOTHING),
+        (["verify", "out"], "calibudget.pipeline.verify.verify", NOTHING),
         (["study", "report", "out"], "calibudget.study.reporting.report.write_report", NOTHING),
     ],
 )
@@ -104,7 +104,7 @@ def test_a_second_signal_takes_neither_the_line_nor_the_code(
         os.kill(os.getpid(), signal.SIGINT)
         return "that was two"
 
-    monkeypatch.setattr("calibudget.pipeline.verify", stopped)
+    monkeypatch.setattr("calibudget.pipeline.verify.verify", stopped)
     monkeypatch.setattr("calibudget.cli.entry.how_to_go_on", told_twice)
     outcome = calibudget("verify", "out")
     assert (outcome.code, outcome.err) == (3, "calibudget: interrupted; that was two\n")
@@ -121,7 +121,7 @@ def test_a_signal_in_a_finalizer_stops_the_command_all_the_same(
         Dying()
         time.sleep(30)
 
-    monkeypatch.setattr("calibudget.pipeline.verify", working)
+    monkeypatch.setattr("calibudget.pipeline.verify.verify", working)
     outcome = calibudget("verify", "out")
     assert (outcome.code, outcome.err) == (3, f"calibudget: interrupted; {NOTHING}\n")
 

@@ -15,7 +15,7 @@ from calibudget.cli.influence import app
 from calibudget.errors import ArtefactError, CalibudgetError
 from calibudget.pipeline.proxies import read_proxy_file, write_proxy_file
 from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyHeader, ProxyRecord, ProxyScores, proxy_pool
-from calibudget.store import file_digest
+from calibudget.store.sums import file_digest
 
 POOLS = {"boolq": ["b0", "b1", "b2", "b3"], "piqa": ["p0", "p1"]}
 Call = Callable[..., str]
@@ -165,7 +165,7 @@ def test_the_pool_of_a_run_holds_or_refuses_the_scores(shards: Any, tmp_path: Pa
 def _write_splits(path: Path, pools: dict[str, list[str]]) -> None:
     from calibudget.keys import order_key
     from calibudget.records import Message, Record, Split
-    from calibudget.store import write_splits
+    from calibudget.store.splits import write_splits
 
     splits = []
     for source, ids in pools.items():

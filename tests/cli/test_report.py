@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.pipeline import run
+from calibudget.pipeline.run import run
 from calibudget.recipe import load_recipe
 
 RECIPE = """

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from rich.table import Table
 
-from calibudget.allocation import AllocationRequest, plan
+from calibudget.allocation.plan import plan
+from calibudget.allocation.request import AllocationRequest
 from calibudget.cli.tables import print_line, print_plan, print_table
 from calibudget.records import SourceStatistics, Statistics
 

@@ -18,16 +18,22 @@ from typing import Any
 
 import pytest
 
-from calibudget.scoring import CalibrationItem, FakeScorer, measure_all
-from calibudget.tasks import AnswerSpec
+from calibudget.scoring.fake import FakeScorer
+from calibudget.scoring.measure import measure_all
+from calibudget.scoring.scorer import CalibrationItem
+from calibudget.tasks.answers import AnswerSpec
 
 RUN = """
 import json, os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from conftest import make_record
-from calibudget.scoring import CalibrationItem, FakeScorer, ScorerPool, ScorerSettings, measure_all
-from calibudget.tasks import AnswerSpec
+from calibudget.scoring.fake import FakeScorer
+from calibudget.scoring.measure import measure_all
+from calibudget.scoring.pool import ScorerPool
+from calibudget.scoring.scorer import CalibrationItem
+from calibudget.scoring.settings import ScorerSettings
+from calibudget.tasks.answers import AnswerSpec
 from calibudget.workers import EndedError, _Process
 
 answer = AnswerSpec(kind="choice", labels=("answer1", "answer2"))

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from calibudget.store import Journal, clean_stale, directory_lock
+from calibudget.store.files import clean_stale, directory_lock
+from calibudget.store.journal import Journal
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 

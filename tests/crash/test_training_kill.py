@@ -17,8 +17,11 @@ from pathlib import Path
 
 import torch
 
-from calibudget.lm import load_model
-from calibudget.training import Execution, TrainingConfig, TrainingJob, encode_examples, train
+from calibudget.lm.loading import load_model
+from calibudget.training.config import Execution, TrainingConfig
+from calibudget.training.data import encode_examples
+from calibudget.training.job import TrainingJob
+from calibudget.training.loop import train
 
 torch.set_num_threads(1)
 model_directory, output_dir = sys.argv[1:]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import ScoringError
-from calibudget.lm import load_model
+from calibudget.lm.loading import load_model
 from calibudget.lm.variants import adapted
 
 torch = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from calibudget.tasks import AnswerSpec, answers_equal, parse_answer
+from calibudget.tasks.answers import AnswerSpec, answers_equal, parse_answer
 
 TABLE = [json.loads(line) for line in Path(__file__).with_name("answers.jsonl").read_text("utf-8").splitlines()]
 

@@ -13,7 +13,7 @@ from calibudget.errors import DataError, InputError
 from calibudget.evaluation import renderings
 from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, MODERN_TASKS
 from calibudget.evaluation.benchmarks import GROUPS, TASKS, Benchmark, expand_tasks, has_choices, load_benchmark
-from calibudget.tasks import answers_equal, parse_answer
+from calibudget.tasks.answers import answers_equal, parse_answer
 
 #: Records of each task's own test set, from the data's own descriptions.
 SIZES = {

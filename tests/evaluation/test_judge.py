@@ -13,9 +13,9 @@ from calibudget.evaluation.likelihood import choice_items, choices_of, chosen_ag
 from calibudget.evaluation.predictions import Prediction
 from calibudget.evaluation.sandbox import Sandbox
 from calibudget.records import Message, Record
-from calibudget.scoring import CalibrationItem, Measurement
-from calibudget.sources import identify
-from calibudget.tasks import AnswerSpec
+from calibudget.scoring.scorer import CalibrationItem, Measurement
+from calibudget.sources.identity import identify
+from calibudget.tasks.answers import AnswerSpec
 
 CHOICE = AnswerSpec(kind="choice", labels=("answer1", "answer2", "answer3"))
 

@@ -13,7 +13,7 @@ from calibudget.errors import ArtefactError
 from calibudget.evaluation.aggregates import PANELS, TaskScore
 from calibudget.evaluation.predictions import Prediction, read_predictions, write_predictions
 from calibudget.evaluation.results import Evaluation, TaskResult, declared_panels, read_evaluation
-from calibudget.store import canonical_json
+from calibudget.store.canonical import canonical_json
 
 ROWS = [
     Prediction(

@@ -15,10 +15,11 @@ import yaml
 from calibudget.errors import ArtefactError, DependencyError, InputError, TrainingError
 from calibudget.export import TRAINERS, check, check_installed, export
 from calibudget.export.check import compare
-from calibudget.lm import Encoder, load_tokenizer
+from calibudget.lm.encoding import Encoder
+from calibudget.lm.loading import load_tokenizer
 from calibudget.pipeline.run_directory import recipe_of_run
-from calibudget.sources import record_maker
-from calibudget.store import read_train
+from calibudget.sources.source import record_maker
+from calibudget.store.train_set import read_train
 
 TRAINED = [name for name, trainer in TRAINERS.items() if trainer.trains]
 

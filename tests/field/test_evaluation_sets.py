@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.pipeline import run, verify
+from calibudget.pipeline.run import run
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.sources import SourceSpec, read_source
+from calibudget.sources.source import read_source
+from calibudget.sources.spec import SourceSpec
 
 RECIPE = """
 policy: equal

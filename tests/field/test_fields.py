@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibudget.errors import DataError
-from calibudget.pipeline import run, verify
+from calibudget.pipeline.run import run
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
 from calibudget.records import Message, Record
-from calibudget.sources import SourceRead, SourceSpec, read_source
-from calibudget.store import MANIFEST
+from calibudget.sources.source import SourceRead, read_source
+from calibudget.sources.spec import SourceSpec
+from calibudget.store.manifest import MANIFEST
 
 
 def read(folder: Path, *rows: dict[str, Any], **spec: Any) -> SourceRead:
@@ -214,7 +216,7 @@ def test_columns_that_the_recipe_names_are_used(tmp_path: Path) -> None:
 
 
 def _number(field: str) -> object:
-    from calibudget.tasks import AnswerSpec
+    from calibudget.tasks.answers import AnswerSpec
 
     return AnswerSpec(kind="number", field=field)
 

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.pipeline import run
+from calibudget.pipeline.run import run
 from calibudget.recipe import load_recipe
-from calibudget.sources import SourceSpec, files_not_read, find_files
-from calibudget.store import MANIFEST, read_train
+from calibudget.sources.files import files_not_read, find_files
+from calibudget.sources.spec import SourceSpec
+from calibudget.store.manifest import MANIFEST
+from calibudget.store.train_set import read_train
 
 ROW = {"instruction": "q", "output": "a"}
 SHARDS = [f"d/data/{split}-00000-of-00001.jsonl" for split in ("test", "train", "validation")]

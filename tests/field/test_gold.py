@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.pipeline import run
+from calibudget.pipeline.run import run
 from calibudget.recipe import load_recipe
-from calibudget.store import read_scores
+from calibudget.store.scores import read_scores
 
 RECIPE = """
 policy: equal

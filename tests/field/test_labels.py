@@ -9,7 +9,8 @@ import pytest
 
 from calibudget.cli.options import named_amounts, named_integers, named_numbers
 from calibudget.errors import InputError, RecipeError
-from calibudget.pipeline import read_pool_sizes, run
+from calibudget.pipeline.run import run
+from calibudget.pipeline.statistics import read_pool_sizes
 from calibudget.recipe import load_recipe
 
 

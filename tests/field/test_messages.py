@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import AllocationError, ArtefactError
-from calibudget.pipeline import dry_run, run
+from calibudget.pipeline.dry_run import dry_run
+from calibudget.pipeline.run import run
 from calibudget.recipe import load_recipe
 
 RECIPE = """

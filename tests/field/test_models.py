@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ScoringError
-from calibudget.pipeline import run, verify
+from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
 
 RECIPE = """

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from calibudget.errors import CalibudgetError, RecipeError
-from calibudget.pipeline import run
+from calibudget.pipeline.run import run
 from calibudget.recipe import load_recipe
 
 RECIPE = {

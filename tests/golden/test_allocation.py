@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from calibudget.allocation import AllocationRequest, allocate, apportion, plan
+from calibudget.allocation.plan import plan
+from calibudget.allocation.quotas import allocate, apportion
+from calibudget.allocation.request import AllocationRequest
 
 COMMONSENSE = {
     "boolq": 9_427,

@@ -15,21 +15,15 @@ import pytest
 
 from calibudget import allocate, canonical_selected_indices_sha256
 from calibudget.errors import CalibudgetError
-from calibudget.lm import Encoder
+from calibudget.lm.encoding import Encoder
 from calibudget.records import Message, Record
-from calibudget.selection import (
-    PAPER_SUBGROUPS,
-    CountSketch,
-    ProxyHeader,
-    ProxyRecord,
-    ProxyScores,
-    check_shard,
-    merge_shards,
-    proxy_pool,
-    top,
-)
-from calibudget.sources import check_roles, normalise_record
-from calibudget.store import check_sums, file_digest, loads_object, write_sums
+from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyHeader, ProxyRecord, ProxyScores, proxy_pool, top
+from calibudget.selection.proxy_checks import check_shard, merge_shards
+from calibudget.selection.sketch import CountSketch
+from calibudget.sources.identity import normalise_record
+from calibudget.sources.split import check_roles
+from calibudget.store.canonical import loads_object
+from calibudget.store.sums import check_sums, file_digest, write_sums
 
 CAPACITIES = {"a": 3, "b": 10, "c": 10}
 

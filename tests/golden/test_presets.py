@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from calibudget.tasks import preset
+from calibudget.tasks.presets import preset
 
 PIQA = {
     "goal": "How do you keep soup warm?",

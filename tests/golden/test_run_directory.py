@@ -12,9 +12,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from calibudget.pipeline import run, verify
+from calibudget.pipeline.run import run
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.store import read_train
+from calibudget.store.train_set import read_train
 
 GOLDEN = Path(__file__).parent / "run-0.1"
 RECIPE = """\

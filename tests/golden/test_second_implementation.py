@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from calibudget.allocation import AllocationRequest, plan, summarise
+from calibudget.allocation.plan import plan
+from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.statistics import summarise
 from calibudget.records import Score
-from calibudget.store import ALLOCATION, canonical_json, statistics_bytes, statistics_sha256
+from calibudget.store.artefacts import ALLOCATION, statistics_bytes, statistics_sha256
+from calibudget.store.canonical import canonical_json
 
 SECOND = runpy.run_path(str(Path(__file__).parent / "second_implementation.py"))
 MODEL = {"name": "mådel", "dtype": "float32"}

@@ -12,25 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibudget.allocation import (
-    AllocationRequest,
-    allocate,
-    apportion,
-    apportion_arrays,
-    bootstrap_means,
-    bootstrap_sd,
-    check_plan,
-    needs,
-    order_probabilities,
-    plan,
-    policy_named,
-    pooled_quotas,
-    replicate_quotas,
-    stability,
-    summarise,
-    utilities,
-    what_if,
-)
+from calibudget.allocation.arrays import apportion_arrays
+from calibudget.allocation.check import check_plan
+from calibudget.allocation.plan import plan, replicate_quotas
+from calibudget.allocation.policies import policy_named, pooled_quotas
+from calibudget.allocation.quotas import allocate, apportion
+from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.stability import order_probabilities, stability, what_if
+from calibudget.allocation.statistics import bootstrap_means, bootstrap_sd, summarise
+from calibudget.allocation.utility import needs, utilities
 from calibudget.errors import CalibudgetError
 from calibudget.records import AllocationPlan, Exponents, Score, SourceStatistics, Statistics
 
@@ -216,7 +206,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::calibudget.allocation.SmallCalibrationWarning")
+@pytest.mark.filterwarnings("ignore::calibudget.allocation.statistics.SmallCalibrationWarning")
 def test_odd_values_are_answered_or_refused(subtests: pytest.Subtests) -> None:
     for name in CALLS:
         with subtests.test(name=name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from calibudget.tasks import AnswerSpec, answer_is_final, parse_answer
+from calibudget.tasks.answers import AnswerSpec, answer_is_final, parse_answer
 
 SPECS = [
     AnswerSpec(kind="choice", labels=("answer1", "answer2")),

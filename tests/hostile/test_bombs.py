@@ -34,7 +34,7 @@ def within(code: Any, *arguments: Any, cpu_s: Any) -> Any:
 
 def test_a_run_of_combining_marks_takes_time_in_proportion() -> None:
     code = (
-        "from calibudget.sources import identify\nfrom calibudget.records import Message\n"
+        "from calibudget.sources.identity import identify\nfrom calibudget.records import Message\n"
         "identify([Message(role='user', content='a' + '\\u0301\\u0323' * 60_000)], 'a' + '\\u0344' * 60_000)"
     )
     assert within(code, cpu_s=10).returncode == 0

@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError, InputError, ScoringError
-from calibudget.pipeline import dry_run, run, score, select
+from calibudget.pipeline.dry_run import dry_run
 from calibudget.pipeline.evaluate import Asking, evaluate
 from calibudget.pipeline.influence import influence, influence_config
+from calibudget.pipeline.run import run
+from calibudget.pipeline.score import score
+from calibudget.pipeline.select import select
 from calibudget.pipeline.train import train
 from calibudget.recipe import Recipe, load_recipe
-from calibudget.store import directory_lock
+from calibudget.store.files import directory_lock
 
 RECIPE = """
 model: {model}
@@ -53,7 +56,7 @@ def no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("calibudget.pipeline.prepare.check_distinct_files", read)
     monkeypatch.setattr("calibudget.pipeline.evaluate.load_benchmark", read)
-    monkeypatch.setattr("calibudget.lm.load_model", read)
+    monkeypatch.setattr("calibudget.lm.loading.load_model", read)
 
 
 def runs(recipe: Recipe, output: Path) -> None:
@@ -194,7 +197,7 @@ def test_training_asks_for_its_place_before_a_model_is_loaded(
 ) -> None:
     run(recipe_of(tiny_directory), tmp_path / "run")
     (tmp_path / "file").write_bytes(b"")
-    monkeypatch.setattr("calibudget.lm.load_model", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("calibudget.lm.loading.load_model", lambda *_, **__: pytest.fail("a model was loaded"))
     with pytest.raises(ArtefactError, match="can't be made"):
         train(tmp_path / "run", output_dir=tmp_path / "file" / "adapter")
     with directory_lock(tmp_path / "run"), pytest.raises(ArtefactError, match="in use"):

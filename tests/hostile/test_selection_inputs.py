@@ -12,25 +12,22 @@ import numpy as np
 import pytest
 
 from calibudget.errors import CalibudgetError, InputTypeError
-from calibudget.selection import (
-    CountSketch,
+from calibudget.selection.draw import canonical_selected_indices_sha256, draw
+from calibudget.selection.proxy import (
     ProxyContract,
     ProxyHeader,
     ProxyRecord,
     ProxyScores,
-    canonical_selected_indices_sha256,
-    check_merged,
-    check_pool,
-    check_shard,
-    draw,
-    ids_sha256,
-    merge_shards,
     parse_proxy_lines,
     proxy_pool,
     ranked,
     top,
 )
-from calibudget.store import canonical_json, file_digest, loads_json, loads_object
+from calibudget.selection.proxy_checks import check_merged, check_pool, check_shard, merge_shards
+from calibudget.selection.sketch import CountSketch
+from calibudget.store.artefacts import ids_sha256
+from calibudget.store.canonical import canonical_json, loads_json, loads_object
+from calibudget.store.sums import file_digest
 
 ODD: list[Any] = [
     None, True, False, 0, -1, 3, 1.0, -0.0, 0.5, math.nan, math.inf, 1e308, 10**30, 10**400, 10**5000, 2**53,

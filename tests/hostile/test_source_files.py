@@ -13,8 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.sources import Limits, SourceRead, SourceSpec, lines, open_source, read_source
+from calibudget.sources import lines
+from calibudget.sources.limits import Limits
 from calibudget.sources.rows import read_rows
+from calibudget.sources.source import SourceRead, open_source, read_source
+from calibudget.sources.spec import SourceSpec
 
 GOOD = b'{"prompt": "p", "completion": "c"}\n'
 MANY = b"".join(b'{"prompt": "p%d", "completion": "c%d"}\n' % (number, number**3) for number in range(2000))

@@ -11,7 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.sources import Limits, SourceRead, SourceSpec, lines, read_source
+from calibudget.sources import lines
+from calibudget.sources.limits import Limits
+from calibudget.sources.source import SourceRead, read_source
+from calibudget.sources.spec import SourceSpec
 
 GOOD = b'{"prompt": "p", "completion": "c"}\n'
 OTHER = b'{"prompt": "q", "completion": "c"}\n'

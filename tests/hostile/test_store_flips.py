@@ -11,18 +11,10 @@ import pytest
 from calibudget.errors import ArtefactError
 from calibudget.keys import order_key
 from calibudget.records import Message, Record, Score, Selection, SourceStatistics, Split, Statistics
-from calibudget.store import (
-    SELECTION,
-    digest_selection,
-    read_scores,
-    read_splits,
-    read_statistics,
-    read_train,
-    write_scores,
-    write_splits,
-    write_statistics,
-    write_train,
-)
+from calibudget.store.artefacts import SELECTION, digest_selection, read_statistics, write_statistics
+from calibudget.store.scores import read_scores, write_scores
+from calibudget.store.splits import read_splits, write_splits
+from calibudget.store.train_set import read_train, write_train
 
 
 def make_record(number: Any) -> Any:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibudget.lm import load_model
-from calibudget.training import Execution, TrainingConfig, TrainingExample
+from calibudget.lm.loading import load_model
 from calibudget.training.adapter import add_adapter
+from calibudget.training.config import Execution, TrainingConfig
+from calibudget.training.data import TrainingExample
 from calibudget.training.learner import Learner
 
 CONFIG = TrainingConfig(rank=4, scaling=8.0, max_length=128, batch_size=4)

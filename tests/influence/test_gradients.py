@@ -11,7 +11,7 @@ import torch
 
 from calibudget.errors import TrainingError
 from calibudget.influence.gradients import ExampleGradients, Whole, batches
-from calibudget.training import Execution
+from calibudget.training.config import Execution
 from calibudget.training.learner import Learner
 
 
@@ -55,7 +55,7 @@ def test_a_pass_leaves_the_learners_own_gradients_alone(learner_of: Callable[...
 
 
 def test_layers_that_share_their_input_are_refused(tiny_directory: Path, config: Any) -> None:
-    from calibudget.lm import load_model
+    from calibudget.lm.loading import load_model
 
     execution = Execution(device="cpu", batch_tokens=4096, fuse=True)
     learner = Learner(load_model(str(tiny_directory), device="cpu").model, "tiny", config, execution)

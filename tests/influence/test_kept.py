@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from calibudget.influence.scorer import STATE_NAME, warm_up
-from calibudget.lm import load_model
-from calibudget.training import Execution, TrainingJob
+from calibudget.lm.loading import load_model
+from calibudget.training.config import Execution
+from calibudget.training.job import TrainingJob
 
 
 @pytest.mark.slow

@@ -10,8 +10,9 @@ import pytest
 
 from calibudget.influence.config import WARM_UP, InfluenceConfig
 from calibudget.influence.scorer import InfluenceScorer
-from calibudget.lm import load_model
-from calibudget.training import Devices, Execution, TrainingConfig
+from calibudget.lm.loading import load_model
+from calibudget.training.config import Execution, TrainingConfig
+from calibudget.training.devices import Devices
 
 WORDS = ["apple", "river", "stone", "cloud", "garden"]
 

@@ -12,7 +12,7 @@ import torch
 from calibudget.errors import ScoringError, TrainingError
 from calibudget.influence.gradients import ExampleGradients, Whole, adam_direction
 from calibudget.influence.similarity import Sketches, SketchTable, unit
-from calibudget.selection import CountSketch
+from calibudget.selection.sketch import CountSketch
 
 CPU = torch.device("cpu")
 

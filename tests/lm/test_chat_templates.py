@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibudget.errors import ScoringError
-from calibudget.lm import Encoder
+from calibudget.lm.encoding import Encoder
 from calibudget.records import Message
 
 TEMPLATES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("templates/*"))}

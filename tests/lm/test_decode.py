@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.lm import Encoded
+from calibudget.lm.encoding import Encoded
 
 WINDOWED = {"num_key_value_heads": 2, "sliding_window": 8}
 #: Low enough for the scores of a tiny model to feel it.

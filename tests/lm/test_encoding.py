@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import InputTypeError, ScoringError
-from calibudget.lm import Encoder
+from calibudget.lm.encoding import Encoder
 from calibudget.records import Message
 
 ALPACA = (

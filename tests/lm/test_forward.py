@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.lm import Encoded
+from calibudget.lm.encoding import Encoded
 
 #: Low enough for the scores of a tiny model to feel it.
 SOFTCAP = {"query_pre_attn_scalar": 16, "attn_logit_softcapping": 0.5}

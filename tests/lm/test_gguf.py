@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ScoringError
-from calibudget.lm import gguf, load_model, load_tokenizer, resolve_model
-from calibudget.store import file_digest
+from calibudget.lm import gguf
+from calibudget.lm.files import resolve_model
+from calibudget.lm.loading import load_model, load_tokenizer
+from calibudget.store.sums import file_digest
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ import pytest
 
 from calibudget.cli.interrupts import Stop
 from calibudget.errors import CalibudgetError
-from calibudget.lm import Encoder, load_model, load_tokenizer
 from calibudget.lm.chat import ChatTemplate
+from calibudget.lm.encoding import Encoder
 from calibudget.lm.identity import told
-from calibudget.lm.loading import check_loadable
+from calibudget.lm.loading import check_loadable, load_model, load_tokenizer
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.slow

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import ScoringError
-from calibudget.lm import load_model, load_tokenizer
-from calibudget.lm.loading import context_length
+from calibudget.lm.loading import context_length, load_model, load_tokenizer
 
 
 def test_a_directory_loads_with_a_full_identity(tiny_directory: Path) -> None:

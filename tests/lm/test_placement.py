@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ScoringError
-from calibudget.lm import load_model
+from calibudget.lm.loading import load_model
 from calibudget.lm.placement import OffloadWarning, memory_for, parts_of, split_memory, weight_bytes
-from calibudget.scoring import LocalScorer, measure_all
+from calibudget.scoring.local import LocalScorer
+from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import CalibrationItem
-from calibudget.tasks import AnswerSpec
+from calibudget.tasks.answers import AnswerSpec
 
 GB = 10**9
 

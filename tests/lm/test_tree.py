@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibudget.lm import Encoded
+from calibudget.lm.encoding import Encoded
 from calibudget.lm.tree import grow
 
 

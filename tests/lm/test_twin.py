@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from calibudget.lm import load_model
+from calibudget.lm.loading import load_model
 from calibudget.lm.variants import adapted, twin
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def test_a_twin_shares_weights_and_nothing_else(tiny_directory: Path) -> None:
 
 
 def test_factors_put_on_a_twin_leave_the_first_model_as_it_was(tiny_directory: Path) -> None:
-    from calibudget.training import Execution, TrainingConfig
+    from calibudget.training.config import Execution, TrainingConfig
     from calibudget.training.learner import Learner
 
     first = load_model(str(tiny_directory), device="cpu")
@@ -50,8 +50,8 @@ def test_factors_put_on_a_twin_leave_the_first_model_as_it_was(tiny_directory: P
 
 
 def test_a_twin_of_a_model_that_bore_an_adapter_is_clean(tiny_directory: Path, tmp_path: Path) -> None:
-    from calibudget.training import Execution, TrainingConfig
     from calibudget.training.adapter import save_adapter
+    from calibudget.training.config import Execution, TrainingConfig
     from calibudget.training.learner import Learner
 
     first = load_model(str(tiny_directory), device="cpu")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from calibudget.pipeline import run
+from calibudget.pipeline.run import run
 from calibudget.recipe import load_recipe
-from calibudget.store import canonical_json, file_digest, write_sums
-from calibudget.store.canonical import sealed
+from calibudget.store.canonical import canonical_json, sealed
+from calibudget.store.sums import file_digest, write_sums
 
 RECIPE = """
 engine: fake

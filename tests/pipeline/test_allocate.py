@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from calibudget.errors import AllocationError
-from calibudget.pipeline import dry_run, run, verify
+from calibudget.pipeline.dry_run import dry_run
+from calibudget.pipeline.run import run
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.store import ALLOCATION
+from calibudget.store.artefacts import ALLOCATION
 
 # 40 examples a source, no calibration: boolq and piqa are sets of questions, gsm8k is what would be the companion set.
 RECIPE = """

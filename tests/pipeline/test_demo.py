@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import DependencyError
-from calibudget.pipeline import demo as run_demo
-from calibudget.pipeline import verify
 from calibudget.pipeline.demo import _FAMILIES, _write_inputs
+from calibudget.pipeline.demo import demo as run_demo
 from calibudget.pipeline.progress import silent
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
 
 MODULE = import_module("calibudget.pipeline.demo")

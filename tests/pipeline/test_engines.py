@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from calibudget.errors import RecipeError
-from calibudget.pipeline import run, score
+from calibudget.pipeline.run import run
+from calibudget.pipeline.score import score
 from calibudget.recipe import load_recipe, resolved_yaml
-from calibudget.scoring import LocalScorer
+from calibudget.scoring.local import LocalScorer
 
 
 @pytest.fixture

@@ -12,11 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import RecipeError
-from calibudget.pipeline import run, score, verify
-from calibudget.pipeline.run import RunResult
+from calibudget.pipeline.run import RunResult, run
+from calibudget.pipeline.score import score
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, load_recipe
 from calibudget.scoring import local
-from calibudget.store import read_scores, read_statistics
+from calibudget.store.artefacts import read_statistics
+from calibudget.store.scores import read_scores
 
 pytestmark = [pytest.mark.model, pytest.mark.data]
 

@@ -10,20 +10,26 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError, DataError, DependencyError, InputError, ScoringError
-from calibudget.evaluation import GROUPS, TASKS, benchmarks, judge, open_sandbox, panel
+from calibudget.evaluation import benchmarks, judge, panel
 from calibudget.evaluation.aggregates import PANELS, TaskScore
+from calibudget.evaluation.benchmarks import GROUPS, TASKS
 from calibudget.evaluation.predictions import read_predictions, write_predictions
 from calibudget.evaluation.results import declared_panels, read_evaluation, task_result
-from calibudget.pipeline import run
+from calibudget.evaluation.sandbox import open_sandbox
 from calibudget.pipeline.checks.evaluation import check_evaluation
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.evaluate import Asking, evaluate, rejudge
+from calibudget.pipeline.run import run
 from calibudget.pipeline.subjects import Engine
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.scoring import FakeScorer
-from calibudget.sources import SourceSpec, read_source
-from calibudget.store import canonical_json, check_sums, extend_sums, read_scores, read_splits, write_scores, write_sums
+from calibudget.scoring.fake import FakeScorer
+from calibudget.sources.source import read_source
+from calibudget.sources.spec import SourceSpec
+from calibudget.store.canonical import canonical_json
+from calibudget.store.scores import read_scores, write_scores
+from calibudget.store.splits import read_splits
+from calibudget.store.sums import check_sums, extend_sums, write_sums
 
 RECIPE = """\
 engine: fake
@@ -441,9 +447,9 @@ def test_several_adapters_of_one_base_without_loading_it_again(
     tiny_directory: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peft, torch = pytest.importorskip("peft"), pytest.importorskip("torch")
-    from calibudget import lm
+    from calibudget.lm import loading
 
-    model = lm.load_model(str(tiny_directory), device="cpu").model
+    model = loading.load_model(str(tiny_directory), device="cpu").model
     for seed, name in enumerate(("one", "two")):
         torch.manual_seed(seed)
         config = peft.LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
@@ -451,8 +457,8 @@ def test_several_adapters_of_one_base_without_loading_it_again(
         wrapped.save_pretrained(str(tmp_path / name / "adapter"))
         wrapped.unload()
     loads: list[str] = []
-    plain = lm.load_model
-    monkeypatch.setattr(lm, "load_model", lambda name, **more: loads.append(name) or plain(name, **more))  # type: ignore[func-returns-value]
+    plain = loading.load_model
+    monkeypatch.setattr(loading, "load_model", lambda name, **more: loads.append(name) or plain(name, **more))  # type: ignore[func-returns-value]
     adapters = [tmp_path / name / "adapter" for name in ("one", "two")]
     found = evaluate(
         str(tiny_directory), asking(data, "piqa", limit=2), adapters=adapters, output_dir=tmp_path / "out",
@@ -490,12 +496,12 @@ def check_that_a_finished_adapter_stays(model: Path, data: Path, tmp_path: Path,
 
 @pytest.mark.slow
 def test_whole_texts_and_early_ends_parse_alike(tiny_directory: Path, data: Path) -> None:
-    from calibudget import lm
     from calibudget.evaluation.benchmarks import load_benchmark
-    from calibudget.scoring import LocalScorer
-    from calibudget.tasks import parse_answer
+    from calibudget.lm import loading
+    from calibudget.scoring.local import LocalScorer
+    from calibudget.tasks.answers import parse_answer
 
-    model = lm.load_model(str(tiny_directory), device="cpu")
+    model = loading.load_model(str(tiny_directory), device="cpu")
     items = load_benchmark("piqa", data, path="commonsense/piqa.test.jsonl").items
     early, whole = (LocalScorer(model, max_new_tokens=16, early_end=early).measure(items) for early in (True, False))
     for one, other, item in zip(early, whole, items, strict=True):

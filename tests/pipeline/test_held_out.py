@@ -16,13 +16,16 @@ import pytest
 from calibudget.errors import ArtefactError, DataError, InputError, RecipeError
 from calibudget.evaluation.predictions import read_predictions
 from calibudget.keys import order_key
-from calibudget.pipeline import verify
 from calibudget.pipeline.evaluate import Asking, evaluate, rejudge
 from calibudget.pipeline.prepare import prepare
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
 from calibudget.records import Record
-from calibudget.sources import HeldOutWords, NearDuplicatesRule, SourceSpec, record_maker
-from calibudget.store import MANIFEST, read_splits
+from calibudget.sources.hygiene.twins import HeldOutWords
+from calibudget.sources.source import record_maker
+from calibudget.sources.spec import NearDuplicatesRule, SourceSpec
+from calibudget.store.manifest import MANIFEST
+from calibudget.store.splits import read_splits
 from tests.pipeline.conftest import forge
 
 HELD_OUT = "evaluation={per_source: 6}"

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.pipeline import run, verify
 from calibudget.pipeline.prepare import prepare
+from calibudget.pipeline.run import run
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
 from calibudget.sources import cache_files
 from calibudget.sources.inputs import FileInput

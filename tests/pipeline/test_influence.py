@@ -14,13 +14,14 @@ import pytest
 
 from calibudget.errors import ArtefactError, InputError, RecipeError, TrainingError
 from calibudget.influence.scorer import InfluenceScorer
-from calibudget.pipeline import run, verify
 from calibudget.pipeline.influence import influence, influence_config, influence_recipe
 from calibudget.pipeline.proxies import read_proxy_file, read_proxy_pool, validate_proxy_files
+from calibudget.pipeline.run import run
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.selection import ProxyContract
-from calibudget.store import read_object
-from calibudget.training import Execution
+from calibudget.selection.proxy import ProxyContract
+from calibudget.store.canonical import read_object
+from calibudget.training.config import Execution
 
 CPU = Execution(device="cpu", batch_tokens=512)
 WARM_UP = ("epochs=1", "rank=4", "scaling=4", "batch_size=8", "learning_rate=0.001", "max_length=256")
@@ -151,7 +152,7 @@ def test_two_processes_share_the_work(tmp_path: Path, recipe_file: Path) -> None
         "import sys, torch; torch.set_num_threads(1)\n"
         "from calibudget.pipeline.influence import influence, influence_config\n"
         "from calibudget.recipe import load_recipe\n"
-        "from calibudget.training import Execution\n"
+        "from calibudget.training.config import Execution\n"
         "recipe = load_recipe(sys.argv[1])\n"
         "config = influence_config(recipe, sys.argv[3:], warm_up_share=0.3, dimension=512, shards=2)\n"
         "influence(recipe, sys.argv[2], config, execution=Execution(device='cpu', batch_tokens=512))\n"

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from calibudget.errors import InputError
-from calibudget.pipeline import draft_recipe, run
+from calibudget.pipeline.init import draft_recipe
+from calibudget.pipeline.run import run
 from calibudget.recipe import load_recipe
 
 PIQA = [{"goal": f"goal {n}", "sol1": "a", "sol2": "b", "label": n % 2} for n in range(40)]

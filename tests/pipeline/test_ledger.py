@@ -8,7 +8,7 @@ import pytest
 
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.ledger import ROUNDS, Ledger, Round, RoundSource
-from calibudget.store import canonical_json
+from calibudget.store.canonical import canonical_json
 
 
 def used(*picks: Any, held_out: Any = ()) -> Any:

@@ -12,9 +12,10 @@ import pytest
 
 from calibudget.errors import InputError, ScoringError
 from calibudget.lm.files import portable_model
-from calibudget.pipeline import run, verify
 from calibudget.pipeline.evaluate import Asking, evaluate
+from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
 
 RECIPE = """

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibudget.pipeline import run
 from calibudget.pipeline.allocate import plan_recipe
 from calibudget.pipeline.notes import near_boundary
 from calibudget.pipeline.pools import Pools
+from calibudget.pipeline.run import run
 from calibudget.recipe import load_recipe
 from calibudget.records import SourceStatistics, Statistics
-from calibudget.scoring import FakeScorer
-from calibudget.store import read_scores
+from calibudget.scoring.fake import FakeScorer
+from calibudget.store.scores import read_scores
 
 SIZES = {"a": 400, "b": 300, "c": 500}
 

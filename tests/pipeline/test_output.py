@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DataError, InputError
-from calibudget.pipeline import run, verify
+from calibudget.pipeline.run import run
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.sources import SourceSpec, read_source
-from calibudget.store import extend_sums, read_train, train_files, write_train
+from calibudget.sources.source import read_source
+from calibudget.sources.spec import SourceSpec
+from calibudget.store.sums import extend_sums
+from calibudget.store.train_set import read_train, train_files, write_train
 
 RECIPE = """
 engine: fake

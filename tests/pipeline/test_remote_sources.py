@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DataError, RecipeError
-from calibudget.pipeline import run, verify
+from calibudget.pipeline.run import run
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from calibudget.errors import AllocationError, RecipeError
-from calibudget.pipeline import run, verify
+from calibudget.pipeline.run import run
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.store import MANIFEST
+from calibudget.store.manifest import MANIFEST
 
 
 def rows(directory: Path) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from calibudget.pipeline import run
 from calibudget.pipeline.resources import Shared
+from calibudget.pipeline.run import run
 from calibudget.recipe import load_recipe
 
 

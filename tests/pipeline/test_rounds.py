@@ -11,13 +11,19 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError, DataError, RecipeError, ScoringError
-from calibudget.pipeline import dry_run, ledger_of, run, score, verify
+from calibudget.pipeline.dry_run import dry_run
 from calibudget.pipeline.ledger import ROUNDS
 from calibudget.pipeline.prepare import prepare
-from calibudget.pipeline.score import scorer_for
+from calibudget.pipeline.rounds import ledger_of
+from calibudget.pipeline.run import run
+from calibudget.pipeline.score import score, scorer_for
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe, resolved_yaml
-from calibudget.sources import read_source
-from calibudget.store import MANIFEST, canonical_json, read_scores_file, read_splits
+from calibudget.sources.source import read_source
+from calibudget.store.canonical import canonical_json
+from calibudget.store.manifest import MANIFEST
+from calibudget.store.scores import read_scores_file
+from calibudget.store.splits import read_splits
 from tests.pipeline.conftest import forge
 
 
@@ -286,7 +292,7 @@ def test_scoring_puts_the_adapter_on_the_model(
         seen.update(options, model=model)
         raise ScoringError("loaded enough")
 
-    monkeypatch.setattr("calibudget.lm.load_model", load)
+    monkeypatch.setattr("calibudget.lm.loading.load_model", load)
     recipe = load_recipe(make_recipe(), ["engine=local", "model=embedded", "calibration.adapter=tuned"])
     with pytest.raises(ScoringError, match="loaded enough"), scorer_for(recipe):
         pass
@@ -303,7 +309,7 @@ def test_a_later_round_scores_with_what_the_earlier_one_trained(
     peft = pytest.importorskip("peft")
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from calibudget.lm import Encoder
+    from calibudget.lm.encoding import Encoder
     from calibudget.pipeline.train import train
 
     local = ["engine=local", f"model={tiny_directory}"]

@@ -16,10 +16,13 @@ from typing import Any
 import pytest
 
 from calibudget.errors import AllocationError, ArtefactError, DataError, InputError, ScoringError
-from calibudget.pipeline import run, score
+from calibudget.pipeline.run import run
 from calibudget.pipeline.run_directory import JOURNAL_NAME
+from calibudget.pipeline.score import score
 from calibudget.recipe import load_recipe
-from calibudget.store import read_scores, read_splits, read_train, write_scores
+from calibudget.store.scores import read_scores, write_scores
+from calibudget.store.splits import read_splits
+from calibudget.store.train_set import read_train
 
 
 def digests(directory: Path) -> dict[str, str]:
@@ -186,7 +189,7 @@ def test_an_empty_source_is_refused(make_recipe: Callable[..., Any], tmp_path: P
 def test_a_nan_score_is_refused_by_name(
     make_recipe: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from calibudget.scoring import FakeScorer
+    from calibudget.scoring.fake import FakeScorer
 
     honest = FakeScorer.measure
 
@@ -221,7 +224,7 @@ def test_a_directory_of_other_things_or_another_recipe_is_refused(
 
 
 def test_a_directory_in_use_is_refused(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
-    from calibudget.store import directory_lock
+    from calibudget.store.files import directory_lock
 
     (tmp_path / "run").mkdir()
     with directory_lock(tmp_path / "run"), pytest.raises(ArtefactError, match="in use"):
@@ -238,7 +241,7 @@ def test_an_interrupted_run_exits_with_3_and_resumes_to_the_same_bytes(
     script = tmp_path / "interrupted.py"
     script.write_text(
         "import os, sys\n"
-        "from calibudget.scoring import FakeScorer\n"
+        "from calibudget.scoring.fake import FakeScorer\n"
         "make, measure, batches = FakeScorer.__init__, FakeScorer.measure, []\n"
         "def small(self, **options): make(self, batch_size=2)\n"
         "def stopped(self, items):\n"

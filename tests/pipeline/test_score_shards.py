@@ -13,7 +13,7 @@ from calibudget.cli.main import app
 from calibudget.errors import ArtefactError, ScoringError
 from calibudget.pipeline.score import merge_scores, score
 from calibudget.recipe import Recipe, load_recipe
-from calibudget.scoring import Shard
+from calibudget.scoring.measure import Shard
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.pipeline import export_calibration, run
+from calibudget.pipeline.run import run
+from calibudget.pipeline.score import export_calibration
 from calibudget.recipe import load_recipe
 
 RECIPE = """
@@ -61,7 +62,7 @@ def test_the_texts_that_leave_are_those_that_are_scored(tmp_path: Path, recipe: 
         answered.append(line | {"logprob": total, "text": text})
     run(recipe, tmp_path / "own")
     run(recipe, tmp_path / "elsewhere", scores=written(tmp_path / "back.jsonl", answered))
-    from calibudget.store import read_scores
+    from calibudget.store.scores import read_scores
 
     own, elsewhere = (read_scores(tmp_path / name / "scores.parquet").scores for name in ("own", "elsewhere"))
     assert [(one.source, one.record_id) for one in own] == [(one.source, one.record_id) for one in elsewhere]

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from calibudget.errors import AllocationError, ArtefactError
-from calibudget.pipeline import select
 from calibudget.pipeline.run_directory import JOURNAL_NAME
+from calibudget.pipeline.select import select
 from calibudget.recipe import load_recipe
-from calibudget.store import SCORES_NAME, SUMS_NAME
+from calibudget.store.scores import SCORES_NAME
+from calibudget.store.sums import SUMS_NAME
 
 
 def contents(directory: Path) -> Any:

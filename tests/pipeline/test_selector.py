@@ -13,11 +13,14 @@ import pytest
 
 from calibudget.errors import ArtefactError, DataError, InputError, RecipeError
 from calibudget.keys import order_key
-from calibudget.pipeline import run, verify
 from calibudget.pipeline.proxies import merge_proxy_files, read_proxy_pool, write_proxy_file
+from calibudget.pipeline.run import run
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.selection import ProxyContract, ProxyHeader, ProxyRecord, ProxyScores
-from calibudget.store import canonical_json, file_digest, read_object, read_splits
+from calibudget.selection.proxy import ProxyContract, ProxyHeader, ProxyRecord, ProxyScores
+from calibudget.store.canonical import canonical_json, read_object
+from calibudget.store.splits import read_splits
+from calibudget.store.sums import file_digest
 from tests.pipeline.conftest import forge
 
 CONTRACT = ProxyContract(subgroups=("boolq", "piqa"), shards=2)

@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError, CheckFailedError, InputError
-from calibudget.pipeline import run, verify
+from calibudget.pipeline.run import run
 from calibudget.pipeline.sign import sign
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.store import canonical_json, read_scores, write_scores, write_sums
+from calibudget.store.canonical import canonical_json
+from calibudget.store.scores import read_scores, write_scores
+from calibudget.store.sums import write_sums
 
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: E402 - only where it is

@@ -10,12 +10,17 @@ from typing import Any
 import pytest
 
 from calibudget.errors import AllocationError, ArtefactError, RecipeError, ScoringError
-from calibudget.pipeline import dry_run, run, select, verify
 from calibudget.pipeline.allocate import plan_recipe
+from calibudget.pipeline.dry_run import dry_run
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import prepare
+from calibudget.pipeline.run import run
+from calibudget.pipeline.select import select
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.store import MANIFEST, SELECTION, read_splits
+from calibudget.store.artefacts import SELECTION
+from calibudget.store.manifest import MANIFEST
+from calibudget.store.splits import read_splits
 
 RECIPE = """
 engine: fake
@@ -203,7 +208,8 @@ def test_settling_ends_on_pools_that_hold_nothing_longer_than_their_quota(make: 
 def test_a_model_s_own_tokenizer_counts_what_its_encoder_gives(
     tiny_directory: Path, record_of: Callable[..., Any], tmp_path: Path
 ) -> None:
-    from calibudget.lm import Encoder, load_tokenizer
+    from calibudget.lm.encoding import Encoder
+    from calibudget.lm.loading import load_tokenizer
 
     records = [record_of("a", number) for number in range(30)]
     rows = [{"prompt": one.prompt[0].content, "completion": one.completion} for one in records]

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError, DependencyError, InterruptedRunError, RecipeError, TrainingError
-from calibudget.pipeline import run, verify
+from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
 from calibudget.pipeline.training_options import training_options
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.store import extend_sums, read_sums
+from calibudget.store.sums import extend_sums, read_sums
 
 OPTIONS = ("rank=2", "scaling=4", "batch_size=4", "epochs=1", "max_length=256", "device=cpu", "deterministic=true")
 

@@ -14,11 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.pipeline import run, select, verify
+from calibudget.pipeline.run import run
 from calibudget.pipeline.run_directory import recipe_of_run
+from calibudget.pipeline.select import select
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.store import canonical_json, file_digest, read_train, write_sums
-from calibudget.store.canonical import sealed
+from calibudget.store.canonical import canonical_json, sealed
+from calibudget.store.sums import file_digest, write_sums
+from calibudget.store.train_set import read_train
 
 ARTEFACTS = (
     "SHA256SUMS.tsv",

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
-from calibudget.pipeline import ledger_of, run, verify
+from calibudget.pipeline.rounds import ledger_of
+from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.store import MANIFEST, read_splits, read_statistics
+from calibudget.store.artefacts import read_statistics
+from calibudget.store.manifest import MANIFEST
+from calibudget.store.splits import read_splits
 
 RECIPE = """
 model: {model}

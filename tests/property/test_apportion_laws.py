@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibudget.allocation import allocate, apportion
+from calibudget.allocation.quotas import allocate, apportion
 
 LABELS = st.text(min_size=1, max_size=3)
 UTILITIES = st.one_of(

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, milp
 
-from calibudget.allocation import apportion, apportion_arrays
+from calibudget.allocation.arrays import apportion_arrays
+from calibudget.allocation.quotas import apportion
 
 LABELS = "abcdefgh"
 

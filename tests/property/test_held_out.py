@@ -15,7 +15,7 @@ from calibudget.pipeline.prepare import Prepared, prepare
 from calibudget.recipe.load import recipe_from_fields
 from calibudget.recipe.yaml import parse_document
 from calibudget.records import Message
-from calibudget.sources import identify
+from calibudget.sources.identity import identify
 
 SEED = 7
 WORDS = ("red", "blue", "green", "stone", "river", "cloud", "seven", "paper")

@@ -11,8 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from calibudget.records import Message
-from calibudget.sources import identify
-from calibudget.sources.identity import normal_instruction, normal_response
+from calibudget.sources.identity import identify, normal_instruction, normal_response
 
 WHITE = " \t\n\r\x0b\x0c\x1c\x85\u00a0\u2003\u2028\u3000"
 texts = st.text(st.characters(codec="utf-8"), max_size=40)

@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, milp
 
-from calibudget.allocation import POLICIES, AllocationRequest, check_plan, plan
+from calibudget.allocation.check import check_plan
+from calibudget.allocation.plan import plan
+from calibudget.allocation.policies import POLICIES
+from calibudget.allocation.request import AllocationRequest
 from calibudget.errors import AllocationError
 from calibudget.records import SourceStatistics, Statistics
 

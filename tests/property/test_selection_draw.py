@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from calibudget.keys import order_keys
-from calibudget.selection import draw
+from calibudget.selection.draw import draw
 
 SEEDS = range(1_000)
 POOL = [f"record-{i}" for i in range(40)]

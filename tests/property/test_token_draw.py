@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibudget.selection import draw_tokens
+from calibudget.selection.draw import draw_tokens
 
 lengths = st.lists(st.integers(1, 30) | st.sampled_from([1, 1000]), max_size=12)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from calibudget.allocation import Portion
+from calibudget.allocation.bounds import Portion
 from calibudget.errors import RecipeError
 from calibudget.recipe import load_recipe, resolved_fields, resolved_yaml
 

@@ -12,8 +12,12 @@ from typing import Any
 
 import pytest
 
-from calibudget.allocation import AllocationRequest, plan, summarise
-from calibudget.pipeline import Verification, compare_policies, run
+from calibudget.allocation.plan import plan
+from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.statistics import summarise
+from calibudget.pipeline.allocate import compare_policies
+from calibudget.pipeline.run import run
+from calibudget.pipeline.verify import Verification
 from calibudget.recipe import load_recipe
 from calibudget.records import Score
 from calibudget.report import write_report

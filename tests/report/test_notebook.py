@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from calibudget.pipeline import verify
+from calibudget.pipeline.verify import verify
 from calibudget.records import AllocationPlan
-from calibudget.store import ALLOCATION
+from calibudget.store.artefacts import ALLOCATION
 from tests.report.conftest import LABEL, Page
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook.ipynb"

@@ -12,11 +12,11 @@ import pytest
 
 from calibudget.cli.main import exit_code
 from calibudget.errors import ArtefactError
-from calibudget.pipeline import verify
 from calibudget.pipeline.explain import explain, read_evidence
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
 from calibudget.report import write_report
-from calibudget.store import read_scores
+from calibudget.store.scores import read_scores
 from tests.report.conftest import CANARIES, LABEL, Page, make_run, shown
 
 
@@ -145,7 +145,7 @@ def test_a_run_that_does_not_verify_says_so_first(hostile_run: Path, tmp_path: P
 def test_a_run_without_scores_has_its_quotas_and_no_measurements(tmp_path: Path) -> None:
     make_run(tmp_path, {"a": 20, "b": 30}, "policy: equal", budget=10, per_source=2)
     fields = ["calibration=none", "policy=equal"]
-    from calibudget.pipeline import run
+    from calibudget.pipeline.run import run
 
     run(load_recipe(tmp_path / "recipe.yaml", fields), tmp_path / "plain")
     page = Page.read(write_report(tmp_path / "plain"))

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from calibudget.scoring import CalibrationItem
-from calibudget.tasks import AnswerSpec
+from calibudget.scoring.scorer import CalibrationItem
+from calibudget.tasks.answers import AnswerSpec
 
 CHOICE = AnswerSpec(kind="choice", labels=("answer1", "answer2"))
 

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DependencyError, ScoringError
-from calibudget.scoring import FakeScorer, ScorerPool, ScorerSettings, make_scorer, measure_all, open_scorer
+from calibudget.scoring.fake import FakeScorer
+from calibudget.scoring.measure import measure_all
+from calibudget.scoring.pool import ScorerPool, open_scorer
+from calibudget.scoring.settings import ScorerSettings, make_scorer
 from calibudget.workers import _Actor
 
 FAKE = ScorerSettings(kind="fake", device="cpu")

@@ -8,11 +8,17 @@ from typing import Any
 
 import pytest
 
-from calibudget.allocation import AllocationRequest, plan, summarise
-from calibudget.lm import load_model
-from calibudget.scoring import CalibrationItem, LocalScorer, measure_all, to_scores
-from calibudget.sources import SourceSpec, read_source, split_source
-from calibudget.tasks import parse_answer
+from calibudget.allocation.plan import plan
+from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.statistics import summarise
+from calibudget.lm.loading import load_model
+from calibudget.scoring.local import LocalScorer
+from calibudget.scoring.measure import measure_all
+from calibudget.scoring.scorer import CalibrationItem, to_scores
+from calibudget.sources.source import read_source
+from calibudget.sources.spec import SourceSpec
+from calibudget.sources.split import split_source
+from calibudget.tasks.answers import parse_answer
 
 SOURCES = {
     "arc_challenge": "commonsense/arc_challenge.train.jsonl.gz",

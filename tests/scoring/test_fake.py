@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from calibudget.scoring import FakeScorer, measure_all, to_scores
-from calibudget.tasks import AnswerSpec
+from calibudget.scoring.fake import FakeScorer
+from calibudget.scoring.measure import measure_all
+from calibudget.scoring.scorer import to_scores
+from calibudget.tasks.answers import AnswerSpec
 
 
 def test_it_depends_on_records_alone(items_of: Callable[..., Any]) -> None:
@@ -33,7 +35,8 @@ def test_nothing_is_decoded_where_nothing_is_checked(items_of: Callable[..., Any
 
 def test_it_needs_no_torch() -> None:
     code = (
-        "import sys; from calibudget.scoring import FakeScorer, measure_all; measure_all(FakeScorer(), []);"
+        "import sys; from calibudget.scoring.fake import FakeScorer;"
+        "from calibudget.scoring.measure import measure_all; measure_all(FakeScorer(), []);"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ScoringError
-from calibudget.lm import LanguageModel, load_model
-from calibudget.scoring import LocalScorer, measure_all, to_scores
-from calibudget.tasks import AnswerSpec, parse_answer
+from calibudget.lm.loading import LanguageModel, load_model
+from calibudget.scoring.local import LocalScorer
+from calibudget.scoring.measure import measure_all
+from calibudget.scoring.scorer import to_scores
+from calibudget.tasks.answers import AnswerSpec, parse_answer
 
 NONE = AnswerSpec(kind="none")
 

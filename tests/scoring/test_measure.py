@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError, ScoringError
-from calibudget.scoring import FakeScorer, measure_all
+from calibudget.scoring.fake import FakeScorer
+from calibudget.scoring.measure import measure_all
 
 
 class Counting(FakeScorer):

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ScoringError
-from calibudget.scoring import FakeScorer, Measurement, measure_all, to_scores
-from calibudget.tasks import AnswerSpec
+from calibudget.scoring.fake import FakeScorer
+from calibudget.scoring.measure import measure_all
+from calibudget.scoring.scorer import Measurement, to_scores
+from calibudget.tasks.answers import AnswerSpec
 
 
 def measurement(item: Any, text: str = "the correct answer is answer1", nll: float = 2.0) -> Any:

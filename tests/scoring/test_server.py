@@ -10,13 +10,19 @@ from typing import Any
 
 import pytest
 
-from calibudget.allocation import AllocationRequest, plan, summarise
+from calibudget.allocation.plan import plan
+from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.statistics import summarise
 from calibudget.errors import ScoringError
-from calibudget.lm import load_model
-from calibudget.pipeline import run, verify
+from calibudget.lm.loading import load_model
+from calibudget.pipeline.run import run
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.scoring import LocalScorer, ServerScorer, measure_all, to_scores
 from calibudget.scoring.connection import KEY
+from calibudget.scoring.local import LocalScorer
+from calibudget.scoring.measure import measure_all
+from calibudget.scoring.scorer import to_scores
+from calibudget.scoring.server import ServerScorer
 from tests.scoring.model_server import ModelServer, serving
 
 PROTOCOLS = ["vllm", "sglang", "tgi", "echo", "echo-text"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calibudget.errors import InputError, InputTypeError
-from calibudget.selection import canonical_selected_indices_sha256
+from calibudget.selection.draw import canonical_selected_indices_sha256
 
 
 def digest(data: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import order_key
-from calibudget.selection import canonical_selected_indices_sha256, draw
+from calibudget.selection.draw import canonical_selected_indices_sha256, draw
 from calibudget.selection.selectors import Scored
 
 POOLS = {"piqa": [f"p{i}" for i in range(30)], "boolq": [f"b{i}" for i in range(10)], "empty": []}

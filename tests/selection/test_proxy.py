@@ -20,7 +20,7 @@ from calibudget.selection.proxy import (
     top,
 )
 from calibudget.selection.proxy_checks import merge_shards
-from calibudget.store import canonical_json
+from calibudget.store.canonical import canonical_json
 
 POOLS = {"piqa": ["p2", "p1"], "boolq": ["b3", "b1", "b2"]}
 

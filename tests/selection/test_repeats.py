@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from calibudget.errors import InputError
-from calibudget.selection import exposures, marked, unmarked
+from calibudget.selection.draw import exposures, marked, unmarked
 
 
 def test_everything_is_seen_once_before_anything_is_seen_twice() -> None:

@@ -10,17 +10,10 @@ import pytest
 
 from calibudget.errors import ArtefactError, DataError, InputError
 from calibudget.records import Message, Record
-from calibudget.selection import (
-    Band,
-    ProxyContract,
-    check_merged,
-    column_selector,
-    draw,
-    influence_selector,
-    merge_shards,
-    proxy_pool,
-    quality_selector,
-)
+from calibudget.selection.draw import draw
+from calibudget.selection.proxy import ProxyContract, proxy_pool
+from calibudget.selection.proxy_checks import check_merged, merge_shards
+from calibudget.selection.selectors import Band, column_selector, influence_selector, quality_selector
 
 
 def record(record_id: str, source: str = "s", completion: str = "yes", **original: object) -> Record:

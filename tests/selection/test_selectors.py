@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from calibudget.errors import AllocationError, CalibudgetError, InputError
 from calibudget.keys import order_key
-from calibudget.selection import UNIFORM, Mix, Scored, Uniform, draw
-from calibudget.selection.selectors import take_quota
-from calibudget.store import canonical_json
+from calibudget.selection.draw import draw
+from calibudget.selection.selectors import UNIFORM, Mix, Scored, Uniform, take_quota
+from calibudget.store.canonical import canonical_json
 
 POOL = [f"r{i:02}" for i in range(20)]
 IN_KEY_ORDER = sorted(POOL, key=lambda one: order_key("selection", 42, "s", one))

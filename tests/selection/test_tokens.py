@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import InputError, InputTypeError
-from calibudget.selection import draw_tokens
+from calibudget.selection.draw import draw_tokens
 from calibudget.selection.selectors import Scored
 
 

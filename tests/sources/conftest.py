@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from calibudget.sources import SourceRead, SourceSpec, read_source
+from calibudget.sources.source import SourceRead, read_source
+from calibudget.sources.spec import SourceSpec
 
 
 @pytest.fixture

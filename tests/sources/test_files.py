@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import DataError, InputError, RecipeError
-from calibudget.sources import SourceSpec, check_distinct_files, find_files
+from calibudget.sources.files import check_distinct_files, find_files
+from calibudget.sources.spec import SourceSpec
 
 Write = Callable[..., Path]
 ROW = {"prompt": "p", "completion": "c"}

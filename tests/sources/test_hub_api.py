@@ -24,7 +24,8 @@ READ = """
 import json, sys
 from pathlib import Path
 from calibudget.errors import CalibudgetError
-from calibudget.sources import SourceSpec, read_source
+from calibudget.sources.source import read_source
+from calibudget.sources.spec import SourceSpec
 
 try:
     read = read_source(SourceSpec(label="s", **json.loads(sys.argv[1])), Path())

@@ -9,7 +9,7 @@ import pytest
 
 from calibudget.errors import DataError, InputTypeError
 from calibudget.records import Message
-from calibudget.sources import identify, normalise_record
+from calibudget.sources.identity import identify, normalise_record
 
 
 def sha256(text: str) -> str:

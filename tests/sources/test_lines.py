@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from calibudget.errors import DataError, InputError
 from calibudget.sources.lines import as_row, parse_row
-from calibudget.store import strict_json
+from calibudget.store.canonical import strict_json
 
 NESTING = 20
 

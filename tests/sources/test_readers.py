@@ -18,21 +18,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import CalibudgetError, DataError
-from calibudget.sources import (
-    Readers,
-    Reading,
-    SourceSpec,
-    cache_files,
-    cache_folder,
-    index,
-    open_sources,
-    part_source,
-    readers,
-)
+from calibudget.sources import cache_files, index, readers
+from calibudget.sources.cache_files import cache_folder
 from calibudget.sources.inputs import inputs_of
-from calibudget.sources.readers import ReadingDesk
-from calibudget.store import ids_sha256
-from calibudget.tasks import AnswerSpec
+from calibudget.sources.readers import Readers, Reading, ReadingDesk
+from calibudget.sources.source import open_sources
+from calibudget.sources.spec import SourceSpec
+from calibudget.sources.split import part_source
+from calibudget.store.artefacts import ids_sha256
+from calibudget.tasks.answers import AnswerSpec
 from calibudget.workers import _Process
 
 ROWS: list[dict[str, Any]] = [
@@ -143,7 +137,9 @@ def test_what_a_killed_worker_was_at_is_read_by_another_a_few_times(
 READ_ONCE = """
 import sys
 from pathlib import Path
-from calibudget.sources import SourceSpec, open_source, part_source
+from calibudget.sources.source import open_source
+from calibudget.sources.spec import SourceSpec
+from calibudget.sources.split import part_source
 spec = SourceSpec(label="s", path="*.jsonl", id_field=sys.argv[2] or None)
 split = part_source(open_source(spec, Path(sys.argv[1]), selection_seed=1), split_seed=1, calibration_size=5)
 assert len(split.candidates[:10]) == 10

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from calibudget.sources import SourceSpec, inspect_sources, open_source, part_source, read_source
+from calibudget.sources.hygiene.report import inspect_sources
+from calibudget.sources.source import open_source, read_source
+from calibudget.sources.spec import SourceSpec
+from calibudget.sources.split import part_source
 
 pytestmark = pytest.mark.data
 

@@ -6,7 +6,9 @@ import pytest
 
 from calibudget.errors import DataError
 from calibudget.records import Message
-from calibudget.sources import Format, detect_format, identify, read_example
+from calibudget.sources.fields import Format
+from calibudget.sources.formats import detect_format, read_example
+from calibudget.sources.identity import identify
 
 USER = {"role": "user", "content": "a"}
 ASSISTANT = {"role": "assistant", "content": "b"}

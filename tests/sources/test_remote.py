@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DataError, RecipeError
-from calibudget.sources import SourceRead, SourceSpec, check_distinct_files, find_files, read_source
+from calibudget.sources.files import check_distinct_files, find_files
 from calibudget.sources.remote import Copies, RemoteFile, check_path
+from calibudget.sources.source import SourceRead, read_source
+from calibudget.sources.spec import SourceSpec
 
 fsspec = pytest.importorskip("fsspec")
 

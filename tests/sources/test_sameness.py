@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibudget.sources import SourceSpec, open_source, part_source
-from calibudget.store import ids_sha256
+from calibudget.sources.source import open_source
+from calibudget.sources.spec import SourceSpec
+from calibudget.sources.split import part_source
+from calibudget.store.artefacts import ids_sha256
 
 ROWS: list[dict[str, object]] = [
     {"prompt": f"Say  {n % 400}\u00e9", "completion": f"It is {n % 450}.", "m": [n, None], "x": n / 7}

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DataError, DependencyError
-from calibudget.sources import SourceRead, SourceSpec, read_source
+from calibudget.sources.source import SourceRead, read_source
+from calibudget.sources.spec import SourceSpec
 
 pytestmark = pytest.mark.slow  # importing datasets takes seconds
 

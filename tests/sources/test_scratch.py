@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.sources import SourceSpec, open_source
+from calibudget.sources.source import open_source
+from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import ROW, IdentityTable, Scratch
 
 OUT = r"calibudget-.*: can't be written: File too large; make room there, or set TMPDIR to a folder with room$"

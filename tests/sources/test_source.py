@@ -14,8 +14,9 @@ import pytest
 
 from calibudget.errors import DataError
 from calibudget.records import Message
-from calibudget.sources import SourceRead, SourceSpec, read_source, record_maker
-from calibudget.tasks import AnswerSpec
+from calibudget.sources.source import SourceRead, read_source, record_maker
+from calibudget.sources.spec import SourceSpec
+from calibudget.tasks.answers import AnswerSpec
 
 Write = Callable[..., Path]
 Read = Callable[..., SourceRead]

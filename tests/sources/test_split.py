@@ -9,7 +9,9 @@ import pytest
 from calibudget.errors import DataError, InputTypeError
 from calibudget.keys import order_key
 from calibudget.records import Split
-from calibudget.sources import SourceRead, SourceSpec, check_roles, open_source, part_source, split_source
+from calibudget.sources.source import SourceRead, open_source
+from calibudget.sources.spec import SourceSpec
+from calibudget.sources.split import check_roles, part_source, split_source
 
 Write = Callable[..., Path]
 Read = Callable[..., SourceRead]

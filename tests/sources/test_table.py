@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 
 from calibudget.records import Split
-from calibudget.sources import SourceSpec, compression, lines, open_source, part_source, pool, table
+from calibudget.sources import compression, lines, pool, table
+from calibudget.sources.source import open_source
+from calibudget.sources.spec import SourceSpec
+from calibudget.sources.split import part_source
 from calibudget.sources.table import ROW, IdentityTable, among, same_as_before, sorted_rows
 
 Write = Callable[..., Path]

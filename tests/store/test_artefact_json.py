@@ -11,21 +11,20 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError, InputError
-from calibudget.store import (
+from calibudget.store.artefacts import (
     ALLOCATION,
     SELECTION,
-    canonical_json,
     digest_selection,
     ids_sha256,
     parse_statistics,
     read_statistics,
-    sha256_hex,
     stated_quotas_sha256,
     statistics_bytes,
     statistics_sha256,
     statistics_to_json,
     write_statistics,
 )
+from calibudget.store.canonical import canonical_json, sha256_hex
 
 
 def changed(value: Any, path: str, item: Any) -> Any:

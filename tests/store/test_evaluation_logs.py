@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.store import read_scores_file
 from calibudget.store.evaluation_logs import inspect_rows
+from calibudget.store.scores import read_scores_file
 
 LOGS = Path(__file__).parent / "logs"
 NLL, GENERATED, CHOICES = (next(LOGS.glob(f"samples_{task}_*")) for task in ("calib_nll", "calib_gen", "arc_mc"))

@@ -8,15 +8,8 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.store import (
-    LOCK_NAME,
-    check_sums,
-    check_writable,
-    directory_lock,
-    output_directory,
-    work_directory,
-    write_sums,
-)
+from calibudget.store.files import LOCK_NAME, check_writable, directory_lock, output_directory, work_directory
+from calibudget.store.sums import check_sums, write_sums
 
 HOLD = """
 import sys

@@ -9,18 +9,17 @@ import pytest
 
 from calibudget.errors import ArtefactError
 from calibudget.records import Exponents, SourceFile
-from calibudget.store import (
+from calibudget.store.canonical import canonical_json, sha256_hex
+from calibudget.store.manifest import (
     MANIFEST,
     AllocationEvidence,
     CompanionEvidence,
-    FileDigest,
     Manifest,
     Seeds,
     SelectionEvidence,
     SourceEvidence,
-    canonical_json,
-    sha256_hex,
 )
+from calibudget.store.sums import FileDigest
 
 HEX = "0123456789abcdef" * 4
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import InputError
-from calibudget.store import confined
+from calibudget.store.files import confined
 from calibudget.values import check_labels
 
 

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.store import read_scores, read_scores_file, scores_sha256, sha256_hex, write_scores
+from calibudget.store.canonical import sha256_hex
+from calibudget.store.scores import read_scores, read_scores_file, scores_sha256, write_scores
 
 PROVENANCE = {"model": {"name": "fake"}, "precision": "float32"}
 

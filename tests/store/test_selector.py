@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.store import SelectorScores, read_selector, read_values, write_selector
 from calibudget.store.parquet import write_table
+from calibudget.store.selector import SelectorScores, read_selector, read_values, write_selector
 
 PARTS = {
     "scores": SelectorScores(parameters={"order": "descending"}, scores={"piqa": {"b": 2.0, "a": -1.5}, "arc": {}}),

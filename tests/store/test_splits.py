@@ -9,9 +9,8 @@ import pytest
 
 from calibudget.errors import ArtefactError
 from calibudget.keys import order_key
-from calibudget.store import TokenCount, read_splits, write_splits
 from calibudget.store.parquet import write_table
-from calibudget.store.splits import _Ids
+from calibudget.store.splits import TokenCount, _Ids, read_splits, write_splits
 
 SEEDS: dict[str, Any] = {"split_seed": 42, "selection_seed": 42}
 METADATA = {"schema": "calibudget.splits/1", **SEEDS}

@@ -8,17 +8,8 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError, InputError
-from calibudget.store import (
-    LOCK_NAME,
-    SUMS_NAME,
-    check_sums,
-    directory_lock,
-    extend_sums,
-    file_digest,
-    read_sums,
-    write_sums,
-)
-from calibudget.store.sums import Difference
+from calibudget.store.files import LOCK_NAME, directory_lock
+from calibudget.store.sums import SUMS_NAME, Difference, check_sums, extend_sums, file_digest, read_sums, write_sums
 
 
 @pytest.fixture

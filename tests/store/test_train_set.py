@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import ArtefactError, InputError
-from calibudget.store import plain_json, read_train, train_files, train_set, write_train
+from calibudget.store import train_set
+from calibudget.store.canonical import plain_json
+from calibudget.store.train_set import read_train, train_files, write_train
 
 ORIGINAL = {"z": 1, "a": None, "n": 2**60 + 1, "f": 0.1, "nested": {"list": [1, "é", {"b": True, "a": []}]}}
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import InterruptedRunError
-from calibudget.pipeline import verify
+from calibudget.pipeline.verify import verify
 from calibudget.study.protocol import load_protocol
 from calibudget.study.run import StudyOutcome, freeze_study, run_study
 

@@ -15,7 +15,7 @@ from scipy import stats
 
 from calibudget.errors import StudyError
 from calibudget.evaluation.predictions import read_predictions
-from calibudget.store import read_splits
+from calibudget.store.splits import read_splits
 from calibudget.study.compare import comparison
 
 OPTIONS = ("rank=2", "scaling=4", "batch_size=8", "epochs=1", "max_length=384", "device=cpu", "learning_rate=0.001")

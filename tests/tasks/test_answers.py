@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.tasks import AnswerSpec, answer_is_final, answers_equal, gold_answer, parse_answer
+from calibudget.tasks.answers import AnswerSpec, answer_is_final, answers_equal, gold_answer, parse_answer
 
 EXACT = AnswerSpec(kind="exact")
 REGEX = AnswerSpec(kind="regex", pattern=r"<answer>(.*?)</answer>")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from calibudget.tasks import AnswerSpec, answers_equal, parse_answer
+from calibudget.tasks.answers import AnswerSpec, answers_equal, parse_answer
 
 ANSWERS = AnswerSpec(kind="choice", labels=("answer1", "answer2", "answer3", "answer10"))
 OPTIONS = AnswerSpec(kind="choice", labels=("option1", "option2"))

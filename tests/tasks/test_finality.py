@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from calibudget.tasks import AnswerSpec, answer_is_final, parse_answer
+from calibudget.tasks.answers import AnswerSpec, answer_is_final, parse_answer
 
 SPECS = [
     AnswerSpec(kind="choice", labels=("answer1", "answer2", "answer10")),

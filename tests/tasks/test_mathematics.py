@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from calibudget.errors import DependencyError
-from calibudget.tasks import AnswerSpec, answers_equal, mathematics, parse_answer, processes
+from calibudget.tasks import mathematics, processes
+from calibudget.tasks.answers import AnswerSpec, answers_equal, parse_answer
 from calibudget.tasks.mathematics import light_form
 
 MATH = AnswerSpec(kind="math")

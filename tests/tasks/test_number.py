@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibudget.tasks import AnswerSpec, answers_equal, parse_answer
+from calibudget.tasks.answers import AnswerSpec, answers_equal, parse_answer
 from calibudget.tasks.number import canonical_number, number_value
 
 NUMBER = AnswerSpec(kind="number")

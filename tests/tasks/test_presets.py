@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DataError, RecipeError
-from calibudget.tasks import PRESETS, parse_answer, preset
+from calibudget.tasks.answers import parse_answer
+from calibudget.tasks.presets import PRESETS, preset
 
 COMMONSENSE = ["arc_challenge", "arc_easy", "boolq", "hellaswag", "openbookqa", "piqa", "social_i_qa", "winogrande"]
 CONVERTED = {

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from calibudget.errors import RecipeError
-from calibudget.tasks import PARSER_VERSION, AnswerSpec
+from calibudget.tasks.answers import PARSER_VERSION, AnswerSpec
 
 
 def test_the_parser_has_a_version() -> None:

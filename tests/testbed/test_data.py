@@ -81,7 +81,7 @@ def test_families_whose_answers_can_be_learnt_by_heart_are_refused(name: str, op
 
 
 def test_a_held_out_answer_in_the_pool_is_refused_though_the_manifest_agrees(second_data: Any, tmp_path: Path) -> None:
-    from calibudget.store import sha256_hex
+    from calibudget.store.canonical import sha256_hex
 
     copy = shutil.copytree(second_data, tmp_path / "data")
     path = copy / "products.test.jsonl.gz"
@@ -127,7 +127,7 @@ def test_a_changed_file_is_refused(testbed_data: Any, tmp_path: Path) -> None:
 
 
 def test_a_held_out_prompt_in_the_pool_is_refused_though_the_manifest_agrees(testbed_data: Any, tmp_path: Path) -> None:
-    from calibudget.store import sha256_hex
+    from calibudget.store.canonical import sha256_hex
 
     copy, path, text = _damaged(testbed_data, tmp_path, lambda rows, train: [*rows[:-1], train])
     manifest = json.loads((copy / "manifest.json").read_bytes())

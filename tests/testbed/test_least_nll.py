@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.allocation import apportion
+from calibudget.allocation.quotas import apportion
 from calibudget.errors import AllocationError, InputTypeError
 from testbed.rivals.least_nll import minimise_nll, predict_nll
 from testbed.rivals.records import Curve

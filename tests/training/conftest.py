@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibudget.lm import Encoder, load_model
-from calibudget.training import Execution, TrainingConfig, TrainingExample, encode_examples
+from calibudget.lm.encoding import Encoder
+from calibudget.lm.loading import load_model
 from calibudget.training.adapter import add_adapter
+from calibudget.training.config import Execution, TrainingConfig
+from calibudget.training.data import TrainingExample, encode_examples
 from calibudget.training.learner import Learner
 
 

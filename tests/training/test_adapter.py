@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from calibudget.errors import TrainingError
-from calibudget.training import TrainingConfig
 from calibudget.training.adapter import (
     PROJECTIONS,
     add_adapter,
@@ -18,6 +17,7 @@ from calibudget.training.adapter import (
     save_adapter,
     target_modules,
 )
+from calibudget.training.config import TrainingConfig
 from calibudget.training.layers import FactorLinear, use_factor_layers
 
 CONFIG = TrainingConfig(rank=4, scaling=8.0)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import TrainingError
-from calibudget.training import Execution, TrainingConfig, parse_options
+from calibudget.training.config import Execution, TrainingConfig, parse_options
 
 
 def test_the_defaults_are_the_papers() -> None:

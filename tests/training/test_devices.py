@@ -14,9 +14,11 @@ import torch
 from safetensors.torch import load_file
 
 from calibudget.errors import TrainingError
-from calibudget.training import Execution, TrainingConfig, TrainingJob, train
+from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import padded_batch, without_labels
 from calibudget.training.devices import Devices, plain_execution, shard_model
+from calibudget.training.job import TrainingJob
+from calibudget.training.loop import train
 from calibudget.training.order import plan_steps, rows, share
 
 SETTINGS: dict[str, Any] = {
@@ -39,8 +41,12 @@ import torch
 
 torch.set_num_threads(1)
 from calibudget.errors import InterruptedRunError
-from calibudget.lm import load_model
-from calibudget.training import Devices, Execution, TrainingConfig, TrainingExample, TrainingJob, train
+from calibudget.lm.loading import load_model
+from calibudget.training.config import Execution, TrainingConfig
+from calibudget.training.data import TrainingExample
+from calibudget.training.devices import Devices
+from calibudget.training.job import TrainingJob
+from calibudget.training.loop import train
 
 root, model_directory = Path(sys.argv[1]), sys.argv[2]
 plan = json.loads((root / "plan.json").read_text())

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ScoringError, TrainingError
-from calibudget.lm import Encoder
-from calibudget.training import encode_examples
+from calibudget.lm.encoding import Encoder
+from calibudget.training.data import encode_examples
 
 
 def encode(encoder: Any, rows: Any, **options: Any) -> Any:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from calibudget.errors import TrainingError
-from calibudget.training import TrainingConfig
+from calibudget.training.config import TrainingConfig
 from calibudget.training.layers import factor_names, flatten_factors, make_optimizer
 
 

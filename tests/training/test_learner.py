@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from calibudget.errors import TrainingError
-from calibudget.training import Execution, TrainingConfig
+from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.learner import Learner, agrees_packed
 
 PACKED = Execution(device="cpu", batch_tokens=4096, pack=True)
@@ -233,9 +233,10 @@ def test_measuring_between_trainings_compiles_nothing_anew(
     """Layers and attention are the model's own while it is scored; what was compiled for training stays good."""
     from torch._dynamo.testing import CompileCounterWithBackend
 
-    from calibudget.lm import LanguageModel
-    from calibudget.scoring import CalibrationItem, LocalScorer
-    from calibudget.tasks import AnswerSpec
+    from calibudget.lm.loading import LanguageModel
+    from calibudget.scoring.local import LocalScorer
+    from calibudget.scoring.scorer import CalibrationItem
+    from calibudget.tasks.answers import AnswerSpec
 
     compile_with, backend = torch.compile, CompileCounterWithBackend("aot_eager")
     monkeypatch.setattr(torch, "compile", lambda f, dynamic: compile_with(f, dynamic=dynamic, backend=backend))

@@ -13,10 +13,13 @@ import torch
 from safetensors.torch import load_file
 
 from calibudget.errors import ArtefactError, InterruptedRunError, TrainingError
-from calibudget.lm import load_model
-from calibudget.training import Execution, TrainingConfig, TrainingJob, loop, train
+from calibudget.lm.loading import load_model
 from calibudget.training import checkpoint as checkpoint_module
+from calibudget.training import loop
+from calibudget.training.config import Execution, TrainingConfig
+from calibudget.training.job import TrainingJob
 from calibudget.training.learner import Learner
+from calibudget.training.loop import train
 
 #: Nine examples, of which five are companions, in batches of four: three steps an epoch, six in all.
 SMALL: dict[str, Any] = {
@@ -365,7 +368,7 @@ def test_checkpoints_are_written_by_the_clock_unless_told(
 def test_a_directory_in_use_is_refused(job_of: Callable[..., Any]) -> None:
     job = job_of()
     job.output_dir.mkdir()
-    from calibudget.store import directory_lock
+    from calibudget.store.files import directory_lock
 
     with directory_lock(job.output_dir), pytest.raises(ArtefactError, match="in use"):
         train(job)

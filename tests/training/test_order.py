@@ -7,7 +7,7 @@ import pytest
 
 from calibudget.errors import TrainingError
 from calibudget.keys import order_key
-from calibudget.training import TrainingConfig
+from calibudget.training.config import TrainingConfig
 from calibudget.training.order import packs, plan_steps, rows, share
 
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from calibudget.lm import load_model
-from calibudget.training import Execution, TrainingConfig, TrainingJob, encode_examples, train
+from calibudget.lm.loading import load_model
+from calibudget.training.config import Execution, TrainingConfig
+from calibudget.training.data import encode_examples
+from calibudget.training.job import TrainingJob
+from calibudget.training.loop import train
 
 NAMES = ("Anna", "Bela", "Carl", "Dora", "Emil")
 

@@ -45,7 +45,7 @@ def _asked(statistics: Path | None, budget: str | None, floor: str | None) -> tu
     """
     if statistics is not None and statistics.is_dir() and (budget is None or floor is None):
         from calibudget.cli.interrupts import say
-        from calibudget.store import ALLOCATION, ALLOCATION_NAME
+        from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME
 
         plan = ALLOCATION.read(statistics / ALLOCATION_NAME)
         more = [name for name in ("floors", "caps", "groups") if getattr(plan, name)]
@@ -79,8 +79,9 @@ def statistics(
     output: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
 ) -> None:
     """Turn a scores file into the statistics that the allocator takes."""
-    from calibudget.pipeline import read_pool_sizes, statistics_of_file
-    from calibudget.store import statistics_bytes, write_atomic
+    from calibudget.pipeline.statistics import read_pool_sizes, statistics_of_file
+    from calibudget.store.artefacts import statistics_bytes
+    from calibudget.store.files import write_atomic
 
     statistics = statistics_of_file(
         *scores,
@@ -122,7 +123,7 @@ def allocate(
 ) -> None:
     """Show exact integer quotas; with --json the allocation.json object."""
     from calibudget.cli.tables import print_comparison, print_plan, warn_of_hashes
-    from calibudget.pipeline import compare_policies, plan_allocation, request_from_files
+    from calibudget.pipeline.allocate import compare_policies, plan_allocation, request_from_files
     from calibudget.records import Exponents
 
     asked, least = _asked(statistics, budget, floor)
@@ -177,7 +178,8 @@ def whatif(
     """Show the quotas at every combination of these budgets, floors and exponents."""
     from calibudget.cli.grids import print_grid
     from calibudget.cli.tables import warn_of_hashes
-    from calibudget.pipeline import explore, exponent_grid, request_from_files
+    from calibudget.pipeline.allocate import request_from_files
+    from calibudget.pipeline.explore import explore, exponent_grid
 
     asked, least = _asked(statistics, budget[0] if budget else None, floor[0] if floor else None)
     budgets = [whole_number(text, "--budget") for text in listed(budget or [asked])]
@@ -236,9 +238,10 @@ def stability(
     as_json: Json = False,
 ) -> None:
     """Compare the quotas that independently drawn calibration splits of the same sources lead to."""
-    from calibudget.allocation import AllocationRequest
+    from calibudget.allocation.request import AllocationRequest
     from calibudget.cli.grids import print_audit
-    from calibudget.pipeline import audit, read_measured, read_pool_sizes
+    from calibudget.pipeline.explore import audit, read_measured
+    from calibudget.pipeline.statistics import read_pool_sizes
     from calibudget.records import Exponents
 
     sizes = read_pool_sizes(pool_sizes) if pool_sizes else None

@@ -13,8 +13,7 @@ from calibudget.cli.options import Json
 from calibudget.errors import InputError
 
 if TYPE_CHECKING:
-    from calibudget.evaluation import Evaluation
-    from calibudget.evaluation.results import TaskResult
+    from calibudget.evaluation.results import Evaluation, TaskResult
 
 
 def evaluate(
@@ -55,7 +54,7 @@ def evaluate(
     from calibudget.pipeline.evaluate import Asking, evaluate
     from calibudget.pipeline.evaluate import rejudge as judge_texts_again
     from calibudget.pipeline.subjects import Engine
-    from calibudget.store import HELD_OUT_NAME
+    from calibudget.store.train_set import HELD_OUT_NAME
 
     by_default = HELD_OUT if (Path(target) / HELD_OUT_NAME).is_file() else "paper"
     asking = Asking(

@@ -11,8 +11,8 @@ from calibudget.messages import counted
 from calibudget.records import Exponents, Unit
 
 if TYPE_CHECKING:
-    from calibudget.allocation import WhatIf
-    from calibudget.pipeline import StabilityAudit
+    from calibudget.allocation.stability import WhatIf
+    from calibudget.pipeline.explore import StabilityAudit
 
 _EXPONENTS = ("need", "availability", "reliability")
 

@@ -50,7 +50,7 @@ def influence(
     from calibudget.cli.progress import progress_bar
     from calibudget.cli.train import training_bar
     from calibudget.pipeline.influence import influence, influence_config, influence_recipe
-    from calibudget.training import Execution
+    from calibudget.training.config import Execution
 
     recipe = influence_recipe(target, overrides or (), data_dir)
     config = influence_config(

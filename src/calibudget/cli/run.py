@@ -18,9 +18,8 @@ def init(
 ) -> None:
     """Write a commented recipe for the data files found in a folder."""
     from calibudget.cli.schema import as_text
-    from calibudget.pipeline import draft_recipe
-    from calibudget.pipeline.init import SCHEMA_SUFFIX
-    from calibudget.store import write_atomic
+    from calibudget.pipeline.init import SCHEMA_SUFFIX, draft_recipe
+    from calibudget.store.files import write_atomic
 
     text = draft_recipe(data_dir, written_to=None if str(output) == "-" else output)
     if str(output) == "-":
@@ -64,7 +63,8 @@ def run(
     """Split, score, allocate, select and verify, into one run directory."""
     from calibudget.cli.progress import progress_bar
     from calibudget.cli.tables import print_dry_run, print_hygiene, print_run
-    from calibudget.pipeline import dry_run, run
+    from calibudget.pipeline.dry_run import dry_run
+    from calibudget.pipeline.run import run
     from calibudget.recipe import load_recipe
 
     loaded = load_recipe(recipe, with_engine(overrides, engine, workers, address))
@@ -109,8 +109,7 @@ def score(
     from calibudget.cli.progress import progress_bar
     from calibudget.cli.tables import print_json, print_line, print_scores
     from calibudget.messages import counted
-    from calibudget.pipeline import export_calibration, score
-    from calibudget.pipeline.score import merge_scores
+    from calibudget.pipeline.score import export_calibration, merge_scores, score
     from calibudget.recipe import load_recipe
 
     if str(recipe) == "merge":
@@ -133,7 +132,7 @@ def score(
 
 
 def _shard(text: str) -> Any:
-    from calibudget.scoring import Shard
+    from calibudget.scoring.measure import Shard
 
     numbers = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
     if numbers is None:
@@ -151,7 +150,7 @@ def select(
     """Draw exactly the quotas of an allocation and write the train set."""
     from calibudget.cli.progress import progress_bar
     from calibudget.cli.tables import print_selection
-    from calibudget.pipeline import select
+    from calibudget.pipeline.select import select
     from calibudget.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or ())
@@ -183,7 +182,9 @@ def verify(
 ) -> int:
     """Re-derive everything derivable; exit 0 only if nothing differs."""
     from calibudget.cli.tables import print_verification
-    from calibudget.pipeline import check_distribution, ledger_of, verify
+    from calibudget.pipeline.distribution import check_distribution
+    from calibudget.pipeline.rounds import ledger_of
+    from calibudget.pipeline.verify import verify
 
     if distribution:
         checked = check_distribution(run_dir)
@@ -214,8 +215,10 @@ def demo(
     """Generate eight sources, score them with a real model, allocate, select, verify, compare."""
     from calibudget.cli.progress import progress_bar
     from calibudget.cli.tables import print_comparison, print_run
-    from calibudget.pipeline import compare_policies, demo, request_from_files
-    from calibudget.store import SPLITS_NAME, STATISTICS_NAME
+    from calibudget.pipeline.allocate import compare_policies, request_from_files
+    from calibudget.pipeline.demo import demo
+    from calibudget.store.artefacts import STATISTICS_NAME
+    from calibudget.store.splits import SPLITS_NAME
 
     with progress_bar() as progress:
         result = demo(output_dir, progress=progress)

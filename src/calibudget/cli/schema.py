@@ -20,8 +20,9 @@ def schemas() -> dict[str, Any]:
     from calibudget.recipe import Recipe
     from calibudget.selection.proxy import HEADER
     from calibudget.sources.hygiene.records import HYGIENE
-    from calibudget.store import ALLOCATION, MANIFEST, SELECTION, STATISTICS
+    from calibudget.store.artefacts import ALLOCATION, SELECTION, STATISTICS
     from calibudget.store.codec import DIALECT, Artefact
+    from calibudget.store.manifest import MANIFEST
     from calibudget.study.freeze import FROZEN
     from calibudget.study.protocol import Protocol
     from calibudget.study.records import CELL

@@ -15,10 +15,14 @@ from calibudget.errors import InputError
 from calibudget.messages import counted
 from calibudget.records import AllocationPlan, Score, Selection, Statistics
 from calibudget.sources.hygiene.records import Hygiene
-from calibudget.store import ALLOCATION, canonical_json
+from calibudget.store.artefacts import ALLOCATION
+from calibudget.store.canonical import canonical_json
 
 if TYPE_CHECKING:
-    from calibudget.pipeline import Comparison, DryRun, RunResult, Verification
+    from calibudget.pipeline.allocate import Comparison
+    from calibudget.pipeline.dry_run import DryRun
+    from calibudget.pipeline.run import RunResult
+    from calibudget.pipeline.verify import Verification
 
 #: Wider than any table, in characters.
 _UNBOUNDED: Final = 1_000_000
@@ -154,7 +158,7 @@ def print_scores(scores: Sequence[Score], output: Path, *, as_json: bool) -> Non
 
 def print_selection(selection: Selection, output_dir: Path, *, as_json: bool) -> None:
     """What was drawn."""
-    from calibudget.store import SELECTION, digest_selection
+    from calibudget.store.artefacts import SELECTION, digest_selection
 
     if as_json:
         print_json(SELECTION.to_json(digest_selection(selection)))

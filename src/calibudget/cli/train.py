@@ -17,7 +17,7 @@ from calibudget.cli.options import Json
 from calibudget.messages import counted
 
 if TYPE_CHECKING:
-    from calibudget.training import Listener, StepReport, TrainingResult
+    from calibudget.training.report import Listener, StepReport, TrainingResult
 
 _SECONDS_BETWEEN_LINES = 10.0
 

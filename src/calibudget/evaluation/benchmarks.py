@@ -19,13 +19,17 @@ from calibudget.evaluation.aggregates import CODE_TASKS, COMMON_TASKS, MATH_TASK
 from calibudget.evaluation.renderings import RENDERINGS, Item
 from calibudget.keys import order_key
 from calibudget.records import Message, Record, SourceFile
-from calibudget.scoring import CalibrationItem
-from calibudget.sources import SourceSpec, identify, read_source
+from calibudget.scoring.scorer import CalibrationItem
 from calibudget.sources.files import find_files
+from calibudget.sources.identity import identify
 from calibudget.sources.inputs import RowDigest, hub_name, hub_rows
 from calibudget.sources.rows import Fields, place, read_rows
-from calibudget.store import canonical_json, file_digest, sha256_hex
-from calibudget.tasks import PRESETS, AnswerSpec
+from calibudget.sources.source import read_source
+from calibudget.sources.spec import SourceSpec
+from calibudget.store.canonical import canonical_json, sha256_hex
+from calibudget.store.sums import file_digest
+from calibudget.tasks.answers import AnswerSpec
+from calibudget.tasks.presets import PRESETS
 from calibudget.values import check_labels
 
 #: Who judges a text: the answer parser, the code sandbox, or the instruction checkers.

@@ -10,7 +10,8 @@ from calibudget.evaluation.judge import Judge, Judgement
 from calibudget.evaluation.likelihood import choice_items, likeliest
 from calibudget.evaluation.predictions import Prediction
 from calibudget.evaluation.renderings import NO_REFERENCE
-from calibudget.scoring import CalibrationItem, Measurement, Progress, Scorer, measure_all
+from calibudget.scoring.measure import Progress, measure_all
+from calibudget.scoring.scorer import CalibrationItem, Measurement, Scorer
 
 
 class MakeScorer(Protocol):

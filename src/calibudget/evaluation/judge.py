@@ -14,8 +14,9 @@ from calibudget.evaluation.instructions import CHECKER_VERSION, check_instructio
 from calibudget.evaluation.predictions import ItemVerdict, Prediction
 from calibudget.evaluation.renderings import answer_of_gold
 from calibudget.evaluation.sandbox import Sandbox, open_sandbox
-from calibudget.scoring import CalibrationItem
-from calibudget.tasks import PARSER_VERSION, PRESETS, AnswerSpec, answers_equal, equal_at_sight, parse_answer, preset
+from calibudget.scoring.scorer import CalibrationItem
+from calibudget.tasks.answers import PARSER_VERSION, AnswerSpec, answers_equal, equal_at_sight, parse_answer
+from calibudget.tasks.presets import PRESETS, preset
 
 _Pair = tuple[CalibrationItem, str]
 _CASES: Final = {"humaneval": humaneval_case, "mbpp": mbpp_case}

@@ -14,8 +14,8 @@ from typing import Final
 from calibudget.errors import InputError
 from calibudget.evaluation.benchmarks import Benchmark
 from calibudget.evaluation.predictions import Prediction
-from calibudget.scoring import CalibrationItem, Measurement
-from calibudget.tasks import AnswerSpec
+from calibudget.scoring.scorer import CalibrationItem, Measurement
+from calibudget.tasks.answers import AnswerSpec
 
 SUFFIX: Final = "_likelihood"
 _FORMAT: Final = "Answer format:"

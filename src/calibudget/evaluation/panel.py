@@ -12,12 +12,12 @@ from dataclasses import replace
 from importlib import resources
 from typing import Final
 
-from calibudget.allocation import apportion
+from calibudget.allocation.quotas import apportion
 from calibudget.errors import ArtefactError, DataError
 from calibudget.evaluation.aggregates import MODERN_TASKS
 from calibudget.evaluation.benchmarks import PANEL, Benchmark
 from calibudget.keys import order_key
-from calibudget.store import canonical_json, loads_object
+from calibudget.store.canonical import canonical_json, loads_object
 
 PANEL_SIZE: Final = 320
 _SEED: Final = 42

@@ -11,7 +11,7 @@ from typing import Final
 from calibudget.errors import DataError
 from calibudget.evaluation.code import mbpp_case
 from calibudget.evaluation.instructions import parse_instructions
-from calibudget.tasks import AnswerSpec, gold_answer
+from calibudget.tasks.answers import AnswerSpec, gold_answer
 
 Fields = Mapping[str, object]
 #: What a text is compared with where its own checker judges it: nothing, and nothing of it is cut off.

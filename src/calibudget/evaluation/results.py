@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from calibudget.allocation import mean_of
+from calibudget.allocation.exact.numbers import mean_of
 from calibudget.errors import ArtefactError, InputError
 from calibudget.evaluation.aggregates import PANELS, Panels, PanelScore, TaskScore, aggregate, task_weights
 from calibudget.evaluation.benchmarks import TASKS, Benchmark
 from calibudget.evaluation.likelihood import SUFFIX
 from calibudget.evaluation.predictions import OPEN, Prediction, answer_nll
 from calibudget.records import SourceFile
-from calibudget.store import read_object
+from calibudget.store.canonical import read_object
 from calibudget.store.codec import Artefact, plain
 from calibudget.values import ByLabel, ByName, Count, Digest, Number
 

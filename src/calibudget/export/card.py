@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from calibudget.export.trainers import Trainer
-from calibudget.store import Manifest
+from calibudget.store.manifest import Manifest
 
 
 def summary(manifest: Manifest) -> str:

@@ -16,15 +16,20 @@ from calibudget.export.card import card, summary
 from calibudget.export.configuration import configuration
 from calibudget.export.rows import write_croissant, write_messages, write_texts, write_tokens
 from calibudget.export.trainers import Job, Trainer, trainer_named
-from calibudget.lm import Encoder
-from calibudget.pipeline import verify
+from calibudget.lm.encoding import Encoder
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.run_directory import recipe_of_run
 from calibudget.pipeline.train import FinishedRun, check_model, finished_run, rows_to_encode
 from calibudget.pipeline.training_options import training_options, within_context
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe
-from calibudget.store import canonical_json, copy_train, file_digest, read_train, write_atomic
-from calibudget.training import TrainingConfig, TrainingExample, record_of, warmup_steps
+from calibudget.store.canonical import canonical_json
+from calibudget.store.files import write_atomic
+from calibudget.store.sums import file_digest
+from calibudget.store.train_set import copy_train, read_train
+from calibudget.training.config import TrainingConfig
+from calibudget.training.data import TrainingExample, record_of
+from calibudget.training.order import warmup_steps
 
 #: What `export` says of itself in the exported folder.
 EXPORT_NAME = "export.json"
@@ -130,7 +135,7 @@ def _with_tokens(
 ) -> _WithTokens:
     """Encode the train set as `train` does, without loading the model's weights."""
     from calibudget.lm.loading import outline_model
-    from calibudget.training import encode_examples
+    from calibudget.training.data import encode_examples
 
     name = model or recipe.model
     if name is None:
@@ -196,7 +201,7 @@ def _write_examples(trainer: str, target: Trainer, made: _WithTokens, folder: Pa
         write_messages(folder, made.examples, made.encoder.bos_id)
     else:
         write_tokens(folder, made.examples, saved=target.rows == "dataset")
-    from calibudget.training import target_modules
+    from calibudget.training.adapter import target_modules
 
     model, files = _model(made.outline, folder)
     total = -(-len(made.examples) // made.config.batch_size) * made.config.epochs

@@ -11,8 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calibudget.errors import InputError, TrainingError
-from calibudget.store import atomic_file, canonical_json, compact_json, file_digest, write_atomic, write_saved
-from calibudget.training import TrainingExample
+from calibudget.store.canonical import canonical_json, compact_json
+from calibudget.store.files import atomic_file, write_atomic
+from calibudget.store.sums import file_digest
+from calibudget.store.train_set import write_saved
+from calibudget.training.data import TrainingExample
 
 #: Label of a token that isn't taught.
 NOT_TAUGHT: Final = -100

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from calibudget.errors import InputError
-from calibudget.training import TrainingConfig
+from calibudget.training.config import TrainingConfig
 
 #: How the rows are written: as token ids with labels (Parquet, a saved data set, or ms-swift's messages of token ids),
 #: as rendered text source by source, or as the run has them (a `DatasetDict`, or flat fields for Croissant).

@@ -19,10 +19,10 @@ from calibudget.errors import ArtefactError, TrainingError
 from calibudget.influence.config import InfluenceConfig
 from calibudget.influence.gradients import ExampleGradients, adam_direction
 from calibudget.influence.similarity import Similarities, SketchTable
-from calibudget.lm import Encoder, LanguageModel
-from calibudget.lm.encoding import Template
-from calibudget.selection import CountSketch
-from calibudget.store import clean_stale, directory_lock, remove_directory
+from calibudget.lm.encoding import Encoder, Template
+from calibudget.lm.loading import LanguageModel
+from calibudget.selection.sketch import CountSketch
+from calibudget.store.files import clean_stale, directory_lock, remove_directory
 from calibudget.training.checkpoint import load_checkpoint, save_checkpoint
 from calibudget.training.config import Execution
 from calibudget.training.data import TrainingExample, encode_examples

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from calibudget.errors import ScoringError
 from calibudget.influence.gradients import ExampleGradients, batches
-from calibudget.selection import CountSketch
+from calibudget.selection.sketch import CountSketch
 from calibudget.training.data import TrainingExample
 
 #: Positions hashed at a time.

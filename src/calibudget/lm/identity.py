@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from calibudget.errors import CalibudgetError, ScoringError
-from calibudget.store import canonical_json, file_digest, read_bytes, read_object, sha256_hex
+from calibudget.store.canonical import canonical_json, read_bytes, read_object, sha256_hex
+from calibudget.store.sums import file_digest
 
 ADAPTER_CONFIG: Final = "adapter_config.json"
 ADAPTER_WEIGHTS: Final = "adapter_model.safetensors"

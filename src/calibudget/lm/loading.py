@@ -14,7 +14,8 @@ from calibudget.lm.files import ModelSource, fetch_hub, resolve_model
 from calibudget.lm.gguf import CONVERTER_VERSION, converted, quiet
 from calibudget.lm.identity import bound_files, check_configuration, directory_digest, folder_of, told
 from calibudget.lm.placement import memory_for, parts_of, weight_bytes
-from calibudget.store import file_digest, sha256_hex
+from calibudget.store.canonical import sha256_hex
+from calibudget.store.sums import file_digest
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]

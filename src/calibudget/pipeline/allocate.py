@@ -8,21 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from calibudget.allocation import (
-    POLICIES,
-    AllocationRequest,
-    Group,
-    least_units,
-    most_units,
-    parse_groups,
-    plan,
-    policy_named,
-    pooled_quotas,
-    pose_case,
-    products,
-    refuse_removed,
-    resolve_groups,
-)
+from calibudget.allocation.bounds import Group, least_units, most_units, parse_groups, resolve_groups
+from calibudget.allocation.plan import plan, pose_case
+from calibudget.allocation.policies import POLICIES, policy_named, pooled_quotas, refuse_removed
+from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.utility import products
 from calibudget.errors import AllocationError, InputError, UnfedPolicyError
 from calibudget.messages import counted
 from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME
@@ -30,14 +20,8 @@ from calibudget.pipeline.pools import Pools, listed_pools, pools_of_splits
 from calibudget.pipeline.run_directory import recipe_of_run
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Statistics
-from calibudget.store import (
-    ALLOCATION,
-    SPLITS_NAME,
-    STATISTICS_NAME,
-    read_splits,
-    read_statistics,
-    statistics_sha256,
-)
+from calibudget.store.artefacts import ALLOCATION, STATISTICS_NAME, read_statistics, statistics_sha256
+from calibudget.store.splits import SPLITS_NAME, read_splits
 
 
 def request_of(recipe: Recipe, pools: Pools, statistics: Statistics | None) -> AllocationRequest:

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from calibudget.errors import RecipeError
 from calibudget.recipe import Recipe
 from calibudget.records import Split
-from calibudget.scoring import CalibrationItem, ScorerSettings
-from calibudget.tasks import AnswerSpec
+from calibudget.scoring.scorer import CalibrationItem
+from calibudget.scoring.settings import ScorerSettings
+from calibudget.tasks.answers import AnswerSpec
 
 
 def calibration_items(recipe: Recipe, splits: Iterable[Split]) -> list[CalibrationItem]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.verify import Verification
-from calibudget.store import SUMS_NAME, check_sums
+from calibudget.store.sums import SUMS_NAME, check_sums
 
 
 def check_distribution(directory: Path | None = None) -> Verification:

@@ -17,7 +17,8 @@ from calibudget.pipeline.score import check_scorer, read_given, scorer_for
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe import Recipe
 from calibudget.records import Unit
-from calibudget.scoring import Scorer, measure_all
+from calibudget.scoring.measure import measure_all
+from calibudget.scoring.scorer import Scorer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,12 @@ from calibudget.errors import InputError, ScoringError
 from calibudget.pipeline.progress import Progress
 from calibudget.recipe import Recipe
 from calibudget.records import Record
-from calibudget.sources import Resolved, SourceRead
+from calibudget.sources.duplicates import Resolved
 from calibudget.sources.identity import digests
+from calibudget.sources.source import SourceRead
 
 if TYPE_CHECKING:
-    from calibudget.lm import Encoder, Template
+    from calibudget.lm.encoding import Encoder, Template
 
 #: Records encoded at a time.
 _CHUNK = 1024
@@ -37,8 +38,8 @@ def training_encoder(recipe: Recipe) -> Encoder | None:
 
 @lru_cache(maxsize=2)
 def _encoder(model: str, template: Template, *, weights: bool) -> Encoder:
-    from calibudget.lm import Encoder, load_tokenizer
-    from calibudget.lm.loading import outline_model
+    from calibudget.lm.encoding import Encoder
+    from calibudget.lm.loading import load_tokenizer, outline_model
 
     if not weights:
         return Encoder(template, load_tokenizer(model))

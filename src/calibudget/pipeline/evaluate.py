@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from calibudget.errors import ArtefactError, DataError, InputError
-from calibudget.evaluation import Benchmark, Evaluation, Judge, Prediction
 from calibudget.evaluation.benchmarks import (
     HELD_OUT,
     PANEL,
     TASKS,
+    Benchmark,
     calibration_items,
     check_likelihood,
     expand_tasks,
@@ -29,12 +29,13 @@ from calibudget.evaluation.benchmarks import (
     training_prompts,
 )
 from calibudget.evaluation.engine import MakeScorer, judge_again, predict, predict_by_likelihood, scorer_of
-from calibudget.evaluation.judge import open_judge
+from calibudget.evaluation.judge import Judge, open_judge
 from calibudget.evaluation.likelihood import SUFFIX
 from calibudget.evaluation.panel import on_panel
-from calibudget.evaluation.predictions import PREDICTIONS_NAME, read_predictions, write_predictions
+from calibudget.evaluation.predictions import PREDICTIONS_NAME, Prediction, read_predictions, write_predictions
 from calibudget.evaluation.results import (
     EVALUATION_NAME,
+    Evaluation,
     TaskResult,
     declared_panels,
     read_evaluation,
@@ -47,21 +48,18 @@ from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import EVALUATION_WORK, calibration_set
 from calibudget.pipeline.subjects import Engine, Scored, Subject, check_subject, find_subject, scorers_of
 from calibudget.pipeline.train import finished_run, is_rendered, rendered_records
-from calibudget.store import (
-    MANIFEST_NAME,
-    SPLITS_NAME,
-    SUMS_NAME,
-    canonical_json,
+from calibudget.store.canonical import canonical_json
+from calibudget.store.files import (
     check_writable,
     directory_lock,
-    extend_sums,
-    file_digest,
     make_directory,
     output_directory,
-    read_splits,
     remove_directory,
     write_atomic,
 )
+from calibudget.store.manifest import MANIFEST_NAME
+from calibudget.store.splits import SPLITS_NAME, read_splits
+from calibudget.store.sums import SUMS_NAME, extend_sums, file_digest
 
 #: Packages that verdicts depend on, beside this one's own parsers.
 CHECKERS: Final = ("math-verify", "if-verifiable", "langdetect")

@@ -9,12 +9,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from calibudget.allocation import POLICIES
+from calibudget.allocation.policies import POLICIES
 from calibudget.allocation.utility import EPSILON, doubled_ranks
 from calibudget.errors import InputError
 from calibudget.messages import meant
 from calibudget.records import ANSWER_CAP, AllocationPlan, SourceAllocation, SourceStatistics, Statistics
-from calibudget.store import ALLOCATION, ALLOCATION_NAME, STATISTICS_NAME, read_statistics
+from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS_NAME, read_statistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,22 +8,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from calibudget.allocation import (
-    POLICIES,
-    AllocationRequest,
-    Stability,
-    WhatIf,
-    order_probabilities,
-    replicate_quotas,
-    stability,
-    what_if,
-)
+from calibudget.allocation.plan import replicate_quotas
+from calibudget.allocation.policies import POLICIES
+from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.stability import Stability, WhatIf, order_probabilities, stability, what_if
 from calibudget.errors import AllocationError, InputError
 from calibudget.pipeline.allocate import plan_allocation, plan_if_fed
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.statistics import statistics_of_file
 from calibudget.records import Exponents, Statistics
-from calibudget.store import read_statistics
+from calibudget.store.artefacts import read_statistics
 
 
 def exponent_grid(

@@ -10,30 +10,27 @@ from pathlib import Path
 
 from calibudget.pipeline.progress import Progress
 from calibudget.recipe import COMPANION, Recipe
-from calibudget.sources import (
-    Barred,
+from calibudget.sources.duplicates import Resolved
+from calibudget.sources.hygiene.checks import (
     Checked,
-    EvaluationWords,
-    HygieneRules,
     Matched,
     Matches,
-    NearDuplicates,
-    Resolved,
-    Rows,
-    SourceRead,
-    Texts,
     barred,
     checked_records,
     checked_source,
     found,
-    kept_findings,
     refuse,
     shared_prompts,
     shared_texts,
-    texts_of,
-    texts_read,
 )
+from calibudget.sources.hygiene.contamination import EvaluationWords
+from calibudget.sources.hygiene.findings import Texts, kept_findings, texts_of, texts_read
+from calibudget.sources.hygiene.near_duplicates import NearDuplicates
 from calibudget.sources.hygiene.records import Checks
+from calibudget.sources.source import SourceRead
+from calibudget.sources.spec import HygieneRules
+from calibudget.sources.split import Barred
+from calibudget.sources.table import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

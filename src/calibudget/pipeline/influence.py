@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from calibudget.errors import ArtefactError, DependencyError, RecipeError
-from calibudget.influence import WARM_UP, InfluenceConfig
+from calibudget.influence.config import WARM_UP, InfluenceConfig
 from calibudget.keys import order_keys
 from calibudget.pipeline.prepare import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
@@ -26,18 +26,14 @@ from calibudget.pipeline.score import check_scorer
 from calibudget.recipe import Recipe, load_recipe
 from calibudget.recipe.yaml import parse_assignment
 from calibudget.records import Record
-from calibudget.selection import (
-    ProxyContract,
-    ProxyHeader,
-    ProxyPool,
-    ProxyRecord,
-    ProxyScores,
-    check_shard,
-    proxy_pool,
-    train_row,
-)
-from calibudget.store import Journal, canonical_json, check_writable, loads_object, work_directory
-from calibudget.training import Execution, Listener, TrainingConfig, parse_options
+from calibudget.selection.proxy import ProxyContract, ProxyHeader, ProxyPool, ProxyRecord, ProxyScores, proxy_pool
+from calibudget.selection.proxy_checks import check_shard
+from calibudget.selection.rows import train_row
+from calibudget.store.canonical import canonical_json, loads_object
+from calibudget.store.files import check_writable, work_directory
+from calibudget.store.journal import Journal
+from calibudget.training.config import Execution, TrainingConfig, parse_options
+from calibudget.training.report import Listener
 
 MERGED_NAME: Final = "influence.jsonl"
 #: Candidates between two entries of a journal.
@@ -353,7 +349,7 @@ def _heavy_parts(execution: Execution) -> tuple[Any, Any]:
 
 
 def _load(recipe: Recipe, device: str, execution: Execution) -> Any:
-    from calibudget.lm import load_model
+    from calibudget.lm.loading import load_model
 
     return load_model(recipe.model or "", device="cpu" if device == "cpu" else "cuda", dtype=execution.dtype)
 

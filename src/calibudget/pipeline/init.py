@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from calibudget.errors import DataError, InputError
-from calibudget.sources import SUFFIXES, SourceSpec, read_rows, record_maker
-from calibudget.tasks import PRESETS
+from calibudget.sources.rows import SUFFIXES, read_rows
+from calibudget.sources.source import record_maker
+from calibudget.sources.spec import SourceSpec
+from calibudget.tasks.presets import PRESETS
 
 #: Rows of a file that are looked at, so that most files are seen whole.
 _ROWS: Final = 100_000

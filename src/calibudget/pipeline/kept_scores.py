@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from pydantic import TypeAdapter
 
-from calibudget.scoring import CalibrationItem, Measurement, Scorer, item_to_json, measurement_to_json
+from calibudget.scoring.scorer import CalibrationItem, Measurement, Scorer, item_to_json, measurement_to_json
 from calibudget.sources.cache_files import keep, kept_path, read_kept
 
 _SCHEMA: Final = "calibudget.measurements/1"

@@ -18,32 +18,31 @@ from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.recipe import Recipe, resolved_fields
 from calibudget.records import AllocationPlan, Score, Selection, SourceAllocation, Split, Statistics
 from calibudget.sources.hygiene.records import HYGIENE_NAME
-from calibudget.store import (
+from calibudget.store.artefacts import (
     ALLOCATION_NAME,
-    HELD_OUT_NAME,
-    SCORES_NAME,
     SELECTION_NAME,
-    SELECTOR_NAME,
-    SPLITS_NAME,
     STATISTICS_NAME,
+    SelectionDigest,
+    SourceDigest,
+    digest_selection,
+    ids_sha256,
+    quotas_sha256,
+)
+from calibudget.store.manifest import (
     AllocationEvidence,
     CompanionEvidence,
     Manifest,
-    ScoreFile,
     Seeds,
-    SelectionDigest,
     SelectionEvidence,
-    SourceDigest,
     SourceEvidence,
     TokenEvidence,
-    digest_selection,
-    file_digest,
-    ids_sha256,
-    quotas_sha256,
-    scores_sha256,
-    train_files,
 )
-from calibudget.tasks import PARSER_VERSION
+from calibudget.store.scores import SCORES_NAME, ScoreFile, scores_sha256
+from calibudget.store.selector import SELECTOR_NAME
+from calibudget.store.splits import SPLITS_NAME
+from calibudget.store.sums import file_digest
+from calibudget.store.train_set import HELD_OUT_NAME, train_files
+from calibudget.tasks.answers import PARSER_VERSION
 
 
 def make_manifest(

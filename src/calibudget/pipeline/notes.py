@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Final, NamedTuple
 
-from calibudget.allocation import policy_named
+from calibudget.allocation.policies import policy_named
 from calibudget.messages import counted
 from calibudget.pipeline.allocate import plan_recipe
 from calibudget.pipeline.pools import Pools
@@ -26,9 +26,9 @@ from calibudget.records import (
     SourceStatistics,
     Statistics,
 )
-from calibudget.selection import unmarked
+from calibudget.selection.draw import unmarked
 from calibudget.sources.hygiene.records import Checks, Hygiene, Overlap, SourceHygiene
-from calibudget.store import Manifest
+from calibudget.store.manifest import Manifest
 
 #: How far another split of the batches moved an NLL where it was measured, nats, by precision, and what is taken for
 #: the means of others (docs/decisions: batches).

@@ -13,9 +13,11 @@ from calibudget.pipeline.run_directory import recipe_of_run
 from calibudget.recipe.load import recipe_from_fields
 from calibudget.recipe.yaml import parse_document
 from calibudget.records import SourceFile
-from calibudget.scoring import CalibrationItem
-from calibudget.sources import SourceSpec, record_maker
-from calibudget.store import HELD_OUT_NAME, file_digest, read_train
+from calibudget.scoring.scorer import CalibrationItem
+from calibudget.sources.source import record_maker
+from calibudget.sources.spec import SourceSpec
+from calibudget.store.sums import file_digest
+from calibudget.store.train_set import HELD_OUT_NAME, read_train
 
 
 def held_out_task(label: str) -> str:

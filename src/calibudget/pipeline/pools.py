@@ -12,18 +12,9 @@ from calibudget.pipeline.ledger import Ledger
 from calibudget.pipeline.prepare import Prepared
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Selection, Unit
-from calibudget.selection import (
-    UNIFORM,
-    Mix,
-    Scored,
-    Uniform,
-    draw_queues,
-    draw_tokens,
-    exposures,
-    marked,
-    unmarked,
-)
-from calibudget.store import SplitIds, TokenCount
+from calibudget.selection.draw import draw_queues, draw_tokens, exposures, marked, unmarked
+from calibudget.selection.selectors import UNIFORM, Mix, Scored, Uniform
+from calibudget.store.splits import SplitIds, TokenCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

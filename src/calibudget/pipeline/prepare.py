@@ -20,28 +20,21 @@ from calibudget.pipeline.ledger import Ledger
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import Recipe
 from calibudget.records import SourceFile, Split
-from calibudget.selection import marked, unmarked
-from calibudget.sources import (
-    Barred,
-    Earlier,
-    HeldOutWords,
-    Matches,
-    NearDuplicatesRule,
-    Parting,
-    Readers,
-    Resolved,
-    SourceRead,
-    check_distinct_files,
-    files_not_read,
-    inspect_sources,
-    kept_findings,
-    open_sources,
-    read_source,
-    texts_of,
-)
+from calibudget.selection.draw import marked, unmarked
 from calibudget.sources.data_splits import listed
+from calibudget.sources.duplicates import Resolved
+from calibudget.sources.files import check_distinct_files, files_not_read
+from calibudget.sources.hygiene.checks import Matches
+from calibudget.sources.hygiene.findings import kept_findings, texts_of
 from calibudget.sources.hygiene.records import Hygiene
-from calibudget.store import TokenCount, canonical_json, sha256_hex
+from calibudget.sources.hygiene.report import inspect_sources
+from calibudget.sources.hygiene.twins import HeldOutWords
+from calibudget.sources.readers import Readers
+from calibudget.sources.source import SourceRead, open_sources, read_source
+from calibudget.sources.spec import NearDuplicatesRule
+from calibudget.sources.split import Barred, Earlier, Parting
+from calibudget.store.canonical import canonical_json, sha256_hex
+from calibudget.store.splits import TokenCount
 
 #: What the evaluation splits of all sources are called where what is like them is kept.
 _HELD_OUT: Final = "held out"

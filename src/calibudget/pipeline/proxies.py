@@ -18,7 +18,9 @@ from calibudget.selection.proxy import (
     proxy_pool,
 )
 from calibudget.selection.proxy_checks import check_merged, check_pool, check_shard, merge_shards
-from calibudget.store import SPLITS_NAME, FileDigest, atomic_file, file_digest, read_splits
+from calibudget.store.files import atomic_file
+from calibudget.store.splits import SPLITS_NAME, read_splits
+from calibudget.store.sums import FileDigest, file_digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

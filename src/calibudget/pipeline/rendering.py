@@ -9,8 +9,8 @@ from functools import cache
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.recipe import Recipe
 from calibudget.records import Record
-from calibudget.selection import Texts
-from calibudget.store import Manifest
+from calibudget.selection.rows import Texts
+from calibudget.store.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,8 @@ def taught(recipe: Recipe, end: str | None) -> Mapping[str, object]:
 
 @cache
 def _of_model(model: str, template: str) -> Rendering:
-    from calibudget.lm import Encoder, load_tokenizer
+    from calibudget.lm.encoding import Encoder
+    from calibudget.lm.loading import load_tokenizer
 
     encoder = Encoder(template, load_tokenizer(model))  # type: ignore[arg-type]
     return Rendering(texts=lambda record: encoder.rendered([record])[0], end=encoder.end)

@@ -15,8 +15,10 @@ from calibudget.pipeline.notes import COARSE, TOLERANCE
 from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.recipe import load_recipe
-from calibudget.scoring import make_scorer, measure_all, to_scores
-from calibudget.store import SCORES_NAME, read_scores
+from calibudget.scoring.measure import measure_all
+from calibudget.scoring.scorer import to_scores
+from calibudget.scoring.settings import make_scorer
+from calibudget.store.scores import SCORES_NAME, read_scores
 
 #: The batches are others than the run's: single NLLs may move this many times as far as was measured of them.
 _ROOM = 10

@@ -6,17 +6,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibudget.evaluation import Benchmark
-from calibudget.evaluation.benchmarks import load_benchmark
+from calibudget.evaluation.benchmarks import Benchmark, load_benchmark
 from calibudget.pipeline.prepare import Prepared, prepare
 from calibudget.pipeline.progress import Progress
 from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.recipe import Recipe, resolved_fields
-from calibudget.store import canonical_json
+from calibudget.store.canonical import canonical_json
 
 if TYPE_CHECKING:
-    from calibudget.lm import LanguageModel
-    from calibudget.lm.loading import Device, Dtype
+    from calibudget.lm.loading import Device, Dtype, LanguageModel
 
 #: Fields of a recipe that reading and parting its sources goes by.
 _READ_BY = (
@@ -66,8 +64,7 @@ class Shared:
 
     def model(self, name: str, *, device: Device = "auto", dtype: Dtype = "auto") -> LanguageModel:
         """A loaded model; see `load_model`."""
-        from calibudget.lm import load_model
-        from calibudget.lm.loading import placement
+        from calibudget.lm.loading import load_model, placement
 
         key = (name, *placement(device, dtype))
         if self._model is None or self._model[0] != key:

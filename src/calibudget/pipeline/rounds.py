@@ -12,7 +12,7 @@ from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.selectors import selector_of_run
 from calibudget.pipeline.verify import Found, verify
 from calibudget.recipe import Recipe, load_recipe
-from calibudget.store import SPLITS_NAME, read_splits
+from calibudget.store.splits import SPLITS_NAME, read_splits
 
 
 def earlier_rounds(recipe: Recipe) -> Ledger | None:

@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from calibudget.allocation import summarise
+from calibudget.allocation.statistics import summarise
 from calibudget.errors import CheckFailedError
 from calibudget.pipeline.allocate import plan_recipe
 from calibudget.pipeline.inputs import run_of
@@ -27,18 +27,10 @@ from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Statistics
 from calibudget.sources.hygiene.records import Hygiene
-from calibudget.store import (
-    ALLOCATION,
-    ALLOCATION_NAME,
-    MANIFEST,
-    MANIFEST_NAME,
-    SCORES_NAME,
-    STATISTICS_NAME,
-    ScoreFile,
-    write_scores,
-    write_statistics,
-    write_sums,
-)
+from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS_NAME, write_statistics
+from calibudget.store.manifest import MANIFEST, MANIFEST_NAME
+from calibudget.store.scores import SCORES_NAME, ScoreFile, write_scores
+from calibudget.store.sums import write_sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

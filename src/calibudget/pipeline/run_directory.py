@@ -11,17 +11,10 @@ from calibudget.errors import ArtefactError, CalibudgetError, ScoringError
 from calibudget.lm.files import portable_model
 from calibudget.lm.gguf import cache_root
 from calibudget.recipe import Recipe, load_recipe
-from calibudget.store import (
-    MANIFEST_NAME,
-    SUMS_NAME,
-    expanded,
-    file_digest,
-    held_names,
-    output_directory,
-    read_bytes,
-    read_object,
-    write_atomic,
-)
+from calibudget.store.canonical import read_bytes, read_object
+from calibudget.store.files import expanded, held_names, output_directory, write_atomic
+from calibudget.store.manifest import MANIFEST_NAME
+from calibudget.store.sums import SUMS_NAME, file_digest
 
 RECIPE_NAME: Final = "recipe.resolved.yaml"
 #: Finished scores of an unfinished run; gone when the run is whole.

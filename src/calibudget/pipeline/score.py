@@ -16,25 +16,13 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.recipe import Recipe
 from calibudget.records import Score, Split
-from calibudget.scoring import (
-    Measurement,
-    Scorer,
-    Shard,
-    judged,
-    make_scorer,
-    measure_all,
-    open_scorer,
-    to_scores,
-)
-from calibudget.store import (
-    ScoreFile,
-    canonical_json,
-    read_scores,
-    read_scores_file,
-    work_directory,
-    write_atomic,
-    write_scores,
-)
+from calibudget.scoring.measure import Shard, measure_all
+from calibudget.scoring.pool import open_scorer
+from calibudget.scoring.scorer import Measurement, Scorer, judged, to_scores
+from calibudget.scoring.settings import make_scorer
+from calibudget.store.canonical import canonical_json
+from calibudget.store.files import work_directory, write_atomic
+from calibudget.store.scores import ScoreFile, read_scores, read_scores_file, write_scores
 from calibudget.workers import Engine
 
 #: Of the folder beside an output, which holds what is done of it; gone when it is whole.
@@ -151,7 +139,8 @@ def export_calibration(recipe: Recipe, output: str | Path, *, progress: Progress
         raise ArtefactError(f"{path}: exists already; name another output, or move it away")
     if not recipe.has_tokenizer:
         raise RecipeError("`model` is missing, whose tokenizer says where a rendered record ends")
-    from calibudget.lm import Encoder, load_tokenizer
+    from calibudget.lm.encoding import Encoder
+    from calibudget.lm.loading import load_tokenizer
 
     encoder = Encoder(settings.template, load_tokenizer(settings.model))
     items = calibration_items(recipe, read_sources(recipe, None, progress=progress).splits.values())

@@ -27,28 +27,25 @@ from calibudget.pipeline.selectors import joined, selector_parts, write_parts
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Record, Selection, Split
-from calibudget.selection import train_row, train_rows, unmarked
-from calibudget.sources import chosen_records
+from calibudget.selection.draw import unmarked
+from calibudget.selection.rows import train_row, train_rows
 from calibudget.sources.hygiene.records import HYGIENE, HYGIENE_NAME
-from calibudget.store import (
+from calibudget.sources.pool import chosen_records
+from calibudget.store.artefacts import (
     ALLOCATION,
     ALLOCATION_NAME,
-    HELD_OUT_NAME,
-    MANIFEST,
-    MANIFEST_NAME,
-    SCORES_NAME,
     SELECTION,
     SELECTION_NAME,
-    SPLITS_NAME,
     digest_selection,
     quotas_sha256,
-    read_splits,
     stated_quotas_sha256,
-    write_atomic,
-    write_splits,
-    write_sums,
-    write_train,
 )
+from calibudget.store.files import write_atomic
+from calibudget.store.manifest import MANIFEST, MANIFEST_NAME
+from calibudget.store.scores import SCORES_NAME
+from calibudget.store.splits import SPLITS_NAME, read_splits, write_splits
+from calibudget.store.sums import write_sums
+from calibudget.store.train_set import HELD_OUT_NAME, write_train
 
 
 def check_unchanged(recipe: Recipe, prepared: Prepared, directory: Path) -> None:

@@ -20,19 +20,19 @@ from calibudget.recipe import Recipe
 from calibudget.recipe.parts import UNIFORM as UNIFORM_NAME
 from calibudget.recipe.parts import InfluencePart, QualityPart, ScoresPart
 from calibudget.records import Record
-from calibudget.selection import (
+from calibudget.selection.proxy import ProxyContract, proxy_pool
+from calibudget.selection.selectors import (
     UNIFORM,
     Band,
     Mix,
-    ProxyContract,
     Scored,
     Uniform,
     column_selector,
     influence_selector,
-    proxy_pool,
     quality_selector,
 )
-from calibudget.store import SELECTOR_NAME, SelectorScores, file_digest, read_selector, read_values, write_selector
+from calibudget.store.selector import SELECTOR_NAME, SelectorScores, read_selector, read_values, write_selector
+from calibudget.store.sums import file_digest
 
 #: What a recipe's selector may be.
 RecipeSelector = Uniform | Scored | Mix

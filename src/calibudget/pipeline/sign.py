@@ -18,16 +18,10 @@ from calibudget.pipeline.checks.signature import (
     signing_scheme,
 )
 from calibudget.pipeline.verify import verify
-from calibudget.store import (
-    MANIFEST_NAME,
-    SIGNATURE_NAME,
-    canonical_json,
-    directory_lock,
-    file_digest,
-    read_object,
-    read_sums,
-    write_atomic,
-)
+from calibudget.store.canonical import canonical_json, read_object
+from calibudget.store.files import directory_lock, write_atomic
+from calibudget.store.manifest import MANIFEST_NAME
+from calibudget.store.sums import SIGNATURE_NAME, file_digest, read_sums
 
 
 def sign(run_dir: str | Path, key_file: str | Path) -> str:

@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from calibudget.allocation import summarise
+from calibudget.allocation.statistics import summarise
 from calibudget.errors import InputError
 from calibudget.records import ErrorRule, Statistics
-from calibudget.store import ScoreFile, read_object, read_scores_file, read_splits
+from calibudget.store.canonical import read_object
+from calibudget.store.scores import ScoreFile, read_scores_file
+from calibudget.store.splits import read_splits
 
 
 def statistics_of_file(

@@ -14,12 +14,14 @@ from calibudget.keys import nfc
 from calibudget.lm.variants import adapted
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import RECIPE_NAME, recipe_of_run
-from calibudget.scoring import FakeScorer, Scorer
-from calibudget.store import MANIFEST, MANIFEST_NAME, TRAIN_NAMES
+from calibudget.scoring.fake import FakeScorer
+from calibudget.scoring.scorer import Scorer
+from calibudget.store.manifest import MANIFEST, MANIFEST_NAME
+from calibudget.store.train_set import TRAIN_NAMES
 from calibudget.values import check_labels
 
 if TYPE_CHECKING:
-    from calibudget.lm import LanguageModel
+    from calibudget.lm.loading import LanguageModel
 
 Template = Literal["alpaca", "chat"]
 
@@ -175,7 +177,7 @@ def scorers_of(subject: Subject, engine: Engine, shared: Shared | None = None) -
         for name in subject.adapters:
             yield Scored(name, _fake, FAKE)
         return
-    from calibudget.lm import load_model
+    from calibudget.lm.loading import load_model
 
     load = load_model if shared is None else shared.model
     base = load(subject.model, device=engine.device, dtype=engine.dtype)
@@ -197,7 +199,7 @@ def _fake(_max_new_tokens: int | None, *, early_end: bool) -> Scorer:  # noqa: A
 def _local(
     model: LanguageModel, template: Template, batch_tokens: int | None, max_new_tokens: int | None, *, early_end: bool
 ) -> Scorer:
-    from calibudget.scoring import LocalScorer
+    from calibudget.scoring.local import LocalScorer
 
     return LocalScorer(
         model, template=template, batch_tokens=batch_tokens, max_new_tokens=max_new_tokens, early_end=early_end

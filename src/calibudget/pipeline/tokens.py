@@ -12,10 +12,10 @@ from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import Recipe
 from calibudget.records import Record, Split
-from calibudget.store import TokenCount
+from calibudget.store.splits import TokenCount
 
 if TYPE_CHECKING:
-    from calibudget.lm import Template
+    from calibudget.lm.encoding import Template
 
 #: Records encoded at a time.
 _CHUNK = 1024
@@ -80,8 +80,8 @@ class EncodedCounter:
     """
 
     def __init__(self, model: str, template: Template, max_length: int | None) -> None:
-        from calibudget.lm import Encoder, load_tokenizer
-        from calibudget.lm.loading import tokenizer_digest
+        from calibudget.lm.encoding import Encoder
+        from calibudget.lm.loading import load_tokenizer, tokenizer_digest
 
         tokenizer = load_tokenizer(model)
         self._encoder = Encoder(template, tokenizer, max_length)

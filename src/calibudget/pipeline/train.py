@@ -14,32 +14,15 @@ from calibudget.pipeline.run_directory import recipe_of_run
 from calibudget.pipeline.training_options import TrainingOptions, training_options, within_context
 from calibudget.recipe import Recipe
 from calibudget.records import Record
-from calibudget.selection import RowRole, train_row
-from calibudget.sources import record_maker
-from calibudget.store import (
-    MANIFEST,
-    MANIFEST_NAME,
-    SUMS_NAME,
-    TRAIN_NAMES,
-    Manifest,
-    check_writable,
-    extend_sums,
-    file_digest,
-    read_train,
-    train_files,
-)
-from calibudget.training import (
-    ADAPTER_NAME,
-    LOG_NAME,
-    Execution,
-    Listener,
-    TrainingConfig,
-    TrainingJob,
-    TrainingResult,
-    check_usable,
-)
-from calibudget.training.config import Device
-from calibudget.training.report import check_trackers
+from calibudget.selection.rows import RowRole, train_row
+from calibudget.sources.source import record_maker
+from calibudget.store.files import check_writable
+from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
+from calibudget.store.sums import SUMS_NAME, extend_sums, file_digest
+from calibudget.store.train_set import TRAIN_NAMES, read_train, train_files
+from calibudget.training.config import Device, Execution, TrainingConfig
+from calibudget.training.job import ADAPTER_NAME, TrainingJob, check_usable
+from calibudget.training.report import LOG_NAME, Listener, TrainingResult, check_trackers
 
 _INSTALL: Final = "pip install 'calibudget[train]'"
 
@@ -217,7 +200,7 @@ def _check_train_file(directory: Path, manifest: Manifest) -> Path:
 
 def _load(name: str, devices: Any, execution: Execution, shared: Shared | None) -> Any:
     """A model to put factors on: loaded for that, or a twin of the shared one; on a CPU if it is to be parted."""
-    from calibudget.lm import load_model
+    from calibudget.lm.loading import load_model
     from calibudget.lm.variants import twin
 
     where: Device = "cpu" if devices.device.type == "cpu" else "cuda"
@@ -286,8 +269,8 @@ def _encode(
     language_model: Any,
     progress: Progress,
 ) -> Sequence[Any]:
-    from calibudget.lm import Encoder
-    from calibudget.training import encode_examples
+    from calibudget.lm.encoding import Encoder
+    from calibudget.training.data import encode_examples
 
     progress("encoding", 0, None)
     encoder = Encoder(recipe.template, language_model.tokenizer, embedding_size=language_model.embedding_size)

@@ -9,7 +9,7 @@ from typing import Any
 from calibudget.errors import TrainingError
 from calibudget.recipe import Recipe
 from calibudget.recipe.yaml import parse_assignment
-from calibudget.training import Execution, TrainingConfig, parse_options
+from calibudget.training.config import Execution, TrainingConfig, parse_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibudget.allocation import summarise
+from calibudget.allocation.statistics import summarise
 from calibudget.errors import ArtefactError, InputError
 from calibudget.pipeline.checks.data import check_sources
 from calibudget.pipeline.checks.evaluation import check_evaluation
@@ -41,33 +41,22 @@ from calibudget.recipe.load import recipe_from_fields
 from calibudget.recipe.yaml import parse_document
 from calibudget.records import AllocationPlan, Selection, Statistics
 from calibudget.sources.hygiene.records import HYGIENE_NAME, Hygiene
-from calibudget.store import (
+from calibudget.store.artefacts import (
     ALLOCATION_NAME,
-    HELD_OUT_NAME,
-    MANIFEST,
-    MANIFEST_NAME,
-    SCORES_NAME,
     SELECTION,
     SELECTION_NAME,
-    SELECTOR_NAME,
-    SIGNATURE_NAME,
-    SPLITS_NAME,
     STATISTICS_NAME,
-    SUMS_NAME,
-    Difference,
-    Manifest,
-    ScoreFile,
-    SplitIds,
-    check_sums,
     digest_selection,
-    read_bytes,
-    read_object,
-    read_scores,
-    read_splits,
     read_statistics,
     statistics_to_json,
-    train_files,
 )
+from calibudget.store.canonical import read_bytes, read_object
+from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
+from calibudget.store.scores import SCORES_NAME, ScoreFile, read_scores
+from calibudget.store.selector import SELECTOR_NAME
+from calibudget.store.splits import SPLITS_NAME, SplitIds, read_splits
+from calibudget.store.sums import SIGNATURE_NAME, SUMS_NAME, Difference, check_sums
+from calibudget.store.train_set import HELD_OUT_NAME, train_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

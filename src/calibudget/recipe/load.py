@@ -22,7 +22,7 @@ from calibudget.lm.files import portable_model
 from calibudget.messages import fault, redacted
 from calibudget.recipe.schema import Recipe
 from calibudget.recipe.yaml import Document, Location, parse_document, parse_value
-from calibudget.sources import SourceSpec
+from calibudget.sources.spec import SourceSpec
 
 _HEADER = "# Every value that this run used, defaults included.\n"
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_serializer, model_validator
 
 from calibudget.selection.selectors import require_shares
-from calibudget.store import expanded
+from calibudget.store.files import expanded
 
 
 def _local(value: str, kind: str) -> str:

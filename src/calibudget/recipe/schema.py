@@ -16,15 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from calibudget.allocation import (
-    POLICIES,
-    REFUTED,
-    Amount,
-    Group,
-    parse_groups,
-    policy_named,
-)
-from calibudget.allocation.bounds import Bound
+from calibudget.allocation.bounds import Amount, Bound, Group, parse_groups
+from calibudget.allocation.policies import POLICIES, REFUTED, policy_named
 from calibudget.errors import AllocationError, InputError, InputTypeError
 from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.recipe.parts import (
@@ -33,8 +26,10 @@ from calibudget.recipe.parts import (
     SelectorPart,
 )
 from calibudget.records import ErrorRule, Exponents, Unit
-from calibudget.sources import LIMITS, HygieneRules, Limits, Reading, SourceSpec, cache_folder
-from calibudget.sources.spec import Duplicates, OnError, Source
+from calibudget.sources.cache_files import cache_folder
+from calibudget.sources.limits import LIMITS, Limits
+from calibudget.sources.readers import Reading
+from calibudget.sources.spec import Duplicates, HygieneRules, OnError, Source, SourceSpec
 from calibudget.values import Count, Positive, check_labels
 
 #: Policies whose quotas depend on no score; a recipe with one of them may say `calibration: none`.

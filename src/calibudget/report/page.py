@@ -13,7 +13,8 @@ from calibudget.pipeline.explain import digits
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.report.run import run_facts
-from calibudget.store import REPORT_NAME, write_atomic
+from calibudget.store.files import write_atomic
+from calibudget.store.sums import REPORT_NAME
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 

@@ -9,33 +9,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from calibudget.allocation import AllocationRequest, policy_named
+from calibudget.allocation.policies import policy_named
+from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.utility import FACTORS
 from calibudget.errors import CalibudgetError
-from calibudget.pipeline import Comparison, Verification, compare_policies, explore, request_of_run, verify
+from calibudget.pipeline.allocate import Comparison, compare_policies, request_of_run
 from calibudget.pipeline.explain import Explanation, explain, sentence
+from calibudget.pipeline.explore import explore
 from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME
 from calibudget.pipeline.notes import Noticed, noticed
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.progress import Progress
 from calibudget.pipeline.run_directory import is_finished, recipe_of_run
+from calibudget.pipeline.verify import Verification, verify
 from calibudget.records import AllocationPlan, Record, Score, SourceAllocation, Statistics
 from calibudget.sources.hygiene.records import HYGIENE, HYGIENE_NAME, Hygiene
-from calibudget.store import (
-    ALLOCATION,
-    ALLOCATION_NAME,
-    MANIFEST,
-    MANIFEST_NAME,
-    SCORES_NAME,
-    STATISTICS_NAME,
-    FileDigest,
-    Manifest,
-    read_object,
-    read_scores,
-    read_statistics,
-    read_sums,
-)
+from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS_NAME, read_statistics
+from calibudget.store.canonical import read_object
+from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
+from calibudget.store.scores import SCORES_NAME, read_scores
+from calibudget.store.sums import FileDigest, read_sums
 
 _Read = TypeVar("_Read")
 #: With more sources than it, a source has its sentence, without its arithmetic and its records.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from calibudget.lm.encoding import Encoded
-from calibudget.tasks import AnswerSpec
+from calibudget.tasks.answers import AnswerSpec
 
 _LIMITS: Final = {"choice": 32, "true_false": 32, "number": 512, "math": 512, "regex": 128, "none": 0}
 _EXACT_MARGIN: Final = 8

@@ -26,7 +26,7 @@ from calibudget.lm.forward import TeacherForced, can_pack, plain_forward, teache
 from calibudget.lm.loading import LanguageModel
 from calibudget.scoring.limits import ANSWER_LIMITS, answer_limit
 from calibudget.scoring.scorer import CalibrationItem, Measurement
-from calibudget.tasks import PARSER_VERSION, answer_is_final
+from calibudget.tasks.answers import PARSER_VERSION, answer_is_final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

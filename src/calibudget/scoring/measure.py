@@ -19,7 +19,8 @@ from calibudget.scoring.scorer import (
     measurement_from_json,
     measurement_to_json,
 )
-from calibudget.store import Journal, canonical_json, sha256_hex
+from calibudget.store.canonical import canonical_json, sha256_hex
+from calibudget.store.journal import Journal
 
 _SCHEMA: Final = "calibudget.scoring-journal/1"
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from calibudget.errors import ScoringError
 from calibudget.records import ErrorRule, Message, Record, Score, error_of
-from calibudget.tasks import AnswerSpec, answers_equal, parse_answer
+from calibudget.tasks.answers import AnswerSpec, answers_equal, parse_answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

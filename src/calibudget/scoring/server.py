@@ -24,7 +24,7 @@ from calibudget.scoring.connection import Connection, RefusedError
 from calibudget.scoring.limits import ANSWER_LIMITS, answer_limit
 from calibudget.scoring.protocols import PROTOCOLS, Prompt, Request, ServerProtocol, Stop, Token, reading
 from calibudget.scoring.scorer import CalibrationItem, Measurement
-from calibudget.tasks import PARSER_VERSION
+from calibudget.tasks.answers import PARSER_VERSION
 
 #: Two responses to one prompt that differ in one word: log-probabilities may differ from there on, and not before.
 _KNOWN: Final = tuple(f"one two three four five {word} seven eight nine ten" for word in ("six", "sand"))

@@ -12,7 +12,7 @@ from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.scorer import Scorer
 
 if TYPE_CHECKING:
-    from calibudget.lm import LanguageModel
+    from calibudget.lm.loading import LanguageModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,8 @@ def make_scorer(settings: ScorerSettings, language_model: LanguageModel | None =
         return FakeScorer(seconds=settings.seconds)
     if settings.kind == "openai":
         return _server_scorer(settings)
-    from calibudget.lm import load_model, resolve_model
+    from calibudget.lm.files import resolve_model
+    from calibudget.lm.loading import load_model
 
     if language_model is None:
         language_model = load_model(

@@ -37,7 +37,7 @@ from calibudget.messages import shown
 from calibudget.records import Selection, TokenUse
 from calibudget.selection.selectors import UNIFORM, Scored, Selector, Uniform, take_quota
 from calibudget.sequences import require_ordered
-from calibudget.store import sha256_hex
+from calibudget.store.canonical import sha256_hex
 
 #: What the second and later exposures of a candidate append to its id: "#r2", "#r3", ...
 REPEAT_MARK: Final = re.compile(r"#r([1-9][0-9]*)$")

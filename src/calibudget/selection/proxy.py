@@ -25,7 +25,7 @@ from calibudget.errors import ArtefactError, InputError, InputTypeError
 from calibudget.keys import canonical_array
 from calibudget.messages import counted, shown
 from calibudget.sequences import require_ordered
-from calibudget.store import canonical_json, loads_object
+from calibudget.store.canonical import canonical_json, loads_object
 from calibudget.store.codec import Artefact, Shape, plain
 from calibudget.values import Count, Digest, Integer, Number, Positive
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import order_keys
 from calibudget.records import Message, Record, Selection
-from calibudget.store import TrainLayout
+from calibudget.store.train_set import TrainLayout
 
 #: Where a row comes from: a selected source example, or the companion set.
 RowRole = Literal["source", "companion"]

@@ -19,14 +19,14 @@ from itertools import islice
 from numbers import Real
 from typing import Final, Protocol
 
-from calibudget.allocation import apportion
 from calibudget.allocation.labels import listed
+from calibudget.allocation.quotas import apportion
 from calibudget.errors import DataError, InputError
 from calibudget.messages import counted
 from calibudget.records import Record
 from calibudget.selection.proxy import PAPER_CONTRACT, ProxyContract, ProxyPool, ProxyScores
 from calibudget.selection.proxy_checks import check_merged, check_pool
-from calibudget.store import canonical_json, sha256_hex
+from calibudget.store.canonical import canonical_json, sha256_hex
 
 
 class Selector(Protocol):

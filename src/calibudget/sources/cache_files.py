@@ -21,7 +21,8 @@ from typing import BinaryIO, Final, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
-from calibudget.store import canonical_json, code_sha256
+from calibudget.store.canonical import canonical_json
+from calibudget.store.sums import code_sha256
 
 #: Bytes below which reading again costs less than looking after what it gave.
 SMALL: Final = 1_048_576

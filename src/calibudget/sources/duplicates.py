@@ -21,7 +21,8 @@ from calibudget.records import Record
 from calibudget.sources.records import RecordMaker
 from calibudget.sources.scan import Scan
 from calibudget.sources.table import IdentityTable, Rows, same_as_before, writing
-from calibudget.store import canonical_json, plain_json, temporary_folder
+from calibudget.store.canonical import canonical_json, plain_json
+from calibudget.store.files import temporary_folder
 
 _IN_MEMORY: Final = 16 * 2**20
 #: A record that has an equal one: its part of the table, its place in it, its group, and where it stands.

@@ -13,7 +13,8 @@ from calibudget.sources.filters import are_disjoint
 from calibudget.sources.remote import COPIES, SAVED, SAVED_SPLITS, find_remote, is_url, local_path
 from calibudget.sources.rows import SUFFIXES
 from calibudget.sources.spec import SourceSpec
-from calibudget.store import confined, read_object, resolved
+from calibudget.store.canonical import read_object
+from calibudget.store.files import confined, resolved
 
 
 class DataFile(NamedTuple):

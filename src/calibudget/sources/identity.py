@@ -16,7 +16,7 @@ from calibudget.keys import canonical_array, canonical_pair, nfc
 from calibudget.records import Message
 from calibudget.sources.fields import JOINED, PROMPT_ALIASES, RESPONSE_ALIASES
 from calibudget.sources.rows import Bytes
-from calibudget.store import canonical_json
+from calibudget.store.canonical import canonical_json
 
 _ID_FIELDS: Final = ("record_id", "id")
 

@@ -29,7 +29,7 @@ from calibudget.sources.inputs import Input
 from calibudget.sources.records import RecordMaker, answer_labels
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import writing
-from calibudget.store import canonical_json
+from calibudget.store.canonical import canonical_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,7 @@ from calibudget.sources.files import DataFile, find_files
 from calibudget.sources.lines import beside_rows
 from calibudget.sources.rows import Row, batch_rows, place, read_rows
 from calibudget.sources.spec import SourceSpec
-from calibudget.store import file_digest
+from calibudget.store.sums import file_digest
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,7 +24,7 @@ from calibudget.errors import DataError, InputError
 from calibudget.messages import counted
 from calibudget.sources.compression import BROKEN, COMPRESSED, open_plain, why_broken
 from calibudget.sources.limits import LIMITS, Limits
-from calibudget.store import strict_json
+from calibudget.store.canonical import strict_json
 
 #: Doubles from here on may have been integers that orjson rounded.
 _ROUNDED: Final = float(2**63)

@@ -26,7 +26,8 @@ from calibudget.sources.filters import Wanted
 from calibudget.sources.formats import Fields, detect_format, is_pair, read_example, read_pair
 from calibudget.sources.identity import checked_text, digests, own_id
 from calibudget.sources.spec import SourceSpec
-from calibudget.tasks import Preset, gold_answer, preset
+from calibudget.tasks.answers import gold_answer
+from calibudget.tasks.presets import Preset, preset
 
 #: Sets of field names whose shape is remembered.
 _REMEMBERED: Final = 1000

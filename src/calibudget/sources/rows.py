@@ -20,7 +20,7 @@ from calibudget.sources.compression import COMPRESSED, why_broken
 from calibudget.sources.fields import meaning
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.lines import check_header, is_deeper
-from calibudget.store import plain_json
+from calibudget.store.canonical import plain_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,7 +16,7 @@ from calibudget.sources.records import RecordMaker
 from calibudget.sources.scan import scan_sources
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import ROW
-from calibudget.tasks import AnswerSpec
+from calibudget.tasks.answers import AnswerSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,9 @@ from calibudget.errors import RecipeError
 from calibudget.sources.fields import Format
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.remote import check_path
-from calibudget.store import expanded
-from calibudget.tasks import AnswerKind, AnswerSpec, preset
+from calibudget.store.files import expanded
+from calibudget.tasks.answers import AnswerKind, AnswerSpec
+from calibudget.tasks.presets import preset
 from calibudget.values import CHECKED, Flag, Integer, Number, Text
 
 #: What happens to records of one source whose ids are equal.

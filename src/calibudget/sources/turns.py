@@ -10,7 +10,7 @@ from calibudget.errors import DataError, InputError
 from calibudget.records import Message
 from calibudget.sources.fields import check_teaching, check_text, check_turn_field, is_blank, meaning, passed_over
 from calibudget.sources.identity import checked_text
-from calibudget.store import strict_json
+from calibudget.store.canonical import strict_json
 
 _ROLES: Final = {
     "system": "system",

@@ -21,9 +21,9 @@ from typing import Any, Final
 from filelock import FileLock
 
 from calibudget.errors import StudyError
-from calibudget.evaluation import Evaluation
 from calibudget.evaluation.benchmarks import HELD_OUT
 from calibudget.evaluation.predictions import OPEN, PREDICTIONS_NAME, answer_nll, read_predictions
+from calibudget.evaluation.results import Evaluation
 from calibudget.lm.files import portable_model
 from calibudget.pipeline.evaluate import Asking, evaluate, versions_of
 from calibudget.pipeline.progress import Progress
@@ -36,7 +36,9 @@ from calibudget.pipeline.training_options import options_from
 from calibudget.recipe import Recipe, resolved_fields
 from calibudget.recipe.load import read_document, recipe_from_fields, replaced
 from calibudget.recipe.yaml import Document
-from calibudget.store import SCORES_NAME, canonical_json, expanded, loads_object, make_directory, sha256_hex
+from calibudget.store.canonical import canonical_json, loads_object, sha256_hex
+from calibudget.store.files import expanded, make_directory
+from calibudget.store.scores import SCORES_NAME
 from calibudget.study.protocol import Asked, Protocol
 from calibudget.study.records import ITEMS_NAME, RUN_NAME, Cell, CellOutcome, ItemScore, TaskMetrics, write_items
 from calibudget.training.report import LOG_NAME

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from calibudget.allocation import policy_named
+from calibudget.allocation.policies import policy_named
 from calibudget.errors import StudyError
 from calibudget.evaluation.benchmarks import HELD_OUT
 from calibudget.pipeline.dry_run import dry_run

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from calibudget.errors import ArtefactError
-from calibudget.store import ALLOCATION, ALLOCATION_NAME, file_digest
+from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME
+from calibudget.store.sums import file_digest
 from calibudget.study.records import (
     CELL_NAME,
     ITEMS_NAME,

@@ -15,7 +15,8 @@ from typing import Final, Protocol
 
 from calibudget.errors import ArtefactError, CalibudgetError, InterruptedRunError
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.store import LOCK_NAME, canonical_json, output_directory, sha256_hex, write_atomic
+from calibudget.store.canonical import canonical_json, sha256_hex
+from calibudget.store.files import LOCK_NAME, output_directory, write_atomic
 from calibudget.study.evidence import check_evidence, digests_of_evidence
 from calibudget.study.records import (
     CELL_NAME,

@@ -22,9 +22,9 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.pipeline.training_options import options_from
 from calibudget.recipe import Recipe, resolved_fields
-from calibudget.sources import read_source
 from calibudget.sources.inputs import from_the_cache
-from calibudget.store import canonical_json
+from calibudget.sources.source import read_source
+from calibudget.store.canonical import canonical_json
 from calibudget.study.cell import CellSettings, asking_of, base_recipe, scored_by, settings_of, settings_sha256
 from calibudget.study.grid import cells_of
 from calibudget.study.protocol import Protocol

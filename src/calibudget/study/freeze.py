@@ -24,10 +24,13 @@ from calibudget.pipeline.resources import Shared
 from calibudget.recipe import Recipe, resolved_fields
 from calibudget.recipe.load import recipe_from_fields
 from calibudget.records import SourceFile
-from calibudget.sources import SourceSpec, read_source
 from calibudget.sources.files import find_files
-from calibudget.store import canonical_json, code_sha256, file_digest, held_names, sha256_hex
+from calibudget.sources.source import read_source
+from calibudget.sources.spec import SourceSpec
+from calibudget.store.canonical import canonical_json, sha256_hex
 from calibudget.store.codec import Artefact
+from calibudget.store.files import held_names
+from calibudget.store.sums import code_sha256, file_digest
 from calibudget.study.cell import CellSettings, asking_of, base_recipe, settings_of, settings_sha256
 from calibudget.study.grid import cells_of
 from calibudget.study.protocol import Protocol, protocol_from_json

@@ -17,7 +17,7 @@ from typing import Final
 from calibudget.errors import StudyError
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
-from calibudget.store import directory_lock, output_directory
+from calibudget.store.files import directory_lock, output_directory
 from calibudget.study.endpoints import StopRule
 from calibudget.study.execution import GridOutcome, Here, Makers, read_finished, run_grid
 from calibudget.study.expect import Expected, check_feasible, expect

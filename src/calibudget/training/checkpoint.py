@@ -12,7 +12,9 @@ from typing import Final
 from torch import Tensor
 
 from calibudget.errors import ArtefactError
-from calibudget.store import canonical_json, file_digest, make_directory, read_object, remove_directory, stale_name
+from calibudget.store.canonical import canonical_json, read_object
+from calibudget.store.files import make_directory, remove_directory, stale_name
+from calibudget.store.sums import file_digest
 
 _STATE_NAME: Final = "state.json"
 _TENSORS_NAME: Final = "tensors.safetensors"

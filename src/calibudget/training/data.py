@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibudget.errors import TrainingError
-from calibudget.lm import Encoded, Encoder
+from calibudget.lm.encoding import Encoded, Encoder
 from calibudget.records import Message, Record
 from calibudget.training.config import TooLong
 

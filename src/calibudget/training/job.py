@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from calibudget.errors import ArtefactError
-from calibudget.store import canonical_json, is_stale, sha256_hex
+from calibudget.store.canonical import canonical_json, sha256_hex
+from calibudget.store.files import is_stale
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.report import LOG_NAME
 
 if TYPE_CHECKING:
-    from calibudget.lm import LanguageModel
+    from calibudget.lm.loading import LanguageModel
     from calibudget.training.data import TrainingExample
 
 ADAPTER_NAME: Final = "adapter"

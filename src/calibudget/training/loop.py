@@ -16,7 +16,8 @@ from torch import Tensor
 
 from calibudget.errors import ArtefactError, InterruptedRunError, TrainingError
 from calibudget.keys import torch_seed
-from calibudget.store import clean_stale, directory_lock, make_directory, read_bytes, remove_directory
+from calibudget.store.canonical import read_bytes
+from calibudget.store.files import clean_stale, directory_lock, make_directory, remove_directory
 from calibudget.training.adapter import save_adapter
 from calibudget.training.checkpoint import atomic_directory, load_checkpoint, save_checkpoint
 from calibudget.training.config import Execution

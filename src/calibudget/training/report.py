@@ -21,7 +21,8 @@ from torch import nn
 
 from calibudget.errors import ArtefactError, DependencyError, InterruptedRunError
 from calibudget.messages import counted
-from calibudget.store import canonical_json, loads_object, sync_directory
+from calibudget.store.canonical import canonical_json, loads_object
+from calibudget.store.files import sync_directory
 from calibudget.training.config import TRACKERS, TrainingConfig
 from calibudget.training.data import TrainingExample
 

@@ -13,7 +13,11 @@ import pytest
 
 from calibudget.errors import DataError
 from calibudget.records import Record, SourceFile
-from calibudget.sources import Matches, SourceSpec, Texts, cache_files, kept_findings, open_source, texts_of
+from calibudget.sources import cache_files
+from calibudget.sources.hygiene.checks import Matches
+from calibudget.sources.hygiene.findings import Texts, kept_findings, texts_of
+from calibudget.sources.source import open_source
+from calibudget.sources.spec import SourceSpec
 
 FOUND = {
     "evaluation a": Matches(digests=frozenset(hashlib.sha256(bytes([n])).digest() for n in range(40)), others=7),

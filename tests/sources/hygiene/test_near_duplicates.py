@@ -7,8 +7,9 @@ import random
 import pytest
 
 from calibudget.records import Message, Record
-from calibudget.sources import NearDuplicates, NearDuplicatesRule
+from calibudget.sources.hygiene.near_duplicates import NearDuplicates
 from calibudget.sources.identity import digests
+from calibudget.sources.spec import NearDuplicatesRule
 
 pytest.importorskip("datasketch")
 RULE = NearDuplicatesRule()

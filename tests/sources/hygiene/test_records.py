@@ -19,7 +19,7 @@ from calibudget.sources.hygiene.records import (
     Overlap,
     SourceHygiene,
 )
-from calibudget.store import ids_sha256
+from calibudget.store.artefacts import ids_sha256
 
 OVERLAP = Overlap(candidates={"piqa": 2}, calibration={}, companion=1, evaluation={"exam": 3})
 FOUND = Found(records=2, others=1, record_ids=("a", "b"), record_ids_sha256=ids_sha256(["a", "b"]))

@@ -4,8 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from calibudget.records import Split
-from calibudget.sources import SourceSpec, inspect_sources, open_source, part_source, read_source
-from calibudget.tasks import AnswerSpec
+from calibudget.sources.hygiene.report import inspect_sources
+from calibudget.sources.source import open_source, read_source
+from calibudget.sources.spec import SourceSpec
+from calibudget.sources.split import part_source
+from calibudget.tasks.answers import AnswerSpec
 
 Write = Callable[..., Path]
 TRUTH = AnswerSpec(kind="true_false")

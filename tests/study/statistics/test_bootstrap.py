@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from calibudget.errors import StudyError
-from calibudget.study.statistics import Stratum, TaskItems, bootstrap_examples, bootstrap_tasks
+from calibudget.study.statistics.bootstrap import TaskItems, bootstrap_examples, bootstrap_tasks
+from calibudget.study.statistics.panels import Stratum
 
 R = 20_000
 

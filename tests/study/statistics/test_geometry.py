@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from calibudget.errors import StudyError
-from calibudget.study.statistics import correlations, quota_shift
+from calibudget.study.statistics.geometry import correlations, quota_shift
 
 VALUES = st.integers(-50, 50).map(lambda n: n / 7)
 

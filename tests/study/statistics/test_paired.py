@@ -6,7 +6,9 @@ import pytest
 
 from calibudget.errors import InputError, StudyError
 from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, PANELS
-from calibudget.study.statistics import effects, panel_score, strata_of, t_test_p, wins
+from calibudget.study.statistics.claims import t_test_p
+from calibudget.study.statistics.paired import effects, wins
+from calibudget.study.statistics.panels import panel_score, strata_of
 
 # Paper, Table 1: Math, Common, Macro, Overall (%).
 TABLE_1 = {

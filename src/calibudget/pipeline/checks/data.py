@@ -19,9 +19,13 @@ from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.tokens import token_counter, with_tokens
 from calibudget.recipe import Recipe, load_recipe
 from calibudget.records import Record
-from calibudget.sources import chosen_records
 from calibudget.sources.hygiene.records import HYGIENE_NAME
-from calibudget.store import MANIFEST_NAME, SPLITS_NAME, Manifest, SplitIds, ids_sha256, plain_json, read_train
+from calibudget.sources.pool import chosen_records
+from calibudget.store.artefacts import ids_sha256
+from calibudget.store.canonical import plain_json
+from calibudget.store.manifest import MANIFEST_NAME, Manifest
+from calibudget.store.splits import SPLITS_NAME, SplitIds
+from calibudget.store.train_set import read_train
 
 
 def check_sources(

@@ -9,18 +9,20 @@ from itertools import groupby
 from pathlib import Path
 
 from calibudget.errors import ArtefactError
-from calibudget.evaluation import Evaluation, Prediction
 from calibudget.evaluation.aggregates import PANELS
 from calibudget.evaluation.benchmarks import HELD_OUT, TASKS, bare_id, ids_sha256
 from calibudget.evaluation.judge import judged_again
 from calibudget.evaluation.likelihood import SUFFIX, chosen_again
-from calibudget.evaluation.predictions import PREDICTIONS_NAME, read_predictions
-from calibudget.evaluation.results import EVALUATION_NAME, read_evaluation, task_result
+from calibudget.evaluation.predictions import PREDICTIONS_NAME, Prediction, read_predictions
+from calibudget.evaluation.results import EVALUATION_NAME, Evaluation, read_evaluation, task_result
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.own_tasks import held_out_benchmarks
 from calibudget.pipeline.run_directory import calibration_set
-from calibudget.store import SCORES_NAME, SPLITS_NAME, TRAIN_NAMES, SplitIds, file_digest, read_scores
-from calibudget.tasks import EARLIER_PARSERS, PARSER_VERSION, AnswerSpec
+from calibudget.store.scores import SCORES_NAME, read_scores
+from calibudget.store.splits import SPLITS_NAME, SplitIds
+from calibudget.store.sums import file_digest
+from calibudget.store.train_set import TRAIN_NAMES
+from calibudget.tasks.answers import EARLIER_PARSERS, PARSER_VERSION, AnswerSpec
 
 
 def check_evaluation(findings: Findings, directory: Path, splits: SplitIds | None) -> None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from calibudget.allocation import check_plan
+from calibudget.allocation.check import check_plan
 from calibudget.errors import InputError
 from calibudget.pipeline.allocate import plan_recipe, read_plan
 from calibudget.pipeline.checks.findings import Findings, equal
@@ -32,30 +32,29 @@ from calibudget.pipeline.rendering import is_earlier, taught
 from calibudget.pipeline.tokens import counted_by
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Exponents, Selection, Statistics
-from calibudget.selection import marked
-from calibudget.sources import SourceSpec
-from calibudget.store import (
+from calibudget.selection.draw import marked
+from calibudget.sources.spec import SourceSpec
+from calibudget.store.artefacts import (
     ALLOCATION,
     ALLOCATION_NAME,
-    MANIFEST,
-    MANIFEST_NAME,
-    SPLITS_NAME,
-    CompanionEvidence,
-    Manifest,
-    ScoreFile,
-    SourceEvidence,
-    SourceIds,
-    SplitIds,
-    TokenEvidence,
-    confined,
     digest_selection,
-    file_digest,
     ids_sha256,
     quotas_sha256,
-    scores_sha256,
     stated_quotas_sha256,
 )
-from calibudget.tasks import EARLIER_PARSERS, PARSER_VERSION
+from calibudget.store.files import confined
+from calibudget.store.manifest import (
+    MANIFEST,
+    MANIFEST_NAME,
+    CompanionEvidence,
+    Manifest,
+    SourceEvidence,
+    TokenEvidence,
+)
+from calibudget.store.scores import ScoreFile, scores_sha256
+from calibudget.store.splits import SPLITS_NAME, SourceIds, SplitIds
+from calibudget.store.sums import file_digest
+from calibudget.tasks.answers import EARLIER_PARSERS, PARSER_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.recipe import Recipe
-from calibudget.sources import HygieneRules
 from calibudget.sources.hygiene.records import HYGIENE, HYGIENE_NAME, NAMED_IDS, Checks, Found, Hygiene, SourceHygiene
-from calibudget.store import Manifest, SplitIds, ids_sha256
+from calibudget.sources.spec import HygieneRules
+from calibudget.store.artefacts import ids_sha256
+from calibudget.store.manifest import Manifest
+from calibudget.store.splits import SplitIds
 
 
 def has_hygiene(recipe_fields: Mapping[str, object]) -> bool:

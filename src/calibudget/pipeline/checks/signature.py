@@ -15,16 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from calibudget.errors import ArtefactError, DependencyError, InputError
 from calibudget.pipeline.checks.findings import Findings
-from calibudget.store import (
-    MANIFEST,
-    MANIFEST_NAME,
-    SIGNATURE_NAME,
-    SUMS_NAME,
-    loads_object,
-    read_object,
-    read_sums,
-    sha256_hex,
-)
+from calibudget.store.canonical import loads_object, read_object, sha256_hex
+from calibudget.store.manifest import MANIFEST, MANIFEST_NAME
+from calibudget.store.sums import SIGNATURE_NAME, SUMS_NAME, read_sums
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes

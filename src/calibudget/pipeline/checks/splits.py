@@ -15,9 +15,12 @@ from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.selectors import RecipeSelector, joined, read_parts, recipe_parameters, selector_parts
 from calibudget.recipe import Recipe
-from calibudget.selection import Scored, proxy_pool
-from calibudget.sources import SourceSpec
-from calibudget.store import SCORES_NAME, SELECTOR_NAME, SPLITS_NAME, ScoreFile, SourceIds, SplitIds
+from calibudget.selection.proxy import proxy_pool
+from calibudget.selection.selectors import Scored
+from calibudget.sources.spec import SourceSpec
+from calibudget.store.scores import SCORES_NAME, ScoreFile
+from calibudget.store.selector import SELECTOR_NAME
+from calibudget.store.splits import SPLITS_NAME, SourceIds, SplitIds
 
 #: What `duplicates: keep` appends to the id of a record's copies.
 COPY_MARK: Final = re.compile(r"#[1-9][0-9]*$")

@@ -17,9 +17,12 @@ from calibudget.pipeline.checks.splits import COPY_MARK
 from calibudget.pipeline.rendering import Rendering, is_earlier, rendering_again
 from calibudget.recipe import COMPANION, Recipe
 from calibudget.records import Record, Selection
-from calibudget.selection import RowRole, train_row, unmarked
-from calibudget.sources import record_maker
-from calibudget.store import HELD_OUT_NAME, Manifest, SplitIds, TrainLayout, read_train
+from calibudget.selection.draw import unmarked
+from calibudget.selection.rows import RowRole, train_row
+from calibudget.sources.source import record_maker
+from calibudget.store.manifest import Manifest
+from calibudget.store.splits import SplitIds
+from calibudget.store.train_set import HELD_OUT_NAME, TrainLayout, read_train
 
 #: What the rows of each layout hold.
 _SHAPES: Final[Mapping[TrainLayout, str]] = {

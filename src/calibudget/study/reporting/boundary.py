@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from calibudget.allocation import stability
+from calibudget.allocation.stability import stability
 from calibudget.messages import counted
 from calibudget.study.protocol import Endpoint
 from calibudget.study.reporting.certainty import Judged, judge, task_interval
@@ -23,7 +23,8 @@ from calibudget.study.reporting.shown import (
     standing,
 )
 from calibudget.study.reporting.table import Table, decimal
-from calibudget.study.statistics import Interval, seeds_needed
+from calibudget.study.statistics.bootstrap import Interval
+from calibudget.study.statistics.claims import seeds_needed
 
 
 class Layer(NamedTuple):

@@ -13,20 +13,17 @@ from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import UNITS, difference_shown, p_shown, place, seeds_counted, standing
 from calibudget.study.reporting.table import UNDEFINED, Quantity, Shown, Table
-from calibudget.study.statistics import (
+from calibudget.study.statistics.bootstrap import Interval, TaskItems, bootstrap_examples, bootstrap_tasks
+from calibudget.study.statistics.claims import (
     Claim,
-    Effects,
-    Interval,
-    TaskItems,
-    bootstrap_examples,
-    bootstrap_tasks,
     detectable_effect,
     judge_claims,
     seeds_needed,
     sign_flip_p,
-    strata_of,
     t_test_p,
 )
+from calibudget.study.statistics.paired import Effects
+from calibudget.study.statistics.panels import strata_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

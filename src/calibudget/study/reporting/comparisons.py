@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean
 
-from calibudget.allocation import POLICIES
+from calibudget.allocation.policies import POLICIES
 from calibudget.messages import counted
 from calibudget.study.protocol import Endpoint, Measure
 from calibudget.study.reporting.results import Block, Results
@@ -19,7 +19,7 @@ from calibudget.study.reporting.shown import (
     standing,
 )
 from calibudget.study.reporting.table import Quantity, Shown, Table
-from calibudget.study.statistics import Effects, effects, wins
+from calibudget.study.statistics.paired import Effects, effects, wins
 
 _SD = "± is the standard deviation over seeds (ddof 1), not of the mean."
 

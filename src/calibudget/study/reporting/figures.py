@@ -15,7 +15,7 @@ from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import UNITS, head, place, standing
 from calibudget.study.reporting.table import decimal
 from calibudget.study.reporting.variants import exploratory
-from calibudget.study.statistics import effects
+from calibudget.study.statistics.paired import effects
 
 
 def diagnostics_figure(results: Results, block: Block) -> dict[str, bytes]:

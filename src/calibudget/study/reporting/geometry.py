@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import fmean
 
-from calibudget.allocation import stability
+from calibudget.allocation.stability import stability
 from calibudget.pipeline.own_tasks import held_out_task
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import place
 from calibudget.study.reporting.table import Quantity, Shown, Table, decimal
-from calibudget.study.statistics import QuotaShift, correlations, quota_shift
+from calibudget.study.statistics.geometry import QuotaShift, correlations, quota_shift
 
 
 def shifts(results: Results, block: Block) -> dict[int, QuotaShift]:

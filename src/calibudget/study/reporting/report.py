@@ -13,15 +13,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from calibudget.store import (
-    ALLOCATION,
-    ALLOCATION_NAME,
-    STATISTICS_NAME,
-    atomic_file,
-    clean_stale,
-    output_directory,
-    read_statistics,
-)
+from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS_NAME, read_statistics
+from calibudget.store.files import atomic_file, clean_stale, output_directory
 from calibudget.study.records import RUN_NAME
 from calibudget.study.reporting import figures
 from calibudget.study.reporting.boundary import boundary_table

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from calibudget.errors import StudyError
-from calibudget.store import read_object
+from calibudget.store.canonical import read_object
 from calibudget.study.endpoints import StopRule, endpoint_value
 from calibudget.study.execution import FAILURE_NAME, read_finished
 from calibudget.study.freeze import Frozen, protocol_of, read_frozen

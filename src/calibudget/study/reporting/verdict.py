@@ -12,7 +12,8 @@ from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import UNITS, amount, p_said
 from calibudget.study.reporting.table import decimal
-from calibudget.study.statistics import Effects, judge_claims, seeds_needed, t_interval
+from calibudget.study.statistics.claims import judge_claims, seeds_needed, t_interval
+from calibudget.study.statistics.paired import Effects
 
 #: A difference that may be worth having, by measure: the seeds are told that would show it.
 WORTH: Final[dict[Measure, float]] = {"accuracy": 0.01, "answer_probability": 0.01, "nll": 0.01, "answer_nll": 0.1}
