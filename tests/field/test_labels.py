@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from calibudget.cli.options import named_amounts, named_integers, named_numbers
+from calibudget.cli.options import named_amounts, named_integers, weights_by_label
 from calibudget.errors import InputError, RecipeError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.statistics import read_pool_sizes
@@ -41,7 +41,7 @@ def test_half_a_character_is_refused(tmp_path: Path) -> None:
 )
 def test_labels_with_spaces_work_on_the_command_line(texts: list[str], expected: dict[str, int]) -> None:
     assert named_integers(texts, "--sizes") == expected
-    assert named_numbers(texts, "--weights") == expected
+    assert weights_by_label(texts) == expected
     assert named_amounts(texts, "--floors") == expected
     assert read_pool_sizes(texts) == expected
 

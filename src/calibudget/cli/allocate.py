@@ -26,8 +26,8 @@ from calibudget.cli.options import (
     mapping,
     named_amounts,
     named_integers,
-    named_numbers,
     numbers,
+    weights_by_label,
     whole_number,
 )
 from calibudget.errors import InputError
@@ -139,7 +139,7 @@ def allocate(
         floors=named_amounts(floors, "--floors"),
         caps=named_amounts(caps, "--caps"),
         groups=mapping(groups, "--groups"),
-        weights=named_numbers(weights, "--weights"),
+        weights=weights_by_label(weights),
         signal=signal,
         exponents=Exponents(need=need_exponent, availability=availability_exponent, reliability=reliability_exponent),
         need_transform=need_transform,
@@ -194,7 +194,7 @@ def whatif(
         floors=named_amounts(floors, "--floors"),
         caps=named_amounts(caps, "--caps"),
         groups=mapping(groups, "--groups"),
-        weights=named_numbers(weights, "--weights"),
+        weights=weights_by_label(weights),
         signal=signal,
         need_transform=need_transform,
     )

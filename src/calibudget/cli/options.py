@@ -47,7 +47,10 @@ Floors = Annotated[
 Caps = Annotated[
     list[str] | None, typer.Option(help=f"label=n caps of single sources, or 'label=20% of budget'; {REPEATS}.")
 ]
-Weights = Annotated[list[str] | None, typer.Option(help=f"label=x weights for --policy weights; {REPEATS}.")]
+Weights = Annotated[
+    list[str] | None,
+    typer.Option(help=f"label=x weights for --policy weights; {REPEATS}. Or a file of RegMix, olmix or DoReMi."),
+]
 Signal = Annotated[str, typer.Option(help="What val-error-floor takes: error_rate or z.")]
 NeedTransform = Annotated[str | None, typer.Option(help="rank or log1p.")]
 Verdict = Annotated[
@@ -153,9 +156,13 @@ def named_amounts(texts: Sequence[str] | None, option: str) -> dict[str, int | s
     return _named(texts, option, amount, "an amount")
 
 
-def named_numbers(texts: Sequence[str] | None, option: str) -> dict[str, float] | None:
-    """Read repeated `label=x` texts; None where the option wasn't given."""
-    return _named(texts, option, float, "a number")
+def weights_by_label(texts: Sequence[str] | None) -> dict[str, float] | None:
+    """What `--weights` says: a file of weights made elsewhere, or `label=x` texts; None where it wasn't given."""
+    from calibudget.recipe.weights import read_weights
+
+    if texts and len(texts) == 1 and "=" not in texts[0]:
+        return read_weights(Path(texts[0]))
+    return _named(texts, "--weights", float, "a number")
 
 
 def _named(

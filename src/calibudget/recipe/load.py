@@ -21,8 +21,10 @@ from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.lm.files import portable_model
 from calibudget.messages import fault, redacted
 from calibudget.recipe.schema import Recipe
+from calibudget.recipe.weights import read_weights
 from calibudget.recipe.yaml import Document, Location, parse_document, parse_value
 from calibudget.sources.spec import SourceSpec
+from calibudget.store.files import expanded
 
 _HEADER = "# Every value that this run used, defaults included.\n"
 
@@ -83,7 +85,7 @@ def resolved_yaml(recipe: Recipe) -> bytes:
 
 #: Fields whose paths start at the recipe in a recipe, and at the working directory on the command line.
 _PATHS = frozenset(
-    {"data_dir", "calibration.adapter", "rounds.previous"}
+    {"data_dir", "calibration.adapter", "rounds.previous", "weights"}
     | {
         f"selector.{field}"
         for field in ("scores", "scores.file", "influence", "influence.file", "quality.perplexities")
@@ -97,8 +99,8 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     Args:
         path: the YAML file.
         overrides: `key=value` texts that replace or add fields; keys are dotted (`calibration.per_source=50`),
-            values are YAML. A `data_dir`, `calibration.adapter`, `rounds.previous` or file of a `selector` given here
-            is relative to the working directory.
+            values are YAML. A `data_dir`, `calibration.adapter`, `rounds.previous` or file of `weights` or a `selector`
+            given here is relative to the working directory.
 
     Raises:
         RecipeError: the file can't be read, isn't a recipe, or a field of it isn't right.
@@ -132,6 +134,8 @@ def read_mapping(given: str, name: str) -> dict[str, object]:
 def recipe_from_fields(fields: dict[str, Any], document: Document, *, base_dir: Path) -> Recipe:
     """Validate fields read from a document; relative paths start at `base_dir`."""
     refuse_secrets(fields, document)
+    if isinstance(fields.get("weights"), str):
+        fields = fields | {"weights": read_weights(base_dir / expanded(fields["weights"]))}
     try:
         recipe = Recipe.model_validate(fields)
     except ValidationError as error:

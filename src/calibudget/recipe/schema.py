@@ -67,6 +67,10 @@ _Texts = str | Annotated[tuple[str, ...], Field(min_length=1)]
 Folders = Annotated[
     tuple[LocalFolder, ...], BeforeValidator(_one_or_more, json_schema_input_type=_Texts), Field(min_length=1)
 ]
+#: In a recipe's file a file may stand instead (`recipe.weights`); loading puts its numbers here.
+Weights = Annotated[
+    dict[str, float], BeforeValidator(lambda value: value, json_schema_input_type=dict[str, float] | str)
+]
 
 
 class _Part(BaseModel):
@@ -153,7 +157,7 @@ class Recipe(_Part):
     max_repeats: Annotated[int, Field(ge=1, le=1000)] = 1
     rounds: Rounds | None = None
     policy: Annotated[str, AfterValidator(_known_policy)] = "calibudget"
-    weights: dict[str, float] | None = None
+    weights: Weights | None = None
     signal: Literal["error_rate", "z"] = "error_rate"
     exponents: Exponents = Exponents()
     need_transform: Literal["rank", "log1p"] | None = None
