@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 
-from calibudget.errors import DataError
+from calibudget.errors import DataError, RecipeError
+from calibudget.pipeline.own_tasks import own_source
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
+from calibudget.sources.files import find_files
 from calibudget.sources.source import read_source
 from calibudget.sources.spec import SourceSpec
 
@@ -41,7 +44,7 @@ def write(folder: Path, *rows: object) -> Path:
         {"messages": [{"role": "user", "content": "q1"}]},
         {"messages": [{"role": "user", "content": "q1"}, {"role": "assistant", "content": "a", "weight": 0}]},
         {"prompt": [{"role": "user", "content": "q1"}]},
-        {"prompt": "q1", "completion": "other", "label": False, "reasoning": "r"},
+        {"prompt": "q1", "completion": "other", "label": False, "reasoning": "r", "split": "test"},
     ],
 )
 def test_prompts_suffice(tmp_path: Path, row: object) -> None:
@@ -113,8 +116,31 @@ def test_what_isnt_read_of_an_evaluation_set_or_a_companion_is_told(tmp_path: Pa
     good = json.dumps({"instruction": "j", "output": "o"})
     (tmp_path / "c.jsonl").write_text(f"{good}\n{bad}\n")
     (tmp_path / "e.jsonl").write_text('{"question": "zz"}\n{"foo": "q2"}\n')
-    own = ["hygiene.evaluation.folder={path: ev}", "companion={path: c.jsonl, on_error: skip}"]
+    own = ["hygiene.evaluation.folder={path: ev, split: train}", "companion={path: c.jsonl, on_error: skip}"]
     notes = run(load_recipe(path, [*own, "hygiene.evaluation.bench.on_error=skip"]), tmp_path / "run").notes
     assert any(note.startswith("evaluation set folder: files not read:") and "test.jsonl" in note for note in notes)
     assert "evaluation set bench: 1 row skipped" in notes
     assert "companion: 1 row skipped" in notes
+
+
+def test_an_evaluation_set_of_several_splits_names_one(tmp_path: Path) -> None:
+    path = write(tmp_path, {"question": "zz"})
+    (tmp_path / "ev").mkdir()
+    for name in ("train", "test"):
+        (tmp_path / "ev" / f"{name}.jsonl").write_text('{"question": "q1", "answer": "a"}\n')
+    several = r"'ev' holds files of test: test\.jsonl; train: train\.jsonl; which of them to measure on"
+    with pytest.raises(DataError, match=several):
+        run(load_recipe(path, ["hygiene.evaluation.bench.path=ev"]), tmp_path / "out")
+    with pytest.raises(DataError, match=several):
+        find_files(own_source("mine", "ev"), tmp_path)
+    assert run(load_recipe(path, ["hygiene.evaluation.bench={path: ev, split: test}"]), tmp_path / "out").count == 3
+    (tmp_path / "ev" / "train.jsonl").unlink()
+    (file,) = find_files(own_source("mine", "ev"), tmp_path)
+    assert file.name == "ev/test.jsonl"
+    with pytest.raises(RecipeError, match="name its `split`"):
+        own_source("mine", "{hub: owner/name}")
+    datasets.DatasetDict(
+        {name: datasets.Dataset.from_list([{"question": "q"}]) for name in ("train", "test")}
+    ).save_to_disk(tmp_path / "saved")
+    with pytest.raises(DataError, match=r"saved has the splits \['train', 'test'\], and which one to measure on"):
+        find_files(own_source("mine", "saved"), tmp_path)

@@ -144,6 +144,27 @@ LAST = {"role": "assistant", "content": "a"}
             "<IMG_CONTEXT> what?", "[IMG] what?", "![](data:image/png;base64,iVBO) what?", "What is this? <img>",
             "<img>\nWhat?", "<speech>what is said?", "<sound> what?",
         )),
+        *((ALPACA | {"instruction": text}, "which stands for media") for text in (
+            "<audio>clips/a.wav</audio> What is said?", "Watch <video>v.mp4</video>.", "<image>x</image>\nWhat?",
+            "(<image>./</image>)\nWhat?", "<__media__>\nWhat?", "[image]\nWhat is it?", "What is it? [Image]",
+            "One\n[video]\nTwo", "<ImageHere> What?", "<|audio_bos|><|AUDIO|><|audio_eos|>What?",
+            "<|vision_start|><|image_pad|><|vision_end|>", "<|media_pad|>", "<|begin_of_image|>What?", "<end_of_image>",
+        )),
+        (ALPACA | {"instruction": "<Img>a/b.png</Img> What?"}, "which is an image"),
+        ({"messages": [CHAT[0] | {"content": [{"type": "text", "text": "q", "image": "a.png"}]}, LAST]},
+         "turn 1: the field 'image' holds images"),
+        *((ALPACA | row, f"the field '{name}' is .*(isn't to be taught|other way than whole)") for name, row in (
+            (name, {name: value}) for name, value in {
+                "is_correct": "no", "do_not_train": True, "skip_training": 1, "no_loss": "true", "correct": False,
+                "verified": "false", "weights": [1, 0], "sample_weight": 0, "label": 0, "do_train": "no",
+                "train_detail": [{"begin_offset": 0, "end_offset": 1, "train": False}], "Sample-Weight": "0.00",
+            }.items()
+        )),
+        *(({"messages": CHAT, "label": value}, "the field 'label' is .*isn't to be taught")
+          for value in (0, "false", "negative", False)),
+        ({"conversations": {"from": ["human", "gpt"], "value": ["q", "a"]}, "label": 0}, "'label' is 0"),
+        (ALPACA | {"split": "test"}, "the field 'split' is 'test', and the source reads the split 'train'; say which"),
+        ({"messages": [{"role": "system", "content": "t"}, *CHAT], "system": "s"}, "with another system message"),
         (ALPACA | {"Context": "c", "context": "d"}, "the fields 'context' and 'Context' are one"),
         (ALPACA | {"choices": ["c", "d"]}, "the field 'choices' must hold text"),
         (ALPACA | {"Context": ["c"]}, "'context' is 'Context' in the row"),
@@ -184,10 +205,42 @@ def test_what_is_not_to_be_taught_or_cannot_be_read_is_refused_by_name(
         ALPACA | {"output": "<video>\n<source>\n</video>"},
         ALPACA | {"instruction": "How do I use the <audio> tag of HTML? And the <video> HTML element, or '<image>'?"},
         ALPACA | {"instruction": "The <image> of <image>x</image>"},
+        ALPACA | {"output": "<rss>\n<image>x</image>\n<audio>a.wav</audio>\n</rss>"},
+        ALPACA | {"instruction": "See [image](a.png), [image] or [Image: x] here, and the [video] below."},
+        ALPACA | {"output": "[image](http://x/y)\n[image]: http://x\n<|im_start|> <vision> <media>"},
+        *(ALPACA | {"weight": value} for value in ("1.00", " 1 ", 1.0, "1e0", "yes")),
+        ALPACA | {"do_not_train": False, "verified": True, "sample_weight": "1.0", "do_train": 1},
+        ALPACA | {"history": [CHAT[0], LAST | {"weight": 0, "is_correct": False}]},
     ],
 )
 def test_what_says_nothing_against_a_row_refuses_none(tmp_path: Path, row: dict[str, Any]) -> None:
-    assert read(tmp_path, row).columns_not_used == ()
+    unused = read(tmp_path, row).columns_not_used
+    assert not [name for name in unused if not name.startswith("history[].")]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ALPACA | {"label": 0, "choices": "x"},
+        ALPACA | {"label": 0, "options": ["x", "y"]},
+        {"instruction": "Is it good?", "output": "It is negative.", "label": "negative"},
+        {"instruction": "How many?", "output": "0", "label": 0},
+        {"messages": [CHAT[0], LAST | {"content": "false"}], "label": "false"},
+        ALPACA | {"correct": "B", "split": "train_sft", "verified": 3, "label": 2},
+        ALPACA | {"split": "a text about the test of time and other things that are long"},
+    ],
+)
+def test_a_class_is_no_verdict_and_is_listed(tmp_path: Path, row: dict[str, Any]) -> None:
+    names = set(row) - {"instruction", "output", "choices", "messages"}
+    assert set(read(tmp_path, row).columns_not_used) == names
+
+
+def test_what_a_recipe_names_is_no_flag(tmp_path: Path) -> None:
+    rows = [ALPACA | {"split": "test", "label": 0}, ALPACA | {"instruction": "r", "split": "train", "label": 1}]
+    assert read(tmp_path, *rows, where={"split": "test"}, answer=_number("label")).columns_not_used == ()
+    found = read(tmp_path, *rows, columns={"label": None, "split": None})
+    assert (len(found.records), found.columns_not_used) == (2, ("label", "split"))
+    assert read(tmp_path, rows[1] | {"split": "TRAIN"}).columns_not_used == ("label", "split")
 
 
 def test_columns_that_nothing_uses_are_listed(tmp_path: Path) -> None:

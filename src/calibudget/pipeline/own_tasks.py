@@ -67,4 +67,5 @@ def own_source(name: str, given: str) -> SourceSpec:
     words = f"task {name}"
     fields = parse_document(given, words).value if given.lstrip().startswith("{") else {"path": given}
     recipe = {"budget": 0, "policy": "equal", "calibration": "none", "sources": {name: fields}}
-    return recipe_from_fields(recipe, parse_document("{}", words), base_dir=Path()).source_specs()[0]
+    read = recipe_from_fields(recipe, parse_document("{}", words), base_dir=Path())
+    return replace(read.source_specs()[0], only_split=read.sources[name].split is None)

@@ -74,7 +74,8 @@ def _portable(path: str) -> str:
 def _implied(source: dict[str, Any], spec: SourceSpec) -> dict[str, Any]:
     answer = {name: getattr(spec.answers, name) for name in ("kind", "labels", "pattern", "field")}
     answer["labels"] = list(spec.answers.labels)
-    return source | {"answer": answer, "duplicates": spec.duplicates, "on_error": spec.on_error}
+    implied = {"answer": answer, "duplicates": spec.duplicates, "on_error": spec.on_error, "split": spec.split}
+    return source | implied
 
 
 def resolved_yaml(recipe: Recipe) -> bytes:

@@ -27,6 +27,7 @@ from calibudget.recipe.parts import (
 )
 from calibudget.records import ErrorRule, Exponents, Unit
 from calibudget.sources.cache_files import cache_folder
+from calibudget.sources.data_splits import DEFAULT
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.readers import Reading
 from calibudget.sources.spec import Duplicates, HygieneRules, OnError, Source, SourceSpec
@@ -384,7 +385,13 @@ class Recipe(_Part):
         """The evaluation sets that the hygiene names as the readers take them, in code-point order."""
         sets = self.hygiene.evaluation
         return tuple(
-            replace(self._spec(name, sets[name]), duplicates="keep", prompts_suffice=True) for name in sorted(sets)
+            replace(
+                self._spec(name, sets[name]),
+                duplicates="keep",
+                prompts_suffice=True,
+                only_split=sets[name].split is None,
+            )
+            for name in sorted(sets)
         )
 
     def companion_spec(self) -> SourceSpec | None:
@@ -395,4 +402,5 @@ class Recipe(_Part):
         said: dict[str, Any] = {each.name: getattr(source, each.name) for each in fields(source)}
         said["duplicates"] = source.duplicates or ("keep" if label == COMPANION else self.duplicates)
         said["on_error"] = source.on_error or self.on_error
+        said["split"] = source.split or DEFAULT
         return SourceSpec(label=label, limits=self.limits, **said)

@@ -58,13 +58,14 @@ def _words(name: str) -> list[str]:
     return [word.casefold().rstrip("0123456789") for word in (*whole, *parts, *pairs)]
 
 
-def of_split(names: Sequence[str], split: str, pattern: str) -> list[str]:
+def of_split(names: Sequence[str], split: str, pattern: str, *, only: bool = False) -> list[str]:
     """Those of the files which belong to a split.
 
     Args:
         names: what a folder or a glob names, each relative to the folder or to what stands before the glob.
         split: the split that is wanted.
         pattern: the path as the recipe has it; a glob whose own words show a split is taken at its word.
+        only: take all, whatever split they show, if no two show different ones.
 
     Raises:
         DataError: files of other splits are there, and which ones are wanted isn't clear; they are named.
@@ -74,19 +75,26 @@ def of_split(names: Sequence[str], split: str, pattern: str) -> list[str]:
         return _of_custom_split(names, split, pattern)
     shown = {name: split_shown(name) for name in names}
     splits, said = set(shown.values()), split_shown(pattern)
+    if only and len(splits) == 1:
+        return list(names)
     is_meant = wanted in (DEFAULT, said)
     if splits == {wanted} or (is_meant and splits == {None}) or (is_meant and said is not None and splits == {said}):
         return list(names)
     own = [name for name, one in shown.items() if one == wanted]
-    if own and (None not in splits or wanted != DEFAULT):
+    if own and not only and (None not in splits or wanted != DEFAULT):
         return own
     told = "; ".join(
         f"{'no split' if one is None else one}: {listed([name for name in names if shown[name] == one])}"
         for one in sorted(splits, key=str)
     )
-    others = " or ".join(sorted(one for one in splits if one is not None and one != wanted))
-    way = f"name another under `split` ({others}), or the files under `path`" if others else "name the files"
-    raise DataError(f"{pattern!r} holds files of {told}; which of them are {split!r} isn't clear: {way}")
+    others = " or ".join(sorted(one for one in splits if one is not None and (only or one != wanted)))
+    way = (
+        f"name {'one' if only else 'another'} under `split` ({others}), or the files under `path`"
+        if others
+        else "name the files"
+    )
+    which = "to measure on" if only else f"are {split!r}"
+    raise DataError(f"{pattern!r} holds files of {told}; which of them {which} isn't clear: {way}")
 
 
 def check_named(below: str, split: str) -> None:
@@ -100,7 +108,10 @@ def check_named(below: str, split: str) -> None:
     wanted = _WORDS.get(split.casefold(), split)
     shown = split_shown(below)
     if shown != wanted and not _names(split, below):
-        raise DataError(f"{below} is asked for its split {split!r}, but is a file that shows {shown or 'none'}")
+        raise DataError(
+            f"{below} is asked for its split {split!r}, but is a file that shows {shown or 'none'}; drop `split`, or "
+            "say which of its rows are read (`where`)"
+        )
 
 
 def listed(names: Sequence[str]) -> str:

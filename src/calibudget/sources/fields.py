@@ -12,14 +12,15 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from calibudget.errors import DataError
+from calibudget.sources.data_splits import DEFAULT, split_shown
 
 #: How a row's fields hold a prompt and a response; see `calibudget.sources.records`.
 Format = Literal["alpaca", "prompt-completion", "messages", "sharegpt"]
 #: `joined` goes to the end of the prompt; `flag` says that a row or turn is taught, `mark` that it isn't;
-#: `verdict` says that a response was liked, `complaint` that it wasn't.
+#: `verdict` says that a response was liked, `complaint` that it wasn't; `split` names the part of its set a row is of.
 Meaning = Literal[
     "prompt", "response", "joined", "system", "history", "turns", "tools",
-    "functions", "reasoning", "media", "flag", "mark", "verdict", "complaint",
+    "functions", "reasoning", "media", "flag", "mark", "verdict", "complaint", "split",
 ]  # fmt: skip
 
 #: Field names that hold a prompt, the first that a row has wins (paper, appendix "Record and Role Integrity").
@@ -55,11 +56,19 @@ _NAMES: Final[Mapping[Meaning, tuple[str, ...]]] = {
     "media": (*_MEDIA, "pixel_values"),
     "flag": (
         "weight", "loss", "loss_weight", "loss_mask", "train", "trained", "trainable", "training", "train_on_turn",
-        "train_mask", "learn",
+        "train_mask", "learn", "weights", "sample_weight", "sample_weights", "example_weight", "train_detail",
+        "training_detail", "do_train", "use_for_training", "include_in_training",
     ),
-    "mark": ("mask", "masked", "is_masked", "ignore", "ignored", "exclude", "excluded", "skip"),
-    "verdict": ("label", "kto_tag", "is_correct", "is_accepted", "accepted", "is_desirable", "desirable", "is_valid"),
-    "complaint": ("rejected", "is_rejected", "is_undesirable", "undesirable"),
+    "mark": (
+        "mask", "masked", "is_masked", "ignore", "ignored", "exclude", "excluded", "skip", "do_not_train", "dont_train",
+        "no_train", "skip_training", "skip_train", "exclude_from_training", "no_loss", "ignore_loss", "skip_loss",
+    ),
+    "verdict": (
+        "label", "kto_tag", "is_correct", "is_accepted", "accepted", "is_desirable", "desirable", "is_valid", "correct",
+        "verified", "is_verified",
+    ),
+    "complaint": ("rejected", "is_rejected", "is_undesirable", "undesirable", "is_wrong", "is_incorrect"),
+    "split": ("split", "data_split", "dataset_split"),
 }  # fmt: skip
 
 
@@ -70,9 +79,13 @@ def _folded(name: str) -> str:
 _KNOWN: Final = {_folded(name): name for names in _NAMES.values() for name in names}
 _MEANINGS: Final = {name: meaning for meaning, names in _NAMES.items() for name in names}
 
-#: Fields that say something of the response alone.
+#: Fields that say whether a response is taught.
+OF_TEACHING: Final = frozenset(name for meaning in ("flag", "mark", "verdict", "complaint") for name in _NAMES[meaning])
+#: Fields that name the split that a row is of.
+SPLIT: Final = frozenset(_NAMES["split"])
+#: Fields that say something of the response alone, or of a row that isn't taught.
 OF_THE_RESPONSE: Final = frozenset(
-    name for meaning in ("reasoning", "flag", "mark", "verdict", "complaint") for name in _NAMES[meaning]
+    name for meaning in ("reasoning", "flag", "mark", "verdict", "complaint", "split") for name in _NAMES[meaning]
 )
 
 _EXCHANGE: Final[frozenset[Meaning]] = frozenset({"prompt", "response", "joined", "system", "history", "tools"})
@@ -103,30 +116,52 @@ _CARRIED: Final[Mapping[Meaning, str]] = {
 }
 #: Meanings of fields that, true or false, only say how the data was made.
 _SWITCHES: Final = ("reasoning", "media")
-_YES: Final = frozenset({"1", "1.0", "true"})
-_NO: Final = frozenset({"0", "0.0", "false"})
+_YES: Final = frozenset({"1", "true", "yes"})
+_NO: Final = frozenset({"0", "false", "no"})
 #: What a verdict is called that isn't true or false.
-_DISLIKES: Final = frozenset({"undesirable", "rejected", "disliked", "thumbs_down", "thumbs down"})
+_DISLIKES: Final = frozenset(
+    {"undesirable", "rejected", "disliked", "thumbs_down", "thumbs down", "negative", "bad", "incorrect", "wrong"}
+)
+#: Verdicts whose number may name a class or a choice, beside fields of a choice, or a response that is the label.
+_CLASSES: Final = frozenset({"label", "correct"})
+_OF_A_CHOICE: Final = frozenset({"choices", "options", "endings", "candidates", "answers", "classes"})
 #: How columnar files write a list or an object of nothing, as text.
 _EMPTY: Final = frozenset({"[]", "{}", "null"})
 #: The fields of a picture or a sound as `datasets` keeps them, under any name.
 _STRUCTS: Final = ({"bytes", "path"}, {"array", "sampling_rate"}, {"array", "path", "sampling_rate"})
 #: Meanings of fields that say whether a response is taught.
 _OF_TEACHING: Final[tuple[Meaning, ...]] = ("flag", "mark", "verdict", "complaint")
+#: A longer text names no split.
+_LONGEST_SPLIT: Final = 40
 _QUOTES: Final = ("`", '"', "'")
 _WORD_AFTER: Final = re.compile(r"\s+(?:html\s+)?(?:tag|element|attribute)", re.IGNORECASE)
+_KINDS: Final = "image|img|video|audio|speech|sound"
 _TOKEN: Final = re.compile(
-    r"<(?:\|?|start_of_)(image|img|video|audio|speech|sound)(?:|_pad|_context|_soft_token|_placeholder|[_ ]?\d+)\|?>",
+    rf"<\|?(?:(?:start|begin|end)_of_)?({_KINDS})"
+    r"(?:here|[_ -]?(?:\d+|pad|context|(?:soft_)?token|placeholder|bos|eos|start|end))?\|?>"
+    rf"|<\|(vision|media)_(?:start|end|pad|begin)\|>|<__(media|{_KINDS})__>",
     re.IGNORECASE,
+)
+#: A path between two tags, or anything between two at the start of a line: markup says it only among other tags.
+_PAIR: Final = re.compile(
+    rf"^[ \t(]*<({_KINDS})>[^<>\n]+</\1>|(?<![`\"'])<({_KINDS})>[^<>\s]*(?:/|\.\w{{2,4}})</\2>",
+    re.IGNORECASE | re.MULTILINE,
+)
+#: A word in brackets, alone in its line or at an end of the text.
+_BRACKETED: Final = re.compile(
+    r"(?:\A[ \t]*|^[ \t]*(?=\[[^\]\n]*\][ \t]*$))\[(image|video|audio)\](?![(\[:])|\[(image|video|audio)\]\s*\Z",
+    re.IGNORECASE | re.MULTILINE,
 )
 #: A picture in other words: as Qwen-VL's sets name it (HTML's `img` is never closed), as Pixtral's mark, as its bytes.
 _PICTURE: Final = re.compile(
-    r"""<img>[^<>\n]+</img>|(?<![`"'])\[IMG\](?!.*\[/IMG\])"""
+    r"""<(?i:img)>[^<>\n]+</(?i:img)>|(?<![`"'])\[IMG\](?!.*\[/IMG\])"""
     r"|(?:^[ \t]*|!\[[^\]\n]*\]\([ \t]*<?)data:image/[\w.+-]+[;,]",
     re.MULTILINE | re.DOTALL,
 )
 #: What a text about HTML holds, where `<img>` is a word.
-_OF_HTML: Final = re.compile(r"<img\s|</?(?!img)[a-z][a-z0-9]*[\s/>]|\b(?:html|css|markup)\b", re.IGNORECASE)
+_OF_HTML: Final = re.compile(
+    rf"<img\s|</?(?!(?:{_KINDS})>)[a-z][a-z0-9]*[\s/>]|\b(?:html|css|xml|markup)\b", re.IGNORECASE
+)
 _LINE_END: Final = re.compile(r"[\s.?!:]*(?:\n|\Z)")
 
 
@@ -186,7 +221,7 @@ def aliases(format: Format) -> tuple[tuple[str, ...], tuple[str, ...]]:  # noqa:
 
 def checked(row: Mapping[str, object], read: Collection[str]) -> tuple[str, ...]:
     """Which fields must be looked at in every row like this one: they aren't read, though they may say what counts."""
-    asked = {*_CARRIED, *_OF_TEACHING}
+    asked = {*_CARRIED, *_OF_TEACHING, "split"}
     return tuple(
         name
         for name, value in row.items()
@@ -195,12 +230,13 @@ def checked(row: Mapping[str, object], read: Collection[str]) -> tuple[str, ...]
     )
 
 
-def check_row(row: Mapping[str, object], names: Iterable[str]) -> list[str]:
+def check_row(row: Mapping[str, object], names: Iterable[str], split: str = DEFAULT) -> list[str]:
     """Refuse a row that isn't to be taught, or says something that isn't read.
 
     Args:
         row: its fields.
         names: those to look at, see `checked`.
+        split: the split that its source reads.
 
     Returns:
         Those that turned out to say nothing about teaching, so that they are columns not used.
@@ -218,6 +254,15 @@ def check_row(row: Mapping[str, object], names: Iterable[str]) -> list[str]:
         if means in _OF_TEACHING:
             if not check_teaching(row, name, f"the field {name!r}"):
                 unused.append(name)
+        elif means == "split":
+            shown = split_shown(value) if isinstance(value, str) and len(value) < _LONGEST_SPLIT else None
+            if shown is not None and shown != (split_shown(split) or split):
+                raise DataError(
+                    f"the field {name!r} is {value!r}, and the source reads the split {split!r}; say which rows are "
+                    f"read (`where: {{{name}: {split}}}`), or leave the field out on purpose "
+                    f"(`columns: {{{name}: null}}`)"
+                )
+            unused.append(name)
         elif means is None or (isinstance(value, bool) and means in _SWITCHES):
             unused.append(name)
         else:
@@ -240,7 +285,7 @@ def check_teaching(row: Mapping[str, object], name: str, what: str) -> bool:
         DataError: see above.
     """
     value, means = row[name], meaning(name)
-    text = str(value).strip().casefold() if isinstance(value, str | int | float) else ""
+    text = _stated(value)
     if means in ("flag", "mark"):
         taught, untaught = (_YES, _NO) if means == "flag" else (_NO, _YES)
         if known(name) == "mask" and not isinstance(value, bool):  # of a loss mask 1 is taught, of a masked turn 0
@@ -250,12 +295,33 @@ def check_teaching(row: Mapping[str, object], name: str, what: str) -> bool:
             raise DataError(f"{what} is {value!r:.40}, which says that it {how}; {_way_out(name)}")
         return True
     against, asked = (_YES, _NO) if means == "complaint" else (_NO | _DISLIKES, _YES)
-    is_kto = {"prompt", "completion"} <= {known(one) for one in row}
-    if isinstance(value, bool) or known(name) != "label" or is_kto:
+    if isinstance(value, bool) or known(name) not in _CLASSES or not _is_class(row, text):
         if text in against:
             raise DataError(f"{what} is {value!r}, which marks a response that isn't to be taught; {_way_out(name)}")
         return isinstance(value, bool) or (means == "complaint" and text in asked)
     return False
+
+
+def _stated(value: object) -> str:
+    """What a flag says: a number by its value, whatever its form; empty for a list or an object."""
+    text = str(value).strip().casefold() if isinstance(value, str | int | float) else ""
+    try:
+        return f"{float(text):g}"
+    except ValueError:
+        return text
+
+
+def _is_class(row: Mapping[str, object], label: str) -> bool:
+    """Whether a row's label names a class or a choice: the row has choices, or its response is or states the label."""
+    said = {known(name): value for name, value in row.items() if meaning(name) in ("response", "turns")}
+    if "completion" in said and any(known(name) == "prompt" for name in row):  # the form of KTO
+        return False
+    lasts = [value[-1] if isinstance(value, list) and value else value for value in said.values()]
+    texts = [one.get("content", one.get("value")) if isinstance(one, Mapping) else one for one in lasts]
+    responses = [str(text).strip().casefold() for text in texts if isinstance(text, str | int | float)]
+    return any(name.casefold() in _OF_A_CHOICE for name in row) or any(
+        text == label or (label.isalpha() and re.search(rf"\b{label}\b", text)) for text in responses
+    )
 
 
 def check_turn_field(name: str, value: object, place: str) -> None:
@@ -280,21 +346,29 @@ def check_text(text: str, place: str, ignored: Collection[str]) -> None:
     Raises:
         DataError: the token is named.
     """
-    if not any(mark in text for mark in ("<", "[IMG]", "data:image/")):
+    if not any(mark in text for mark in ("<", "[", "data:image/")):
         return
     picture = _PICTURE.search(text)
     if picture is not None and "image" not in ignored:
         raise DataError(f"{place} holds {picture[0].strip():.60}, which is an image; {_way_out('image')}")
-    for found in _TOKEN.finditer(text):
-        kind = {"img": "image"}.get(found[1].lower(), found[1].lower())
-        if not _is_word(found, text) and kind not in ignored and f"{kind}s" not in ignored:
-            raise DataError(f"{place} holds {found[0]}, which stands for media; {_way_out(kind)}")
+    marks = [*_BRACKETED.finditer(text), *([] if _OF_HTML.search(text) else _PAIR.finditer(text))]
+    for found in (*marks, *(one for one in _TOKEN.finditer(text) if not _is_word(one, text))):
+        kind = _kind(found)
+        if kind not in ignored and f"{kind}s" not in ignored:
+            raise DataError(f"{place} holds {found[0].strip():.60}, which stands for media; {_way_out(kind)}")
+
+
+def _kind(token: re.Match[str]) -> str:
+    """The medium that a token stands for."""
+    kind = next(filter(None, token.groups())).lower()
+    return "image" if kind in ("img", "vision", "media") else kind
 
 
 def _is_word(token: re.Match[str], text: str) -> bool:
     """Whether what is written like a token of media is a word of its text."""
     before = text[: token.start()]
-    if f"</{token[1].lower()}>" in text or _WORD_AFTER.match(text, token.end()) or before.endswith(_QUOTES):
+    is_closed = token[1] is not None and f"</{token[1].lower()}>" in text
+    if is_closed or _WORD_AFTER.match(text, token.end()) or before.endswith(_QUOTES):
         return True
     if token[0].lower() != "<img>":
         return False

@@ -48,9 +48,7 @@ def find_files(spec: SourceSpec, data_dir: Path) -> tuple[DataFile, ...]:
     found: dict[Path, DataFile] = {}
     for pattern in spec.paths:
         try:
-            files = (
-                _copied(pattern, spec.split) if is_url(pattern) else _local(local_path(pattern), data_dir, spec.split)
-            )
+            files = _copied(pattern, spec) if is_url(pattern) else _local(local_path(pattern), data_dir, spec)
         except UnicodeEncodeError:  # the system's encoding has no such name, which the command line explains
             raise
         except (InputError, OSError) as error:
@@ -75,19 +73,19 @@ def files_not_read(spec: SourceSpec, data_dir: Path) -> tuple[str, ...]:
     read: set[Path] = set()
     beside: set[Path] = set()
     for pattern in (local_path(path) for path in spec.paths if not is_url(path)):
-        read |= {file.path for file in _local(pattern, data_dir, spec.split)}
+        read |= {file.path for file in _local(pattern, data_dir, spec)}
         for path in _matches(pattern, data_dir):
             beside |= {*_below(path)} if path.is_dir() and not _is_saved(path) else {path}
     read |= {path for path in beside if _is_saved(path)}
     return tuple(sorted(_name(path, data_dir) for path in beside - read))
 
 
-def _local(pattern: str, data_dir: Path, split: str) -> list[DataFile]:
+def _local(pattern: str, data_dir: Path, spec: SourceSpec) -> list[DataFile]:
     found = _matches(pattern, data_dir)
     outside = Path(pattern).is_absolute()
-    saved = [file for path in found if _is_saved(path) for file in _saved(path, split)]
+    saved = [file for path in found if _is_saved(path) for file in _saved(path, spec)]
     if len(found) == 1 and found[0].is_file() and found[0] == data_dir / pattern:
-        check_named(_name(found[0], data_dir), split)
+        check_named(_name(found[0], data_dir), spec.split)
         return [_data_file(found[0], data_dir, outside=outside)]
     base = _base(pattern, data_dir)
     expanded = {
@@ -105,7 +103,7 @@ def _local(pattern: str, data_dir: Path, split: str) -> list[DataFile]:
             )
         if hidden:
             raise DataError(f"{pattern!r} holds only hidden files, which aren't read: {listed(hidden)}; rename them")
-    chosen = of_split(list(expanded), split, pattern) if expanded else []
+    chosen = of_split(list(expanded), spec.split, pattern, only=spec.only_split) if expanded else []
     return [_data_file(path, data_dir, outside=outside) for path in (*saved, *(expanded[name] for name in chosen))]
 
 
@@ -119,7 +117,7 @@ def _base(pattern: str, data_dir: Path) -> Path:
     return Path(*parts[:first])
 
 
-def _copied(url: str, split: str) -> list[DataFile]:
+def _copied(url: str, spec: SourceSpec) -> list[DataFile]:
     found = find_remote(url)
     if len(found) != 1 or found[0].url.rpartition("/")[2] != url.rpartition("/")[2]:
         parts = url.split("/")
@@ -127,7 +125,8 @@ def _copied(url: str, split: str) -> list[DataFile]:
             (place for place, part in enumerate(parts) if glob.has_magic(part)), len([*filter(None, parts)]) + 1
         )
         below = {"/".join(remote.url.split("/")[depth:]): remote for remote in found}
-        found = [below[name] for name in of_split(list(below), split, url)] if found else []
+        chosen = of_split(list(below), spec.split, url, only=spec.only_split) if found else []
+        found = [below[name] for name in chosen]
     return [_with_version(COPIES.path(remote), remote.url) for remote in found]
 
 
@@ -216,12 +215,14 @@ def _is_saved(path: Path) -> bool:
     return any((path / name).is_file() for name in (SAVED, SAVED_SPLITS))
 
 
-def _saved(path: Path, split: str) -> list[Path]:
+def _saved(path: Path, spec: SourceSpec) -> list[Path]:
     if (path / SAVED_SPLITS).is_file():
         splits = read_object(path / SAVED_SPLITS).get("splits")
-        if not isinstance(splits, list) or split not in splits:
-            raise DataError(f"{path.name} has the splits {splits}, not {split!r}; name another under split")
-        path = confined(path, split)
+        only = splits if spec.only_split and isinstance(splits, list) and len(splits) == 1 else [spec.split]
+        if not isinstance(splits, list) or only[0] not in splits or (spec.only_split and len(splits) > 1):
+            asked = "and which one to measure on isn't said" if spec.only_split else f"not {spec.split!r}"
+            raise DataError(f"{path.name} has the splits {splits}, {asked}; name one under `split`")
+        path = confined(path, str(only[0]))
     return _saved_files(path)
 
 

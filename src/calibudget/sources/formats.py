@@ -30,6 +30,7 @@ from calibudget.errors import DataError
 from calibudget.records import Message
 from calibudget.sources.fields import (
     HISTORY,
+    OF_TEACHING,
     PROMPT_ALIASES,
     RESPONSE_ALIASES,
     SYSTEM,
@@ -42,7 +43,7 @@ from calibudget.sources.fields import (
     meaning,
 )
 from calibudget.sources.identity import checked_text, pair
-from calibudget.sources.turns import from_text, objects, read_turns
+from calibudget.sources.turns import Conversation, from_text, objects, read_turns
 
 Fields = Mapping[str, object]
 #: Meanings of fields with which a row isn't a plain exchange of two texts.
@@ -156,8 +157,9 @@ def _texts(fields: Fields, format: Format, ignored: Collection[str], prompts_suf
 
 def _exchange(fields: Fields, format: Format, ignored: Collection[str], prompts_suffice: bool) -> Example:  # noqa: A002
     instruction, response = _texts(fields, format, ignored, prompts_suffice)
-    prompt = (*_system(fields, ignored), *_history(fields, ignored), Message(role="user", content=instruction))
-    return Example(prompt=prompt, completion=response, tools=_tools(fields))
+    history = _history(fields, ignored)
+    prompt = (*_system(fields, ignored), *history.messages, Message(role="user", content=instruction))
+    return Example(prompt=prompt, completion=response, tools=_tools(fields), unused=history.unused)
 
 
 def _conversation(turns: object, field: str, row: Fields, ignored: Collection[str], prompts_suffice: bool) -> Example:
@@ -173,6 +175,11 @@ def _conversation(turns: object, field: str, row: Fields, ignored: Collection[st
             f"the last turn of {field!r} calls tools; what training teaches must be words, so end before it"
         )
     system = [one for one in _system(row, ignored) if one != messages[0]]
+    if system and messages[0].role == "system":
+        raise DataError(
+            f"{field!r} begins with another system message than the row's own field of one; leave one out on purpose "
+            "(`columns: {system: null}`), or such rows (`on_error: skip`)"
+        )
     return Example(
         prompt=(*system, *messages),
         completion="" if last is None else last.content,
@@ -196,8 +203,10 @@ def _system(fields: Fields, ignored: Collection[str]) -> tuple[Message, ...]:
     return tuple(Message(role="system", content=text) for text in list(texts.values())[:1])
 
 
-def _history(fields: Fields, ignored: Collection[str]) -> tuple[Message, ...]:
+def _history(fields: Fields, ignored: Collection[str]) -> Conversation:
     """The turns before a prompt: pairs of a question and its answer, or turns as conversations have them.
+
+    They are context, so it says nothing of them that they aren't to be taught.
 
     Raises:
         DataError: the field holds something else, or there are two.
@@ -214,8 +223,8 @@ def _history(fields: Fields, ignored: Collection[str]) -> tuple[Message, ...]:
                 for one in pairs
                 for role, text in zip(("user", "assistant"), one, strict=True)
             ]
-        return read_turns(value, name, ignored).messages
-    return ()
+        return read_turns(value, name, {*ignored, *OF_TEACHING})
+    return Conversation(messages=(), unused=frozenset())
 
 
 def _tools(fields: Fields) -> tuple[Mapping[str, object], ...]:

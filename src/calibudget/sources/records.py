@@ -11,6 +11,7 @@ from calibudget.errors import DataError
 from calibudget.records import Message, Record
 from calibudget.sources.fields import (
     OF_THE_RESPONSE,
+    SPLIT,
     Format,
     check_row,
     check_spelt_once,
@@ -78,6 +79,7 @@ class RecordMaker:
         self._is_plain = not (spec.where or spec.columns or spec.preset or spec.id_field or self._labels)
         self._is_plain &= self._answers.kind == "none"
         self._ignored = spec.ignored | (OF_THE_RESPONSE if spec.prompts_suffice else frozenset())
+        self._ignored |= SPLIT if spec.only_split else frozenset()
         self._shapes: dict[tuple[tuple[str, ...], tuple[str, ...]], _Shape] = {}
         self._named = {*spec.where, *(name for name in (spec.id_field, self._answers.field) if name is not None)}
 
@@ -146,7 +148,7 @@ class RecordMaker:
                 watched = _Watched(view)
                 render(watched)
                 shape = self._seen(key, view, None, watched.asked)
-            self.unused.update(check_row(view, shape.checked))
+            self.unused.update(check_row(view, shape.checked, self._spec.split))
             rendered = render(view)
         except DataError:
             if not self._spec.prompts_suffice:
@@ -169,7 +171,7 @@ class RecordMaker:
             check_spelt_once(view, read)
             shape = self._seen(key, view, found, read, respelt)
         if shape.checked:
-            self.unused.update(check_row(view, shape.checked))
+            self.unused.update(check_row(view, shape.checked, self._spec.split))
         with _told_as_spelt(shape.respelt):
             return self._as_read(_respelt(view, shape.respelt), shape)
 

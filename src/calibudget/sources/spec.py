@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
 from calibudget.errors import RecipeError
+from calibudget.sources.data_splits import DEFAULT
 from calibudget.sources.fields import Format
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.remote import check_path
@@ -66,7 +67,8 @@ class Source:
             string is one of them.
         hub: a data set of the Hugging Face hub instead of files, as owner/name.
         subset: the hub data set's configuration.
-        split: the split of a hub data set, of a saved data set that has several, or of files in a folder or glob.
+        split: the split of a hub data set, of a saved data set that has several, or of files in a folder or glob; None
+            for `train`, of an evaluation set for the only one that is there.
         revision: the hub data set's branch, tag or commit.
         streaming: whether the hub data set is read as the hub sends it, and nothing is kept on disk.
         format: how rows hold prompt and response; None to see it from the first row of each file.
@@ -90,7 +92,7 @@ class Source:
     path: Paths | None = None
     hub: Text | None = None
     subset: Text | None = None
-    split: Text = "train"
+    split: Text | None = None
     revision: Text | None = None
     streaming: Flag = False
     format: Format | None = None
@@ -140,7 +142,9 @@ class SourceSpec(Source):
 
     Attributes:
         label: its name.
+        split: which one is read.
         prompts_suffice: whether rows may lack a response, as an evaluation set's may.
+        only_split: whether it is measured on and names no split, so that only data of a single one can be read.
         limits: what its files may ask of the machine.
 
     Raises:
@@ -151,12 +155,16 @@ class SourceSpec(Source):
     path: str | tuple[str, ...] | None = None  # type: ignore[assignment]  # a program may give one as it is
     duplicates: Duplicates = "drop"
     on_error: OnError = "refuse"
+    split: str = DEFAULT
     prompts_suffice: bool = False
+    only_split: bool = False
     limits: Limits = LIMITS
 
     def __post_init__(self) -> None:
         try:
             Source.__post_init__(self)
+            if self.only_split and self.hub is not None:
+                raise RecipeError("name its `split` (test, say): an evaluation set isn't taken to be a `train` split")
         except RecipeError as error:
             raise RecipeError(f"source {self.label!r}: {error}") from error
 

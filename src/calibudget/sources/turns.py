@@ -30,6 +30,7 @@ _TEXTS: Final = ("content", "value")
 _NAMED: Final = ("role", "from")
 #: Fields of every turn that are read, or whose meaning is looked at.
 _READ: Final = frozenset({*_TEXTS, *_NAMED, "tool_calls", "function_call"})
+_WAY_OUT: Final = "leave such rows out (`on_error: skip`)"
 _LOOKED_AT: Final = ("media", "reasoning", "functions", "tools")
 #: Those that say whether a turn is taught; only the last one is.
 _OF_TEACHING: Final = ("flag", "mark", "verdict", "complaint")
@@ -130,7 +131,7 @@ def _message(turn: Mapping[str, object], place: str, ignored: Collection[str]) -
     if turn.get("function_call"):
         raise DataError(f"{place} holds a function_call; write it as tool_calls")
     more = _tool_use(turn, role, place)
-    content = _content(turn.get("content", turn.get("value")), place)
+    content = _content(turn.get("content", turn.get("value")), place, ignored)
     is_empty = content is None or (isinstance(content, str) and not content.strip())
     if role == "system" and isinstance(content, str) and is_empty:
         return None
@@ -165,7 +166,7 @@ def objects(given: object, what: str) -> list[Mapping[str, object]]:
     return given
 
 
-def _content(content: object, place: str) -> object:
+def _content(content: object, place: str, ignored: Collection[str]) -> object:
     """The content of a turn, a list of text parts joined by line feeds."""
     if not isinstance(content, list):
         return content
@@ -173,6 +174,9 @@ def _content(content: object, place: str) -> object:
     for part in content:
         if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
             kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-            raise DataError(f"{place} holds {kind!r}; only text can be trained on")
+            raise DataError(f"{place} holds {kind!r}; only text can be trained on; {_WAY_OUT}")
+        for name, one in part.items():
+            if name not in ("type", "text") and not passed_over(name, ignored):
+                check_turn_field(name, one, place)
         texts.append(part["text"])
     return "\n".join(texts)
