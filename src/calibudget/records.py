@@ -301,11 +301,7 @@ class AllocationPlan:
         return {label: row.quota for label, row in self.sources.items()}
 
     def to_frame(self) -> Any:
-        """A pandas data frame, one row a source, indexed by label; polars reads it with `polars.from_pandas`.
-
-        Raises:
-            ImportError: pandas isn't installed.
-        """
+        """A pandas data frame, one row a source, indexed by label; polars reads it with `polars.from_pandas`."""
         from pandas import DataFrame
 
         index = list(self.sources)

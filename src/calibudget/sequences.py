@@ -49,13 +49,6 @@ def require_ordered(values: object, name: str) -> None:
 
     A text is one value and no sequence of them, the order of a set differs between processes, and whether a mapping
     stands for its keys or its values isn't clear.
-
-    Args:
-        values: what is given.
-        name: what it holds, for the message ("ids").
-
-    Raises:
-        InputTypeError: naming the type that was given.
     """
     is_ordered = isinstance(values, Sequence | Iterator) and not isinstance(values, _TEXTS)
     if not is_ordered and not (isinstance(values, np.ndarray) and values.ndim == 1):

@@ -10,11 +10,7 @@ from calibudget.messages import shown
 
 
 def sorted_labels(values: Mapping[str, object]) -> list[str]:
-    """The labels in code-point order, the order of all ties and all outputs.
-
-    Raises:
-        InputTypeError: no mapping, or a label that isn't a text.
-    """
+    """The labels in code-point order, the order of all ties and all outputs."""
     require_mapping(values, "the numbers of the sources")
     for label in values:
         if type(label) is not str:
@@ -23,18 +19,7 @@ def sorted_labels(values: Mapping[str, object]) -> list[str]:
 
 
 def require_same_labels(labels: Iterable[str], values: Mapping[str, object], name: str, rest: str) -> None:
-    """Refuse a mapping that misses a source or names another one.
-
-    Args:
-        labels: the sources.
-        values: the mapping.
-        name: what the mapping is, for the message.
-        rest: what the labels are from, for the message.
-
-    Raises:
-        InputTypeError: no mapping.
-        AllocationError: naming the sources that one of the two lacks, and which of the two.
-    """
+    """Refuse a mapping that misses a source or names another one."""
     require_mapping(values, name)
     expected = set(labels)
     if expected == values.keys():
@@ -50,21 +35,13 @@ def require_same_labels(labels: Iterable[str], values: Mapping[str, object], nam
 
 
 def require_mapping(values: object, name: str) -> None:
-    """Refuse what isn't a mapping by label.
-
-    Raises:
-        InputTypeError: naming what it is.
-    """
+    """Refuse what isn't a mapping by label."""
     if not isinstance(values, Mapping):
         raise InputTypeError(f"{name} must be a mapping by label, not {shown(values)} ({type(values).__name__})")
 
 
 def require_text(value: object, name: str) -> None:
-    """Refuse what isn't a text.
-
-    Raises:
-        InputTypeError: naming what it is.
-    """
+    """Refuse what isn't a text."""
     if not isinstance(value, str):
         raise InputTypeError(f"{name} must be a text, not {shown(value)} ({type(value).__name__})")
 

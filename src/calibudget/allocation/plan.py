@@ -143,11 +143,7 @@ def _require_input(request: AllocationRequest, rule: Policy, labels: list[str]) 
 
 
 def _rows_of(statistics: Statistics) -> Mapping[str, SourceStatistics]:
-    """The rows of statistics, refused unless they are what they are declared to be.
-
-    Raises:
-        InputTypeError: naming the source.
-    """
+    """The rows of statistics, refused unless they are what they are declared to be."""
     if not isinstance(statistics, Statistics):
         raise InputTypeError(f"statistics must be Statistics, not {type(statistics).__name__}")
     require_mapping(statistics.sources, "the sources of the statistics")

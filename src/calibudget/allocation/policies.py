@@ -72,11 +72,7 @@ REFUTED: Final = "the second of two frozen comparisons refuted learning curves a
 
 
 def refuse_removed(name: str) -> None:
-    """Refuse a policy of an earlier version by its name.
-
-    Raises:
-        AllocationError: it was removed.
-    """
+    """Refuse a policy of an earlier version by its name."""
     if name in _REMOVED:
         raise AllocationError(f"the policy {name!r} was removed: {REFUTED}")
 

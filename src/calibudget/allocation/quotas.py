@@ -76,9 +76,6 @@ def integer_bounds(
         lower: least units a source, default 0; real bounds are rounded up.
         upper: most units a source, default no bound; real bounds are rounded down.
         of: what names the sources, for the message.
-
-    Raises:
-        InputTypeError, AllocationError: as `apportion`.
     """
     budget = as_count(budget, "the budget")
     low = [0] * len(labels)

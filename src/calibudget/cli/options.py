@@ -92,11 +92,7 @@ def with_options_repeated(arguments: Sequence[str]) -> list[str]:
 
 
 def whole_number(text: str, option: str) -> int:
-    """An integer as people type it; a fraction or a word is refused.
-
-    Raises:
-        InputError: anything else.
-    """
+    """An integer as people type it; a fraction or a word is refused."""
     if not _WHOLE.fullmatch(text):
         raise InputError(f"{option} {text!r:.60} isn't an integer; budgets are counted whole")
     return int(text)
@@ -108,22 +104,14 @@ def amount(text: str) -> int | str:
 
 
 def mapping(given: str | None, option: str) -> dict[str, object] | None:
-    """What an option says as a mapping, in a file or written out; None where it wasn't given.
-
-    Raises:
-        RecipeError: no such file, or no mapping.
-    """
+    """What an option says as a mapping, in a file or written out; None where it wasn't given."""
     from calibudget.recipe import read_mapping
 
     return None if given is None else read_mapping(given, option)
 
 
 def listed(texts: Sequence[str]) -> list[str]:
-    """The items of a repeatable option whose values may be comma lists.
-
-    Raises:
-        InputError: an empty item.
-    """
+    """The items of a repeatable option whose values may be comma lists."""
     items = [item.strip() for text in texts for item in text.split(",")]
     if not all(items):
         raise InputError(f"{', '.join(map(repr, texts))}: a list with an empty item")
@@ -131,11 +119,7 @@ def listed(texts: Sequence[str]) -> list[str]:
 
 
 def numbers(texts: Sequence[str], option: str) -> list[float]:
-    """The numbers of a repeatable option whose values may be comma lists.
-
-    Raises:
-        InputError: an item that isn't a number.
-    """
+    """The numbers of a repeatable option whose values may be comma lists."""
     try:
         return [float(item) for item in listed(texts)]
     except ValueError as error:

@@ -45,11 +45,7 @@ def schemas() -> dict[str, Any]:
 
 
 def as_text(name: str) -> str:
-    """A schema as it is printed.
-
-    Raises:
-        InputError: there is none of that name.
-    """
+    """A schema as it is printed."""
     known = schemas()
     if name not in known:
         raise InputError(f"there is no schema {name!r}; {meant(name, known)}")

@@ -218,11 +218,7 @@ def has_choices(name: str) -> bool:
 
 
 def check_likelihood(names: Iterable[str]) -> None:
-    """Refuse to judge tasks by likelihood of which none has choices, as far as that is known by their names.
-
-    Raises:
-        InputError: none of them has.
-    """
+    """Refuse to judge tasks by likelihood of which none has choices, as far as that is known by their names."""
     names = list(names)
     if all(name in TASKS for name in names) and not any(map(has_choices, names)):
         known = ", ".join(filter(has_choices, TASKS))
@@ -259,11 +255,7 @@ def _source(task: Task, data_dir: Path | None, path: str | None) -> SourceSpec:
 
 
 def own_benchmark(source: SourceSpec, data_dir: Path | None) -> Benchmark:
-    """A task of the user's own, its records read as those of a source.
-
-    Raises:
-        DataError: see `load_benchmark`.
-    """
+    """A task of the user's own, its records read as those of a source."""
     return _from_preset(Task(name=source.label), replace(source, duplicates="keep"), data_dir or Path())
 
 
@@ -346,12 +338,7 @@ def training_prompts(path: Path) -> frozenset[str]:
 
 
 def calibration_items(benchmark: Benchmark, record_ids: Iterable[str]) -> tuple[str, ...]:
-    """Ids of the items that are one of these records, prompt and response alike; in code-point order.
-
-    Args:
-        benchmark: the items.
-        record_ids: ids that follow from the records' texts, or are items' own.
-    """
+    """Ids of the items that are one of these records, prompt and response alike; in code-point order."""
     known = frozenset(map(bare_id, record_ids))
 
     def is_known(record: Record) -> bool:

@@ -36,10 +36,6 @@ def check_instructions(fields: Mapping[str, object], text: str) -> list[str]:
     Args:
         fields: the record: prompt, instruction_id_list, kwargs.
         text: the response as it stands; an empty one follows nothing.
-
-    Raises:
-        DataError: see `parse_instructions`.
-        DependencyError: if-verifiable or langdetect isn't installed.
     """
     prompt = str(fields.get("prompt"))
     instructions = parse_instructions(fields)

@@ -89,10 +89,6 @@ def answer_of_gold(task: str, gold: str) -> AnswerSpec | None:
     """How an item's texts are parsed, by its gold answer alone.
 
     None for a letter of BBH, since the options are in the question.
-
-    Args:
-        task: a task of `RENDERINGS` whose answers are parsed.
-        gold: the item's gold answer.
     """
     if task != "bbh":
         return {"gsm_plus": _NUMBER, "math500": _MATH}[task]

@@ -74,11 +74,7 @@ def check(exported: Exported, *, python: str | None = None) -> Comparison:
 
 
 def check_installed(name: str, *, python: str | None = None) -> None:
-    """Refuse a check that can't be made, before anything is written.
-
-    Raises:
-        InputError, DependencyError: see `check`.
-    """
+    """Refuse a check that can't be made, before anything is written."""
     trainer = trainer_named(name)
     if trainer.loader is None or trainer.package is None:
         raise InputError(f"--check: {trainer.title} has no loader that could be run without training")

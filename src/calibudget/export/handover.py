@@ -284,11 +284,7 @@ def _new_folder(output: Path) -> Iterator[Path]:
 
 
 def check_push(repository: str | None, trainer: str) -> None:
-    """Refuse a `--push` that can't be done, before anything is written.
-
-    Raises:
-        InputError: it belongs to another trainer, or no token is set.
-    """
+    """Refuse a `--push` that can't be done, before anything is written."""
     if repository is None:
         return
     if trainer != "huggingface":

@@ -96,11 +96,7 @@ TRAINERS: Final[Mapping[str, Trainer]] = {
 
 
 def trainer_named(name: str) -> Trainer:
-    """The trainer of that name.
-
-    Raises:
-        InputError: there is none; the nearest one or all are named.
-    """
+    """The trainer of that name."""
     if name in TRAINERS:
         return TRAINERS[name]
     nearest = get_close_matches(name, TRAINERS, n=1, cutoff=0.6)

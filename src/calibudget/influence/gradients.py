@@ -73,13 +73,7 @@ class Segments:
 
 
 def segments_of(batch: Batch, lengths: list[int], dtype: torch.dtype) -> Segments:
-    """Where a batch's examples lie.
-
-    Args:
-        batch: rows, or a pack, on its device.
-        lengths: tokens of its examples, in order.
-        dtype: the model's precision.
-    """
+    """Where a batch's examples lie."""
     if batch.starts is None:
         return Segments()
     count = torch.tensor(lengths, device=batch.starts.device)[:, None]

@@ -107,15 +107,7 @@ class InfluenceScorer:
         execution: Execution,
         devices: Devices,
     ) -> None:
-        """Load the model.
-
-        Args:
-            load: loads a fresh copy of the model on this process's device.
-            template: how rows are put to it.
-            config: what the scores depend on.
-            execution: how the model is run.
-            devices: this process among those that work together.
-        """
+        """Load the model."""
         self._load, self._template, self._config = load, template, config
         self._execution, self._devices = execution, devices
         self._model: LanguageModel | None = load()

@@ -20,12 +20,7 @@ _PEFT_IS_MISSING: Final = "an adapter needs peft; install: pip install 'calibudg
 
 
 def check_adapter(adapter: Path) -> None:
-    """Refuse a directory that is no adapter, before a model is loaded for it.
-
-    Raises:
-        DependencyError: peft isn't installed.
-        ScoringError: its configuration or its weights are missing or torn.
-    """
+    """Refuse a directory that is no adapter, before a model is loaded for it."""
     if find_spec("peft") is None:
         raise DependencyError(_PEFT_IS_MISSING)
     check_adapter_files(adapter)
@@ -33,11 +28,7 @@ def check_adapter(adapter: Path) -> None:
 
 
 def check_adapter_files(adapter: Path) -> None:
-    """Refuse a directory that lacks an adapter's files; nothing is read, so no library is needed.
-
-    Raises:
-        ScoringError: its configuration or its weights are missing.
-    """
+    """Refuse a directory that lacks an adapter's files; nothing is read, so no library is needed."""
     if missing := [name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if not (adapter / name).is_file()]:
         raise ScoringError(f"adapter {adapter}: needs {' and '.join(missing)}")
 

@@ -147,9 +147,6 @@ def check_directory(directory: Path, *, local: bool, weights: bool = True) -> No
         local: whether the user gave the directory. A hub snapshot holds no code (none is fetched), so there an
             `auto_map` only matters when transformers doesn't know the family itself, which loading tells.
         weights: whether it must hold weights.
-
-    Raises:
-        ScoringError: the fault, and what to do about it.
     """
     config = directory / "config.json"
     if (directory / ADAPTER_CONFIG).exists():

@@ -52,11 +52,7 @@ def directory_digest(directory: Path) -> str:
 
 @contextmanager
 def told(fault: str) -> Iterator[None]:
-    """Turn whatever a model's files make a library raise into one error, a panic of the Rust tokenizers too.
-
-    Raises:
-        ScoringError: the fault, and what the library said.
-    """
+    """Turn whatever a model's files make a library raise into one error, a panic of the Rust tokenizers too."""
     try:
         yield
     except (CalibudgetError, MemoryError):
@@ -81,12 +77,7 @@ def folder_of(files: Sequence[Path]) -> Iterator[Path]:
 
 
 def check_shards(directory: Path) -> None:
-    """Refuse weights that lie elsewhere, aren't safetensors or are missing, by the names in the directory's indices.
-
-    Raises:
-        ScoringError: the index and the name.
-        ArtefactError: an index that is no JSON object.
-    """
+    """Refuse weights that lie elsewhere, aren't safetensors or are missing, by the names in the directory's indices."""
     for index in sorted(directory.glob("*.index.json")):
         shards = read_object(index).get("weight_map")
         if not isinstance(shards, Mapping):
@@ -119,11 +110,7 @@ def tensor_shapes(directory: Path) -> dict[str, tuple[int, ...]]:
 
 
 def check_configuration(directory: Path) -> None:
-    """Refuse a model whose configuration names kernels, or sizes that its weights don't have.
-
-    Raises:
-        ScoringError: the field and its value.
-    """
+    """Refuse a model whose configuration names kernels, or sizes that its weights don't have."""
     path = directory / "config.json"
     shapes = tensor_shapes(directory)
     room = _PACKING * sum(map(prod, shapes.values()))
@@ -144,11 +131,7 @@ def check_configuration(directory: Path) -> None:
 
 
 def check_adapter_configuration(adapter: Path) -> None:
-    """Refuse an adapter that is no LoRA, that would import or read more than its files, or change the base's weights.
-
-    Raises:
-        ScoringError: the field and its value.
-    """
+    """Refuse an adapter that is no LoRA, would import or read more than its files, or change the base's weights."""
     path = adapter / ADAPTER_CONFIG
     fields = _configuration(path)
     if fields.get("peft_type") != "LORA":

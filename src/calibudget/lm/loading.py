@@ -142,24 +142,14 @@ def check_loadable(model: str, *, device: Device = "auto", dtype: Dtype = "auto"
 
 
 def context_length(model: str) -> int | None:
-    """Positions that a model has, from its configuration alone; None where that doesn't say.
-
-    Raises:
-        DependencyError: torch or transformers is missing.
-        ScoringError: the model can't be found or read.
-    """
+    """Positions that a model has, from its configuration alone; None where that doesn't say."""
     _, transformers = _libraries()
     source = resolve_model(model, weights=False)
     return _context(_configuration(transformers, source, _directory(source)))
 
 
 def load_tokenizer(model: str | ModelSource) -> Any:
-    """A model's tokenizer alone, for counting tokens without loading weights.
-
-    Raises:
-        DependencyError: transformers is missing.
-        ScoringError: the model can't be found or read.
-    """
+    """A model's tokenizer alone, for counting tokens without loading weights."""
     _, transformers = _libraries()
     source = resolve_model(model, weights=False) if isinstance(model, str) else model
     return _tokenizer(transformers, source, _directory(source))
@@ -179,12 +169,7 @@ class ModelOutline:
 
 
 def outline_model(model: str) -> ModelOutline:
-    """A model's tokenizer, layers and shapes, without reading its weights.
-
-    Raises:
-        DependencyError: torch or transformers is missing.
-        ScoringError: the model can't be found or read.
-    """
+    """A model's tokenizer, layers and shapes, without reading its weights."""
     torch, transformers = _libraries()
     source = resolve_model(model)
     directory, identity = _materialise(source)

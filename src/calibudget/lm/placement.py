@@ -35,10 +35,6 @@ def weight_bytes(directory: Path, itemsize: int) -> int:
 def memory_for(name: str, needed: int) -> dict[int | str, int] | None:
     """What of each card's memory, and of the machine's, a model's weights may take; None where the first card holds it.
 
-    Args:
-        name: of the model, for messages.
-        needed: bytes of its weights.
-
     Raises:
         ScoringError: cards and machine together lack memory.
     """

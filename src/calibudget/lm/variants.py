@@ -37,9 +37,6 @@ def adapted(base: LanguageModel, adapter: Path | None) -> Iterator[LanguageModel
     Args:
         base: a loaded model without an adapter.
         adapter: directory of the adapter (adapter_config.json and safetensors), or None for the base itself.
-
-    Raises:
-        DependencyError, ScoringError: as `lm.adapters.attach`.
     """
     if adapter is None:
         yield base

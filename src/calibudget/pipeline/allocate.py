@@ -161,11 +161,7 @@ def request_from_files(
 
 
 def request_of_run(directory: Path) -> tuple[AllocationRequest, Pools]:
-    """What a run directory's recipe asks for, over the candidates and the statistics that lie there.
-
-    Raises:
-        RecipeError, ArtefactError: a file is missing, or isn't what it should be.
-    """
+    """What a run directory's recipe asks for, over the candidates and the statistics that lie there."""
     recipe = recipe_of_run(directory)
     ledger = ROUNDS.read(directory / ROUNDS_NAME) if recipe.rounds is not None else None
     pools = pools_of_splits(recipe, read_splits(directory / SPLITS_NAME), ledger)

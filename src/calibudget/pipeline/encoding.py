@@ -80,11 +80,7 @@ def without_faulty(recipe: Recipe, companion: SourceRead) -> SourceRead:
 
 
 def check_encodable(recipe: Recipe, records: Iterable[Record]) -> None:
-    """Refuse records, drawn or held out, that `train` or `evaluate` would refuse, where a model is at hand.
-
-    Raises:
-        ScoringError: the first such record is named, with the way out.
-    """
+    """Refuse records, drawn or held out, that `train` or `evaluate` would refuse, where a model is at hand."""
     encoder = training_encoder(recipe)
     if encoder is None:
         return

@@ -34,13 +34,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a source has its quota.
-
-    Attributes:
-        source: its label.
-        sentence: the same in one sentence.
-        steps: the arithmetic, in the order in which it is done.
-    """
+    """Why a source has its quota."""
 
     source: str
     sentence: str
@@ -59,22 +53,13 @@ def digits(value: float, places: int = 6) -> str:
 
 
 def read_evidence(run_dir: Path) -> tuple[AllocationPlan, Statistics | None]:
-    """The allocation of a run directory, and the statistics that it was made of, if any.
-
-    Raises:
-        ArtefactError: a file is missing, or isn't what it should be.
-    """
+    """The allocation of a run directory, and the statistics that it was made of, if any."""
     path = run_dir / STATISTICS_NAME
     return ALLOCATION.read(run_dir / ALLOCATION_NAME), read_statistics(path) if path.exists() else None
 
 
 def explain(plan: AllocationPlan, statistics: Statistics | None, source: str) -> Explanation:
     """Why a source has its quota.
-
-    Args:
-        plan: the allocation.
-        statistics: what it was made of; None where nothing was scored.
-        source: the source's label.
 
     Raises:
         InputError: there is no such source.

@@ -58,13 +58,6 @@ def look(
 ) -> Findings:
     """Make every check that the recipe asks for, before anything leaves.
 
-    Args:
-        recipe: its hygiene and its cache are used.
-        sources: by label in code-point order, duplicates dealt with.
-        evaluation: the evaluation sets, by name in code-point order.
-        companion: the companion set as it was read; None without one.
-        progress: told how far the reading of texts is.
-
     Raises:
         DataError: something that the recipe refuses is there, or a file changed since its pass.
         DependencyError: near-duplicates are asked for, and datasketch is missing.

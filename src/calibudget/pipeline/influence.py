@@ -46,13 +46,7 @@ Score = Callable[[Sequence[Row]], Sequence[Sequence[float]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shards:
-    """A pool's shards in a directory.
-
-    Attributes:
-        directory: where they lie.
-        pool: what is scored.
-        header: what all shards share, `shard` being None.
-    """
+    """A pool's shards in a directory."""
 
     directory: Path
     pool: ProxyPool
@@ -174,11 +168,6 @@ class InfluenceResult:
 
 def influence_config(recipe: Recipe, warm_up: Sequence[str] = (), **given: Any) -> InfluenceConfig:
     """The configuration from what the command line says.
-
-    Args:
-        recipe: its training seed is the warm-up's.
-        warm_up: `key=value` texts, keys being fields of `TrainingConfig`.
-        given: fields of `InfluenceConfig`.
 
     Raises:
         TrainingError: an unknown field, or a value of the wrong type or out of range; the field is named.

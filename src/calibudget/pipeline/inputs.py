@@ -13,15 +13,7 @@ from calibudget.recipe import Recipe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run whose sources are read.
-
-    Attributes:
-        recipe: what is asked.
-        prepared: the sources, read and parted.
-        pools: the candidates that may be drawn.
-        parts: what the selector knows of them.
-        selector: which of a source's candidates its quota takes.
-    """
+    """A run whose sources are read."""
 
     recipe: Recipe
     prepared: Prepared

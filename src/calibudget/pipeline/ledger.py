@@ -29,15 +29,7 @@ class RoundSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One earlier round.
-
-    Attributes:
-        manifest_sha256: self digest of its manifest, which names the round.
-        policy: by which it allocated.
-        unit: what its budget counts.
-        budget: its budget.
-        sources: by label in code-point order.
-    """
+    """One earlier round."""
 
     manifest_sha256: Digest
     policy: str

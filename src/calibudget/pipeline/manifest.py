@@ -146,14 +146,7 @@ def portable_recipe(recipe: Recipe) -> dict[str, Any]:
 def token_evidence(
     pools: Pools, candidates: Mapping[str, int], plan: AllocationPlan, digest: SelectionDigest
 ) -> dict[str, TokenEvidence]:
-    """What each source brought to a token budget; empty where the budget counts examples.
-
-    Args:
-        pools: the candidates that could be drawn.
-        candidates: how many candidates each source has in `splits.parquet`.
-        plan: the allocation.
-        digest: what was drawn.
-    """
+    """What each source brought to a token budget; empty where the budget counts examples."""
     if pools.tokens is None:
         return {}
     fitting = pools.of_plan(plan)

@@ -102,12 +102,7 @@ def _no_floor(recipe: Recipe) -> Iterator[str]:
 
 
 def length_notes(scores: Sequence[Score], error: ErrorRule) -> Iterator[str]:
-    """Tell of sources whose answers differ widely in tokens, or of answers that reached the cap where they count whole.
-
-    Args:
-        scores: of all calibration records.
-        error: the rule of their errors.
-    """
+    """Tell of sources whose answers differ widely in tokens, or of answers at the cap where they count whole."""
     lengths: dict[str, list[int]] = {}
     for score in scores:
         lengths.setdefault(score.source, []).append(score.response_tokens)

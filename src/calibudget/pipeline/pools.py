@@ -108,21 +108,13 @@ class Pools:
         )
 
     def require_eligible(self, selector: Uniform | Scored | Mix, floors: Mapping[str, int]) -> None:
-        """Refuse a selector that leaves a source fewer examples than its floor, before anything costly begins.
-
-        Raises:
-            InputError: both numbers are given.
-        """
+        """Refuse a selector that leaves a source fewer examples than its floor, before anything costly begins."""
         if self.tokens is None:
             for label, floor in floors.items():
                 selector.take(label, self.queues[label], floor)
 
     def require_room(self, budget: int) -> None:
-        """Refuse a token budget that holds no example at all.
-
-        Raises:
-            AllocationError: it is below the shortest example; both numbers are given.
-        """
+        """Refuse a token budget that holds no example at all."""
         if self.tokens is None:
             return
         lengths = [(self.tokens[label][one], label, one) for label, queue in self.queues.items() for one in queue]
@@ -161,12 +153,6 @@ def pools_of_splits(recipe: Recipe, splits: SplitIds, ledger: Ledger | None) -> 
 
 def listed_pools(splits: SplitIds, unit: str, max_repeats: int, name: str) -> Pools:
     """The pools that a `splits.parquet` lists, without a recipe and in a first round.
-
-    Args:
-        splits: what the file holds.
-        unit: "examples" or "tokens".
-        max_repeats: how often each candidate may be drawn.
-        name: what the file is called in messages.
 
     Raises:
         ArtefactError: tokens are asked for, and the file has no counts.

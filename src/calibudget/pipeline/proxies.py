@@ -70,11 +70,7 @@ def read_proxy_file(path: Path) -> ProxyScores:
 
 
 def write_proxy_file(path: Path, scores: ProxyScores) -> None:
-    """Write proxy scores, atomically.
-
-    Raises:
-        ArtefactError: the file can't be written.
-    """
+    """Write proxy scores, atomically."""
     with atomic_file(path) as handle:
         handle.writelines(proxy_lines(scores))
 
@@ -84,9 +80,6 @@ def read_proxy_pool(path: Path) -> ProxyPool:
 
     Args:
         path: the file, or the run directory that holds it.
-
-    Raises:
-        ArtefactError: the file is missing or isn't what it should be.
     """
     splits = read_splits(path / SPLITS_NAME if path.is_dir() else path)
     return proxy_pool({label: ids.candidates for label, ids in splits.sources.items()})

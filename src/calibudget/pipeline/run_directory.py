@@ -34,11 +34,7 @@ def is_finished(directory: Path) -> bool:
 
 
 def check_usable(directory: Path, resolved: bytes, *, resume: bool) -> None:
-    """Refuse a directory that this recipe can't write to, before anything is read or made.
-
-    Raises:
-        ArtefactError: it holds other things, a run of another recipe, or an unfinished run and `resume` is off.
-    """
+    """Refuse a directory that this recipe can't write to, before anything is read or made."""
     if directory.exists() and not directory.is_dir():
         raise ArtefactError(f"{directory}: is a file; name a directory for the run")
     held = held_names(directory)
@@ -113,11 +109,7 @@ def calibration_set(splits: Path) -> dict[str, object]:
 
 @contextmanager
 def open_run(directory: Path, resolved: bytes, *, resume: bool) -> Iterator[None]:
-    """Hold the directory for one run, from before anything is read.
-
-    Raises:
-        ArtefactError: see `check_usable` and `output_directory`.
-    """
+    """Hold the directory for one run, from before anything is read."""
     check_usable(directory, resolved, resume=resume)
     with output_directory(directory):
         check_usable(directory, resolved, resume=resume)  # again, for what another run did meanwhile

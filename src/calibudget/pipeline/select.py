@@ -49,11 +49,7 @@ from calibudget.store.train_set import HELD_OUT_NAME, write_train
 
 
 def check_unchanged(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
-    """Refuse other rounds, and sources of other records, than those with which a directory was begun.
-
-    Raises:
-        ArtefactError: the rounds, or the source and its files, are named.
-    """
+    """Refuse other rounds, and sources of other records, than those with which a directory was begun."""
     rounds = directory / ROUNDS_NAME
     if prepared.ledger is not None and rounds.exists() and ROUNDS.read(rounds) != prepared.ledger:
         raise ArtefactError(

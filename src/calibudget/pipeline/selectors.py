@@ -45,11 +45,6 @@ Pools = Mapping[str, Sequence[Record]]
 def selector_parts(recipe: Recipe, prepared: Prepared, names: Sequence[str] | None = None) -> dict[str, Scored]:
     """The recipe's selectors that know something of the candidates, made from its files and data.
 
-    Args:
-        recipe: what names them.
-        prepared: the sources.
-        names: which of them; all by default.
-
     Raises:
         ArtefactError: a file that can't be read, is of another pool, or names records that aren't candidates.
         DataError: a value of the data that is no number to select by.
@@ -79,11 +74,7 @@ def write_parts(directory: Path, parts: Parts) -> None:
 
 
 def read_parts(path: Path) -> dict[str, Scored]:
-    """The selectors that a `selector.parquet` holds.
-
-    Raises:
-        ArtefactError: the file is missing or isn't what it should be.
-    """
+    """The selectors that a `selector.parquet` holds."""
     return {
         name: Scored(name=name, scores=part.scores, parameters=part.parameters)
         for name, part in read_selector(path).items()

@@ -151,9 +151,6 @@ def check_subject(subject: Subject, engine: Engine) -> None:
     """Refuse a model or an adapter that can't be loaded, before anything is read for it.
 
     The fake scorer loads none; adapters that aren't there are refused all the same.
-
-    Raises:
-        ScoringError, DependencyError: see `check_loadable`.
     """
     if subject.is_fake:
         from calibudget.lm.adapters import check_adapter_files

@@ -74,9 +74,6 @@ class EncodedCounter:
         model: a name for `lm.resolve_model`.
         template: as the recipe says.
         max_length: tokens that a record is cut to, or None.
-
-    Raises:
-        ScoringError, DependencyError: the tokenizer can't be found or used.
     """
 
     def __init__(self, model: str, template: Template, max_length: int | None) -> None:
@@ -96,11 +93,7 @@ class EncodedCounter:
 
 
 def token_counter(recipe: Recipe) -> TokenCounter:
-    """The counter that a recipe's engine, model, template and maximal length ask for.
-
-    Raises:
-        ScoringError, DependencyError: the tokenizer can't be found or used.
-    """
+    """The counter that a recipe's engine, model, template and maximal length ask for."""
     if recipe.engine == "fake":
         return WordCounter(recipe.max_length)
     return EncodedCounter(recipe.model or "", recipe.template, recipe.max_length)
@@ -117,12 +110,6 @@ def with_tokens(
     recipe: Recipe, prepared: Prepared, counter: TokenCounter | None = None, *, progress: Progress = silent
 ) -> Prepared:
     """The prepared sources with every record's tokens, where the budget counts tokens; else as they are.
-
-    Args:
-        recipe: what the budget counts, and how.
-        prepared: the sources.
-        counter: the recipe's counter, if it is loaded already.
-        progress: told how many records are counted.
 
     Raises:
         ScoringError: a record that can't be encoded, unless its source says `on_error: skip`: then it is left

@@ -59,10 +59,6 @@ def options_from(recipe: Recipe, fields_given: Mapping[str, object]) -> Training
 def within_context(options: TrainingOptions, context: int | None) -> TrainingConfig:
     """The configuration for a model's context: a `max_length` that wasn't told is the context where that is shorter.
 
-    Args:
-        options: what was told of the training.
-        context: positions that the model has, None where it doesn't say.
-
     Raises:
         TrainingError: a `max_length` that was told is beyond the context.
     """

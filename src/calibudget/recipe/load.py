@@ -113,11 +113,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def read_document(path: str | Path) -> Document:
-    """The recipe's text as a document, before it is validated.
-
-    Raises:
-        RecipeError: the file can't be read, or isn't YAML.
-    """
+    """The recipe's text as a document, before it is validated."""
     return _read(Path(path), "no such recipe; `calibudget init DATA_DIR` writes one")
 
 
@@ -152,11 +148,7 @@ def recipe_from_fields(fields: dict[str, Any], document: Document, *, base_dir: 
 
 
 def refuse_secrets(fields: object, document: Document, at: Location = ()) -> None:
-    """Refuse a document that holds a credential, whose fields go into evidence that people hand on.
-
-    Raises:
-        RecipeError: the field, never its value.
-    """
+    """Refuse a document that holds a credential, whose fields go into evidence that people hand on."""
     items: Iterable[tuple[str | int, object]] = ()
     match fields:
         case Mapping():
@@ -203,11 +195,7 @@ def _read(path: Path, otherwise: str) -> Document:
 
 
 def parse_override(override: str) -> tuple[str, object]:
-    """The dotted key and the value of a `key=value` override; a path of its own starts at the working directory.
-
-    Raises:
-        RecipeError: it isn't one.
-    """
+    """The dotted key and the value of a `key=value` override; a path of its own starts at the working directory."""
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise RecipeError(f"{override!r} isn't a `key=value` override")
@@ -249,13 +237,7 @@ def _with_value(fields: dict[str, Any], keys: list[str], value: object, override
 
 
 def explained(error: ValidationError, document: Document, fields: Mapping[str, FieldInfo]) -> list[str]:
-    """What is wrong with a document's fields, a line each, with file and line (or override) and field.
-
-    Args:
-        error: what the validation found.
-        document: what was validated.
-        fields: the fields at its root.
-    """
+    """What is wrong with a document's fields, a line each, with file and line (or override) and field."""
     found: dict[Location, list[str]] = {}
     for problem in error.errors(include_url=False):
         words = found.setdefault(_location_in_file(problem["loc"], document, fields), [])

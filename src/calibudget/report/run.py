@@ -333,13 +333,7 @@ def _cut(text: str) -> str:
 
 
 def grid_of(plan: AllocationPlan, request: AllocationRequest, pools: Pools | None) -> dict[str, Any] | None:
-    """The quotas at every stop of the sliders, computed by `whatif`; None where there is nothing to vary.
-
-    Args:
-        plan: what came out at the stop that was asked for.
-        request: everything else that was asked.
-        pools: the candidates, None where only their numbers are known.
-    """
+    """The quotas at every stop of the sliders, computed by `whatif`; None where there is nothing to vary."""
     few = _FEW if len(plan.sources) > _MANY_SOURCES else ()
     most = sum(request.pool_sizes.values())
     asked = request.budget

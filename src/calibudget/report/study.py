@@ -18,10 +18,6 @@ from calibudget.study.reporting.table import Quantity, shown_text
 def study_facts(directory: Path, *, partial: bool) -> Mapping[str, Any]:
     """Gather what the report of a study shows.
 
-    Args:
-        directory: the study's.
-        partial: whether cells may be missing.
-
     Raises:
         ArtefactError, StudyError: it is no study's directory, or its cells can't be used, see `load_results`.
         DependencyError: scipy or matplotlib isn't installed.

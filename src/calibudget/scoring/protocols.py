@@ -84,11 +84,7 @@ class ServerProtocol(Protocol):
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """While a reply is read: a refusal of one that isn't of the form.
-
-    Raises:
-        RefusedError: what it was found to be.
-    """
+    """While a reply is read: a refusal of one that isn't of the form."""
     try:
         yield
     except ScoringError:

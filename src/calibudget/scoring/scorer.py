@@ -181,11 +181,7 @@ def item_to_json(item: CalibrationItem) -> dict[str, object]:
 
 
 def item_from_json(value: Mapping[str, Any]) -> CalibrationItem:
-    """The item that `item_to_json` gave, without the fields that no score depends on.
-
-    Raises:
-        KeyError, TypeError, ValueError: it isn't one.
-    """
+    """The item that `item_to_json` gave, without the fields that no score depends on."""
     record = Record(
         source=value["source"],
         record_id=value["record_id"],
@@ -206,9 +202,5 @@ def measurement_to_json(measurement: Measurement) -> dict[str, object]:
 
 
 def measurement_from_json(value: Mapping[str, Any]) -> Measurement:
-    """The measurement that `measurement_to_json` gave.
-
-    Raises:
-        KeyError, TypeError, ValueError: it isn't one.
-    """
+    """The measurement that `measurement_to_json` gave."""
     return Measurement(**{**value, "nll": float(value["nll"])})

@@ -260,11 +260,7 @@ class ServerScorer:
         )
 
     def _check_tokens(self, protocol: ServerProtocol, encoder: Encoder) -> None:
-        """Two responses that part at one word: what comes before it must be alike, and the word's own not.
-
-        Raises:
-            RefusedError: what is wrong.
-        """
+        """Two responses that part at one word: what comes before it must be alike, and the word's own not."""
         one, other = (_prompt(encoder, response) for response in _KNOWN)
         parting = next(place for place, pair in enumerate(zip(one.ids, other.ids, strict=False)) if pair[0] != pair[1])
         first, second = (self._tokens(protocol, prompt) for prompt in (one, other))
@@ -334,11 +330,7 @@ def _prompt(encoder: Encoder, response: str) -> Prompt:
 
 
 def _known(token: Token) -> float:
-    """A token's log-probability.
-
-    Raises:
-        RefusedError: it has none.
-    """
+    """A token's log-probability."""
     if token.logprob is None:
         raise RefusedError("a token behind the first without a log-probability")
     return token.logprob

@@ -63,15 +63,7 @@ class ScorerSettings:
 
 
 def make_scorer(settings: ScorerSettings, language_model: LanguageModel | None = None) -> Scorer:
-    """Make a scorer in this process.
-
-    Args:
-        settings: what makes it.
-        language_model: the settings' model, loaded already; None loads it here.
-
-    Raises:
-        ScoringError, DependencyError: the model can't be found, loaded or used.
-    """
+    """Make a scorer in this process."""
     if settings.kind == "fake":
         return FakeScorer(seconds=settings.seconds)
     if settings.kind == "openai":

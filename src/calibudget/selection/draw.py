@@ -148,11 +148,7 @@ def in_key_order(label: str, pool: Sequence[str], selection_seed: int) -> list[s
 def check_quotas(
     pools: Mapping[str, Sequence[str]], quotas: Mapping[str, int], sizes: Mapping[str, int], unit: str = ""
 ) -> None:
-    """Refuse quotas that these pools can't give; `sizes` are the pools' in the quotas' unit.
-
-    Raises:
-        InputError, InputTypeError: as `draw`.
-    """
+    """Refuse quotas that these pools can't give; `sizes` are the pools' in the quotas' unit."""
     require_mapping(quotas, "quotas")
     if set(pools) != set(quotas):
         stray = sorted(set(pools) ^ set(quotas), key=str)

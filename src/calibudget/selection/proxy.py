@@ -232,10 +232,6 @@ def proxy_lines(scores: ProxyScores) -> Iterator[bytes]:
 def parse_proxy_lines(lines: Sequence[bytes] | Iterator[bytes], name: str) -> ProxyScores:
     """Read the lines of a proxy-score file.
 
-    Args:
-        lines: the lines in order, with or without their line feeds.
-        name: what to call the file in an error.
-
     Raises:
         InputTypeError: something else than lines of bytes.
         ArtefactError: a line isn't one JSON object of exactly the documented fields; file, line and field are named.

@@ -19,12 +19,7 @@ Texts = Callable[[Record], tuple[str, str]]
 
 
 class TrainRows(NamedTuple):
-    """A train set about to be written.
-
-    Attributes:
-        tools: whether some row has tools or calls one.
-        rows: the rows in their order, made one at a time.
-    """
+    """A train set about to be written."""
 
     tools: bool
     rows: Iterator[dict[str, object]]

@@ -202,12 +202,6 @@ def require_shares(weights: Mapping[str, float]) -> None:
 def take_quota(selector: Selector, source: str, candidates: Sequence[str], quota: int) -> tuple[str, ...]:
     """What a selector takes of one source, in key order.
 
-    Args:
-        selector: the rule.
-        source: label of the source.
-        candidates: ids of its whole pool in key order, each once.
-        quota: how many to take.
-
     Raises:
         InputError: the selector can't take as many, or one from outside took another number or something else.
     """

@@ -34,12 +34,7 @@ _KINDS: Final = ("identities", "findings", "measurements")
 
 
 class NewFile:
-    """A file to be written, and the digest of what was.
-
-    Attributes:
-        handle: the open file.
-        sha256: of what was written so far.
-    """
+    """A file to be written, and the digest of what was."""
 
     closed = False
 
@@ -77,11 +72,7 @@ def kept_path(folder: Path, kind: str, *follows_from: object) -> Path:
 
 
 def make_ready(folder: Path) -> None:
-    """Make a cache's folder if need be.
-
-    Raises:
-        OSError: it can't be made.
-    """
+    """Make a cache's folder if need be."""
     folder.mkdir(parents=True, exist_ok=True)
     _sweep(folder)
 

@@ -98,11 +98,7 @@ def of_split(names: Sequence[str], split: str, pattern: str, *, only: bool = Fal
 
 
 def check_named(below: str, split: str) -> None:
-    """Refuse a file that the recipe names, if it also asks for a split that the name doesn't show.
-
-    Raises:
-        DataError: both are named.
-    """
+    """Refuse a file that the recipe names, if it also asks for a split that the name doesn't show."""
     if split == DEFAULT:
         return
     wanted = _WORDS.get(split.casefold(), split)

@@ -31,14 +31,7 @@ _TWIN: Final = np.dtype([("part", "<u4"), ("index", "<u4"), ("group", "<u4"), ("
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """A source with unique ids.
-
-    Attributes:
-        scan: the source.
-        table: its records, or those that bear their final id.
-        removed: by part of the table, the rows that left it.
-        duplicates: records removed or renamed.
-    """
+    """A source with unique ids."""
 
     scan: Scan
     table: IdentityTable

@@ -190,11 +190,7 @@ def spellings(names: Collection[str]) -> dict[str, str]:
 
 
 def check_spelt_once(names: Iterable[str], read: Collection[str]) -> None:
-    """Refuse a field that a row has under two spellings, of which only one would be read.
-
-    Raises:
-        DataError: both are named.
-    """
+    """Refuse a field that a row has under two spellings, of which only one would be read."""
     spelt = {known(name) for name in read} - {None}
     for name in names:
         if name not in read and known(name) in spelt:
@@ -233,16 +229,8 @@ def checked(row: Mapping[str, object], read: Collection[str]) -> tuple[str, ...]
 def check_row(row: Mapping[str, object], names: Iterable[str], split: str = DEFAULT) -> list[str]:
     """Refuse a row that isn't to be taught, or says something that isn't read.
 
-    Args:
-        row: its fields.
-        names: those to look at, see `checked`.
-        split: the split that its source reads.
-
     Returns:
         Those that turned out to say nothing about teaching, so that they are columns not used.
-
-    Raises:
-        DataError: the field is named, and what to do.
     """
     unused = []
     for name in names:
@@ -273,16 +261,8 @@ def check_row(row: Mapping[str, object], names: Iterable[str], split: str = DEFA
 def check_teaching(row: Mapping[str, object], name: str, what: str) -> bool:
     """Refuse a row or turn with a field which says that it isn't to be taught, or only in part.
 
-    Args:
-        row: its fields.
-        name: one of them.
-        what: which field of which turn that is, for the message.
-
     Returns:
         Whether the field says that it is to be taught; False where it says nothing of that.
-
-    Raises:
-        DataError: see above.
     """
     value, means = row[name], meaning(name)
     text = _stated(value)
@@ -325,11 +305,7 @@ def _is_class(row: Mapping[str, object], label: str) -> bool:
 
 
 def check_turn_field(name: str, value: object, place: str) -> None:
-    """Refuse a field of a turn that carries meaning and isn't read.
-
-    Raises:
-        DataError: the turn and the field are named.
-    """
+    """Refuse a field of a turn that carries meaning and isn't read."""
     means = "media" if _is_media(value) else meaning(name)
     if _is_empty(value) or (isinstance(value, bool) and means in _SWITCHES):
         return
@@ -342,9 +318,6 @@ def check_text(text: str, place: str, ignored: Collection[str]) -> None:
     """Refuse a text with a token that stands for an image, a video or a sound, unless that is left out on purpose.
 
     What is written like one is also a word of HTML: one that is closed later, stands in quotes, or is called a tag is.
-
-    Raises:
-        DataError: the token is named.
     """
     if not any(mark in text for mark in ("<", "[", "data:image/")):
         return

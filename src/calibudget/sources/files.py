@@ -137,11 +137,6 @@ def check_distinct_files(
 
     Two sources may share one if their `where` filters ask a field for different values.
 
-    Args:
-        specs: the sources.
-        data_dir: the directory below which relative paths lie.
-        found: told of how many sources the files are found.
-
     Raises:
         DataError: two do; the message names them and what they share.
     """

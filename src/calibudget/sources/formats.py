@@ -132,11 +132,7 @@ def read_pair(
     ignored: Collection[str] = (),
     prompts_suffice: bool = False,
 ) -> tuple[str, str] | None:
-    """Prompt and response of a row that holds one exchange (see `is_pair`); None where they are lists of turns.
-
-    Raises:
-        DataError: as `read_example`.
-    """
+    """Prompt and response of a row that holds one exchange (see `is_pair`); None where they are lists of turns."""
     if isinstance(fields.get("prompt"), list):
         return None
     return _texts(fields, format, ignored, prompts_suffice)

@@ -83,11 +83,7 @@ def identify(prompt: Sequence[Message], completion: str, tools: Sequence[Mapping
 def digests(
     prompt: str | Sequence[Message], completion: str, tools: Sequence[Mapping[str, object]] = ()
 ) -> tuple[bytes, bytes]:
-    """What `identify` gives, as bytes; a single user turn may be given as its text.
-
-    Raises:
-        DataError: as `identify`.
-    """
+    """What `identify` gives, as bytes; a single user turn may be given as its text."""
     if not isinstance(prompt, str) and len(prompt) == 1 and prompt[0].role == "user" and not tools:
         prompt = prompt[0].content
     try:

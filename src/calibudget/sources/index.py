@@ -104,11 +104,6 @@ def identity_schema() -> pa.Schema:
 def name_rows(spec: SourceSpec, given: Input, tally: Tally) -> Iterator[pa.RecordBatch]:
     """Read an input whole, once.
 
-    Args:
-        spec: what the recipe says of its source.
-        given: the input.
-        tally: counts what becomes of the rows.
-
     Raises:
         DataError: the input can't be read, or a row can't be used and isn't to be skipped; its place is named.
     """

@@ -162,11 +162,7 @@ def _naming(label: str) -> Iterator[None]:
 
 
 class FileInput:
-    """A data file of a source.
-
-    Attributes:
-        file: which one.
-    """
+    """A data file of a source."""
 
     def __init__(self, spec: SourceSpec, file: DataFile) -> None:
         self._spec = spec
@@ -255,11 +251,7 @@ class HubInput:
 
 
 def inputs_of(spec: SourceSpec, data_dir: Path) -> tuple[Input, ...]:
-    """What a source is read from, in an order that only names decide.
-
-    Raises:
-        DataError: as `find_files`.
-    """
+    """What a source is read from, in an order that only names decide."""
     if spec.hub is not None:
         return (HubInput(spec),)
     return tuple(FileInput(spec, file) for file in find_files(spec, data_dir))

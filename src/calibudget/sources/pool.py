@@ -78,9 +78,6 @@ class CandidatePool(MadeOnDemand[Record]):
 
     Going through it reads the source again, once: what doesn't fit in memory waits in files for its
     turn. Memory holds 20 bytes a candidate meanwhile, and one of `PARTS` parts of the records.
-
-    Attributes:
-        ids: their ids.
     """
 
     def __init__(self, scan: Scan, rows: RowFile) -> None:

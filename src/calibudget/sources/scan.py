@@ -86,11 +86,7 @@ class Scan:
         return np.frombuffer(found, dtype="V32")
 
     def records(self, rows: Rows) -> list[Record]:
-        """The records of rows, read again.
-
-        Raises:
-            DataError: one isn't what it was in the pass.
-        """
+        """The records of rows, read again."""
         fields: list[Fields] = [{}] * len(rows)
         for index, found in self.again(rows["file"], rows["at"]):
             fields[index] = found
@@ -104,11 +100,7 @@ class Scan:
             yield from zip(own.tolist(), self.originals(number, places[own].tolist()), strict=True)
 
     def made(self, rows: Rows, originals: Sequence[Fields]) -> list[Record]:
-        """The records of rows from their fields.
-
-        Raises:
-            DataError: one isn't what it was in the pass.
-        """
+        """The records of rows from their fields."""
         maker = RecordMaker(self.spec)
         found = []
         for row, record_id, fields in zip(rows, self.ids(rows), originals, strict=True):
@@ -155,12 +147,6 @@ def scan_sources(
     specs: Iterable[SourceSpec], data_dir: Path, *, selection_seed: int, readers: Readers
 ) -> Iterator[Scan]:
     """Read sources whole, each once, and all at a time as far as there are readers.
-
-    Args:
-        specs: what the recipe says of them.
-        data_dir: the directory below which relative paths lie.
-        selection_seed: seed of the keys under which the tables are ordered.
-        readers: who reads.
 
     Raises:
         DataError: a file is missing, torn, of an unknown kind or changed while it was read; a row can't be used and

@@ -57,9 +57,6 @@ def read_source(spec: SourceSpec, data_dir: Path, *, readers: Readers | None = N
         spec: what the recipe says of it.
         data_dir: the directory below which relative paths lie.
         readers: who reads; None for this process alone, which keeps nothing.
-
-    Raises:
-        DataError: as `open_sources`.
     """
     source = open_source(spec, data_dir, selection_seed=0, readers=readers)
     scan = source.scan

@@ -180,12 +180,7 @@ Words = Annotated[Integer, Field(ge=1, le=100)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContaminationRule:
-    """Runs of words that sources share with evaluation sets.
-
-    Attributes:
-        action: what happens to a source's record that has one.
-        ngram: how many words a run has.
-    """
+    """Runs of words that sources share with evaluation sets."""
 
     __pydantic_config__ = CHECKED
 

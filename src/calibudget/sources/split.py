@@ -42,12 +42,6 @@ class Earlier:
 def split_source(read: SourceRead, *, split_seed: int, selection_seed: int, calibration_size: int) -> Split:
     """`part_source` for a source that is in memory whole, in a first round.
 
-    Args:
-        read: the source.
-        split_seed: seed of the "calibration" key.
-        selection_seed: seed of the "selection" key that orders the candidates.
-        calibration_size: records to hold out, 0 for none.
-
     Raises:
         DataError: the source has fewer distinct records than that.
     """
@@ -146,11 +140,6 @@ class Parting:
 
     def draw(self, *, split_seed: int, calibration_size: int, evaluation_size: int = 0) -> Self:
         """Draw the calibration and the evaluation split.
-
-        Args:
-            split_seed: seed of the keys.
-            calibration_size: records to hold out, 0 for none.
-            evaluation_size: the same of the evaluation split.
 
         Raises:
             DataError: the source has fewer distinct records than that, or lacks one that is to calibrate again.

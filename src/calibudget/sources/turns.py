@@ -52,11 +52,6 @@ class Conversation:
 def read_turns(value: object, field: str, ignored: Collection[str] = ()) -> Conversation:
     """The turns of a field: a list of objects, the JSON text of one, or an object of lists as columnar files hold it.
 
-    Args:
-        value: what the field holds.
-        field: its name.
-        ignored: fields of turns that are passed over on purpose.
-
     Raises:
         DataError: that isn't what it holds, a role is unknown, or a turn holds something that isn't read.
     """

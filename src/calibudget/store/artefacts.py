@@ -105,11 +105,7 @@ def read_statistics(path: Path) -> Statistics:
 
 
 def parse_statistics(value: object, name: str) -> Statistics:
-    """A record from the `statistics.json` object; `name` is what errors call it.
-
-    Raises:
-        ArtefactError: a field isn't what it should be.
-    """
+    """A record from the `statistics.json` object; `name` is what errors call it."""
     file = STATISTICS.parse(value, name)
     resamples = file.bootstrap.resamples
     for label, row in file.sources.items():

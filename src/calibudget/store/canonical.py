@@ -49,11 +49,7 @@ def sha256_hex(data: bytes) -> str:
 
 
 def sealed(value: Mapping[str, object], field: str) -> dict[str, object]:
-    """The object with its self digest in `field`: SHA-256 of its canonical bytes without that field.
-
-    Raises:
-        InputError: the object has no canonical JSON form.
-    """
+    """The object with its self digest in `field`: SHA-256 of its canonical bytes without that field."""
     body = {key: item for key, item in value.items() if key != field}
     return {**body, field: sha256_hex(canonical_json(body))}
 
@@ -84,9 +80,6 @@ def loads_json(data: bytes, name: str) -> object:
     Args:
         data: UTF-8 bytes, without a byte order mark.
         name: what to call the bytes in an error, a file name or a file name and line.
-
-    Raises:
-        ArtefactError: as `strict_json`.
     """
     try:
         return strict_json(data)

@@ -207,11 +207,7 @@ def make_directory(directory: Path) -> list[Path]:
 
 
 def check_writable(directory: Path) -> None:
-    """Refuse a directory that couldn't be written now; it is left as it is.
-
-    Raises:
-        ArtefactError: see `output_directory`.
-    """
+    """Refuse a directory that couldn't be written now; it is left as it is."""
     with output_directory(directory, clean=False):
         pass
 

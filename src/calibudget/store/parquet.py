@@ -32,9 +32,6 @@ def write_table(path: Path, table: pa.Table, metadata: Mapping[str, object], *, 
         table: the rows, with exactly the schema that a reader will ask for.
         metadata: JSON object to put under `METADATA_KEY`; a self digest is added.
         dictionary: columns to store as dictionaries, those with few values.
-
-    Raises:
-        ArtefactError: the file can't be written.
     """
     write_tables(path, table.schema, [table.combine_chunks()], metadata, dictionary=dictionary)
 

@@ -73,15 +73,7 @@ def _row_with(column: str) -> type:
 
 
 def write_selector(path: Path, parts: Mapping[str, SelectorScores]) -> None:
-    """Write `selector.parquet`, atomically.
-
-    Args:
-        path: the file.
-        parts: what each selector knows, by its name.
-
-    Raises:
-        ArtefactError: the file can't be written.
-    """
+    """Write `selector.parquet`, atomically."""
     rows = sorted(
         _Row(name, source, record_id, float(score))
         for name, part in parts.items()

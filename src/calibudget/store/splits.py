@@ -115,9 +115,6 @@ def write_splits(
         split_seed: seed under which the calibration and evaluation splits were drawn.
         selection_seed: seed under which candidates will be drawn.
         tokens: token counts by source and record id, where they were counted.
-
-    Raises:
-        ArtefactError: the file can't be written.
     """
     seeds = _Seeds(split_seed=split_seed, selection_seed=selection_seed)
     keyed = _keyed(seeds)

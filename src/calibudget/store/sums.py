@@ -97,10 +97,6 @@ def file_digest(path: Path) -> FileDigest:
 def write_sums(directory: Path, names: Iterable[str]) -> None:
     """Bind the named files of a directory in its `SHA256SUMS.tsv`, atomically.
 
-    Args:
-        directory: the directory.
-        names: relative paths with "/"; any order, each once.
-
     Raises:
         ArtefactError: a file is missing or no regular file, or a name can't stand in the sums.
         InputError: a name leaves the directory.

@@ -50,12 +50,7 @@ _TURNS: Final = ("prompt", "completion", "messages")
 
 
 def train_schema(layout: TrainLayout, *, tools: bool) -> pa.Schema:
-    """The columns of a train set.
-
-    Args:
-        layout: how its rows hold their text.
-        tools: whether some record of it has tools or calls one.
-    """
+    """The columns of a train set."""
     kind = _TEXT if layout in ("rendered", "completion") else pa.list_(pa.struct(_TOOL_TURN if tools else _TURN))
     texts = [pa.field(name, kind, nullable=False) for name in COLUMNS[layout]]
     return pa.schema([*_IDENTITY, *texts, *([pa.field("tools", _TEXT)] if tools else []), _ORIGINAL])
@@ -199,22 +194,14 @@ def read_train(path: Path) -> Iterator[dict[str, object]]:
 
 
 def copy_train(path: Path, target: Path) -> int:
-    """Write a train set again as a directory that `datasets.load_from_disk` reads; the number of its rows is returned.
-
-    Raises:
-        ArtefactError: see `read_train`.
-    """
+    """Write a train set again as a directory that `datasets.load_from_disk` reads; returns the number of its rows."""
     layout = _layout_of(next(read_train(path), {}))
     schema = train_schema(layout, tools=any(map(_uses_tools, read_train(path))))
     return write_saved(target, batches(map(_with_text, read_train(path)), schema), schema)
 
 
 def write_saved(directory: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
-    """Write batches as `datasets` saves a data set; of its three files the one that makes it one comes last.
-
-    Raises:
-        ArtefactError: the directory can't be written.
-    """
+    """Write batches as `datasets` saves a data set; of its three files the one that makes it one comes last."""
     directory.mkdir(exist_ok=True)
     clean_stale(directory)
     (directory / _STATE).unlink(missing_ok=True)

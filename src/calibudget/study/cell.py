@@ -83,11 +83,6 @@ class CellSettings:
 def settings_of(protocol: Protocol, cell: Cell, document: Document) -> CellSettings:
     """Put a cell's settings together: the protocol's, then the backbone's, the point's and the policy's own.
 
-    Args:
-        protocol: what is studied.
-        cell: one of its cells.
-        document: the protocol's recipe, see `base_recipe`.
-
     Raises:
         RecipeError: what comes out is no recipe.
         StudyError: a part of the protocol sets what the grid decides.
@@ -131,11 +126,7 @@ def settings_of(protocol: Protocol, cell: Cell, document: Document) -> CellSetti
 
 
 def base_recipe(protocol: Protocol) -> Document:
-    """The document of the recipe that all cells start from.
-
-    Raises:
-        RecipeError: it can't be read.
-    """
+    """The document of the recipe that all cells start from."""
     return read_document(protocol.base_dir / protocol.recipe)
 
 
@@ -180,13 +171,6 @@ class PipelineRunner:
 
     Sources, base models and benchmarks are read and loaded once for cells that follow one another; the calibration
     split of a seed and a model is scored once for all policies.
-
-    Attributes:
-        protocol: what is studied.
-        settings: of each cell.
-        directory: the study's.
-        digests: of data and code, by which shared scores are kept.
-        shared: what cells have in common.
     """
 
     protocol: Protocol

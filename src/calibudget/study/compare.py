@@ -118,11 +118,7 @@ def _weights_of(recipe: Recipe, policy: str) -> dict[str, object]:
 
 
 def training_options(texts: Sequence[str]) -> dict[str, object]:
-    """Options of training from `key=value` texts, whose values are JSON or plain words.
-
-    Raises:
-        StudyError: a text that is none.
-    """
+    """Options of training from `key=value` texts, whose values are JSON or plain words."""
     found: dict[str, object] = {}
     for text in texts:
         name, equals, value = text.partition("=")

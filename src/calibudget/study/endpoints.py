@@ -30,9 +30,6 @@ class StopRule:
 
     A criterion whose cells have no result (they failed, or the endpoint is undefined) stops the point too: it can't be
     said to go on.
-
-    Attributes:
-        protocol: what is studied.
     """
 
     protocol: Protocol

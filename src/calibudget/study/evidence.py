@@ -38,10 +38,6 @@ def digests_of_evidence(directory: Path) -> dict[str, str]:
 def check_evidence(result: CellResult, directory: Path) -> None:
     """Refuse a cell whose numbers aren't those of its own files.
 
-    Args:
-        result: what `cell.json` says.
-        directory: the cell's folder.
-
     Raises:
         ArtefactError: a file isn't the one that the cell was written with, or a number isn't what its file gives; the
             folder and the field are named.

@@ -93,12 +93,7 @@ class Makers(Protocol):
 
 
 class Here:
-    """Makes cells in this process, one after another; see `Makers`.
-
-    Args:
-        runner: makes a cell.
-        progress: told how far each cell is.
-    """
+    """Makes cells in this process, one after another; see `Makers`."""
 
     size: Final = 1
 
@@ -232,11 +227,7 @@ _WORDS: Final = {"protocol": "settings"}
 
 
 def make(planned: Planned, runner: CellRunner, progress: Progress) -> CellResult:
-    """Make a cell in its folder.
-
-    Raises:
-        CalibudgetError: it can't be made.
-    """
+    """Make a cell in its folder."""
     directory = planned.directory
     with output_directory(directory):
         outcome = runner.run(planned.cell, directory, progress)

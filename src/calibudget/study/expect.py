@@ -40,15 +40,6 @@ def check_feasible(settings: Mapping[Cell, CellSettings], shared: Shared, progre
 
     Of cells that differ by seeds and models alone the first is looked at. A budget of tokens is left to the cells: its
     pools are known once the model's tokenizer has counted them.
-
-    Args:
-        settings: of every cell.
-        shared: keeps the sources that were read.
-        progress: told how far reading is.
-
-    Raises:
-        StudyError: each such point is named, with the numbers.
-        DataError: the sources can't be read or parted.
     """
     refused: dict[str, str] = {}
     for cell, recipe in _first_of_each(settings).items():

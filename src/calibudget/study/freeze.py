@@ -199,11 +199,7 @@ def examine(protocol: Protocol, shared: Shared, progress: Progress = silent) -> 
 
 
 def check_freezable(directory: Path, *, amend: bool) -> None:
-    """Refuse a directory that a protocol can't be frozen in, before anything is read.
-
-    Raises:
-        ArtefactError: it holds a frozen study and `amend` is off, none that `amend` could be of, or other files.
-    """
+    """Refuse a directory that a protocol can't be frozen in, before anything is read."""
     if amend:
         read_frozen(directory)
     elif (directory / FROZEN_NAME).exists():
@@ -233,11 +229,7 @@ def freeze(subject: Subject, directory: Path, *, amend: bool = False) -> Frozen:
 
 
 def check(subject: Subject, frozen: Frozen, directory: Path) -> None:
-    """Refuse to go on with anything but what is frozen.
-
-    Raises:
-        CheckFailedError: protocol, recipe, data or code differ; what differs is named.
-    """
+    """Refuse to go on with anything but what is frozen."""
     changed = list(differences(frozen.last, subject.version))
     if changed:
         listed = "\n".join(f"  {one}" for one in changed)

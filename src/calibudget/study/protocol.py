@@ -350,11 +350,7 @@ def load_protocol(path: str | Path) -> Protocol:
 
 
 def protocol_from_json(value: Mapping[str, object], base_dir: Path) -> Protocol:
-    """The protocol that `to_json` gave.
-
-    Raises:
-        StudyError: it isn't one.
-    """
+    """The protocol that `to_json` gave."""
     fields = dict(value)
     order = fields.pop("order", {})
     for name in _ORDERED:

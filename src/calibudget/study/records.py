@@ -221,13 +221,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """One task's items by one metric, summed up.
-
-    Attributes:
-        items: how many there are.
-        undefined: how many of them have no value.
-        mean: over those that have one; None where none has.
-    """
+    """One task's items by one metric, summed up."""
 
     items: int
     undefined: int
@@ -261,11 +255,7 @@ def read_items(path: Path) -> Mapping[tuple[str, str], Items]:
 
 
 def summarise_items(path: Path) -> Mapping[tuple[str, str], Summary]:
-    """Sum up `items.parquet` by (task, metric), without a Python object an item.
-
-    Raises:
-        ArtefactError: the file is missing or damaged.
-    """
+    """Sum up `items.parquet` by (task, metric), without a Python object an item."""
     wanted = [
         ("value", "mean"),
         ("value", "count", pc.CountOptions("all")),

@@ -184,11 +184,6 @@ def equal_at_sight(spec: AnswerSpec, gold: str, predicted: str) -> bool | None:
 def gold_answer(spec: AnswerSpec, fields: Mapping[str, object], completion: str) -> str:
     """The gold answer of a record, from the field that the spec names or else parsed from its response.
 
-    Args:
-        spec: any kind but `none`.
-        fields: the record's fields.
-        completion: the response that training teaches.
-
     Returns:
         The answer in the form that `parse_answer` gives.
 

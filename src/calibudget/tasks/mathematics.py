@@ -32,9 +32,6 @@ def judged_equal(gold: str, predicted: str) -> bool:
     """Whether math-verify parses both answers whole and finds them equal, gold first, within the time limit.
 
     Prose is never given to it: it reads "listen" and "silent" as the same product of letters.
-
-    Raises:
-        DependencyError: math-verify isn't installed.
     """
     if importlib.util.find_spec("math_verify") is None:
         raise DependencyError("comparing mathematical answers needs math-verify: pip install 'calibudget[math]'")

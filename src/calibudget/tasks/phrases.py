@@ -285,12 +285,7 @@ def whole(pattern: str, *, before: str = r"(?<!\w)", after: str = r"(?!\w)") -> 
 
 
 def answer_opener(phrases: Phrases, *, options: bool) -> str:
-    """The pattern of what states an answer in a language: "the answer is", "answer:", "answer -".
-
-    Args:
-        phrases: the language's.
-        options: whether the words for what is chosen from state one too.
-    """
+    """The pattern of what states an answer in a language: "the answer is", "answer:", "answer -"."""
     nouns = any_of(f"{phrases.answer}|{phrases.option}" if options and phrases.option else phrases.answer)
     quality = rf"(?:{_GAP}{any_of(phrases.quality)}){{0,2}}" if phrases.quality else ""
     unlinked = "|" if phrases.is_.endswith("|") else ""

@@ -86,11 +86,7 @@ class Preset:
 
 
 def preset(name: str) -> Preset:
-    """The preset of that name.
-
-    Raises:
-        RecipeError: there is none; the message lists those that there are.
-    """
+    """The preset of that name."""
     if name not in PRESETS:
         raise RecipeError(f"preset: {name!r} is unknown; choose one of {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -106,11 +106,6 @@ def add_adapter(model: Any, config: TrainingConfig, name: str) -> PeftModel:
     A starts uniform as peft has it, but from a generator of its own for each layer, so that it depends on the seed
     and the layer's name alone; B starts at zero.
 
-    Args:
-        model: a transformers causal language model, in evaluation mode.
-        config: rank, scaling, dropout, layers and seed.
-        name: what the model is called, for `base_model_name_or_path`.
-
     Raises:
         TrainingError: unknown layers; see `target_modules`.
     """

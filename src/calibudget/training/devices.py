@@ -24,11 +24,6 @@ class Devices:
     """This process among all of them.
 
     Make it before any model is loaded: it joins the process group and chooses the process's own GPU.
-
-    Attributes:
-        device: where this process computes.
-        rank: which of the processes this is, from 0.
-        count: how many there are.
     """
 
     def __init__(self, device: Device = "auto") -> None:
@@ -69,11 +64,7 @@ _NEEDS_WHOLE: Final = ("fuse", "compile", "graphs")
 
 
 def plain_execution(execution: Execution) -> Execution:
-    """The same without what needs every weight in one place for the whole training.
-
-    Raises:
-        TrainingError: one of these options was asked for.
-    """
+    """The same without what needs every weight in one place for the whole training."""
     for name in _NEEDS_WHOLE:
         if getattr(execution, name):
             raise TrainingError(f"{name}: a model parted by `shard` is trained without it; leave it out")

@@ -72,11 +72,7 @@ class TrainingJob:
 
 
 def check_usable(output_dir: Path, *, resume: bool) -> None:
-    """Refuse a directory that training can't write to, before anything is loaded.
-
-    Raises:
-        ArtefactError: it holds an adapter or an unfinished training and `resume` is off, or a part of a finished one.
-    """
+    """Refuse a directory that training can't write to, before anything is loaded."""
     checkpoints, adapter, log = (output_dir / name for name in (CHECKPOINTS_NAME, ADAPTER_NAME, LOG_NAME))
     if checkpoints.exists():
         if not resume:

@@ -292,12 +292,7 @@ class SharedInput:
 
 
 def use_factor_layers(model: nn.Module, *, share: bool) -> None:
-    """Let every plain LoRA layer of a model compute as `FactorLinear` does.
-
-    Args:
-        model: a model with peft's layers.
-        share: compute layers that read the same input together.
-    """
+    """Let every plain LoRA layer of a model compute as `FactorLinear` does."""
     for module in model.modules():
         if _is_plain(module):
             module.__class__ = FactorLinear

@@ -194,9 +194,6 @@ class Learner:
     def update(self, rates: Sequence[float]) -> Tensor:
         """Take one optimizer step with the gradients that are there.
 
-        Args:
-            rates: learning rates of the factors, in their order.
-
         Returns:
             The norm of all gradients together, before any clipping, a scalar on the device.
         """

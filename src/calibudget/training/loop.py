@@ -341,11 +341,7 @@ class _Run:
         )
 
     def _check_card(self) -> None:
-        """Refuse an adapter that its card says to be of another training than this one.
-
-        Raises:
-            ArtefactError: it is, or has no card.
-        """
+        """Refuse an adapter that its card says to be of another training than this one."""
         path = self._job.adapter / CARD_NAME
         texts = self._card(), read_bytes(path).decode(errors="replace")
         if len({text.partition("## Versions")[0] for text in texts}) == 2:

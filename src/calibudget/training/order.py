@@ -88,11 +88,6 @@ def _steps(phase: Phase, batches: Sequence[tuple[int, ...]], per_epoch: int) -> 
 def share(members: Sequence[int], lengths: Lengths, parts: int) -> list[list[int]]:
     """Part the examples of a step so that every part has about as many tokens.
 
-    Args:
-        members: indices of the examples.
-        lengths: tokens of the examples, by index.
-        parts: how many parts; some may stay empty.
-
     Returns:
         The parts, each in the order of `members`.
     """

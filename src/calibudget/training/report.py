@@ -129,11 +129,7 @@ class TrainingLog:
         return cls(handle, last_loss)
 
     def write(self, entry: Mapping[str, object]) -> None:
-        """Add one step's line.
-
-        Raises:
-            ArtefactError: the disk is full or can't be written.
-        """
+        """Add one step's line."""
         try:
             self._handle.write(canonical_json(dict(entry)) + b"\n")
             self._handle.flush()
@@ -226,16 +222,7 @@ class Trackers:
     """The trackers of one run; without any it does nothing."""
 
     def __init__(self, names: Sequence[str], directory: Path, settings: Mapping[str, object]) -> None:
-        """Start them.
-
-        Args:
-            names: trackers by their import names.
-            directory: where those that write files write.
-            settings: what the run is made of.
-
-        Raises:
-            DependencyError: one isn't installed; the line that installs it is named.
-        """
+        """Start them."""
         check_trackers(names)
         self._trackers = [_start(name, directory) for name in names]
         for tracker in self._trackers:
@@ -253,11 +240,7 @@ class Trackers:
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuse trackers that can't be started, before anything is loaded.
-
-    Raises:
-        DependencyError: one isn't installed; the line that installs it is named.
-    """
+    """Refuse trackers that can't be started, before anything is loaded."""
     for name in names:
         missing = importlib.util.find_spec(name) is None
         if name == "tensorboard":

@@ -68,12 +68,6 @@ def count_within_doubles(value: object, name: str, label: str) -> int:
 def as_double(value: object, name: str, label: str | None = None, *, least: float = -math.inf) -> float:
     """A finite int or float as a double.
 
-    Args:
-        value: the number.
-        name: what it is, for the message.
-        label: the source that it belongs to, for the message.
-        least: the smallest that it may be: 0, or no bound.
-
     Raises:
         InputTypeError: a bool, a text or anything else that is neither an int nor a float.
         AllocationError: infinite, not a number, too large for a double, or below the least.
@@ -108,10 +102,6 @@ def mean_of(values: Sequence[float], name: str) -> float:
 
 def sum_of(values: Sequence[float], name: str) -> float:
     """The exact sum of numbers, rounded once.
-
-    Args:
-        values: the numbers.
-        name: what they are, for the message.
 
     Raises:
         AllocationError: the sum is more than the largest double.

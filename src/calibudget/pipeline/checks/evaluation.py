@@ -26,13 +26,7 @@ from calibudget.tasks.answers import EARLIER_PARSERS, PARSER_VERSION, AnswerSpec
 
 
 def check_evaluation(findings: Findings, directory: Path, splits: SplitIds | None) -> None:
-    """Compare an evaluation with its predictions, and these with their texts; nothing where the run has none.
-
-    Args:
-        findings: what is found.
-        directory: the run's.
-        splits: its splits, None where they can't be read.
-    """
+    """Compare an evaluation with its predictions, and these with their texts; nothing where the run has none."""
     if not any((directory / name).exists() for name in (EVALUATION_NAME, PREDICTIONS_NAME)):
         return
     evaluation = findings.read(EVALUATION_NAME, read_evaluation)

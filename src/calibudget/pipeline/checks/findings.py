@@ -25,19 +25,10 @@ def equal(expected: object, found: object) -> bool:
 
 
 class Findings:
-    """Collects what was checked and what differs, in the order of the checks.
-
-    Attributes:
-        differences: each once.
-        checked: what was re-derived, in words.
-    """
+    """Collects what was checked and what differs, in the order of the checks."""
 
     def __init__(self, directory: Path) -> None:
-        """Begin without findings.
-
-        Args:
-            directory: the run directory whose files are read.
-        """
+        """Begin without findings."""
         self.differences: list[Difference] = []
         self.checked: list[str] = []
         self._directory = directory

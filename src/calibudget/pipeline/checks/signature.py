@@ -32,11 +32,7 @@ _KINDS: Final = "Ed25519, ECDSA or RSA"
 
 
 def check_signature(findings: Findings, key_file: Path) -> None:
-    """Check that a key signed the run's files as they are; `key_file` holds its public part, or both.
-
-    Raises:
-        DependencyError, InputError: see `pipeline.sign.sign`.
-    """
+    """Check that a key signed the run's files as they are; `key_file` holds its public part, or both."""
     from cryptography.exceptions import InvalidSignature
 
     public = _public_key(key_file)
@@ -84,11 +80,7 @@ def _check_statement(findings: Findings, payload: bytes) -> None:
 
 
 def signature_rows(envelope: dict[str, object]) -> list[dict[str, Any]]:
-    """The signatures of an envelope.
-
-    Raises:
-        ArtefactError: it has no list of them.
-    """
+    """The signatures of an envelope."""
     rows = envelope.get("signatures")
     if not isinstance(rows, list) or not all(isinstance(one, dict) for one in rows):
         raise ArtefactError(f"{SIGNATURE_NAME}: has no list of signatures")
@@ -133,11 +125,7 @@ def _public_key(path: Path) -> Any:
 
 
 def load_key(path: Path) -> Any:
-    """The private or public key of a PEM file.
-
-    Raises:
-        DependencyError, InputError: see `pipeline.sign.sign`.
-    """
+    """The private or public key of a PEM file."""
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key

@@ -119,10 +119,6 @@ def shared_digests(
 ) -> dict[int, dict[int, frozenset[bytes]]]:
     """The digests that sets share with others; memory holds those and no more.
 
-    Args:
-        found: what the sets hold.
-        pairs: by number of a set, the numbers of the others.
-
     Returns:
         By set and other set; empty ones are left out.
     """
@@ -167,12 +163,7 @@ Matched = Mapping[str, Mapping[str, Matches]]
 def shared_prompts(
     sources: Mapping[str, Iterable[Rows]], evaluation: Mapping[str, Iterable[Rows]]
 ) -> tuple[dict[str, dict[str, Matches]], dict[str, int]]:
-    """The prompts that each source shares with each evaluation set, and how many of its records repeat a prompt.
-
-    Args:
-        sources: by label, rows of each, piece by piece.
-        evaluation: the same of the evaluation sets, by name.
-    """
+    """The prompts that each source shares with each evaluation set, and how many of its records repeat a prompt."""
     names = [*sources, *(f"evaluation {name}" for name in evaluation)]
     own, others = range(len(sources)), range(len(sources), len(names))
     repeated = np.zeros(len(names), dtype=np.int64)
@@ -268,11 +259,7 @@ def as_rows(records: Iterable[Record]) -> Rows:
 
 
 def refuse(checked: Checked, matched: Matched, rules: HygieneRules) -> None:
-    """Refuse a set in which a check found what the recipe refuses.
-
-    Raises:
-        DataError: the first such record, the other set, the number of records and the way out are named.
-    """
+    """Refuse a set in which a check found what the recipe refuses."""
     for check, by_other in matched.items():
         column, words = CHECKS[check]
         for other, one in by_other.items() if rules.action(check) == "refuse" else ():

@@ -99,12 +99,7 @@ class EvaluationWords:
     """The words of evaluation sets, to look sources up in."""
 
     def __init__(self, evaluation: Mapping[str, Iterable[Record]], ngram: int) -> None:
-        """Take in the evaluation sets.
-
-        Args:
-            evaluation: their records, by name.
-            ngram: words in a run, at least 1.
-        """
+        """Take in the evaluation sets."""
         self._ngram = ngram
         self._names = list(evaluation)
         self._vocabulary: dict[str, int] = {}

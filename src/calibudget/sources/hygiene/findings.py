@@ -25,13 +25,7 @@ _SCHEMA: Final = "calibudget.findings/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """A set whose texts a check reads, and what they follow from.
-
-    Attributes:
-        records: its records, read anew at each call.
-        spec: what the recipe says of it.
-        files: what it is read from, bound by its bytes.
-    """
+    """A set whose texts a check reads, and what they follow from."""
 
     records: Callable[[], Iterable[Record]]
     spec: SourceSpec

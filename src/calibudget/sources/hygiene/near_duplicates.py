@@ -39,11 +39,7 @@ class NearDuplicates:
     """Goes through sets of records, one after another, and knows the records that stay."""
 
     def __init__(self, rule: NearDuplicatesRule) -> None:
-        """Begin with none.
-
-        Raises:
-            DependencyError: datasketch isn't installed.
-        """
+        """Begin with none."""
         try:
             from datasketch import MinHash, MinHashLSH
         except ImportError as error:

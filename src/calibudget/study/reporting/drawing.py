@@ -29,11 +29,7 @@ _STYLE: Final = {
 
 
 def pyplot() -> Any:
-    """Matplotlib's pyplot, drawing to memory in this house's style.
-
-    Raises:
-        DependencyError: matplotlib isn't installed.
-    """
+    """Matplotlib's pyplot, drawing to memory in this house's style."""
     try:
         import matplotlib as mpl
     except ImportError as error:

@@ -124,11 +124,7 @@ def cells_table(results: Results) -> Table:
 
 
 def figures_of(results: Results) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Every figure: its name, and its bytes by format.
-
-    Raises:
-        DependencyError: matplotlib isn't installed.
-    """
+    """Every figure: its name, and its bytes by format."""
     for block in results.blocks():
         if not {results.protocol.focus, block.comparator} <= set(block.policies):
             continue

@@ -149,10 +149,6 @@ class Results:
 def load_results(directory: Path, *, partial: bool = False) -> Results:
     """Read a study's cells, each held to what is frozen.
 
-    Args:
-        directory: the study's.
-        partial: whether cells may be missing.
-
     Raises:
         ArtefactError: nothing is frozen there, or a folder holds a cell of other code, data or settings.
         StudyError: cells are missing and `partial` is off, or none is finished.

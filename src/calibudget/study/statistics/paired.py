@@ -57,10 +57,6 @@ class Wins:
 def effects(policy: Mapping[int, float], comparator: Mapping[int, float]) -> Effects:
     """Differences by seed, their mean and standard deviation (paper, Table 2).
 
-    Args:
-        policy: the metric by seed.
-        comparator: the same of what it is compared with; the same seeds.
-
     Raises:
         StudyError: no seed, or a seed that one side lacks; it is named.
     """
