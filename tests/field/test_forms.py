@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibudget.errors import DataError
+from calibudget.errors import DataError, RecipeError
 from calibudget.sources.source import SourceRead, read_source
 from calibudget.sources.spec import SourceSpec
 
@@ -163,3 +163,66 @@ def test_spaces_round_the_cells_of_a_csv_are_no_part_of_them(tmp_path: Path) -> 
     (tmp_path / "x.csv").write_text('prompt, completion\nq, "a, b"\n')
     (record,) = read_source(SourceSpec(label="s", path="x.csv"), tmp_path).records
     assert record.completion == "a, b"
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("name", ["x.csv", "x.jsonl", "x.json"])
+def test_utf_16_is_named_compressed_or_not(tmp_path: Path, name: str, ending: str) -> None:
+    text = "prompt,completion\nq,a\n" if name == "x.csv" else LINES
+    data = text.encode("utf-16")
+    with pytest.raises(DataError, match="is UTF-16; save the file as UTF-8"):
+        read(tmp_path, name + ending, gzip.compress(data) if ending else data)
+
+
+PRETTY = "\n".join(json.dumps(row, indent=1) for row in ROWS)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("x.jsonl", PRETTY, r"holds JSON objects over several lines each; write each into one line"),
+        ("x.json", PRETTY.replace("}\n{", "},\n{"), r"holds JSON objects over several lines each"),
+        ("x.json", json.dumps(ROWS[0] | {"tags": ["t"]}, indent=1), r"rows are expected; write a row in one line"),
+        (
+            "x.json",
+            json.dumps({"messages": [{"role": "user"}]}, indent=1),
+            r"are expected; write a row in one line \(`jq",
+        ),
+        ("x.json", json.dumps({"instruction": ["q"], "output": ["a"]}, indent=1), "its lists seem to be columns"),
+        ("x.json", json.dumps({"train": ROWS, "test": ROWS}, indent=1), r"as in `rows: train`"),
+        ("x.jsonl", '{"prompt": "q", "chosen": "a", "rejected": "b"}', r"`columns: \{completion: chosen\}`"),
+        (
+            "x.jsonl",
+            '{"prompt": "q"}',
+            r"say which holds it \(`columns: \{completion: FIELD\}`\), or leave such rows out",
+        ),
+        ("x.jsonl", '{"prompt": null, "completion": "a"}', "no prompt: none of the fields"),
+        ("x.jsonl", '{"question": "q", "choices": ["x"], "answer": "a"}', r"a list; .*`columns: \{choices: null\}`"),
+        ("x.csv", "prompt,completion\nq\n", "stands in double quotes"),
+        ("x.jsonl", "", r"no records in x\.jsonl \(0 rows read.*name files that hold rows"),
+    ],
+)
+def test_a_refusal_says_what_to_do(tmp_path: Path, name: str, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, name, text)
+
+
+def test_a_source_of_no_records_says_why(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="`where` names values that no row has"):
+        read(tmp_path, "x.jsonl", LINES, where={"output": "none"})
+    with pytest.raises(DataError, match=r"the first one skipped: y\.jsonl:1: no response"):
+        read(tmp_path, "y.jsonl", '{"prompt": "q"}\n', on_error="skip")
+    (tmp_path / ".a.jsonl").write_text(LINES)
+    with pytest.raises(DataError, match="a glob finds no hidden file, so name those one by one"):
+        read(tmp_path, ".a*.jsonl")
+    assert read(tmp_path, ".a.jsonl").read == 3
+
+
+def test_a_recipe_that_reads_nothing_by_a_field_is_refused() -> None:
+    with pytest.raises(
+        RecipeError, match=r"`columns: \{promt: \.\.\.\}` gives a field that nothing reads.*did you mean 'prompt'"
+    ):
+        SourceSpec(label="s", path="x.jsonl", columns={"promt": "q"})
+    assert SourceSpec(label="s", path="x.jsonl", columns={"mine": "q"}, where={"mine": 1}).columns
+    with pytest.raises(RecipeError, match="takes parts of splits, which only a `hub` data set has"):
+        SourceSpec(label="s", path="x.jsonl", split="train[:50%]")

@@ -13,6 +13,8 @@ import pytest
 
 from calibudget.errors import DataError
 from calibudget.sources.rows import place, read_rows
+from calibudget.sources.source import read_source
+from calibudget.sources.spec import SourceSpec
 
 ROWS = [{"a": "x", "n": 1}, {"a": "caf\u00e9\u2028", "n": None}]
 
@@ -98,7 +100,7 @@ def test_a_short_csv_row_is_a_bad_row_and_reading_goes_on(tmp_path: Path) -> Non
     bad, good = read_rows(tmp_path / "r.csv", "r.csv")
     assert bad[0] == 2
     assert isinstance(bad[1], DataError)
-    assert str(bad[1]) == "1 cell under 2 columns"
+    assert str(bad[1]).startswith("1 cell under 2 columns; a cell that holds")
     assert good[1] == {"q": "y", "a": "1"}
 
 
@@ -117,12 +119,32 @@ def test_values_that_json_lacks_take_their_written_form(tmp_path: Path) -> None:
     assert fields == {"d": "2020-01-02", "x": None, "b": "/w==", "m": [["k", 1]]}
 
 
-def test_an_infinity_is_a_bad_row(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"x": [1.0, float("inf")]}), tmp_path / "r.parquet")
-    _, bad = read_rows(tmp_path / "r.parquet", "r.parquet")
-    assert bad[0] == 2
-    assert isinstance(bad[1], DataError)
-    assert "column 'x': an infinity" in str(bad[1])
+@pytest.mark.parametrize(
+    ("column", "written", "said"),
+    [
+        (pa.array([float("inf")]), "inf", "not inf"),
+        (pa.array([1_500_001], pa.duration("us")), "1500001 us", "not a duration"),
+        (pa.array([1_500], pa.duration("ns")), "1 us", "not a duration"),
+        (pa.array([{"t": 5, "u": "x"}], pa.struct({"t": pa.duration("s"), "u": pa.string()})),
+         {"t": "5000000 us", "u": "x"}, "not an object"),
+        (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), [1, 2, 3], "not a list"),
+        (pa.array([b"\xff"]).view(pa.string()), "/w==", "not bytes that are no UTF-8"),
+    ],
+)  # fmt: skip
+def test_a_column_that_json_lacks_matters_only_where_it_is_used(
+    tmp_path: Path, column: pa.Array, written: object, said: str
+) -> None:
+    table = pa.table({"instruction": ["q"], "output": ["a"], "x": column})
+    name = "r.arrow" if pa.types.is_interval(column.type) else "r.parquet"  # Parquet has no place for an interval
+    if name == "r.parquet":
+        pq.write_table(table, tmp_path / name)
+    else:
+        with pa.OSFile(str(tmp_path / name), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+    read = read_source(SourceSpec(label="s", path=name), tmp_path)
+    assert (read.columns_not_used, read.records[0].original["x"]) == (("x",), written)
+    with pytest.raises(DataError, match=said):
+        read_source(SourceSpec(label="s", path=name, columns={"context": "x"}), tmp_path)
 
 
 def test_an_unknown_ending_lists_the_known_ones(tmp_path: Path) -> None:

@@ -29,6 +29,10 @@ PROMPT_ALIASES: Final = ("instruction", "prompt", "question")
 RESPONSE_ALIASES: Final = ("response", "output", "completion", "answer")
 #: Texts that belong to the prompt, in the order in which they are joined to it by line feeds.
 JOINED: Final = ("input", "context", "passage", "document", "choices")
+#: Names of the response that was preferred to another, none of which is read unless `columns` says so.
+PREFERRED: Final = ("chosen",)
+#: What to do about rows that can't be used.
+LEAVE_OUT: Final = "leave such rows out (`on_error: skip`)"
 #: Names of a system message.
 SYSTEM: Final = ("system", "system_prompt", "system_message", "system_instruction")
 #: Names of the turns before a prompt.
@@ -97,6 +101,8 @@ _READ: Final[Mapping[Format, frozenset[Meaning]]] = {
     "sharegpt": _CONVERSATION,
 }
 _READABLE: Final = _EXCHANGE | _CONVERSATION
+#: The fields that some format reads.
+READ: Final = tuple(name for name, means in _MEANINGS.items() if means in _READABLE)
 #: The field that a conversation's format reads.
 TURNS: Final[Mapping[Format, str]] = {"messages": "messages", "sharegpt": "conversations"}
 #: The order in which the format `prompt-completion` looks for its fields; `alpaca` takes the aliases as they stand.
@@ -133,36 +139,6 @@ _STRUCTS: Final = ({"bytes", "path"}, {"array", "sampling_rate"}, {"array", "pat
 _OF_TEACHING: Final[tuple[Meaning, ...]] = ("flag", "mark", "verdict", "complaint")
 #: A longer text names no split.
 _LONGEST_SPLIT: Final = 40
-_QUOTES: Final = ("`", '"', "'")
-_WORD_AFTER: Final = re.compile(r"\s+(?:html\s+)?(?:tag|element|attribute)", re.IGNORECASE)
-_KINDS: Final = "image|img|video|audio|speech|sound"
-_TOKEN: Final = re.compile(
-    rf"<\|?(?:(?:start|begin|end)_of_)?({_KINDS})"
-    r"(?:here|[_ -]?(?:\d+|pad|context|(?:soft_)?token|placeholder|bos|eos|start|end))?\|?>"
-    rf"|<\|(vision|media)_(?:start|end|pad|begin)\|>|<__(media|{_KINDS})__>",
-    re.IGNORECASE,
-)
-#: A path between two tags, or anything between two at the start of a line: markup says it only among other tags.
-_PAIR: Final = re.compile(
-    rf"^[ \t(]*<({_KINDS})>[^<>\n]+</\1>|(?<![`\"'])<({_KINDS})>[^<>\s]*(?:/|\.\w{{2,4}})</\2>",
-    re.IGNORECASE | re.MULTILINE,
-)
-#: A word in brackets, alone in its line or at an end of the text.
-_BRACKETED: Final = re.compile(
-    r"(?:\A[ \t]*|^[ \t]*(?=\[[^\]\n]*\][ \t]*$))\[(image|video|audio)\](?![(\[:])|\[(image|video|audio)\]\s*\Z",
-    re.IGNORECASE | re.MULTILINE,
-)
-#: A picture in other words: as Qwen-VL's sets name it (HTML's `img` is never closed), as Pixtral's mark, as its bytes.
-_PICTURE: Final = re.compile(
-    r"""<(?i:img)>[^<>\n]+</(?i:img)>|(?<![`"'])\[IMG\](?!.*\[/IMG\])"""
-    r"|(?:^[ \t]*|!\[[^\]\n]*\]\([ \t]*<?)data:image/[\w.+-]+[;,]",
-    re.MULTILINE | re.DOTALL,
-)
-#: What a text about HTML holds, where `<img>` is a word.
-_OF_HTML: Final = re.compile(
-    rf"<img\s|</?(?!(?:{_KINDS})>)[a-z][a-z0-9]*[\s/>]|\b(?:html|css|xml|markup)\b", re.IGNORECASE
-)
-_LINE_END: Final = re.compile(r"[\s.?!:]*(?:\n|\Z)")
 
 
 @lru_cache(maxsize=4096)
@@ -254,7 +230,7 @@ def check_row(row: Mapping[str, object], names: Iterable[str], split: str = DEFA
         elif means is None or (isinstance(value, bool) and means in _SWITCHES):
             unused.append(name)
         else:
-            raise DataError(f"the field {name!r} {_CARRIED[means]}; {_way_out(name)}")
+            raise DataError(f"the field {name!r} {_CARRIED[means]}; {way_out(name)}")
     return unused
 
 
@@ -272,12 +248,12 @@ def check_teaching(row: Mapping[str, object], name: str, what: str) -> bool:
             taught = untaught = frozenset()
         if text not in taught:
             how = "isn't to be taught" if text in untaught else "is to be taught in some other way than whole"
-            raise DataError(f"{what} is {value!r:.40}, which says that it {how}; {_way_out(name)}")
+            raise DataError(f"{what} is {value!r:.40}, which says that it {how}; {way_out(name)}")
         return True
     against, asked = (_YES, _NO) if means == "complaint" else (_NO | _DISLIKES, _YES)
     if isinstance(value, bool) or known(name) not in _CLASSES or not _is_class(row, text):
         if text in against:
-            raise DataError(f"{what} is {value!r}, which marks a response that isn't to be taught; {_way_out(name)}")
+            raise DataError(f"{what} is {value!r}, which marks a response that isn't to be taught; {way_out(name)}")
         return isinstance(value, bool) or (means == "complaint" and text in asked)
     return False
 
@@ -311,42 +287,7 @@ def check_turn_field(name: str, value: object, place: str) -> None:
         return
     if means in ("media", "reasoning", "functions", "tools"):
         says = _CARRIED[means] if means != "tools" else "describes tools; give them as the row's `tools`"
-        raise DataError(f"{place}: the field {name!r} {says}; {_way_out(name)}")
-
-
-def check_text(text: str, place: str, ignored: Collection[str]) -> None:
-    """Refuse a text with a token that stands for an image, a video or a sound, unless that is left out on purpose.
-
-    What is written like one is also a word of HTML: one that is closed later, stands in quotes, or is called a tag is.
-    """
-    if not any(mark in text for mark in ("<", "[", "data:image/")):
-        return
-    picture = _PICTURE.search(text)
-    if picture is not None and "image" not in ignored:
-        raise DataError(f"{place} holds {picture[0].strip():.60}, which is an image; {_way_out('image')}")
-    marks = [*_BRACKETED.finditer(text), *([] if _OF_HTML.search(text) else _PAIR.finditer(text))]
-    for found in (*marks, *(one for one in _TOKEN.finditer(text) if not _is_word(one, text))):
-        kind = _kind(found)
-        if kind not in ignored and f"{kind}s" not in ignored:
-            raise DataError(f"{place} holds {found[0].strip():.60}, which stands for media; {_way_out(kind)}")
-
-
-def _kind(token: re.Match[str]) -> str:
-    """The medium that a token stands for."""
-    kind = next(filter(None, token.groups())).lower()
-    return "image" if kind in ("img", "vision", "media") else kind
-
-
-def _is_word(token: re.Match[str], text: str) -> bool:
-    """Whether what is written like a token of media is a word of its text."""
-    before = text[: token.start()]
-    is_closed = token[1] is not None and f"</{token[1].lower()}>" in text
-    if is_closed or _WORD_AFTER.match(text, token.end()) or before.endswith(_QUOTES):
-        return True
-    if token[0].lower() != "<img>":
-        return False
-    line = before.rpartition("\n")[2]
-    return bool(_OF_HTML.search(text) or (line.strip() and not _LINE_END.match(text, token.end())))
+        raise DataError(f"{place}: the field {name!r} {says}; {way_out(name)}")
 
 
 def is_blank(value: object) -> bool:
@@ -372,5 +313,6 @@ def _is_media(value: object) -> bool:
     return not isinstance(value.get("bytes"), int)  # the length of a file that is described
 
 
-def _way_out(name: str) -> str:
-    return f"leave such rows out (`on_error: skip`), or the field on purpose (`columns: {{{name}: null}}`)"
+def way_out(name: str) -> str:
+    """What to do about rows with a field that can't be used."""
+    return f"{LEAVE_OUT}, or the field on purpose (`columns: {{{name}: null}}`)"

@@ -58,7 +58,11 @@ def find_files(spec: SourceSpec, data_dir: Path) -> tuple[DataFile, ...]:
         if not files:
             here = f" below {data_dir}" if data_dir.is_dir() else f": there is no folder {data_dir}"
             below = "" if is_url(pattern) else here
-            raise DataError(f"source {spec.label!r}: no file matches {pattern!r}{below}")
+            is_of_hidden = any(
+                is_hidden(part) for part in pattern.split("/") if part.strip(".") and glob.has_magic(pattern)
+            )
+            hidden = "; a glob finds no hidden file, so name those one by one" if is_of_hidden else ""
+            raise DataError(f"source {spec.label!r}: no file matches {pattern!r}{below}{hidden}")
         for file in files:
             found.setdefault(file.path.resolve(), file)
     return tuple(sorted(found.values(), key=lambda file: (file.name, str(file.path))))

@@ -38,11 +38,11 @@ from calibudget.sources.fields import (
     Format,
     aliases,
     check_row,
-    check_text,
     is_blank,
     meaning,
 )
 from calibudget.sources.identity import checked_text, pair
+from calibudget.sources.media import check_text
 from calibudget.sources.turns import Conversation, from_text, objects, read_turns
 
 Fields = Mapping[str, object]

@@ -14,8 +14,16 @@ from typing import Final, NamedTuple
 from calibudget.errors import DataError, InputError, InputTypeError
 from calibudget.keys import canonical_array, canonical_pair, nfc
 from calibudget.records import Message
-from calibudget.sources.fields import JOINED, PROMPT_ALIASES, RESPONSE_ALIASES
-from calibudget.sources.rows import Bytes
+from calibudget.sources.fields import (
+    JOINED,
+    LEAVE_OUT,
+    PREFERRED,
+    PROMPT_ALIASES,
+    RESPONSE_ALIASES,
+    meaning,
+    way_out,
+)
+from calibudget.sources.rows import Written
 from calibudget.store.canonical import canonical_json
 
 _ID_FIELDS: Final = ("record_id", "id")
@@ -141,8 +149,8 @@ def pair(
     instruction = field_text(fields, prompts, "prompt")
     for name in JOINED:
         extra = fields.get(name)
-        if extra is not None and (not isinstance(extra, str) or isinstance(extra, Bytes)):
-            raise DataError(f"the field {name!r} must hold text, not {type(extra).__name__}")
+        if extra is not None and (not isinstance(extra, str) or isinstance(extra, Written)):
+            raise DataError(f"the field {name!r} must hold text, not {_kind(extra)}; {way_out(name)}")
         if extra and extra.strip():
             instruction = f"{instruction}\n{extra}".strip()
     return instruction, field_text(fields, responses, "response")
@@ -163,7 +171,11 @@ def field_text(fields: Mapping[str, object], names: Sequence[str], what: str) ->
             if text and "\0" not in text:
                 return text
         return checked_text(value, f"the {what} (field {name!r})")
-    raise DataError(f"no {what}: none of the fields {', '.join(names)} is there; the record has {_names(fields)}")
+    own = next((name for name in (*PREFERRED, *fields) if name in fields and meaning(name) is None), "FIELD")
+    raise DataError(
+        f"no {what}: none of the fields {', '.join(names)} is there; the record has {_names(fields)}; say which holds "
+        f"it (`columns: {{{names[0]}: {own}}}`), or {LEAVE_OUT}"
+    )
 
 
 def checked_text(value: object, what: str) -> str:
@@ -174,15 +186,22 @@ def checked_text(value: object, what: str) -> str:
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
-    if not isinstance(value, str) or isinstance(value, Bytes):
-        kind = "bytes that are no UTF-8" if isinstance(value, Bytes) else type(value).__name__
-        raise DataError(f"{what} must be text, not {kind}")
+    if not isinstance(value, str) or isinstance(value, Written):
+        raise DataError(f"{what} must be text, not {_kind(value)}; {LEAVE_OUT}, or map another field (`columns`)")
     text = value.strip()
     if not text:
-        raise DataError(f"{what} is empty")
+        raise DataError(f"{what} is empty; {LEAVE_OUT}")
     if "\0" in text:
-        raise DataError(f"{what} holds a NUL character")
+        raise DataError(f"{what} holds a NUL character; {LEAVE_OUT}")
     return text
+
+
+def _kind(value: object) -> str:
+    """What a value is that is no text, in words."""
+    if isinstance(value, Written):
+        return value.what
+    names = {"NoneType": "null", "dict": "an object", "list": "a list", "bool": "true or false"}
+    return names.get(type(value).__name__, type(value).__name__)
 
 
 def own_id(value: object, field: str | None = None) -> str:

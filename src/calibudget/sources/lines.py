@@ -5,13 +5,11 @@ beyond 64 bits into a double. A row is taken from it only where neither can have
 colons (or as many as colons that could follow a key), and no double as large as those. docs/decisions/0040 has the
 reasoning.
 
-Rows of text files: JSON lines, JSON arrays, CSV and TSV, plain or compressed.
+Rows of JSON files: lines, arrays and objects that hold an array, plain or compressed.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
@@ -21,8 +19,8 @@ from typing import IO, Final
 import orjson
 
 from calibudget.errors import DataError, InputError
-from calibudget.messages import counted
 from calibudget.sources.compression import BROKEN, COMPRESSED, open_plain, why_broken
+from calibudget.sources.fields import meaning
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.store.canonical import strict_json
 
@@ -103,12 +101,15 @@ def is_deeper(value: object, levels: int) -> bool:
     return levels < 1 or any(is_deeper(item, levels - 1) for item in items)
 
 
+#: Meanings of lists that a single row holds.
+_OF_A_ROW: Final = ("turns", "history", "tools", "functions", "prompt", "response")
 _BOM: Final = b"\xef\xbb\xbf"
 _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
-_OTHER: Final = "is UTF-16; save the file as UTF-8"
+#: What is said of a file in another encoding.
+OTHER: Final = "is UTF-16; save the file as UTF-8"
 _BLOCK: Final = 2**20
 #: Blank lines that one file may have: a compressed file of nothing else would be read for hours.
-_MOST_BLANK: Final = 1_000_000
+MOST_BLANK: Final = 1_000_000
 
 
 def read_json_lines(
@@ -129,8 +130,8 @@ def read_json_lines(
                     bare = line.removeprefix(_BOM) if at == 0 else line
                     if not bare or bare.isspace():
                         blank += 1
-                        if blank > _MOST_BLANK:
-                            raise DataError(f"more than {_MOST_BLANK:,} blank lines")
+                        if blank > MOST_BLANK:
+                            raise DataError(f"more than {MOST_BLANK:,} blank lines")
                         continue
                     fields = parse_row(bare, nesting)
                 yield at, fields
@@ -222,7 +223,7 @@ def _items(path: Path, limits: Limits, rows: str | None) -> list[object] | None:
     """The rows of a file that is one JSON value; None where its lines are rows."""
     opens = _opens(path) if rows is None else b""
     if opens in (b"\xff", b"\xfe"):
-        raise DataError(_OTHER)
+        raise DataError(OTHER)
     if opens == b"{":
         _refuse_wrapped(path, limits)
     if rows is None and opens != b"[":
@@ -233,14 +234,21 @@ def _items(path: Path, limits: Limits, rows: str | None) -> list[object] | None:
     items = _under(value, rows)
     if not isinstance(items, list):
         found = f"has the fields {', '.join(value)}" if isinstance(value, dict) else "is an array"
-        raise DataError(f"`rows: {rows}` names no list of it, since it {found}{_lists_in(value)}")
+        raise DataError(f"`rows: {rows}` names no list of it, since it {found}{_hint(value)}")
     return items
 
 
-def _lists_in(value: object) -> str:
-    """Which lists an object holds, as a hint."""
-    lists = [name for name in _names(value) if isinstance(_under(value, name), list)] if isinstance(value, dict) else []
-    return f"; lists are {', '.join(f'`rows: {name}`' for name in lists)}" if lists else ""
+def _hint(value: object) -> str:
+    """Which lists of rows an object holds, as a hint."""
+    lists = _lists_of_rows(value)
+    return f"; lists of rows are {', '.join(f'`rows: {name}`' for name in lists)}" if lists else ""
+
+
+def _lists_of_rows(value: object) -> list[str]:
+    """The fields of an object that hold a list of objects, and no turns or the like of a single row."""
+    names = _names(value) if isinstance(value, dict) else []
+    found = {name: _under(value, name) for name in names if meaning(name.rpartition(".")[2]) not in _OF_A_ROW}
+    return [name for name, one in found.items() if isinstance(one, list) and one and isinstance(one[0], dict)]
 
 
 def beside_rows(path: Path, name: str, limits: Limits, rows: str) -> dict[str, object]:
@@ -304,19 +312,36 @@ def _ends(line: bytes) -> int | None:
 
 
 def _refuse_wrapped(path: Path, limits: Limits) -> None:
-    """Refuse a file that is one object, where rows are expected; one that is no JSON at all is left to its lines."""
+    """Refuse a file of one object, or of several over many lines each; one that is no JSON is left to its lines."""
     try:
         value = _value(path, limits)
     except DataError:
+        with open_plain(path, limits) as handle:
+            data = handle.read(limits.line_bytes).removeprefix(_BOM).lstrip()
+        end = _whole(data)
+        if end is not None and b"\n" in data[:end].rstrip() and data[end:].lstrip()[:1] in (b"{", b","):
+            raise DataError(
+                "holds JSON objects over several lines each; write each into one line (`jq -c . FILE`), or all into an "
+                "array"
+            ) from None
         return
     if isinstance(value, dict):
-        lists = [name for name in _names(value) if isinstance(_under(value, name), list)]
-        way = (
-            f"name the field of the rows in the recipe, as in `rows: {lists[0]}`"
-            if lists
-            else "write a row in one line"
-        )
+        lists = _lists_of_rows(value)
+        way = "write a row in one line (`jq -c . FILE`)"
+        if lists:
+            way = f"name the field of the rows in the recipe, as in `rows: {lists[0]}`"
+        elif value and all(isinstance(one, list) and one and not isinstance(one[0], dict) for one in value.values()):
+            way = "its lists seem to be columns: write a row in one line, with a value of each"
         raise DataError(f"is one JSON object with the fields {', '.join(value)}, where rows are expected; {way}")
+
+
+def _whole(data: bytes) -> int | None:
+    """Where the JSON value ends that a text begins with; None where it isn't whole or no JSON."""
+    try:
+        text = data.decode("utf-8", "ignore")
+        return len(text[: json.JSONDecoder().raw_decode(text)[1]].encode())
+    except (ValueError, RecursionError):
+        return None
 
 
 def _names(value: dict[str, object]) -> list[str]:
@@ -343,67 +368,3 @@ def _value(path: Path, limits: Limits) -> object:
         return strict_json(data.removeprefix(_BOM))
     except InputError as error:
         raise DataError(str(error)) from error
-
-
-def read_csv(
-    path: Path, name: str, limits: Limits, wanted: Sequence[int] | None = None
-) -> Iterator[tuple[int, dict[str, object] | DataError]]:
-    """Every cell is text; a cell may hold line ends. A row with bytes that are no UTF-8 is a bad one."""
-    csv.field_size_limit(limits.line_bytes)  # the module's only setting, and a global one; its default is 128 KiB
-    delimiter = "\t" if ".tsv" in path.suffixes else ","
-    chosen = None if wanted is None else frozenset(wanted)
-    line = 1
-    try:
-        with (
-            open_plain(path, limits) as binary,
-            io.TextIOWrapper(binary, encoding="utf-8-sig", errors="surrogateescape", newline="") as text,
-        ):
-            reader = csv.reader(text, delimiter=delimiter, strict=True)
-            header = check_header(next(reader, []))
-            if header[0].startswith(("\udcff\udcfe", "\udcfe\udcff")):
-                raise DataError(_OTHER)
-            "".join(header).encode()
-            _check_delimiter(header, delimiter)
-            if any(cell[:1] == " " for cell in header):  # as in "prompt, completion"
-                reader = csv.reader(text, delimiter=delimiter, strict=True, skipinitialspace=True)
-            header = check_header([cell.strip() for cell in header])
-            line = reader.line_num + 1
-            blank = 0
-            for cells in reader:
-                at, line = line, reader.line_num + 1
-                blank += not cells
-                if blank > _MOST_BLANK:
-                    raise DataError(f"more than {_MOST_BLANK:,} blank lines")
-                if cells and (chosen is None or at in chosen):
-                    yield at, _cells(header, cells)
-    except (*BROKEN, csv.Error, UnicodeError, DataError) as error:
-        raise DataError(f"{name}:{line}: {why_broken(error)}") from error
-
-
-def _check_delimiter(header: list[str], delimiter: str) -> None:
-    """Refuse a table whose header is one cell that holds another character which parts cells elsewhere."""
-    other = next((one for one in ("\t", ";", ",", "|") if one != delimiter and one in header[0]), None)
-    if len(header) == 1 and other is not None:
-        way = {"\t": "name the file .tsv", ",": "name the file .csv"}.get(other, "write it with commas")
-        raise DataError(f"its cells seem to be parted by {other!r}, not by {delimiter!r}; {way}")
-
-
-def check_header(names: list[str]) -> list[str]:
-    """The names of a table's columns; one may be empty, since that of an index often is.
-
-    Raises:
-        DataError: there are none, or two are equal.
-    """
-    if not any(names) or len(set(names)) != len(names):
-        raise DataError(f"the header must name every column, each once, not {names!r:.200}")
-    return names
-
-
-def _cells(header: list[str], cells: list[str]) -> dict[str, object] | DataError:
-    if len(cells) != len(header):
-        return DataError(f"{counted(len(cells), 'cell')} under {counted(len(header), 'column')}")
-    try:
-        "".join(cells).encode()
-    except UnicodeEncodeError as error:
-        return DataError(why_broken(error))
-    return dict(zip(header, cells, strict=True))

@@ -15,7 +15,6 @@ from calibudget.sources.fields import (
     Format,
     check_row,
     check_spelt_once,
-    check_text,
     checked,
     is_blank,
     known,
@@ -26,6 +25,7 @@ from calibudget.sources.fields import (
 from calibudget.sources.filters import Wanted
 from calibudget.sources.formats import Fields, detect_format, is_pair, read_example, read_pair
 from calibudget.sources.identity import checked_text, digests, own_id
+from calibudget.sources.media import check_text
 from calibudget.sources.spec import SourceSpec
 from calibudget.tasks.answers import gold_answer
 from calibudget.tasks.presets import Preset, preset

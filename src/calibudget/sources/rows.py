@@ -11,33 +11,48 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from calibudget.errors import DataError, InputError
-from calibudget.sources import lines
+from calibudget.sources import cells, lines
 from calibudget.sources.compression import COMPRESSED, why_broken
 from calibudget.sources.fields import meaning
 from calibudget.sources.limits import LIMITS, Limits
-from calibudget.sources.lines import check_header, is_deeper
+from calibudget.sources.lines import is_deeper
 from calibudget.store.canonical import plain_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH_ROWS = 4096
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
-class Bytes(str):
-    """Bytes of a columnar file that are no text, in base64: a value like others, but none to be taught."""
+class Written(str):
+    """What a columnar file holds and JSON doesn't, in a written form: a value like others, but none to be taught.
 
-    __slots__ = ()
+    Attributes:
+        what: what it is, in words.
+    """
+
+    what = "bytes that are no UTF-8"
+
+    @classmethod
+    def of(cls, value: object) -> Written:
+        """A duration in microseconds, bytes in base64, anything else as Python writes it."""
+        if isinstance(value, bytes):
+            return cls(plain_json(value))
+        written = cls(f"{value // _MICROSECOND} us" if isinstance(value, timedelta) else str(value))
+        written.what = "a duration" if isinstance(value, timedelta) else f"{value!s:.40}"
+        return written
 
 
 def batch_rows(batch: pa.RecordBatch, limits: Limits) -> Iterator[Fields]:
     """The rows of a record batch; values that JSON doesn't have become what docs/formats.md says.
 
-    A row with such a value that has no form, with text that isn't UTF-8, or with a cell that is too long, is a bad one.
+    A row with a cell that is too long or nested too deeply is a bad one.
     """
     names = batch.schema.names
     if batch.nbytes > limits.line_bytes:
@@ -51,7 +66,7 @@ def batch_rows(batch: pa.RecordBatch, limits: Limits) -> Iterator[Fields]:
             return
     try:
         columns = [_column(column, limits.nesting, name) for name, column in zip(names, batch.columns, strict=True)]
-    except (InputError, UnicodeDecodeError):
+    except (InputError, ValueError):
         if batch.num_rows == 1:
             yield _bad_row(batch, limits.nesting)
             return
@@ -71,26 +86,52 @@ def _is_long(column: pa.Array, limits: Limits) -> bool:
 
 
 def _column(column: pa.Array, nesting: int, name: str) -> list[object]:
-    values: list[object] = column.to_pylist()
+    values = _values(column)
     if _is_plain(column.type):
         return values
     if meaning(name) in ("flag", "mark", "verdict", "complaint"):  # null says nothing, but NaN says something
         values = ["NaN" if value != value else value for value in values]
-    if "binary" in str(column.type):
-        values = [_as_text(value) for value in values]
-    return [_within(plain_json(value), nesting - 1) for value in values]
+    has_bytes = "binary" in str(column.type)
+    try:
+        plain = [_as_json(value) if has_bytes else plain_json(value) for value in values]
+    except InputError:
+        plain = [_as_json(value) for value in values]
+    return [_within(value, nesting - 1) for value in plain]
 
 
-def _as_text(value: object) -> object:
-    """A value whose bytes are texts where they are UTF-8, and else marked as bytes."""
-    if isinstance(value, bytes):
-        try:
-            return value.decode("utf-8")
-        except UnicodeDecodeError:
-            return Bytes(plain_json(value))
+def _values(column: pa.Array) -> list[object]:
+    """The values of a column; of texts of which one isn't UTF-8, and of times finer than Python's, as they are written.
+
+    Raises:
+        ValueError: such a value lies within another.
+    """
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    try:
+        values: list[object] = column.to_pylist()
+    except ValueError:
+        if types.is_nested(column.type):
+            raise
+        is_text = types.is_string(column.type) or types.is_large_string(column.type)
+        written = (
+            column.view(pa.large_binary() if types.is_large_string(column.type) else pa.binary()) if is_text else None
+        )
+        values = (column.cast(pa.int64()).cast(pa.string()) if written is None else written).to_pylist()
+        return [_as_json(value) if is_text or value is None else Written.of(value) for value in values]
+    return values
+
+
+def _as_json(value: object) -> object:
+    """A value as JSON has it: bytes as text where they are UTF-8; what has no form is marked, and only that."""
     if isinstance(value, dict):
-        return {name: _as_text(one) for name, one in value.items()}
-    return [_as_text(one) for one in value] if isinstance(value, list) else value
+        return {name: _as_json(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_as_json(one) for one in value]
+    try:
+        return value.decode("utf-8") if isinstance(value, bytes) else plain_json(value)
+    except (InputError, UnicodeDecodeError):
+        return Written.of(value)
 
 
 def _within(value: object, levels: int) -> object:
@@ -115,7 +156,7 @@ def _bad_row(batch: pa.RecordBatch, nesting: int) -> DataError:
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
             _column(column, nesting, name)
-        except (InputError, UnicodeDecodeError) as error:
+        except (InputError, ValueError) as error:
             return DataError(
                 f"column {name!r}: {why_broken(error) if isinstance(error, UnicodeDecodeError) else error}"
             )
@@ -131,7 +172,7 @@ def read_parquet(path: Path, name: str, limits: Limits, wanted: Sequence[int] | 
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             where = f"{name}:1"
-            check_header(file.schema_arrow.names)
+            cells.check_header(file.schema_arrow.names)
             first = 1
             for group in range(file.num_row_groups):
                 rows, where = file.metadata.row_group(group).num_rows, f"{name}, row group {group + 1}"
@@ -163,7 +204,7 @@ def read_arrow(path: Path, name: str, limits: Limits, wanted: Sequence[int] | No
 def _checked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Batches whose offsets and texts are sound: the file may come from anyone, and Arrow reads it as it lies."""
     for batch in batches:
-        check_header(batch.schema.names)
+        cells.check_header(batch.schema.names)
         batch.validate(full=True)
         yield batch
 
@@ -260,8 +301,8 @@ _TEXTS: Final = {
     ".jsonl": _JSON,
     ".ndjson": _JSON,
     ".json": _JSON,
-    ".csv": _Kind(lines.read_csv, lambda _, at: f":{at}"),
-    ".tsv": _Kind(lines.read_csv, lambda _, at: f":{at}"),
+    ".csv": _Kind(cells.read_csv, lambda _, at: f":{at}"),
+    ".tsv": _Kind(cells.read_csv, lambda _, at: f":{at}"),
 }
 _KINDS: Final = {
     **_TEXTS,

@@ -157,9 +157,14 @@ def scan_sources(
     for scan, waiting in zip(scans, asked, strict=True):
         scan.files = tuple(_taken(scan, number, found()) for number, found in enumerate(waiting))
         if not scan.table.count:
+            why = "name files that hold rows"
+            if scan.skipped:
+                why = f"the first one skipped: {scan.tally.examples[0]}"
+            elif scan.filtered:
+                why = "`where` names values that no row has"
             raise DataError(
                 f"source {scan.spec.label!r}: no records in {scan.spec.hub or ', '.join(scan.spec.paths)}"
-                f" ({counted(scan.read, 'row')} read, {scan.filtered} filtered out, {scan.skipped} skipped)"
+                f" ({counted(scan.read, 'row')} read, {scan.filtered} filtered out, {scan.skipped} skipped); {why}"
             )
         _check_left_out(scan)
         yield scan

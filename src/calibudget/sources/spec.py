@@ -13,8 +13,9 @@ from typing import Annotated, Final, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
 from calibudget.errors import RecipeError
+from calibudget.messages import meant
 from calibudget.sources.data_splits import DEFAULT
-from calibudget.sources.fields import Format
+from calibudget.sources.fields import READ, Format, known
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.remote import check_path
 from calibudget.store.files import expanded
@@ -114,6 +115,18 @@ class Source:
             raise RecipeError(f"`hub` must be a name like owner/name, not {self.hub!r}")
         if self.hub is None and (self.subset or self.revision or self.streaming):
             raise RecipeError("`subset`, `revision` and `streaming` belong to a `hub` source")
+        if self.hub is None and self.split is not None and set(self.split) & set("[]+%:"):
+            raise RecipeError(
+                f"`split: {self.split}` takes parts of splits, which only a `hub` data set has; name one split, or the "
+                "files under `path`"
+            )
+        read = {*self.where, self.id_field, self.answer and self.answer.field}
+        for ours, theirs in self.columns.items():
+            if theirs is not None and self.preset is None and ours not in read and known(ours) is None:
+                raise RecipeError(
+                    f"`columns: {{{ours}: ...}}` gives a field that nothing reads; ours stands first, as in "
+                    f"`{{prompt: {ours}}}`; {meant(ours, READ)}"
+                )
         if self.preset is not None and self.format is not None:
             raise RecipeError("a `preset` says how rows are read, so `format` has no place beside it")
         if self.preset is not None:

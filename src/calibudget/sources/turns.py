@@ -8,8 +8,16 @@ from typing import Final
 
 from calibudget.errors import DataError, InputError
 from calibudget.records import Message
-from calibudget.sources.fields import check_teaching, check_text, check_turn_field, is_blank, meaning, passed_over
+from calibudget.sources.fields import (
+    LEAVE_OUT,
+    check_teaching,
+    check_turn_field,
+    is_blank,
+    meaning,
+    passed_over,
+)
 from calibudget.sources.identity import checked_text
+from calibudget.sources.media import check_text
 from calibudget.store.canonical import strict_json
 
 _ROLES: Final = {
@@ -30,7 +38,6 @@ _TEXTS: Final = ("content", "value")
 _NAMED: Final = ("role", "from")
 #: Fields of every turn that are read, or whose meaning is looked at.
 _READ: Final = frozenset({*_TEXTS, *_NAMED, "tool_calls", "function_call"})
-_WAY_OUT: Final = "leave such rows out (`on_error: skip`)"
 _LOOKED_AT: Final = ("media", "reasoning", "functions", "tools")
 #: Those that say whether a turn is taught; only the last one is.
 _OF_TEACHING: Final = ("flag", "mark", "verdict", "complaint")
@@ -169,7 +176,7 @@ def _content(content: object, place: str, ignored: Collection[str]) -> object:
     for part in content:
         if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
             kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-            raise DataError(f"{place} holds {kind!r}; only text can be trained on; {_WAY_OUT}")
+            raise DataError(f"{place} holds {kind!r}; only text can be trained on; {LEAVE_OUT}")
         for name, one in part.items():
             if name not in ("type", "text") and not passed_over(name, ignored):
                 check_turn_field(name, one, place)

@@ -1,0 +1,76 @@
+"""Marks in a text that stand for an image, a video or a sound, told from the words of a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Final
+
+from calibudget.errors import DataError
+from calibudget.sources.fields import way_out
+
+_QUOTES: Final = ("`", '"', "'")
+_WORD_AFTER: Final = re.compile(r"\s+(?:html\s+)?(?:tag|element|attribute)", re.IGNORECASE)
+_KINDS: Final = "image|img|video|audio|speech|sound"
+_TOKEN: Final = re.compile(
+    rf"<\|?(?:(?:start|begin|end)_of_)?({_KINDS})"
+    r"(?:here|[_ -]?(?:\d+|pad|context|(?:soft_)?token|placeholder|bos|eos|start|end))?\|?>"
+    rf"|<\|(vision|media)_(?:start|end|pad|begin)\|>|<__(media|{_KINDS})__>",
+    re.IGNORECASE,
+)
+#: A path between two tags, or anything between two at the start of a line: markup says it only among other tags.
+_PAIR: Final = re.compile(
+    rf"^[ \t(]*<({_KINDS})>[^<>\n]+</\1>|(?<![`\"'])<({_KINDS})>[^<>\s]*(?:/|\.\w{{2,4}})</\2>",
+    re.IGNORECASE | re.MULTILINE,
+)
+#: A word in brackets, alone in its line or at an end of the text.
+_BRACKETED: Final = re.compile(
+    r"(?:\A[ \t]*|^[ \t]*(?=\[[^\]\n]*\][ \t]*$))\[(image|video|audio)\](?![(\[:])|\[(image|video|audio)\]\s*\Z",
+    re.IGNORECASE | re.MULTILINE,
+)
+#: A picture in other words: as Qwen-VL's sets name it (HTML's `img` is never closed), as Pixtral's mark, as its bytes.
+_PICTURE: Final = re.compile(
+    r"""<(?i:img)>[^<>\n]+</(?i:img)>|(?<![`"'])\[IMG\](?!.*\[/IMG\])"""
+    r"|(?:^[ \t]*|!\[[^\]\n]*\]\([ \t]*<?)data:image/[\w.+-]+[;,]",
+    re.MULTILINE | re.DOTALL,
+)
+#: What a text about HTML holds, where `<img>` is a word.
+_OF_HTML: Final = re.compile(
+    rf"<img\s|</?(?!(?:{_KINDS})>)[a-z][a-z0-9]*[\s/>]|\b(?:html|css|xml|markup)\b", re.IGNORECASE
+)
+_LINE_END: Final = re.compile(r"[\s.?!:]*(?:\n|\Z)")
+
+
+def check_text(text: str, place: str, ignored: Collection[str]) -> None:
+    """Refuse a text with a token that stands for an image, a video or a sound, unless that is left out on purpose.
+
+    What is written like one is also a word of HTML: one that is closed later, stands in quotes, or is called a tag is.
+    """
+    if not any(mark in text for mark in ("<", "[", "data:image/")):
+        return
+    picture = _PICTURE.search(text)
+    if picture is not None and "image" not in ignored:
+        raise DataError(f"{place} holds {picture[0].strip():.60}, which is an image; {way_out('image')}")
+    marks = [*_BRACKETED.finditer(text), *([] if _OF_HTML.search(text) else _PAIR.finditer(text))]
+    for found in (*marks, *(one for one in _TOKEN.finditer(text) if not _is_word(one, text))):
+        kind = _kind(found)
+        if kind not in ignored and f"{kind}s" not in ignored:
+            raise DataError(f"{place} holds {found[0].strip():.60}, which stands for media; {way_out(kind)}")
+
+
+def _kind(token: re.Match[str]) -> str:
+    """The medium that a token stands for."""
+    kind = next(filter(None, token.groups())).lower()
+    return "image" if kind in ("img", "vision", "media") else kind
+
+
+def _is_word(token: re.Match[str], text: str) -> bool:
+    """Whether what is written like a token of media is a word of its text."""
+    before = text[: token.start()]
+    is_closed = token[1] is not None and f"</{token[1].lower()}>" in text
+    if is_closed or _WORD_AFTER.match(text, token.end()) or before.endswith(_QUOTES):
+        return True
+    if token[0].lower() != "<img>":
+        return False
+    line = before.rpartition("\n")[2]
+    return bool(_OF_HTML.search(text) or (line.strip() and not _LINE_END.match(text, token.end())))
