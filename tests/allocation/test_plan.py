@@ -339,15 +339,6 @@ def test_all_pools_may_be_used_up_under_any_policy() -> None:
             assert made(policy, budget=2_550).quotas == POOLS
 
 
-def test_types_are_checked() -> None:
-    with pytest.raises(InputTypeError, match="the budget must be an integer"):
-        made("need", budget=1e3)
-    with pytest.raises(InputTypeError, match=r"the floor is 0\.1, but of what"):
-        made("need", floor=0.1)
-    with pytest.raises(InputTypeError, match="the pool size of 'a' must be an integer"):
-        made("need", pool_sizes=POOLS | {"a": True})
-
-
 @pytest.mark.parametrize(
     ("policy", "field", "message"),
     [
@@ -360,29 +351,6 @@ def test_a_signal_that_a_source_lacks_is_named(policy: str, field: str, message:
         made(policy, statistics=replace(STATISTICS, sources=sources))
 
 
-def test_a_negative_spread_is_refused() -> None:
-    sources = STATISTICS.sources | {"b": replace(STATISTICS.sources["b"], bootstrap_sd=-0.1)}  # type: ignore[operator]
-    with pytest.raises(AllocationError, match="bootstrap_sd of 'b' must not be negative"):
-        made("calibudget", statistics=replace(STATISTICS, sources=sources))
-
-
-def test_policies_describe_themselves() -> None:
-    assert policy_named("equal") is POLICIES["equal"]
-    assert all(policy.summary and not policy.summary.endswith(".") for policy in POLICIES.values())
-    assert {name for name, policy in POLICIES.items() if policy.wants == "statistics"} == {
-        "calibudget", "need", "need-availability", "need-reliability", "val-error-floor",
-    }  # fmt: skip
-    assert {name for name, policy in POLICIES.items() if policy.needs_scores} == {
-        name for name, policy in POLICIES.items() if policy.wants == "statistics"
-    }
-    assert [name for name, policy in POLICIES.items() if policy.floor_use == "only"] == ["floor"]
-    assert {name for name, policy in POLICIES.items() if policy.floor_use == "none"} == {
-        "equal",
-        "proportional",
-        "pooled",
-    }
-
-
 def test_pooled_quotas_count_the_first_keys_of_all() -> None:
     keys = {"b": [b"\x03", b"\x01"], "a": [b"\x02", b"\x09", b"\x04"]}
     assert pooled_quotas(keys, 3) == {"a": 1, "b": 2}
@@ -393,59 +361,6 @@ def test_pooled_quotas_count_the_first_keys_of_all() -> None:
         pooled_quotas(keys, 6)
     with pytest.raises(InputTypeError, match="the budget must be an integer"):
         pooled_quotas(keys, 1.0)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("policy", "changes", "message"),
-    [
-        (["need"], {}, "the policy must be a text, not ['need'] (list)"),
-        (None, {}, "the policy must be a text, not None (NoneType)"),
-        ("need", {"statistics": STATISTICS.sources}, "statistics must be Statistics, not dict"),
-        (
-            "need",
-            {"statistics": replace(STATISTICS, sources={"a": 5})},  # type: ignore[dict-item]
-            "the statistics of 'a' must be SourceStatistics, not int",
-        ),
-        (
-            "need",
-            {"statistics": replace(STATISTICS, sources=5)},  # type: ignore[arg-type]
-            "the sources of the statistics must be a mapping by label",
-        ),
-        ("need", {"exponents": 2.0}, "exponents must be Exponents, not float"),
-        ("need", {"exponents": Exponents(need="1")}, "exponents.need must be a number, not '1' (str)"),  # type: ignore[arg-type]
-        ("need", {"need_transform": ["rank"]}, "need_transform must be a text, not ['rank'] (list)"),
-        ("need", {"floors": [1]}, "floors must be a mapping by label, not [1] (list)"),
-        ("val-error-floor", {"signal": None}, "signal must be a text, not None (NoneType)"),
-        ("need", {"unit": 1}, "the unit must be a text, not 1 (int)"),
-    ],
-)
-def test_inputs_of_the_wrong_type_are_refused_by_name(policy: Any, changes: Any, message: str) -> None:
-    with pytest.raises(InputTypeError, match=f"^{re.escape(message)}"):
-        made(policy, **changes)
-
-
-@pytest.mark.parametrize("name", ["floors", "caps", "weights", "groups", "pooled"])
-def test_inputs_by_label_are_mappings(name: str) -> None:
-    with pytest.raises(InputTypeError, match=f"^{name} must be a mapping by label, not 5 "):
-        made("need", **{name: 5})  # type: ignore[arg-type]
-
-
-def test_what_a_policy_doesnt_read_is_ignored() -> None:
-    others: dict[str, Any] = {"weights": {"z": 1}, "pooled": {"z": 1}}
-    assert made("equal", **others) == made("equal")
-
-
-def test_a_pooled_draw_is_of_counts() -> None:
-    with pytest.raises(InputTypeError, match=r"^pooled of 'a' must be an integer, not 1\.5"):
-        made("pooled", pooled={"a": 1.5, "b": 5, "c": 5})
-
-
-def test_mean_errors_are_checked_where_they_are_read() -> None:
-    rows = {label: replace(row, mean_error=math.nan) for label, row in STATISTICS.sources.items()}
-    statistics = replace(STATISTICS, sources=rows)
-    assert made("equal", statistics=statistics).quotas == made("equal").quotas
-    with pytest.raises(AllocationError, match=r"^mean_error of 'a' must be finite, but is nan$"):
-        made("need", statistics=statistics)
 
 
 @pytest.mark.parametrize(

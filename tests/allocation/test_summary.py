@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from calibudget.allocation.statistics import SmallCalibrationWarning, bootstrap_means, bootstrap_sd, summarise
-from calibudget.errors import AllocationError, InputTypeError, ScoringError
+from calibudget.errors import AllocationError, ScoringError
 from calibudget.records import Score
 
 
@@ -54,12 +54,6 @@ def test_one_row_a_source_in_code_point_order() -> None:
 def test_the_order_of_the_scores_changes_nothing() -> None:
     given = scores("a") + scores("b")
     assert summed(given, {"a": 1, "b": 2}) == summed(given[::-1], {"b": 2, "a": 1})
-
-
-def test_means_need_not_be_kept() -> None:
-    made = summed(scores("a"), {"a": 1}, keep_means=False).sources["a"]
-    assert made.bootstrap_means is None
-    assert made.bootstrap_sd == summed(scores("a"), {"a": 1}).sources["a"].bootstrap_sd
 
 
 def test_the_nll_rule_takes_no_notice_of_answers() -> None:
@@ -131,13 +125,3 @@ def test_few_scores_are_warned_of() -> None:
         summed(scores("a", 30) + scores("b", 29), {"a": 1, "b": 1})
     with pytest.warns(SmallCalibrationWarning, match=r"'a \(2\)'"):
         summed(scores("a", 2), {"a": 1})
-
-
-def test_counts_are_checked() -> None:
-    with pytest.raises(InputTypeError, match="the pool size of 'a' must be an integer"):
-        summed(scores("a"), {"a": 1.0})
-    with pytest.raises(InputTypeError, match="resamples must be an integer"):
-        summed(scores("a"), {"a": 1}, resamples=2.0)
-    with pytest.raises(AllocationError, match=r"^resamples must be from 1 to 1,000,000, not 0$"):
-        summed(scores("a"), {"a": 1}, resamples=0)
-    assert len(summed(scores("a"), {"a": 1}, resamples=1).sources["a"].bootstrap_means) == 1

@@ -62,22 +62,6 @@ def test_the_files_of_a_run_in_tokens_give_its_allocation_again(calibudget: Call
     assert all(sum(quotas.values()) == 400 for quotas in compared["quotas"].values())
 
 
-def test_the_pooled_draw_in_tokens_needs_no_statistics(calibudget: Callable[..., Any], token_run: Any) -> None:
-    arguments = ["allocate", "--splits", token_run.directory / "splits.parquet", "--unit", "tokens", "--budget", 400]
-    assert sum(plan_of(calibudget(*arguments, "--policy", "pooled", "--json")).quotas.values()) == 400
-    below = calibudget(*arguments[:-1], 3, "--policy", "pooled")
-    assert below.code == 2
-    assert "the budget of 3 tokens is below the shortest example" in below.err
-
-
-def test_sizes_may_be_tokens_beside_statistics(calibudget: Callable[..., Any], token_run: Any) -> None:
-    arguments = ["allocate", token_run.directory / "statistics.json", "--unit", "tokens", *SIZES, "--budget", 800]
-    plan = plan_of(calibudget(*arguments, "--json"))
-    assert plan.unit == "tokens"
-    assert {label: row.pool_size for label, row in plan.sources.items()} == {"a": 1000, "b": 2000, "c": 500}
-    assert "800 tokens" in calibudget(*arguments).out
-
-
 def test_groups_written_out_and_in_files_say_the_same(calibudget: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "groups.yaml").write_text(
         "x:\n  sources: [a]\n  cap: 10% of pool\ny: {sources: [b, c], floor: 30% of budget}\n"
@@ -97,39 +81,6 @@ def test_groups_written_out_and_in_files_say_the_same(calibudget: Callable[..., 
     assert grid["points"][0]["quotas"] == plans[0].quotas
     shown = calibudget(*arguments[:-1], "--groups", inline).out
     assert "group x: 100 (floor 0, cap 100)" in shown
-
-
-def test_floors_and_caps_may_be_portions(calibudget: Callable[..., Any]) -> None:
-    bounds = ["--floors", "a=5% of budget b=10", "--caps", "b=10% of pool", "--caps", "c=9"]
-    arguments = [*SIZES, "--policy", "floor-sqrt", "--budget", 400, *bounds]
-    told = json.loads(calibudget("allocate", *arguments, "--json").out)
-    assert told["floors"] == {"a": 20, "b": 10}
-    assert told["caps"] == {"b": 200, "c": 9}
-    assert told["sources"]["c"]["quota"] == 9
-    (point,) = json.loads(calibudget("whatif", *arguments, "--json").out)["points"]
-    assert point["quotas"] == {label: source["quota"] for label, source in told["sources"].items()}
-
-
-@pytest.mark.parametrize(
-    ("bounds", "message"),
-    [
-        (["--caps", "a=1.5"], "the cap of 'a' is '1.5', which can't be read: write a whole number, or a text like"),
-        (["--caps", "a=101% of pool"], "the cap of 'a' is 1.01 of the pool, but a share lies between 0 and 1"),
-        (["--floors", "a=5% of pool a=1"], "--floors names 'a' twice"),
-        (["--floors", "a=1 b"], "--floors 'a=1 b': write label=number; several follow one another: a=1 b=2"),
-        (["--caps", ""], "--caps '': write label=number"),
-    ],
-)
-def test_floors_and_caps_that_cannot_be_read(calibudget: Callable[..., Any], bounds: Any, message: str) -> None:
-    outcome = calibudget("allocate", *SIZES, "--policy", "floor-sqrt", "--budget", 400, *bounds)
-    assert outcome.code == 2
-    assert message in " ".join(outcome.err.split())
-
-
-def test_the_floors_alone(calibudget: Callable[..., Any]) -> None:
-    plan = plan_of(calibudget("allocate", *SIZES, "--budget", 1000, "--floor", 100, "--policy", "floor", "--json"))
-    assert (plan.budget, plan.residual_budget) == (300, 0)
-    assert plan.quotas == {"a": 100, "b": 100, "c": 100}
 
 
 @pytest.mark.parametrize(

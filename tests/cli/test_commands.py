@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from calibudget.store.artefacts import ALLOCATION, parse_statistics
-from calibudget.store.sums import extend_sums
 
 SIZES = [
     "arc_challenge=1019", "arc_easy=2151", "boolq=9327", "hellaswag=39805",
@@ -64,13 +63,6 @@ def test_allocate_without_statistics_shows_a_table(calibudget: Callable[..., Any
     ]
 
 
-def test_nlls_too_large_to_sum_are_refused_by_source_and_record(calibudget: Callable[..., Any], tmp_path: Path) -> None:
-    (tmp_path / "scores.jsonl").write_text('{"source": "a", "nll": 1e308}\n' * 40)
-    outcome = calibudget("statistics", tmp_path / "scores.jsonl", "--pool-sizes", "a=100")
-    assert outcome.code == 2
-    assert "the nll of 'a' sums to more than the largest double; record 'row-1' has 1e+308" in outcome.err
-
-
 def test_statistics_and_allocate_from_scores_made_elsewhere(calibudget: Callable[..., Any], tmp_path: Path) -> None:
     scores = tmp_path / "scores.jsonl"
     rows = [{"source": source, "nll": 1 + n / 50, "correct": n % 3 == 0} for source in "ab" for n in range(40)]
@@ -97,13 +89,6 @@ def test_statistics_and_allocate_from_scores_made_elsewhere(calibudget: Callable
         "proportional",
     }  # fmt: skip
     assert all(sum(row.values()) == 60 for row in quotas.values())
-
-
-def test_repeats_multiply_the_pools(calibudget: Callable[..., Any]) -> None:
-    arguments = ["allocate", "--sizes", "a=5 b=20", "--budget", 40, "--policy", "equal", "--json"]
-    assert calibudget(*arguments).code == 2
-    outcome = calibudget(*arguments, "--max-repeats", 2)
-    assert ALLOCATION.parse(json.loads(outcome.out), "stdout").quotas == {"a": 10, "b": 30}
 
 
 def test_run_verify_select_and_score_belong_together(
@@ -149,25 +134,6 @@ def test_a_run_shows_what_its_sources_share_and_ends_with_2_where_that_is_refuse
         refused.err.split()
     )
     assert not (tmp_path / "refused").exists()
-
-
-@pytest.mark.slow
-def test_two_rounds_with_a_trained_first_one(calibudget: Callable[..., Any], recipe: Any, tmp_path: Path) -> None:
-    first = calibudget("run", recipe, "policy=floor", "--output-dir", tmp_path / "first")
-    assert "left for the next round: 6 of the budget of 12" in first.out
-    (tmp_path / "first" / "adapter").mkdir()
-    (tmp_path / "first" / "adapter" / "adapter_config.json").write_text("{}")
-    extend_sums(tmp_path / "first", ["adapter/adapter_config.json"])
-    second = calibudget(
-        "run", recipe, "budget=6", f"rounds.previous={tmp_path / 'first'}", "--output-dir", tmp_path / "second"
-    )
-    assert second.code == 0, second.err
-    checked = calibudget("verify", tmp_path / "second", "--previous", tmp_path / "first")
-    assert checked.code == 0
-    assert "the ledger, from the directories of the earlier rounds" in checked.out
-    alone = calibudget("verify", tmp_path / "first", "--previous", tmp_path / "second")
-    assert alone.code == 1
-    assert "a recipe that names none" in alone.out
 
 
 def test_verify_exits_with_1_and_names_the_file(calibudget: Callable[..., Any], recipe: Any, tmp_path: Path) -> None:

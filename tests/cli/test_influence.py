@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from calibudget.store.canonical import read_object
-
 RECIPE = """
 model: {model}
 budget: 12
@@ -21,7 +19,6 @@ sources:
   apples: {{path: apples.jsonl, answer: none}}
   pears: {{path: pears.jsonl, answer: none}}
 """
-OPTIONS = ["--device", "cpu", "--dimension", "256", "--shards", "2", "--warm-up-share", "0.3"]
 WARM_UP = ["--warm-up", "epochs=1", "--warm-up", "rank=4", "--warm-up", "learning_rate=0.001"]
 
 
@@ -35,34 +32,6 @@ def recipe(tmp_path: Path, tiny_directory: Path) -> Any:
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "recipe.yaml").write_text(RECIPE.format(model=tiny_directory))
     return tmp_path / "recipe.yaml"
-
-
-@pytest.mark.slow
-def test_shards_are_scored_apart_merged_and_selected_by(
-    tmp_path: Path, recipe: Any, calibudget: Callable[..., Any]
-) -> None:
-    output = tmp_path / "influence"
-    first = calibudget("influence", recipe, "--output-dir", output, *OPTIONS, *WARM_UP, "--shard", "0")
-    assert first.code == 0, first.err
-    assert "not merged: the other shards are still to be scored" in first.out
-    second = calibudget("influence", recipe, "--output-dir", output, *OPTIONS, *WARM_UP, "--shard", "1", "--json")
-    body = json.loads(second.out)
-    assert body["schema"] == "calibudget.influence/1"
-    assert (body["pool_size"], body["subgroups"], body["merged"]) == (24, ["apples", "pears"], "influence.jsonl")
-    shards = [output / f"influence-{shard}-of-2.jsonl" for shard in (1, 0)]
-    named = ["--subgroup", "apples", "--subgroup", "pears", "--shards", "2"]
-    merged = calibudget("proxy", "merge", *shards, "--output", tmp_path / "merged.jsonl", *named)
-    assert merged.code == 0, merged.err
-    assert (tmp_path / "merged.jsonl").read_bytes() == (output / "influence.jsonl").read_bytes()
-    selector = f"selector.influence={{file: {output / 'influence.jsonl'}, shards: 2}}"
-    ran = calibudget("run", recipe, selector, "--output-dir", tmp_path / "run")
-    assert ran.code == 0, ran.err
-    assert read_object(tmp_path / "run" / "selection.json")["selector"] == "influence"
-    again = calibudget(
-        "influence", tmp_path / "run", "--data-dir", tmp_path, "--output-dir", output, *OPTIONS, *WARM_UP
-    )
-    assert again.code == 0, again.err
-    assert calibudget("verify", tmp_path / "run", "--data-dir", tmp_path).code == 0
 
 
 @pytest.mark.parametrize(

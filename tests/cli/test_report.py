@@ -44,9 +44,3 @@ def test_explain_tells_the_lines_of_one_quota(run_dir: Path, calibudget: Callabl
     document = json.loads(calibudget("explain", run_dir, "plain", "--json").out)
     assert document["schema"] == "calibudget.explanation/1"
     assert document["steps"][-1] == {"name": "quota", "formula": f"10 + {quota - 10}", "value": quota}
-
-
-def test_explain_proposes_the_source_that_was_meant(run_dir: Path, calibudget: Callable[..., Any]) -> None:
-    refused = calibudget("explain", run_dir, "plane")
-    assert refused.code == 2
-    assert "did you mean 'plain'?" in refused.err

@@ -48,14 +48,6 @@ def test_the_audit_is_that_of_the_allocations_themselves(
     assert json.loads(calibudget("stability", *files, *ASKED, "--json").out) == told
 
 
-def test_a_table_a_policy_and_one_split_against_itself(calibudget: Callable[..., Any], splits: Any) -> None:
-    outcome = calibudget("stability", splits[0], splits[0], *SIZES, *ASKED, "--policy", "calibudget")
-    assert outcome.code == 0
-    assert "smallest Spearman" in outcome.out
-    assert "1.0000" in outcome.out
-    assert "val-error-floor" not in outcome.out
-
-
 def test_pairs_tell_how_surely_they_keep_their_order(calibudget: Callable[..., Any], splits: Any) -> None:
     outcome = calibudget("stability", splits[1], *SIZES, *ASKED, "--pairs", "--policy", "calibudget", "--json")
     told = json.loads(outcome.out)
@@ -84,14 +76,3 @@ def test_what_can_t_be_compared_is_refused(
     outcome = calibudget("stability", *splits[:count], *arguments)
     assert outcome.code == 2
     assert message in outcome.err
-
-
-def test_splits_of_other_sources_are_refused(calibudget: Callable[..., Any], splits: Any, tmp_path: Path) -> None:
-    text = splits[1].read_text()
-    (tmp_path / "other.jsonl").write_text(text.replace('"c"', '"d"'))
-    calibudget("statistics", splits[0], *SIZES, "--output", tmp_path / "one.json")
-    sizes = [part.replace("c=", "d=") for part in SIZES]
-    calibudget("statistics", tmp_path / "other.jsonl", *sizes, "--output", tmp_path / "two.json")
-    outcome = calibudget("stability", tmp_path / "one.json", tmp_path / "two.json", *ASKED)
-    assert outcome.code == 2
-    assert "'d'" in outcome.err

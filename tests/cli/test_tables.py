@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from rich.table import Table
 
 from calibudget.allocation.plan import plan
 from calibudget.allocation.request import AllocationRequest
-from calibudget.cli.tables import print_line, print_plan, print_table
+from calibudget.cli.tables import print_line, print_plan
 from calibudget.records import SourceStatistics, Statistics
 
 LABELS = ("arc_challenge[red]", "b:smile:", "[bold]")
@@ -42,19 +41,6 @@ def test_labels_and_numbers_are_never_cut_nor_read_as_markup(
     assert all(label in outcome.out for label in LABELS)
     assert "300,000" in outcome.out
     assert "…" not in outcome.out
-
-
-def test_a_table_wider_than_80_columns_loses_its_frame_on_a_terminal_alone(
-    capsys: pytest.CaptureFixture[str], attach: Any
-) -> None:
-    stdout = attach()
-    table = Table(*(f"column {number:03}" for number in range(12)))
-    table.add_row(*("x" * 10 for _ in range(12)))
-    print_table(table)
-    lines = capsys.readouterr().out.splitlines()
-    assert ("┃" in lines[1]) == (stdout == "pipe")
-    assert all(f"column {number:03}" in "".join(lines) for number in range(12))
-    assert sum(line.count("x" * 10) for line in lines) == 12
 
 
 def test_a_plan_of_the_paper_s_size_fits_80_columns(capsys: pytest.CaptureFixture[str], attach: Any) -> None:

@@ -68,18 +68,6 @@ def test_a_point_of_the_grid_equals_the_allocation(calibudget: Callable[..., Any
     assert point["quotas"] == {label: row["quota"] for label, row in plan["sources"].items()}
 
 
-def test_a_point_that_can_t_be_met_is_told_and_the_others_stand(
-    calibudget: Callable[..., Any], statistics: Any
-) -> None:
-    outcome = calibudget("whatif", statistics, "--budget", "100,2000", "--floor", 10)
-    assert outcome.code == 0
-    assert "budget 2,000, floor 10: the budget 2,000 is 1,000 above all pools" in outcome.out
-    everywhere = calibudget("whatif", statistics, "--budget", "1500,2000")
-    assert everywhere.code == 2
-    assert "no point of the grid can be met" in everywhere.err
-    assert calibudget("whatif", statistics, "--budget", "2000", "--max-repeats", 2).code == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

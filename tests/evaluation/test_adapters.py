@@ -48,12 +48,6 @@ def test_adapters_follow_each_other_over_one_untouched_base(tiny_directory: Path
     assert not torch.equal(outcomes[0], before)
 
 
-def test_no_adapter_is_the_base(tiny_directory: Path) -> None:
-    base = load_model(str(tiny_directory), device="cpu")
-    with adapted(base, None) as model:
-        assert model is base
-
-
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
 def test_what_is_no_adapter_is_refused(tiny_directory: Path, tmp_path: Path) -> None:
     base = load_model(str(tiny_directory), device="cpu")

@@ -12,7 +12,7 @@ import pytest
 from calibudget.errors import DataError, InputError
 from calibudget.evaluation import renderings
 from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, MODERN_TASKS
-from calibudget.evaluation.benchmarks import GROUPS, TASKS, Benchmark, expand_tasks, has_choices, load_benchmark
+from calibudget.evaluation.benchmarks import GROUPS, TASKS, Benchmark, expand_tasks, load_benchmark
 from calibudget.tasks.answers import answers_equal, parse_answer
 
 #: Records of each task's own test set, from the data's own descriptions.
@@ -75,12 +75,6 @@ def test_original_fields_are_read(tmp_path: Path, name: str) -> None:
     else:
         assert item.record.answer is None
         assert item.record.completion == renderings.NO_REFERENCE
-
-
-def test_the_instruction_format_is_read(tmp_path: Path) -> None:
-    row = {"instruction": "Q? Answer format: solution1/solution2", "input": "", "output": "the correct answer is solution2", "answer": "solution2"}  # fmt: skip
-    [item] = load(tmp_path, "piqa", row).items
-    assert item.record.answer == "solution2"
 
 
 @pytest.mark.parametrize(
@@ -206,10 +200,6 @@ def test_a_refused_task_says_what_goes() -> None:
         expand_tasks(["paper=x"])
 
 
-def test_only_choices_go_by_likelihood() -> None:
-    assert tuple(filter(has_choices, TASKS)) == COMMON_TASKS
-
-
 def test_a_limit_takes_the_same_items_whatever_their_order(tmp_path: Path) -> None:
     rows = [ORIGINALS["piqa"] | {"goal": f"Goal {n}."} for n in range(40)]
     one, other = load(tmp_path, "piqa", *rows).limited(7), load(tmp_path, "piqa", *rows[::-1]).limited(7)
@@ -219,13 +209,6 @@ def test_a_limit_takes_the_same_items_whatever_their_order(tmp_path: Path) -> No
     assert ids == [item.record.record_id for item in load(tmp_path, "piqa", *rows).limited(20).items][:7]
     with pytest.raises(DataError, match="ids that aren't there: 1 of 1"):
         one.only(["nowhere"])
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"commonsense/piqa\.test\.jsonl\.gz"):
-        load_benchmark("piqa", tmp_path)
-    with pytest.raises(DataError, match=r"modern/bbh\.test\.jsonl\.gz"):
-        load_benchmark("bbh", tmp_path)
 
 
 @pytest.mark.data

@@ -24,7 +24,7 @@ import pytest
 
 from calibudget.errors import DependencyError
 from calibudget.evaluation import sandbox as module
-from calibudget.evaluation.sandbox import CodeCase, Limits, Sandbox, bind, open_sandbox
+from calibudget.evaluation.sandbox import CodeCase, Sandbox, bind, open_sandbox
 from calibudget.evaluation.syscalls import seccomp_filter
 
 _SPEC = importlib.util.spec_from_file_location("hostile", Path(__file__).with_name("hostile.py"))
@@ -93,13 +93,6 @@ def some(values: list, chosen: Any) -> list:  # type: ignore[type-arg]
 def test_hostile_program_is_held(sandbox: Sandbox, values: dict[str, object], program: Any) -> None:
     result = limited(sandbox, **program.limits).run(program.case(**values))
     assert result.verdict in program.ends, result
-
-
-def test_there_are_many_hostile_programs() -> None:
-    names = {program.name for program in hostile.HOSTILE}
-    assert len(names) >= 60
-    assert names >= DOZEN
-    assert len(DOZEN) >= 12
 
 
 @pytest.mark.slow
@@ -499,7 +492,3 @@ def test_a_filter_is_whole_instructions() -> None:
     assert len(seccomp_filter("x86_64")) == len(seccomp_filter("aarch64"))
     assert len(seccomp_filter("aarch64")) % 8 == 0
     assert seccomp_filter("aarch64") != seccomp_filter("x86_64")
-
-
-def test_limits_are_in_the_evidence(sandbox: Sandbox) -> None:
-    assert sandbox.describe()["limits"] == dataclasses.asdict(Limits(wall_seconds=60.0))

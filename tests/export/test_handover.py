@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from calibudget.errors import ArtefactError, DependencyError, InputError, TrainingError
-from calibudget.export import TRAINERS, check, check_installed, export
+from calibudget.export import TRAINERS, check_installed, export
 from calibudget.export.check import compare
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_tokenizer
@@ -151,13 +151,6 @@ def test_a_folder_that_holds_something_is_refused(two_fruits: Path, tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
 
 
-def test_an_unknown_trainer_is_refused_by_name(two_fruits: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="did you mean unsloth"):
-        export(two_fruits, "unslot", tmp_path / "out")
-    with pytest.raises(InputError, match="known are trl"):
-        export(two_fruits, "xyzzy", tmp_path / "out")
-
-
 def test_every_kind_of_difference_is_counted_and_told(two_fruits: Path, tmp_path: Path, taught: Any) -> None:
     exported = export(two_fruits, "trl", tmp_path / "out")
     rows = [(tuple(ids), tuple(labels)) for ids, labels in taught]
@@ -180,11 +173,3 @@ def test_a_check_without_the_trainer_says_so_before_anything_is_written(tmp_path
         check_installed("trl", python=str(tmp_path / "python"))
     with pytest.raises(DependencyError, match="isn't installed"):
         check_installed("llamafactory")
-
-
-def test_a_loader_that_fails_is_told(two_fruits: Path, tmp_path: Path) -> None:
-    pytest.importorskip("trl")
-    exported = export(two_fruits, "trl", tmp_path / "out")
-    (tmp_path / "out" / "train.py").write_text("raise SystemExit('no such thing')")
-    with pytest.raises(TrainingError, match="no such thing"):
-        check(exported)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibudget.errors import CalibudgetError, InputTypeError
+from calibudget.errors import CalibudgetError
 from calibudget.selection.draw import canonical_selected_indices_sha256, draw
 from calibudget.selection.proxy import (
     ProxyContract,
@@ -111,10 +111,3 @@ def test_odd_values_are_answered_or_refused(subtests: pytest.Subtests) -> None:
                     function(value)
                 except CalibudgetError:
                     continue
-
-
-@pytest.mark.parametrize("indices", [None, 5, "abc", b"ab", bytearray(b"ab"), {"a": 1}, {"a"}, frozenset(), {}.keys()])
-def test_only_ordered_sequences_of_ids_have_a_digest(indices: Any) -> None:
-    for digest in (canonical_selected_indices_sha256, ids_sha256):
-        with pytest.raises(InputTypeError, match=f"ordered sequence of ids, not {type(indices).__name__}"):
-            digest(indices)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from calibudget.errors import TrainingError
 from calibudget.influence.gradients import ExampleGradients, Whole, batches
 from calibudget.training.config import Execution
 from calibudget.training.learner import Learner
@@ -52,23 +50,6 @@ def test_a_pass_leaves_the_learners_own_gradients_alone(learner_of: Callable[...
     before = [factor.gradient.clone() for factor in learner.factors]
     together(ExampleGradients(learner), examples)
     assert all(torch.equal(factor.gradient, old) for factor, old in zip(learner.factors, before, strict=True))
-
-
-def test_layers_that_share_their_input_are_refused(tiny_directory: Path, config: Any) -> None:
-    from calibudget.lm.loading import load_model
-
-    execution = Execution(device="cpu", batch_tokens=4096, fuse=True)
-    learner = Learner(load_model(str(tiny_directory), device="cpu").model, "tiny", config, execution)
-    with pytest.raises(TrainingError, match="factors on plain linear layers, not on Linear, computed together"):
-        ExampleGradients(learner)
-
-
-@pytest.mark.slow
-def test_other_kinds_of_layers_are_refused(model_of: Callable[..., Any], config: Any) -> None:
-    execution = Execution(device="cpu", batch_tokens=4096, fuse=False)
-    learner = Learner(model_of("gpt2", n_embd=64, n_layer=1, n_head=4), "tiny", config, execution)
-    with pytest.raises(TrainingError, match="not on Conv1D"):
-        ExampleGradients(learner)
 
 
 @pytest.mark.slow

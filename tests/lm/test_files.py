@@ -39,13 +39,6 @@ def test_a_name_of_nothing_is_refused(name: str) -> None:
         resolve_model(name)
 
 
-def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "weights.bin"
-    path.write_bytes(b"")
-    with pytest.raises(ScoringError, match=r"isn't \.gguf"):
-        resolve_model(str(path))
-
-
 def test_pickled_weights_are_refused(directory: Path) -> None:
     (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
     with pytest.raises(ScoringError, match=r"pickled weights \(pytorch_model\.bin\)"):
@@ -95,8 +88,3 @@ def test_a_cached_hub_model_loads_offline_with_its_revision(hub: Path, tiny_dire
     identity = load_model("owner/tiny", device="cpu").identity
     assert identity["revision"] == commit
     assert identity["sha256"] == load_model(str(tiny_directory), device="cpu").identity["sha256"]
-
-
-def test_names_below_home_are_expanded(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(directory.parent))
-    assert resolve_model(f"~/{directory.name}").path == Path(directory)

@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from calibudget.errors import ScoringError
-from calibudget.lm.loading import context_length, load_model, load_tokenizer
+from calibudget.lm.loading import context_length, load_model
 
 
 def test_a_directory_loads_with_a_full_identity(tiny_directory: Path) -> None:
@@ -81,15 +79,3 @@ def test_a_family_nobody_knows_is_an_error(tiny_directory: Path, tmp_path: Path)
     (copy / "config.json").write_text('{"model_type": "never_heard_of"}')
     with pytest.raises(ScoringError, match="can't be loaded"):
         load_model(str(copy), device="cpu")
-
-
-def test_a_tokenizer_loads_alone(tiny_directory: Path) -> None:
-    assert load_tokenizer(str(tiny_directory)).eos_token_id == 2
-
-
-def test_importing_the_packages_loads_no_model_library() -> None:
-    code = (
-        "import sys, calibudget.lm, calibudget.scoring; calibudget.scoring.FakeScorer(); calibudget.lm.resolve_model;"
-        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers')))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

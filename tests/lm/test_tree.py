@@ -37,16 +37,6 @@ def test_groups_within_a_batch_share_further() -> None:
     assert {parts[end].depth for end in ends} == {40}
 
 
-def test_what_saves_too_little_is_not_shared() -> None:
-    parts, _ = grow([example([1, 2, 3]), example([1, 2, 4])])
-    assert len(parts) == 2
-
-
-def test_twins_keep_the_last_token_of_their_prompt() -> None:
-    parts, ends = grow([example(range(30)), example(range(30), (9, 2))])
-    assert [parts[end].ids for end in ends] == [(29, 7, 8), (29, 9)]
-
-
 prompts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=40), min_size=1, max_size=30)
 
 

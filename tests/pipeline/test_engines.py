@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import RecipeError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.score import score
 from calibudget.recipe import load_recipe, resolved_yaml
@@ -116,16 +115,3 @@ def test_evidence_says_what_scores_and_not_where(make_recipe: Callable[..., Any]
     assert here == there
     assert b"engine: local" in here
     assert b"engine: fake" in resolved_yaml(load_recipe(path, ["workers=4"]))
-
-
-@pytest.mark.parametrize(
-    ("override", "reason"),
-    [
-        ("workers=0", "workers: must be at least 1, not 0"),
-        ("address=auto", "engine: ray"),
-        ("engine=slurm", "'local', 'ray'"),
-    ],
-)
-def test_engines_that_mean_nothing_are_refused(make_recipe: Callable[..., Any], override: str, reason: str) -> None:
-    with pytest.raises(RecipeError, match=reason):
-        load_recipe(make_recipe(), [override])

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import ArtefactError, DataError, DependencyError, InputError, ScoringError
+from calibudget.errors import ArtefactError, DataError, DependencyError, InputError
 from calibudget.evaluation import benchmarks, judge, panel
-from calibudget.evaluation.aggregates import PANELS, TaskScore
+from calibudget.evaluation.aggregates import TaskScore
 from calibudget.evaluation.benchmarks import GROUPS, TASKS
 from calibudget.evaluation.predictions import read_predictions, write_predictions
-from calibudget.evaluation.results import declared_panels, read_evaluation, task_result
+from calibudget.evaluation.results import read_evaluation, task_result
 from calibudget.evaluation.sandbox import open_sandbox
 from calibudget.pipeline.checks.evaluation import check_evaluation
 from calibudget.pipeline.checks.findings import Findings
@@ -211,12 +211,6 @@ def test_another_model_than_the_one_that_scored_is_found(evaluated: Path, tmp_pa
         assert [one.field for one in found.differences] == expected
 
 
-def test_a_panel_of_the_paper_keeps_its_meaning() -> None:
-    with pytest.raises(InputError, match="CommonAvg"):
-        declared_panels({"CommonAvg": ("piqa",)})
-    assert declared_panels({"CommonAvg": PANELS["CommonAvg"], "Mine": ("piqa",)})["Mine"] == ("piqa",)
-
-
 @pytest.mark.parametrize("task", ["piqa", "piqa_likelihood"])
 def test_predictions_that_their_texts_do_not_give_are_found(evaluated: Path, tmp_path: Path, task: str) -> None:
     directory = shutil.copytree(evaluated, tmp_path / "run")
@@ -360,15 +354,6 @@ def test_code_is_refused_without_a_sandbox_or_deferred_and_judged_later(
     assert read_evaluation(tmp_path / "out" / "evaluation.json").to_json() == again.to_json()
 
 
-def test_bad_targets_and_limits_are_refused(data: Path, tmp_path: Path, run_dir: Path) -> None:
-    with pytest.raises(InputError, match="--output-dir"):
-        evaluate("some/model", asking(data, "piqa"))
-    with pytest.raises(InputError, match="at least one item"):
-        evaluate(run_dir, asking(data, "piqa", limit=0), output_dir=tmp_path / "out")
-    with pytest.raises(InputError, match="unknown"):
-        evaluate(run_dir, Asking(tasks=("nonsense",), data_dir=data), output_dir=tmp_path / "out")
-
-
 def adapter_files(root: Path, *names: str) -> list[Path]:
     """Folders that look like adapters from outside, which is all that the fake scorer asks of them."""
     folders = [root / name for name in names]
@@ -377,12 +362,6 @@ def adapter_files(root: Path, *names: str) -> list[Path]:
         (folder / "adapter_config.json").write_text("{}")
         (folder / "adapter_model.safetensors").write_bytes(b"")
     return folders
-
-
-def test_adapters_that_are_not_there_are_refused_without_a_model_too(run_dir: Path, data: Path, tmp_path: Path) -> None:
-    with pytest.raises(ScoringError, match=r"adapter nowhere: needs adapter_config\.json"):
-        evaluate(run_dir, asking(data, "piqa"), adapters=[Path("nowhere")], output_dir=tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_adapters_of_one_name_are_refused_by_their_paths(run_dir: Path, data: Path, tmp_path: Path) -> None:

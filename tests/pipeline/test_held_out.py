@@ -224,8 +224,3 @@ def test_a_file_of_ones_own_is_a_task_with_and_without_answers_to_check(root: Pa
 def test_tasks_that_cannot_be_are_refused_by_name(root: Path, task: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         evaluate(root / "run", Asking(tasks=(task,)))
-
-
-def test_a_run_that_holds_nothing_out_says_how_it_would(finished: Path) -> None:
-    with pytest.raises(InputError, match=r"evaluation: \{per_source: 200\}"):
-        evaluate(finished / "run", Asking(tasks=("held-out",)))

@@ -14,7 +14,7 @@ import pytest
 
 from calibudget.errors import ArtefactError, InputError, RecipeError, TrainingError
 from calibudget.influence.scorer import InfluenceScorer
-from calibudget.pipeline.influence import influence, influence_config, influence_recipe
+from calibudget.pipeline.influence import influence, influence_config
 from calibudget.pipeline.proxies import read_proxy_file, read_proxy_pool, validate_proxy_files
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
@@ -197,15 +197,3 @@ def test_configurations_that_mean_nothing_are_refused(
 ) -> None:
     with pytest.raises(error, match=words):
         influence_config(load_recipe(recipe_file), warm_up, **given)
-
-
-def test_shards_that_arent_there_are_refused(tmp_path: Path, recipe_file: Path) -> None:
-    with pytest.raises(RecipeError, match="shards 0 to 1"):
-        score(recipe_file, tmp_path / "influence", only=[2])
-
-
-def test_a_run_directory_needs_its_data(finished: Path) -> None:
-    with pytest.raises(RecipeError, match="add --data-dir"):
-        influence_recipe(finished / "run")
-    recipe = influence_recipe(finished / "run", (), finished / "data")
-    assert recipe.data_root == finished / "data"

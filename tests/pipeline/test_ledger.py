@@ -27,19 +27,6 @@ LEDGER = Ledger(
 )
 
 
-def test_a_ledger_comes_back_as_it_was(tmp_path: Path) -> None:
-    ROUNDS.write(tmp_path / "rounds.json", LEDGER)
-    assert ROUNDS.read(tmp_path / "rounds.json") == LEDGER
-
-
-def test_what_a_ledger_knows_of_a_source() -> None:
-    assert LEDGER.spent("a") == {"x", "y", "z"}
-    assert LEDGER.units("a") == 3
-    assert LEDGER.calibration("a") == ("c",)
-    assert LEDGER.held_out("b") == {"d"}
-    assert (LEDGER.spent("new"), LEDGER.units("new"), LEDGER.calibration("new")) == (frozenset(), 0, ())
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [

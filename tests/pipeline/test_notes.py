@@ -17,7 +17,6 @@ from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.run import run
 from calibudget.recipe import load_recipe
 from calibudget.records import SourceStatistics, Statistics
-from calibudget.scoring.fake import FakeScorer
 from calibudget.store.scores import read_scores
 
 SIZES = {"a": 400, "b": 300, "c": 500}
@@ -134,23 +133,3 @@ def test_split_batches_give_equal_quotas_and_say_so(
     assert any("which moved NLLs by about 1e-05 where it was measured" in note for note in split.notes)
     provenance = read_scores(tmp_path / "split" / "scores.parquet").provenance
     assert provenance["batch_splits"] == 3  # type: ignore[index]
-
-
-class Halving(FakeScorer):
-    """Says of every batch that it was halved once."""
-
-    def measure(self, items: Any) -> Any:
-        return [replace(one, batch_splits=1) for one in super().measure(items)]
-
-
-@pytest.mark.parametrize(("scorer", "told"), [(Halving, True), (FakeScorer, False)])
-def test_a_run_with_split_batches_tells(
-    make_recipe: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scorer: Any, told: bool
-) -> None:
-    monkeypatch.setattr("calibudget.scoring.settings.FakeScorer", scorer)
-    result = run(load_recipe(make_recipe()), tmp_path / "run")
-    notes = [note for note in result.notes if "halved" in note]
-    assert bool(notes) == told
-    assert all(
-        "halved 1 time for want of memory, which is taken to move mean" in note for note in notes
-    )  # the fake model has no precision

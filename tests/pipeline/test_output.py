@@ -192,15 +192,6 @@ def test_a_train_set_of_another_layout_or_without_its_tools_is_found(tmp_path: P
     assert any(": tools: expected [" in one and one.endswith("found null") for one in told)
 
 
-def test_a_flipped_byte_in_the_dataset_is_found(tmp_path: Path, recipe: Any) -> None:
-    found = run(recipe(form="dataset"), tmp_path / "run")
-    path = next(found.train_file.glob("*.arrow"))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    assert any(path.name in one.file for one in verify(tmp_path / "run").differences)
-
-
 @pytest.mark.slow
 def test_datasets_reads_what_a_run_saved(tmp_path: Path, recipe: Any) -> None:
     datasets = pytest.importorskip("datasets")

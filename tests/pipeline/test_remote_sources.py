@@ -64,10 +64,3 @@ def test_credentials_in_a_recipe_are_refused_and_not_repeated(make_recipe: Calla
     with pytest.raises(RecipeError, match=r"sources\.piqa\.path.*: holds a credential") as caught:
         load_recipe(recipe)
     assert "a-secret" not in str(caught.value)
-
-
-def test_a_data_dir_by_url_is_refused_with_the_way_out(make_recipe: Callable[..., Any]) -> None:
-    recipe = make_recipe()
-    recipe.write_text(recipe.read_text().replace("data_dir: data", "data_dir: s3://rows"))
-    with pytest.raises(RecipeError, match="data_dir: must be a folder of this machine; URLs go into"):
-        load_recipe(recipe)

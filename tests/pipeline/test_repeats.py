@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import AllocationError, RecipeError
+from calibudget.errors import AllocationError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
@@ -47,11 +47,6 @@ def test_runs_with_repeats_hold(make_recipe: Callable[..., Any], tmp_path: Path,
     assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
 
 
-def test_the_pooled_draw_repeats_nothing_before_all_is_drawn(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
-    result = run(load_recipe(make_recipe(policy="pooled"), ["budget=60", "max_repeats=4"]), tmp_path / "run")
-    assert result.plan.quotas == {"boolq": 25, "piqa": 35}
-
-
 def test_tokens_repeat_too(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
     recipe = load_recipe(make_recipe(policy="proportional"), ["budget={tokens: 900}", "max_repeats=2"])
     result = run(recipe, tmp_path / "run")
@@ -65,9 +60,3 @@ def test_a_repeat_without_its_mark_is_found(make_recipe: Callable[..., Any], tmp
     text = (tmp_path / "run" / "train.jsonl").read_text()
     (tmp_path / "run" / "train.jsonl").write_text(text.replace("#r2", "#r3", 1))
     assert any(one.field.startswith("source ") for one in verify(tmp_path / "run").differences)
-
-
-@pytest.mark.parametrize("value", ["0", "1.5", "true", "-1"])
-def test_max_repeats_counts(make_recipe: Callable[..., Any], value: str) -> None:
-    with pytest.raises(RecipeError, match="max_repeats"):
-        load_recipe(make_recipe(), [f"max_repeats={value}"])

@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import ArtefactError, DataError, RecipeError, ScoringError
-from calibudget.pipeline.dry_run import dry_run
+from calibudget.errors import ArtefactError, DataError, RecipeError
 from calibudget.pipeline.ledger import ROUNDS
 from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.rounds import ledger_of
 from calibudget.pipeline.run import run
-from calibudget.pipeline.score import score, scorer_for
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe, resolved_yaml
 from calibudget.sources.source import read_source
@@ -77,12 +75,6 @@ def test_a_later_round_counts_the_floors_that_were_spent(play: Callable[..., Any
         evidence = MANIFEST.read(tmp_path / "second" / "manifest.json").sources[label]
         assert evidence.spent == spent[label]
         assert spent[label] + row.quota >= 15
-
-
-def test_caps_count_what_was_spent(play: Callable[..., Any]) -> None:
-    first = play("first", overrides=["policy=proportional", "caps={piqa: 12}", "budget=20"])
-    second = play("second", "first", overrides=["policy=proportional", "caps={piqa: 12}", "budget=10"])
-    assert first.plan.quotas["piqa"] + second.plan.quotas["piqa"] == 12
 
 
 @pytest.mark.parametrize("before", [["second"], pytest.param(["first", "second"], marks=pytest.mark.slow)])
@@ -168,27 +160,6 @@ def test_rounds_of_tokens_and_of_repeats_hold(play: Callable[..., Any], tmp_path
     assert len(picks(tmp_path / "third") | picks(tmp_path / "fourth")) == 100
     for name in ("second", "fourth"):
         assert verify(tmp_path / name, data_dir=tmp_path / "data").differences == ()
-
-
-@pytest.mark.slow
-def test_a_source_may_join_later(play: Callable[..., Any], tmp_path: Path) -> None:
-    play("first")
-    extra = "".join(json.dumps({"instruction": f"new {n}?", "output": str(n)}) + "\n" for n in range(30))
-    (tmp_path / "data" / "new.jsonl").write_text(extra)
-    second = play("second", "first", overrides=["sources.new={path: new.jsonl, answer: number}", "budget=20"])
-    assert second.plan.sources["new"].floor_quota == 4
-    assert second.plan.sources["boolq"].floor_quota == 0
-
-
-@pytest.mark.slow
-def test_scores_and_dry_runs_know_the_rounds(
-    play: Callable[..., Any], make_recipe: Callable[..., Any], tmp_path: Path
-) -> None:
-    first = play("first")
-    recipe = load_recipe(make_recipe(), [f"rounds.previous={tmp_path / 'first'}", "budget=10"])
-    assert dry_run(recipe).sources["boolq"].pool_size == 25 - first.plan.quotas["boolq"]
-    score(recipe, output=tmp_path / "scores.parquet")
-    run(recipe, tmp_path / "second", scores=tmp_path / "scores.parquet")
 
 
 @pytest.mark.slow
@@ -281,22 +252,6 @@ def test_paths_of_one_machine_stay_out_of_the_evidence(make_recipe: Callable[...
     assert recipe.adapter == tmp_path / "tuned" / "adapter"
     assert str(tmp_path).encode() not in resolved_yaml(recipe)
     assert b"first" in resolved_yaml(recipe)
-
-
-def test_scoring_puts_the_adapter_on_the_model(
-    make_recipe: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: dict[Any, Any] = {}
-
-    def load(model: Any, **options: Any) -> None:
-        seen.update(options, model=model)
-        raise ScoringError("loaded enough")
-
-    monkeypatch.setattr("calibudget.lm.loading.load_model", load)
-    recipe = load_recipe(make_recipe(), ["engine=local", "model=embedded", "calibration.adapter=tuned"])
-    with pytest.raises(ScoringError, match="loaded enough"), scorer_for(recipe):
-        pass
-    assert (seen["model"].name, seen["adapter"].name) == ("embedded", "tuned")
 
 
 @pytest.mark.slow

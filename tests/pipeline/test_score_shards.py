@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from calibudget.cli.main import app
-from calibudget.errors import ArtefactError, ScoringError
+from calibudget.errors import ArtefactError
 from calibudget.pipeline.score import merge_scores, score
 from calibudget.recipe import Recipe, load_recipe
 from calibudget.scoring.measure import Shard
@@ -61,9 +61,3 @@ def test_shards_of_two_scorings_are_refused(recipe: Recipe, tmp_path: Path) -> N
     score(other, output=tmp_path / "2.parquet", shard=Shard(index=2, count=2))
     with pytest.raises(ArtefactError, match="was scored otherwise"):
         merge_scores([tmp_path / "1.parquet", tmp_path / "2.parquet"], tmp_path / "all.parquet")
-
-
-@pytest.mark.parametrize(("index", "count"), [(0, 3), (4, 3), (1, 0)])
-def test_a_shard_is_one_of_its_number(index: int, count: int) -> None:
-    with pytest.raises(ScoringError, match="from 1 to the second"):
-        Shard(index=index, count=count)

@@ -45,10 +45,6 @@ def write_scores(path: Path, rows: Any) -> None:
     path.write_text("".join(json.dumps({"source": s, "record_id": one, "score": n}) + "\n" for s, one, n in rows))
 
 
-def few(splits: Any, label: Any, count: Any) -> Any:
-    return [(label, one, 1.0) for one in splits.sources[label].candidates[:count]]
-
-
 def write_influence(
     directory: Path, splits_file: Any, *, name: str = "influence.jsonl", means: Any = lambda one: (worth(one), -1.0)
 ) -> None:
@@ -128,14 +124,6 @@ def test_a_file_of_scores_takes_the_best_of_each_source(
     assert "order: descending" in (tmp_path / "run" / "recipe.resolved.yaml").read_text()
     file.unlink()  # the evidence is enough
     assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
-
-
-@pytest.mark.slow
-def test_ascending_takes_the_other_end(tmp_path: Path, make_recipe: Callable[..., Any], splits: Any) -> None:
-    write_scores(tmp_path / "s.jsonl", [(label, one, worth(one)) for label, one in candidates(splits)])
-    made(tmp_path, make_recipe, "{scores: {file: s.jsonl, order: ascending}}")
-    quota = quotas(tmp_path / "run")["piqa"]
-    assert picks(tmp_path / "run", "piqa") == set(sorted(splits.sources["piqa"].candidates, key=worth)[:quota])
 
 
 def test_a_column_of_the_data_is_made_again_from_the_data(tmp_path: Path, make_recipe: Callable[..., Any]) -> None:
@@ -299,17 +287,6 @@ def test_influence_of_another_pool_or_contract_is_refused(
     made(tmp_path, make_recipe, "{influence: {file: influence.jsonl, shards: 2}}")  # the control
 
 
-@pytest.mark.slow
-def test_fewer_scored_candidates_than_the_quota_are_refused(
-    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any
-) -> None:
-    write_scores(tmp_path / "s.jsonl", [(label, one, 1.0) for label, one in candidates(splits)[:3]])
-    refused(tmp_path, make_recipe, "{scores: s.jsonl}", InputError, "3 of 25 candidates to take 4 from")
-    assert not (tmp_path / "run").exists()  # the floors are asked for before anything is scored
-    write_scores(tmp_path / "s.jsonl", [row for label in ("boolq", "piqa") for row in few(splits, label, 8)])
-    refused(tmp_path, make_recipe, "{scores: s.jsonl}", InputError, r"has 8 of 25 candidates to take \d\d from")
-
-
 @pytest.mark.parametrize("bad", ['"high"', "NaN", "true", "null"])
 def test_a_score_that_is_no_number_is_refused_by_line(
     tmp_path: Path, make_recipe: Callable[..., Any], splits: Any, bad: str
@@ -339,10 +316,6 @@ def test_a_column_that_no_row_has_is_refused_with_the_nearest_names(
 ) -> None:
     words = "no row has the column 'outputs' to select by; did you mean 'output'"
     refused(tmp_path, make_recipe, "{scores: {column: outputs}}", DataError, words)
-
-
-def test_a_column_of_words_is_refused_by_source_and_record(tmp_path: Path, make_recipe: Callable[..., Any]) -> None:
-    refused(tmp_path, make_recipe, "{scores: {column: output}}", DataError, "'output' of record")
 
 
 @pytest.mark.parametrize(
@@ -375,12 +348,6 @@ def test_selectors_that_mean_nothing_are_refused_by_line(
 ) -> None:
     with pytest.raises(RecipeError, match=words):
         load_recipe(make_recipe(more=f"selector: {selector}\n"))
-
-
-def test_a_mix_cant_part_tokens(make_recipe: Callable[..., Any]) -> None:
-    recipe = make_recipe(more="selector: {scores: s, mix: {scores: 0.5, uniform: 0.5}}\n")
-    with pytest.raises(RecipeError, match="a budget of tokens takes one selector"):
-        load_recipe(recipe, ["budget={tokens: 100}"])
 
 
 @pytest.mark.slow

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import AllocationError, ArtefactError, RecipeError, ScoringError
+from calibudget.errors import AllocationError, ArtefactError, ScoringError
 from calibudget.pipeline.allocate import plan_recipe
-from calibudget.pipeline.dry_run import dry_run
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.run import run
@@ -72,13 +71,6 @@ def test_even_tokens_of_long_and_short_examples(make: Callable[..., Any], tmp_pa
     assert manifest.sources["a"].pool_size == 10
 
 
-def test_the_tokens_of_every_record_are_in_the_splits(make: Callable[..., Any], tmp_path: Path) -> None:
-    run(load_recipe(make(a=[5, 6, 7], b=[8] * 200)), tmp_path / "run")
-    splits = read_splits(tmp_path / "run" / "splits.parquet")
-    assert sorted(splits.sources["a"].tokens.values()) == [(1, 4), (1, 5), (1, 6)]
-    assert len(splits.sources["b"].tokens) == 200
-
-
 def test_records_longer_than_their_quota_leave_and_are_counted(make: Callable[..., Any], tmp_path: Path) -> None:
     result = run(load_recipe(make(a=[700, *[20] * 40], b=[10] * 100)), tmp_path / "run")
     # At first both get 500 tokens: the 700 leaves, and 800 in a and 1,000 in b stay.
@@ -90,13 +82,6 @@ def test_records_longer_than_their_quota_leave_and_are_counted(make: Callable[..
     verification = verify(tmp_path / "run", data_dir=tmp_path)
     assert verification.differences == ()
     assert "tokens: counted again" in verification.checked
-
-
-def test_pools_and_quotas_settle_together(make: Callable[..., Any], tmp_path: Path) -> None:
-    # a: at first 500 each, so its 600s leave; then it holds 100, b gets 900, and nothing more has to leave.
-    result = run(load_recipe(make(a=[600, 600, 50, 50], b=[10] * 100)), tmp_path / "run")
-    assert result.plan.quotas == {"a": 100, "b": 900}
-    assert verify(tmp_path / "run").differences == ()
 
 
 def test_what_left_for_its_length_is_told_when_the_rest_is_too_small(make: Callable[..., Any], tmp_path: Path) -> None:
@@ -124,25 +109,6 @@ def test_every_policy_ends_within_one_example(make: Callable[..., Any], tmp_path
     assert verify(tmp_path / "run").differences == ()
 
 
-def test_the_pooled_draw_is_the_first_of_all_candidates_that_fit(make: Callable[..., Any], tmp_path: Path) -> None:
-    recipe = load_recipe(make(a=[40] * 30, b=[11] * 90), ["policy=pooled"])
-    run(recipe, tmp_path / "run")
-    splits = read_splits(tmp_path / "run" / "splits.parquet")
-    found = SELECTION.read(tmp_path / "run" / "selection.json")
-    from calibudget.keys import order_key
-
-    order = sorted(
-        (order_key("selection", 42, label, one), label) for label, ids in splits.sources.items() for one in ids.tokens
-    )
-    total, counts = 0, {"a": 0, "b": 0}
-    for _, label in order:
-        total += {"a": 40, "b": 11}[label]
-        if total > 1000:
-            break
-        counts[label] += 1
-    assert {label: row.count for label, row in found.sources.items()} == counts
-
-
 def test_scores_and_a_token_budget_go_together(make: Callable[..., Any], tmp_path: Path) -> None:
     recipe = load_recipe(
         make("error: nll\n", a=[9] * 60, b=[4 + i % 7 for i in range(80)]),
@@ -168,15 +134,6 @@ def test_a_prompt_without_room_is_refused_or_left_uncounted(make: Callable[..., 
     assert verify(tmp_path / "skipped", data_dir=tmp_path).differences == ()
 
 
-def test_a_dry_run_tells_the_pools_in_tokens(make: Callable[..., Any]) -> None:
-    dry = dry_run(load_recipe(make(a=[100] * 10, b=[10] * 100)))
-    assert dry.unit == "tokens"
-    assert {label: (row.pool_size, row.pool_tokens) for label, row in dry.sources.items()} == {
-        "a": (10, 1000),
-        "b": (100, 1000),
-    }
-
-
 def test_an_allocation_of_tokens_can_be_drawn_again(make: Callable[..., Any], tmp_path: Path) -> None:
     path = make(a=[700, *[20] * 40], b=[10] * 100)
     first = run(load_recipe(path), tmp_path / "run")
@@ -188,11 +145,6 @@ def test_an_allocation_of_tokens_can_be_drawn_again(make: Callable[..., Any], tm
     make(a=[700, *[20] * 39], b=[10] * 100)
     with pytest.raises(ArtefactError, match=r"other pools than these .'a': 800 tokens there"):
         select(load_recipe(path), tmp_path / "run" / "allocation.json", tmp_path / "other")
-
-
-def test_a_token_budget_needs_a_model_whose_tokenizer_counts(make: Callable[..., Any]) -> None:
-    with pytest.raises(RecipeError, match="a budget of tokens needs a `model`"):
-        load_recipe(make(a=[5], b=[5]), ["engine=local"])
 
 
 def test_settling_ends_on_pools_that_hold_nothing_longer_than_their_quota(make: Callable[..., Any]) -> None:

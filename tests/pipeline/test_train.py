@@ -41,13 +41,6 @@ def test_a_run_is_trained_into_its_own_directory_and_still_verifies(run_dir: Pat
     assert [str(difference) for difference in verify(run_dir).differences] == []
 
 
-def test_another_output_directory_leaves_the_run_alone(run_dir: Path, tmp_path: Path) -> None:
-    before = {path.name for path in run_dir.iterdir()}
-    train(run_dir, OPTIONS, output_dir=tmp_path / "elsewhere")
-    assert {path.name for path in run_dir.iterdir()} == before
-    assert (tmp_path / "elsewhere" / "adapter" / "adapter_config.json").is_file()
-
-
 def test_a_training_killed_before_its_sums_is_bound_by_resuming(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*_: Any) -> None:
         raise SystemExit
@@ -60,12 +53,6 @@ def test_a_training_killed_before_its_sums_is_bound_by_resuming(run_dir: Path, m
     assert not verify(run_dir).differences
 
 
-def test_an_earlier_round_is_trained_on_too(run_dir: Path, tmp_path: Path, two_fruits: Path) -> None:
-    """Its own rows but not its companion set: here all are the same, so the run names the first row twice."""
-    with pytest.raises(TrainingError, match="stands twice"):
-        train(run_dir, OPTIONS, also=[two_fruits])
-
-
 def test_a_train_set_that_isnt_the_manifests_is_refused(run_dir: Path) -> None:
     file = run_dir / "train.jsonl"
     file.write_bytes(file.read_bytes().replace(b"answer1", b"answer0", 1))
@@ -73,12 +60,6 @@ def test_a_train_set_that_isnt_the_manifests_is_refused(run_dir: Path) -> None:
     with pytest.raises(ArtefactError, match=r"train\.jsonl: isn't the train set of manifest\.json"):
         train(run_dir, OPTIONS)
     assert not (run_dir / "adapter").exists()
-
-
-def test_an_unfinished_run_is_refused(run_dir: Path) -> None:
-    (run_dir / "SHA256SUMS.tsv").unlink()
-    with pytest.raises(ArtefactError, match="no finished run"):
-        train(run_dir, OPTIONS)
 
 
 def test_another_model_is_refused_unless_told(
@@ -111,19 +92,6 @@ def test_another_tokenizer_than_the_token_budgets_is_refused_unless_told(
     with pytest.raises(TrainingError, match="token budget was counted with another tokenizer"):
         train(tmp_path / "run", OPTIONS, model=str(other))
     train(tmp_path / "run", OPTIONS, model=str(other), allow_other_model=True)
-
-
-def test_the_same_model_elsewhere_is_the_same_model(run_dir: Path, tmp_path: Path, tiny_directory: Path) -> None:
-    import shutil
-
-    copy = shutil.copytree(tiny_directory, tmp_path / "copy")
-    assert train(run_dir, OPTIONS, model=str(copy)).steps == 4
-
-
-def test_a_context_shorter_than_asked_is_refused(run_dir: Path) -> None:
-    with pytest.raises(TrainingError, match=r"max_length: 1024 is more than the model's context of 512"):
-        train(run_dir, ("device=cpu", "rank=2", "max_length=1024"))
-    assert not (run_dir / "adapter").exists()
 
 
 def test_a_context_shorter_than_the_default_is_taken_and_recorded(run_dir: Path) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import TrainingError
 from calibudget.pipeline.training_options import training_options, within_context
 from calibudget.recipe import load_recipe
 
@@ -46,14 +45,3 @@ def test_a_length_that_isnt_told_is_the_context_where_that_is_shorter(
     config = within_context(options, context)
     assert config.max_length == expected
     assert config.rank == options.config.rank
-
-
-@pytest.mark.parametrize("told", ["max_length=1024", "max_length=257"])
-def test_a_length_that_is_told_must_fit(recipe_of: Callable[..., Any], told: str) -> None:
-    options = training_options(recipe_of(), [told])
-    name, value = "max_length", told.partition("=")[2]
-    with pytest.raises(TrainingError) as refused:
-        within_context(options, 256)
-    assert str(refused.value) == (
-        f"{name}: {value} is more than the model's context of 256; say 256 or less, or leave it out"
-    )

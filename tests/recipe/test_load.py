@@ -257,11 +257,6 @@ def test_what_an_override_says_is_not_laid_to_the_file(tmp_path: Path) -> None:
     assert "recipe.yaml:8" in refusal(tmp_path, PLAIN + "calibration: {per_source: 1}\n", "calibration.resamples=9")
 
 
-def test_an_empty_override_is_refused(tmp_path: Path) -> None:
-    assert "override `data_dir=`: its value is empty (an unset variable?)" in refusal(tmp_path, PLAIN, "data_dir=")
-    assert load_recipe(write(tmp_path, PLAIN), ["caps=null"]).caps is None
-
-
 def test_the_nearest_field_of_its_own_mapping_is_named(tmp_path: Path) -> None:
     assert "did you mean `floor`?" in refusal(tmp_path, PLAIN.replace("floor:", "flor:"))
     assert "did you mean `per_source`?" in refusal(tmp_path, PLAIN + "calibration: {per_sorce: 5}\n")
@@ -278,14 +273,6 @@ def test_an_override_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
     for text in ("budget", "", "=", "=5"):
         assert f"{text!r} isn't a `key=value` override" in refusal(tmp_path, PLAIN, text)
     assert "isn't a mapping" in refusal(tmp_path, PLAIN, "budget.examples=5")
-
-
-def test_a_missing_or_binary_recipe_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="no such recipe"):
-        load_recipe(tmp_path / "none.yaml")
-    (tmp_path / "recipe.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RecipeError, match="UTF-8"):
-        load_recipe(tmp_path / "recipe.yaml")
 
 
 def test_a_fault_is_told_once(tmp_path: Path) -> None:

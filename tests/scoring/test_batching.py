@@ -23,23 +23,9 @@ def test_items_decoded_equally_far_go_together() -> None:
     assert plan_batches(loads, 20) == [(1, 3), (0, 2)]
 
 
-def test_items_of_a_source_go_together() -> None:
-    loads = [load(10 + i, name=i, source="ba"[i % 2]) for i in range(4)]
-    assert plan_batches(loads, 30) == [(1, 3), (0, 2)]
-
-
 def test_rows_of_logits_are_bounded_too() -> None:
     loads = [load(20, name=i, response_tokens=15) for i in range(4)]
     assert plan_batches(loads, 120) == [(0, 1), (2, 3)]
-
-
-def test_an_item_above_the_bound_is_alone() -> None:
-    assert plan_batches([load(10, name=0), load(999, name=1), load(5, name=2)], 20) == [(2, 0), (1,)]
-
-
-def test_no_items_no_batches() -> None:
-    assert plan_batches([], 100) == []
-    assert cut([], 100) == []
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.sampled_from([0, 32, 512])), max_size=60), st.integers(1, 500))

@@ -16,7 +16,6 @@ from calibudget.errors import ScoringError
 from calibudget.lm.loading import LanguageModel, load_model
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.measure import measure_all
-from calibudget.scoring.scorer import to_scores
 from calibudget.tasks.answers import AnswerSpec, parse_answer
 
 NONE = AnswerSpec(kind="none")
@@ -324,12 +323,6 @@ def test_one_record_that_does_not_fit_is_named(
         LocalScorer(language_model).measure(items_of(2, ("apples",)))
 
 
-@pytest.mark.parametrize("setting", ["batch_tokens", "max_new_tokens"])
-def test_bounds_must_be_positive(language_model: Any, setting: str) -> None:
-    with pytest.raises(ScoringError, match=f"{setting} must be positive"):
-        LocalScorer(language_model, **{setting: 0})  # type: ignore[arg-type]
-
-
 def test_it_says_what_its_scores_depend_on(language_model: Any) -> None:
     described = LocalScorer(language_model, batch_tokens=1000, max_new_tokens=64).describe()
     assert described["model"]["sha256"] == language_model.identity["sha256"]  # type: ignore[index]
@@ -350,18 +343,6 @@ def test_whole_texts_are_decoded_where_asked(language_model: Any, items_of: Call
     expected = [plain(language_model, item, 40) for item in items]
     assert [one.text for one in whole] == [text for _, text in expected]
     assert any(len(one.text) > len(other.text) for one, other in zip(whole, short, strict=True))  # type: ignore[arg-type]
-
-
-def test_lengths_are_those_of_the_encoding(language_model: Any, items_of: Callable[..., Any]) -> None:
-    encoder, items = language_model.encoder("alpaca"), items_of(3)
-    expected = [encoder.encode(item.record).total_length for item in items]
-    assert LocalScorer(language_model).lengths(items) == expected
-
-
-def test_scores_follow(language_model: Any, items_of: Callable[..., Any]) -> None:
-    items = items_of(3)
-    scores = to_scores(items, measure_all(LocalScorer(language_model, max_new_tokens=6), items), "nll+wrong")
-    assert all(score.error == score.nll + (not score.correct) for score in scores)
 
 
 #: Settings of a generation configuration that bend decoding away from the tiny model's first choices.

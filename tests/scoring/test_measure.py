@@ -29,11 +29,6 @@ class Counting(FakeScorer):
         return found if self._nll is None else [replace(found[0], nll=self._nll), *found[1:]]
 
 
-def test_results_come_in_the_order_of_the_items(items_of: Callable[..., Any]) -> None:
-    items = items_of()[::-1]
-    assert [one.record_id for one in measure_all(FakeScorer(), items)] == [item.record.record_id for item in items]
-
-
 @pytest.mark.parametrize("stop_at", [0, 1, 3, 4])
 def test_an_interrupted_scoring_resumes_without_rescoring(
     items_of: Callable[..., Any], tmp_path: Path, stop_at: int
@@ -108,7 +103,3 @@ def test_a_scorer_that_answers_for_others_is_refused(items_of: Callable[..., Any
     scorer.measure = lambda items: FakeScorer().measure(items[::-1])  # type: ignore[method-assign]
     with pytest.raises(ScoringError, match="another record"):
         measure_all(scorer, items_of())
-
-
-def test_nothing_to_score_is_nothing(tmp_path: Path) -> None:
-    assert measure_all(FakeScorer(), [], journal_path=tmp_path / "j") == []

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ScoringError
-from calibudget.scoring.fake import FakeScorer
-from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import Measurement, to_scores
 from calibudget.tasks.answers import AnswerSpec
 
@@ -64,20 +62,3 @@ def test_an_answered_record_needs_a_gold_and_a_decoded_answer(items_of: Callable
     bare = replace(item, record=replace(item.record, answer=None))
     with pytest.raises(ScoringError, match="no gold answer"):
         to_scores([bare], [measurement(item)], "nll")
-
-
-def test_measurements_and_items_must_match(items_of: Callable[..., Any]) -> None:
-    items = items_of(2, ("apples",))
-    measurements = measure_all(FakeScorer(), items)
-    with pytest.raises(ScoringError, match="no measurement"):
-        to_scores(items, measurements[:1], "nll")
-    with pytest.raises(ScoringError, match="no calibration record"):
-        to_scores(items[:1], measurements, "nll")
-    with pytest.raises(ScoringError, match="given twice"):
-        to_scores([*items, items[0]], measurements, "nll")
-
-
-def test_scores_come_in_the_order_of_the_items(items_of: Callable[..., Any]) -> None:
-    items = items_of(3)
-    scores = to_scores(items, measure_all(FakeScorer(), items)[::-1], "nll")
-    assert [score.record_id for score in scores] == [item.record.record_id for item in items]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from calibudget.errors import InputError, InputTypeError
@@ -44,22 +43,6 @@ def test_a_record_that_stands_twice_is_named() -> None:
     for pool in ("xyz", b"xyz", {"x": 1}, 7):
         with pytest.raises(InputTypeError, match="must be a sequence of ids"):
             draw({"a": pool}, {"a": 1}, selection_seed=0)  # type: ignore[dict-item]
-
-
-@pytest.mark.parametrize("seed", [True, 1.0, "1", None])
-def test_a_seed_that_is_no_integer_is_refused(seed: Any) -> None:
-    with pytest.raises(InputTypeError, match="must be an integer"):
-        draw({"a": ["x"]}, {"a": 1}, selection_seed=seed)
-
-
-def test_numpy_integers_are_quotas() -> None:
-    assert len(draw({"a": POOLS["piqa"]}, {"a": np.int32(3)}, selection_seed=0).picks["a"]) == 3  # type: ignore[dict-item]
-
-
-@pytest.mark.parametrize("quota", [True, 2.0, "2", None, np.bool_(True)])
-def test_quotas_that_are_no_integers_are_refused(quota: Any) -> None:
-    with pytest.raises(InputTypeError, match="quota of 'a' must be an integer"):
-        draw({"a": ["x", "y"]}, {"a": quota}, selection_seed=0)
 
 
 @pytest.mark.parametrize(

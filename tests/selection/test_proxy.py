@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from calibudget.errors import InputError, InputTypeError
@@ -14,7 +13,6 @@ from calibudget.selection.proxy import (
     PAPER_CONTRACT,
     ProxyContract,
     ProxyRecord,
-    ProxyScores,
     proxy_pool,
     ranked,
     top,
@@ -94,22 +92,7 @@ def test_a_top_that_cannot_be_taken_is_refused(
         top(merged, count)  # type: ignore[arg-type]
 
 
-def test_the_top_ranks_records_that_stand_in_any_order(make_shards: Callable[..., Any]) -> None:
-    merged = merge_shards(make_shards(POOLS))
-    backwards = ProxyScores(header=merged.header, records=merged.records[::-1])
-    assert top(backwards, 3) == top(merged, 3)
-
-
 @pytest.mark.parametrize("subgroups", [(), ("a", "a"), ("a", "")])
 def test_a_contract_without_proper_names_is_refused(subgroups: Any) -> None:
     with pytest.raises(InputError, match="nonempty and unique"):
         ProxyContract(subgroups=subgroups)
-
-
-def test_a_contract_without_shards_is_refused() -> None:
-    with pytest.raises(InputError, match="at least 1 shard"):
-        ProxyContract(shards=0)
-
-
-def test_numpy_scores_rank_like_floats() -> None:
-    assert [one.record_id for one in ranked([record(np.float64(0.1), "x"), record(0.2, "y")])] == ["y", "x"]

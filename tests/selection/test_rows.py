@@ -124,12 +124,6 @@ def test_shuffled_order_is_keyed_over_all_rows() -> None:
     assert {role for source, _, role in shuffled if source == "companion"} == {"companion"}
 
 
-def test_shuffled_order_doesnt_depend_on_the_order_of_candidates_or_companion() -> None:
-    backwards = {label: list(reversed(records)) for label, records in reversed(CANDIDATES.items())}
-    rows = train_rows(SELECTION, backwards, list(reversed(COMPANION))).rows
-    assert [row["record_id"] for row in rows] == [record_id for _, record_id, _ in ids("shuffled")]
-
-
 def test_a_pick_that_is_no_candidate_is_refused() -> None:
     selection = Selection(seed=42, selector="uniform", picks={"a": ("a1", "gone")})
     with pytest.raises(InputError, match="the pick 'gone' is no candidate of the source 'a'"):

@@ -77,10 +77,3 @@ def test_an_own_id_that_looks_like_a_copy_s_is_refused_where_copies_are_numbered
     assert len(read(id_field="id").records) == 2
     with pytest.raises(DataError, match=r"rows\.jsonl:2: the id 'x#2' looks like a copy's"):
         read(id_field="id", duplicates="keep")
-
-
-def test_long_integers_order_duplicates_too(write: Write, read: Read) -> None:
-    rows = [{**OTHER, "tweet": 2**60 + 1}, {**OTHER, "tweet": 2**60}]
-    for order in (rows, rows[::-1]):
-        write("rows.jsonl", order)
-        assert read().records[0].original["tweet"] == 2**60

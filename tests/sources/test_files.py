@@ -82,27 +82,6 @@ def test_links_in_a_circle_are_refused(tmp_path: Path, pattern: str) -> None:
         names(tmp_path / "round.jsonl", pattern)
 
 
-def test_a_data_directory_that_isnt_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no file matches 'a\.jsonl': there is no folder .*nowhere$"):
-        names(tmp_path / "nowhere", "a.jsonl")
-
-
-def test_a_hard_link_is_the_file_itself(tmp_path: Path, write: Write) -> None:
-    (tmp_path / "b.jsonl").hardlink_to(write("a.jsonl", [ROW]))
-    with pytest.raises(DataError, match=r"'a' and 'b' both read b\.jsonl"):
-        check_distinct_files([SourceSpec(label=name, path=f"{name}.jsonl") for name in ("a", "b")], tmp_path)
-    write("c.jsonl", [ROW])
-    check_distinct_files([SourceSpec(label=name, path=f"{name}.jsonl") for name in ("a", "c")], tmp_path)
-
-
-def test_a_link_inside_is_the_file_itself(tmp_path: Path, write: Write) -> None:
-    path = write("a.jsonl", [ROW])
-    (tmp_path / "b.jsonl").symlink_to(path)
-    assert names(tmp_path, "*.jsonl") == ["a.jsonl"]
-    with pytest.raises(DataError, match=r"'a' and 'b' both read b\.jsonl"):
-        check_distinct_files([SourceSpec(label=name, path=f"{name}.jsonl") for name in ("a", "b")], tmp_path)
-
-
 def test_the_same_file_as_two_sources_is_refused(tmp_path: Path, write: Write) -> None:
     write("a.jsonl", [ROW])
     write("b.jsonl", [ROW])

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import CalibudgetError, DataError
-from calibudget.sources import cache_files, index, readers
+from calibudget.sources import cache_files, index
 from calibudget.sources.cache_files import cache_folder
 from calibudget.sources.inputs import inputs_of
 from calibudget.sources.readers import Readers, Reading, ReadingDesk
@@ -293,20 +293,6 @@ def test_what_a_worker_kept_may_be_deleted_before_it_is_opened(
     assert not list((tmp_path / "cache").iterdir())
 
 
-def test_what_killed_writers_left_is_removed_after_a_day(folder: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    old, new, other = (
-        cache / name for name in ("a.identities.0123456789abcdef.tmp", "a.identities.fedcba9876543210.tmp", "a.tmp")
-    )
-    for file in (old, new, other):
-        file.touch()
-    for file in (old, other):
-        os.utime(file, (0, 0))
-    found(folder, Reading(cache=cache))
-    assert [file.exists() for file in (old, new, other)] == [False, True, True]
-
-
 def test_filters_that_compare_other_values_are_kept_apart(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -375,11 +361,6 @@ def test_other_code_makes_its_own(
     assert len(made) == 18
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file, so no folder can be here")
-    assert found(folder, Reading(cache=tmp_path / "cache")) == found(folder)
-
-
 def test_a_file_that_changes_while_it_is_read_is_not_kept(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,10 +377,3 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
     with pytest.raises(DataError, match="changed while it was read"):
         found(folder, Reading(cache=tmp_path / "cache"))
     assert not list((tmp_path / "cache").iterdir())
-
-
-def test_small_inputs_are_read_here_and_not_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_files, "SMALL", 1_048_576)
-    monkeypatch.setattr(readers, "Pool", None)
-    assert found(folder, Reading(workers=4, cache=tmp_path / "cache")) == found(folder)
-    assert not (tmp_path / "cache").exists()

@@ -192,12 +192,6 @@ def test_tools_of_another_form_are_refused(tools: object, message: str) -> None:
         read_example({"messages": [USER, ASSISTANT], "tools": tools}, "messages")
 
 
-def test_no_tools_are_no_tools() -> None:
-    for none in (None, "", " ", [], "[]"):  # type: ignore[var-annotated]
-        example = read_example({"messages": [USER, ASSISTANT], "tools": none}, "messages")
-        assert identify(example.prompt, example.completion, example.tools) == identify(turns(("user", "a")), "b")
-
-
 def test_conversations_that_differ_in_tool_use_alone_are_different_records() -> None:
     other = {**CALLING, "tool_calls": [{**CALLS[0], "id": "y"}]}
     rows: list[dict[str, object]] = [

@@ -90,11 +90,6 @@ def test_csv_cells_are_text_and_may_hold_line_ends(tmp_path: Path) -> None:
     assert len(str(rows[2][1]["q"])) == 200_000
 
 
-def test_tsv_is_parted_by_tabs(tmp_path: Path) -> None:
-    (tmp_path / "r.tsv.gz").write_bytes(gzip.compress(b"q\ta\nx,y\t1\n"))
-    assert list(read_rows(tmp_path / "r.tsv.gz", "r.tsv.gz")) == [(2, {"q": "x,y", "a": "1"})]
-
-
 def test_a_short_csv_row_is_a_bad_row_and_reading_goes_on(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("q,a\nx\ny,1\n", encoding="utf-8")
     bad, good = read_rows(tmp_path / "r.csv", "r.csv")
@@ -102,13 +97,6 @@ def test_a_short_csv_row_is_a_bad_row_and_reading_goes_on(tmp_path: Path) -> Non
     assert isinstance(bad[1], DataError)
     assert str(bad[1]).startswith("1 cell under 2 columns; a cell that holds")
     assert good[1] == {"q": "y", "a": "1"}
-
-
-def test_a_null_first_column_keeps_what_follows(tmp_path: Path) -> None:
-    """field-cases: huggingface/datasets #7222."""
-    (tmp_path / "r.jsonl").write_text('{"a": null}\n{"a": "text"}\n{"a": 1}\n', encoding="utf-8")
-    rows = [fields for _, fields in read_rows(tmp_path / "r.jsonl", "r.jsonl")]
-    assert rows == [{"a": None}, {"a": "text"}, {"a": 1}]
 
 
 def test_values_that_json_lacks_take_their_written_form(tmp_path: Path) -> None:

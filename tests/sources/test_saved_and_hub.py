@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import DataError, DependencyError
+from calibudget.errors import DataError
 from calibudget.sources.source import SourceRead, read_source
 from calibudget.sources.spec import SourceSpec
 
@@ -88,9 +87,3 @@ def test_a_hub_data_set_that_cannot_be_had_says_why(tmp_path: Path) -> None:
     spec = SourceSpec(label="s", hub="nobody/nothing-like-this", subset="main", revision="v1")
     with pytest.raises(DataError, match=r"hub:nobody/nothing-like-this/main/train@v1 can't be loaded \(HF_HUB_OFFLINE"):
         read_source(spec, tmp_path)
-
-
-def test_without_datasets_the_install_line_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(DependencyError, match=r"pip install 'calibudget\[lm\]'"):
-        read_source(SourceSpec(label="s", hub="a/b"), tmp_path)

@@ -50,15 +50,6 @@ def test_the_first_under_the_calibration_key_calibrate_and_the_rest_are_candidat
     check_roles({"calibration": drawn, "candidate": rest})
 
 
-def test_the_split_depends_on_no_order_and_no_number_of_files(write: Write, read: Read, split: Parted) -> None:
-    write("rows.jsonl", ROWS)
-    write("parts/2.jsonl", ROWS[:7])
-    write("parts/1.jsonl", ROWS[:6:-1])
-    one, two = split(), split("parts")
-    assert one.calibration == two.calibration
-    assert list(one.candidates) == list(two.candidates)
-
-
 @pytest.mark.parametrize("policy", ["drop", "keep"])
 def test_a_source_in_memory_is_split_like_one_on_disk(write: Write, read: Read, split: Parted, policy: str) -> None:
     write(
@@ -69,16 +60,6 @@ def test_a_source_in_memory_is_split_like_one_on_disk(write: Write, read: Read, 
     assert held.calibration == parted.calibration
     assert list(held.candidates) == list(parted.candidates)
     assert (held.read, held.duplicates, held.shared_prompts) == (parted.read, parted.duplicates, parted.shared_prompts)
-
-
-def test_seeds_draw_apart(write: Write, read: Read, split: Parted) -> None:
-    write("rows.jsonl", ROWS)
-    one = split()
-    assert split(split_seed=3).calibration != one.calibration
-    other = split(selection_seed=3)
-    assert other.calibration == one.calibration
-    assert other.candidates != one.candidates
-    assert sorted(r.record_id for r in other.candidates) == sorted(r.record_id for r in one.candidates)
 
 
 def test_candidates_that_share_a_prompt_with_a_calibration_record_leave_and_are_counted(
@@ -108,13 +89,6 @@ def test_under_keep_the_count_is_exact_and_copies_leave_with_their_twin(
     assert parted.duplicates == 40
 
 
-def test_no_calibration_is_possible(write: Write, read: Read, split: Parted) -> None:
-    write("rows.jsonl", ROWS)
-    parted = split(size=0)
-    assert parted.calibration == ()
-    assert parted.pool_size == 40
-
-
 def test_all_records_may_calibrate_and_one_more_is_refused_with_the_numbers(
     write: Write, read: Read, split: Parted
 ) -> None:
@@ -126,11 +100,6 @@ def test_all_records_may_calibrate_and_one_more_is_refused_with_the_numbers(
         split(size=41)
     with pytest.raises(DataError, match="there are only 40"):
         split(duplicates="keep", size=41)
-
-
-def test_roles_are_disjoint_in_the_good_case() -> None:
-    check_roles({"candidate": [1, 2], "calibration": {3}, "validation_2": np.array([4, 5])})
-    check_roles({"candidate": ("1", "2"), "calibration": frozenset("3")})
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,6 @@ def names(directory: Path) -> Any:
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_a_file_is_created_and_replaced(tmp_path: Path) -> None:
-    write_atomic(tmp_path / "a", b"one")
-    write_atomic(tmp_path / "a", b"two")
-    assert (tmp_path / "a").read_bytes() == b"two"
-    assert names(tmp_path) == ["a"]
-
-
 def test_the_usual_permissions_apply(tmp_path: Path) -> None:
     write_atomic(tmp_path / "ours", b"")
     (tmp_path / "theirs").write_bytes(b"")
@@ -79,12 +72,6 @@ def test_a_full_disk_in_the_middle_of_writing_leaves_nothing(tmp_path: Path) -> 
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
-    assert names(tmp_path) == []
-
-
-def test_another_os_error_of_the_block_stays_what_it_is(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), atomic_file(tmp_path / "a"):
-        (tmp_path / "missing").read_bytes()
     assert names(tmp_path) == []
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,17 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibudget.errors import ArtefactError, InputError
-from calibudget.store.canonical import canonical_json, is_sealed, loads_object, read_object, sealed, sha256_hex
-
-TEXT = st.text(st.sampled_from('aé\u2028\ufb33😀\\"\n\x00'), max_size=4)
-SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53) + 1, 2**53 - 1)
-    | st.floats(-(2.0**53) + 1, 2.0**53 - 1)  # a larger double is written as an integer that Python reads as one
-    | TEXT
-)
-VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(TEXT, SCALARS, max_size=3)
+from calibudget.store.canonical import canonical_json, is_sealed, loads_object, sealed, sha256_hex
 
 
 def test_canonical_form_sorts_keys_by_utf16_and_shortens_numbers() -> None:
@@ -70,11 +59,6 @@ def test_every_double_comes_back_bit_for_bit(number: Any) -> None:
     assert float(json.loads(canonical_json(number))) == number
 
 
-@given(st.dictionaries(TEXT, VALUES, max_size=4))
-def test_objects_survive_the_round_trip(value: Any) -> None:
-    assert loads_object(canonical_json(value), "x.json") == value
-
-
 def test_json_that_readers_disagree_about_is_refused_by_name(subtests: pytest.Subtests) -> None:
     for data, said in [
         (b'{"a":1,"a":2}', "'a' is given twice"),
@@ -101,11 +85,6 @@ def test_json_that_readers_disagree_about_is_refused_by_name(subtests: pytest.Su
 
 def test_a_paired_surrogate_is_a_character_and_a_long_integer_stays_exact() -> None:
     assert loads_object(b'{"a":"\\ud83d\\ude00","n":9007199254740993}', "x") == {"a": "😀", "n": 9007199254740993}
-
-
-def test_a_missing_file_is_an_artefact_error(tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match=r"gone\.json: can't be read: No such file"):
-        read_object(tmp_path / "gone.json")
 
 
 def test_the_seal_notices_every_edit() -> None:

@@ -36,11 +36,6 @@ def test_entries_come_back_in_order(path: Any) -> None:
     assert entries(path) == ({"batch": 0, "nll": [0.1, 1e-7]}, {"batch": 1, "text": "é\n"}, {"batch": 2})
 
 
-def test_a_new_journal_has_no_entries_and_its_header_on_the_disk(path: Path) -> None:
-    assert entries(path) == ()
-    assert path.read_bytes().endswith(b'{"model":{"sha256":"m"},"recipe":"r"}\n')
-
-
 def test_another_header_is_refused_and_nothing_is_changed(path: Path) -> None:
     write(path, {"a": 1})
     before = path.read_bytes()
@@ -119,16 +114,3 @@ def test_an_entry_without_a_canonical_form_is_refused_and_nothing_is_written(pat
         with pytest.raises(InputError):
             journal.append({"nll": float("nan")})
         assert path.read_bytes() == before
-
-
-def test_a_closed_journal_takes_nothing(path: Any) -> None:
-    journal = Journal.open(path, HEADER)
-    journal.close()
-    journal.close()
-    with pytest.raises(ArtefactError, match="closed"):
-        journal.append({"a": 1})
-
-
-def test_a_directory_in_its_place_is_an_artefact_error(tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match="is no regular file"):
-        Journal.open(tmp_path, HEADER)

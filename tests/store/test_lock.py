@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.store.files import LOCK_NAME, check_writable, directory_lock, output_directory, work_directory
-from calibudget.store.sums import check_sums, write_sums
+from calibudget.store.files import check_writable, directory_lock, output_directory, work_directory
 
 HOLD = """
 import sys
@@ -44,25 +43,6 @@ def test_an_error_in_the_block_frees_the_lock(tmp_path: Path) -> None:
         raise KeyError
     with directory_lock(tmp_path):
         pass
-
-
-def test_the_lock_file_is_no_part_of_the_evidence(tmp_path: Path) -> None:
-    write_sums(tmp_path, [])
-    with directory_lock(tmp_path):
-        assert (tmp_path / LOCK_NAME).exists()
-    assert check_sums(tmp_path) == []
-
-
-def test_a_missing_directory_is_an_artefact_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(ArtefactError, match="can't be locked"), directory_lock(tmp_path / "file"):
-        pass
-
-
-def test_an_output_directory_is_made_and_kept_with_what_it_got(tmp_path: Path) -> None:
-    with output_directory(tmp_path / "a" / "b"):
-        (tmp_path / "a" / "b" / "file").write_bytes(b"")
-    assert {path.name for path in (tmp_path / "a" / "b").iterdir()} == {LOCK_NAME, "file"}
 
 
 @pytest.mark.parametrize("held", [[], ["kept"]])

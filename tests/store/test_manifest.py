@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +75,6 @@ def test_a_manifest_round_trips_and_ends_with_its_own_digest(tmp_path: Path, man
     assert path.read_bytes() == canonical_json(MANIFEST.to_json(manifest))
     rest = canonical_json({k: v for k, v in MANIFEST.to_json(manifest).items() if k != "manifest_sha256"})
     assert MANIFEST.read_sealed(path)[1] == value["manifest_sha256"] == sha256_hex(rest)
-
-
-def test_a_run_without_scores_or_companion_round_trips(tmp_path: Path, manifest: Any) -> None:
-    bare = replace(manifest.sources["boolq"], scores_sha256=None, need=None, bootstrap_sd=None)
-    manifest = replace(manifest, parser=None, scorer=None, companion=None, sources={"boolq": bare})
-    MANIFEST.write(tmp_path / "manifest.json", manifest)
-    assert MANIFEST.read(tmp_path / "manifest.json") == manifest
 
 
 def test_an_edited_field_is_noticed(tmp_path: Path, manifest: Any) -> None:

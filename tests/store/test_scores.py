@@ -60,12 +60,6 @@ def test_the_bytes_depend_on_nothing_but_the_content(path: Path, tmp_path: Path,
     assert (tmp_path / "again.parquet").read_bytes() == path.read_bytes()
 
 
-def test_a_negative_zero_is_a_zero(path: Any, scores: Any) -> None:
-    zero = replace(scores[0], nll=-0.0, error=-0.0)
-    write_scores(path, [zero], error="nll", provenance=PROVENANCE)
-    assert str(read_scores(path).scores[0].nll) == "0.0"
-
-
 def test_the_other_rule_makes_other_errors_of_the_same_file(path: Any, scores: Any) -> None:
     found = read_scores_file(path, error="nll")
     assert found.error == "nll"
@@ -112,12 +106,6 @@ def test_rows_out_of_order_or_twice_are_refused(path: Any) -> None:
         read_scores(path)
     pq.write_table(table.slice(0, 0), path)
     with pytest.raises(ArtefactError, match="holds no scores"):
-        read_scores(path)
-
-
-def test_provenance_names_the_model(path: Any, scores: Any) -> None:
-    write_scores(path, scores, error="nll+wrong", provenance={"model": "SmolLM2"})
-    with pytest.raises(ArtefactError, match=r"provenance: needs an object `model`"):
         read_scores(path)
 
 
@@ -177,11 +165,6 @@ def test_parquet_made_elsewhere(tmp_path: Path) -> None:
     found = read_scores_file(tmp_path / "s.parquet")
     assert (found.error, found.provenance) == ("nll", None)
     assert [score.nll for score in found.scores] == [1.5, 2.0]
-
-
-def test_an_empty_file_holds_no_scores(tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match="holds no scores"):
-        read_scores_file(lines(tmp_path, "\n"))
 
 
 def test_the_digest_of_scores_is_that_of_canonical_rows(scores: Any) -> None:

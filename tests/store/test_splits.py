@@ -10,7 +10,7 @@ import pytest
 from calibudget.errors import ArtefactError
 from calibudget.keys import order_key
 from calibudget.store.parquet import write_table
-from calibudget.store.splits import TokenCount, _Ids, read_splits, write_splits
+from calibudget.store.splits import _Ids, read_splits, write_splits
 
 SEEDS: dict[str, Any] = {"split_seed": 42, "selection_seed": 42}
 METADATA = {"schema": "calibudget.splits/1", **SEEDS}
@@ -55,12 +55,6 @@ def test_the_columns_are_the_contract(path: Any) -> None:
 def test_the_bytes_depend_on_nothing_but_the_content(path: Path, tmp_path: Path, splits: Any) -> None:
     write_splits(tmp_path / "again.parquet", list(reversed(splits)), **SEEDS)
     assert (tmp_path / "again.parquet").read_bytes() == path.read_bytes()
-
-
-def test_counted_tokens_come_back(path: Any, splits: Any) -> None:
-    record_id = splits[1].candidates[0].record_id
-    write_splits(path, splits, **SEEDS, tokens={"boolq": {record_id: TokenCount(12, 3)}})
-    assert read_splits(path).sources["boolq"].tokens == {record_id: TokenCount(prompt=12, response=3)}
 
 
 @pytest.mark.parametrize(
@@ -138,12 +132,6 @@ def test_metadata_that_is_missing_of_another_schema_or_edited_is_refused(path: A
     pq.write_table(table.replace_schema_metadata({b"calibudget": edited}), path)
     with pytest.raises(ArtefactError, match="isn't what was written"):
         read_splits(path)
-
-
-def test_a_missing_file_and_a_directory_are_artefact_errors(tmp_path: Path) -> None:
-    for name, reason in (("gone.parquet", "can't be read"), (".", "is no regular file")):
-        with pytest.raises(ArtefactError, match=reason):
-            read_splits(tmp_path / name)
 
 
 def test_ids_stay_in_their_column_and_read_like_a_tuple() -> None:

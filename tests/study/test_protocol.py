@@ -118,11 +118,6 @@ def test_what_the_grid_decides_cant_be_set_elsewhere(small: Path) -> None:
         [settings_of(protocol, cell, base_recipe(protocol)) for cell in cells_of(protocol)]
 
 
-def test_a_missing_protocol_is_said_to_be_missing(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="no such protocol"):
-        load_protocol(tmp_path / "none.yaml")
-
-
 def test_likelihood_gives_scores_of_tasks_with_choices_alone() -> None:
     assert asked_tasks(Asked(tasks=("piqa", "gsm8k"), likelihood=True)) == ("piqa", "gsm8k", "piqa_likelihood")
     with pytest.raises(InputError, match=r"none of the tasks asked \(gsm8k\) is multiple choice"):

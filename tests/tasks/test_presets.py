@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import DataError, RecipeError
+from calibudget.errors import DataError
 from calibudget.tasks.answers import parse_answer
-from calibudget.tasks.presets import PRESETS, preset
+from calibudget.tasks.presets import preset
 
 COMMONSENSE = ["arc_challenge", "arc_easy", "boolq", "hellaswag", "openbookqa", "piqa", "social_i_qa", "winogrande"]
 CONVERTED = {
@@ -24,12 +24,6 @@ CONVERTED = {
 }
 PIQA = {"goal": "g", "sol1": "a", "sol2": "b", "label": 0}
 ARC = {"question": "q", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "A"}
-
-
-def test_all_presets_are_there() -> None:
-    assert sorted(PRESETS) == sorted([*COMMONSENSE, "gsm8k", "math"])
-    with pytest.raises(RecipeError, match="preset: 'piqq' is unknown"):
-        preset("piqq")
 
 
 def test_the_instruction_format_passes_unchanged() -> None:

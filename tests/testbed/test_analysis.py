@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from calibudget.errors import StudyError
-from testbed.analysis import PointResults, claims, slopes_found, spread
+from testbed.analysis import PointResults, claims, slopes_found
 from testbed.choice import choose
 from testbed.figures import differences, exposures
 from testbed.protocol import read_protocol
@@ -126,11 +126,6 @@ def test_the_best_rule_is_chosen_once_all_are_finished(results: Any, protocol: A
     assert choose(protocol, results, rule) is None
     add_cell(results, "lc-checkpoints", 1, (1.0, 1.5), point="choose")
     assert choose(protocol, results, rule) == "lc-checkpoints"
-
-
-def test_spread_of_one_seed_is_unknown() -> None:
-    assert spread({1: 2.0}) == (2.0, None)
-    assert spread({1: 1.0, 2: 3.0}) == (2.0, pytest.approx(math.sqrt(2)))  # type: ignore[comparison-overlap]
 
 
 @pytest.mark.slow

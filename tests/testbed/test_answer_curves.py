@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibudget.errors import AllocationError
-from testbed.rivals.answer_curves import answer_probability, answer_quotas, fit_answer_curve, mixed_with_equal
+from testbed.rivals.answer_curves import answer_probability, answer_quotas, fit_answer_curve
 from testbed.rivals.merging import best_mixture
 
 
@@ -75,21 +75,6 @@ def test_what_whole_steps_leave_over_is_handed_out_within_the_bounds() -> None:
     for budget in (29, 78):
         with pytest.raises(AllocationError, match=f"sum to {budget}"):
             answer_quotas(curves, budget, lower=lower, upper=upper)
-
-
-def test_half_equal_is_half_way() -> None:
-    bounds: dict[str, Any] = {"lower": {"a": 10, "b": 10, "c": 10}, "upper": {"a": 100, "b": 100, "c": 40}}
-    assert mixed_with_equal({"a": 90, "b": 20, "c": 10}, 0.5, **bounds) == {"a": 65, "b": 30, "c": 25}
-    assert mixed_with_equal({"a": 90, "b": 20, "c": 10}, 0.0, **bounds) == {"a": 90, "b": 20, "c": 10}
-
-
-@pytest.mark.parametrize(
-    ("exposures", "rows", "tokens"),
-    [((200, 100), 2, (1, 1)), ((100, 100), 2, (1, 1)), ((100, 200), 1, (1, 1)), ((100, 200), 2, (1,))],
-)
-def test_warm_ups_that_are_no_pair_are_refused(exposures: Any, rows: int, tokens: Any) -> None:
-    with pytest.raises(AllocationError, match="two ascending warm-ups"):
-        fit_answer_curve(exposures, [[1.0, 1.0]] * rows, tokens)
 
 
 def test_merging_weights_close_in_on_the_best_mixture() -> None:

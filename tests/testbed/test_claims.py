@@ -24,10 +24,3 @@ def test_a_failed_cell_is_tried_once_more_and_then_left_alone(tmp_path: Path) ->
     claims.fail("main/equal/1", for_good=False)
     assert not claims.take("main/equal/1")
     assert not claims.others_work()
-
-
-def test_a_cell_that_cannot_be_made_is_not_tried_again(tmp_path: Path) -> None:
-    claims = Claims(tmp_path)
-    assert claims.take("main/equal/1")
-    claims.fail("main/equal/1", for_good=True)
-    assert not claims.take("main/equal/1")

@@ -25,10 +25,3 @@ def test_results_that_are_not_there_are_named(
 ) -> None:
     assert main(["tables", str(protocol_path), "--results", str(tmp_path)]) == 2
     assert "holds no results of this protocol" in capsys.readouterr().err
-
-
-def test_a_protocol_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bad = tmp_path / "bad.yaml"
-    bad.write_text("name: x\nname: y\n", encoding="utf-8")
-    assert main(["tables", str(bad), "--results", str(tmp_path)]) == 2
-    assert "bad.yaml:2" in capsys.readouterr().err

@@ -59,27 +59,3 @@ def test_gains_at_different_quotas_part_however_near_they_are() -> None:
         one, other = unit(slope(1), 0, 1), unit(slope(near), 1, 5)
         expected = oracle(one.slope, 1).compare(oracle(other.slope, 5))
         assert compare_gains(one, other) == int(expected) != 0
-
-
-def test_equal_gains_go_by_place() -> None:
-    one, other = unit(slope(0.1), 0, 9), unit(slope(0.1), 1, 9)
-    assert compare_gains(one, other) == 0
-    assert one < other
-    assert not other < one
-    # Of the law with exponent 1 a unit gains coefficient * exposure / (q (q + 1)): 1/2 and 3/6 are the same.
-    assert compare_gains(unit(slope(1, 1.0, 1), 0, 1), unit(slope(3, 1.0, 1), 1, 2)) == 0
-
-
-def test_first_units_come_before_all_others() -> None:
-    first, weak_first, second = unit(slope(0.5), 2, 0), unit(slope(0.25), 1, 0), unit(slope(100), 0, 1)
-    assert sorted([second, weak_first, first]) == [first, weak_first, second]
-
-
-def test_within_a_source_gains_fall() -> None:
-    units = [unit(slope(0.3, 0.5), 0, quota) for quota in (5, 0, 3, 10**15, 10**15 + 1)]
-    assert [one.quota for one in sorted(units)] == [0, 3, 5, 10**15, 10**15 + 1]
-
-
-def test_tiny_coefficients_are_compared_in_digits() -> None:
-    one, other = unit(slope(Fraction(1, 10**320)), 0, 3), unit(slope(Fraction(2, 10**320)), 1, 3)
-    assert compare_gains(one, other) == -1

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from decimal import Context, Decimal, localcontext
-from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from calibudget.allocation.quotas import apportion
-from calibudget.errors import AllocationError, InputTypeError
 from testbed.rivals.least_nll import minimise_nll, predict_nll
 from testbed.rivals.records import Curve
 
@@ -87,80 +84,3 @@ def test_log_linear_quotas_lie_within_a_unit_of_the_policys(size: int, budget: A
     assert max(abs(best[x] - rounded[x]) for x in slopes) <= 1
     curves = {x: curve(s) for x, s in slopes.items()}
     assert 0 <= predict_nll(curves, rounded) - predict_nll(curves, best) < 1e-5
-
-
-def test_units_taken_come_before_units_left() -> None:
-    rng = random.Random(3)  # noqa: S311
-    curves = {f"s{k}": curve(rng.choice([0.1, 0.2, 0.3]), rng.choice([0.0, 0.25])) for k in range(60)}
-    quotas = minimise_nll(curves, 9_001, upper=dict.fromkeys(curves, 400))
-    gains = {x: (lambda q, c=c: c.nll(q) - c.nll(q + 1)) for x, c in curves.items()}
-    worst_taken = min(gains[x](q - 1) for x, q in quotas.items() if q)
-    best_left = max(gains[x](q) for x, q in quotas.items() if q < 400)
-    assert best_left <= worst_taken * (1 + 1e-9)
-
-
-def test_ties_go_to_the_first_label() -> None:
-    assert minimise_nll({x: curve(0.1) for x in "abc"}, 8) == {"a": 3, "b": 3, "c": 2}
-
-
-def test_flat_curves_stay_at_their_floor_until_the_others_are_full() -> None:
-    curves = {"flat": curve(0.0), "still": curve(0.0), "steep": curve(0.2)}
-    lower, upper = {"flat": 5, "still": 0, "steep": 5}, {"flat": 100, "still": 100, "steep": 50}
-    assert minimise_nll(curves, 40, lower=lower, upper=upper) == {"flat": 5, "still": 0, "steep": 35}
-    assert minimise_nll(curves, 76, lower=lower, upper=upper) == {"flat": 16, "still": 10, "steep": 50}
-
-
-def test_weights_scale_slopes() -> None:
-    curves = {"a": curve(0.1), "b": curve(0.1)}
-    assert minimise_nll(curves, 400, weights={"a": 3, "b": 1}) == {"a": 300, "b": 100}
-    assert minimise_nll(curves, 400, weights={"a": Fraction(1, 3), "b": 0}, lower={"a": 0, "b": 7})["b"] == 7
-
-
-def test_scaling_and_order_change_nothing() -> None:
-    rng = random.Random(8)  # noqa: S311
-    slopes = {x: rng.random() for x in "hgfedcba"}
-    plain = minimise_nll({x: curve(s) for x, s in slopes.items()}, 777)
-    scaled = minimise_nll({x: curve(s * 2.0**-900) for x, s in sorted(slopes.items())}, 777)
-    assert plain == scaled
-    assert list(plain) == sorted(slopes)
-
-
-def test_a_steeper_floor_makes_a_power_law_stop_earlier() -> None:
-    curves = {"power": curve(0.1, 1.0), "straight": curve(0.1)}
-    quotas = minimise_nll(curves, 2_000)
-    assert quotas["power"] < quotas["straight"]
-    # At the optimum both gain the same: 0.1 * 250 / q**2 = 0.1 / p.
-    assert math.isclose(250 / quotas["power"] ** 2, 1 / quotas["straight"], rel_tol=1e-2)
-
-
-def test_prediction_is_the_mean_of_the_curves() -> None:
-    curves = {"a": curve(0.1, level=1.0), "b": curve(0.2, level=0.5)}
-    quotas = {"a": 500, "b": 125}
-    assert predict_nll(curves, quotas) == pytest.approx((0.9 + 0.7) / 2)
-    assert predict_nll(curves, quotas, weights={"a": 1, "b": 3}) == pytest.approx((0.9 + 3 * 0.7) / 4)
-    assert predict_nll(curves, {"a": 0, "b": 125}) == math.inf
-    assert predict_nll(curves, {"a": 0, "b": 125}, weights={"a": 0, "b": 1}) == pytest.approx(0.7)
-
-
-@pytest.mark.parametrize(
-    ("curves", "more", "message"),
-    [
-        ({"a": curve(-0.1)}, {}, "slope of 'a' must not be negative"),
-        ({"a": curve(math.nan)}, {}, "slope of 'a' must be finite"),
-        ({"a": curve(0.1, 17.0)}, {}, "an exponent lies between 0 and 16"),
-        ({"a": curve(0.1, math.nan)}, {}, "the exponent of 'a' must be finite"),
-        ({"a": curve(0.1, exposure=0)}, {}, "an exposure is at least 1"),
-        ({"a": curve(0.1)}, {"weights": {"b": 1}}, "weights and curves must name the same sources"),
-        ({"a": curve(0.1)}, {"weights": {"a": 0}}, "all weights are 0"),
-        ({"a": curve(0.1)}, {"upper": {"a": 3}}, "7 short of the budget 10"),
-        ({"a": curve(0.1)}, {"lower": {"a": 11}}, "1 above the budget 10"),
-    ],
-)
-def test_what_no_quotas_satisfy_is_refused(curves: Any, more: Any, message: str) -> None:
-    with pytest.raises(AllocationError, match=message):
-        minimise_nll(curves, 10, **more)
-
-
-def test_a_budget_is_a_whole_number() -> None:
-    with pytest.raises(InputTypeError, match=r"the budget must be an integer, not 10\.0"):
-        minimise_nll({"a": curve(0.1)}, 10.0)  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import AllocationError
 from testbed.rivals.mixing_laws import (
     MixingLaw,
     MixtureRun,
@@ -47,33 +46,3 @@ def test_quotas_are_the_best_there_are() -> None:
         if sum(quotas) == 50
     )
     assert predict_mixture(LAWS, found) == min(predict_mixture(LAWS, quotas) for quotas in every)
-
-
-def test_transfer_lets_the_rest_stand_in() -> None:
-    law = LAWS["b"]
-    assert law.nll(100, 1_000) < law.nll(100, 0)
-    assert law.nll(0, 0) == float("inf")
-    assert LAWS["a"].nll(100, 10**9) == LAWS["a"].nll(100, 0)
-
-
-def test_weights_count_what_matters() -> None:
-    quotas = {"a": 10, "b": 10, "c": 10}
-    only = predict_mixture(LAWS, quotas, weights={"a": 2, "b": 0, "c": 0})
-    assert only == pytest.approx(LAWS["a"].nll(10, 20))
-
-
-@pytest.mark.parametrize(
-    ("runs", "message"),
-    [
-        ([], "no runs"),
-        ([run_of({"a": 5, "b": 5, "c": 5})] * 3, "same exposure of 'a', 'b', 'c'"),
-        (
-            [MixtureRun(quotas={"a": 5}, nll={"b": 1.0})],
-            "the NLLs of run 0 and the quotas of run 0 must name the same sources",
-        ),
-        ([MixtureRun(quotas={"a": 5}, nll={"a": float("nan")})], "isn't finite"),
-    ],
-)
-def test_runs_that_show_no_law_are_refused(runs: Any, message: str) -> None:
-    with pytest.raises(AllocationError, match=message):
-        fit_mixing_laws(runs)

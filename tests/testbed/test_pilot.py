@@ -27,11 +27,6 @@ def test_movers_and_others_go_in_turn_to_both_sets_a_game_once_and_unsteady_ones
     assert second == ["m1", "m3", "m5", "m7", "m9", "s1", "s3", "s5"]
 
 
-def test_unused_games_come_first() -> None:
-    fresh, known = trial("zzz", "lcm", 0.1, 0.3), trial("aaa", "products", 0.1, 0.3)
-    assert sorted([known, fresh], key=lambda one: one.order) == [fresh, known]
-
-
 def test_the_third_testbed_s_families_are_those_that_the_pilot_s_results_give(
     protocol_path: Path, tmp_path: Path
 ) -> None:

@@ -76,14 +76,6 @@ def test_a_study_runs_resumes_and_says_what_came_out(job: Any) -> None:
         run(job)
 
 
-def test_nothing_begins_after_the_deadline(job: Any) -> None:
-    from dataclasses import replace
-
-    left, notes = run(replace(job, deadline=1.0))
-    assert left == 10
-    assert notes == []
-
-
 #: What makes the second protocol small enough for the tiny model; its policies, points and claims stay.
 SMALL = {
     "model_sha256: b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53": "model_sha256: null",

@@ -16,30 +16,6 @@ def test_the_shipped_protocol_is_the_frozen_one(protocol_path: Path) -> None:
     assert protocol.sha256 == "f2257ac93dc10a59f647aca69254049d9df7deab27e445e2c180e13af70e9468"
 
 
-def test_it_declares_ten_paired_seeds_for_what_is_confirmatory(protocol_path: Path) -> None:
-    confirmatory = [point for point in read_protocol(protocol_path).points if point.status == "confirmatory"]
-    assert [point.name for point in confirmatory] == ["paper", "curves", "mixing"]
-    assert {point.half for point in confirmatory} == {"confirm"}
-    assert all(len(point.seeds) >= 10 for point in confirmatory)
-    assert len({point.seeds for point in confirmatory}) == 1
-
-
-def test_rules_are_chosen_on_the_other_half(protocol_path: Path) -> None:
-    protocol = read_protocol(protocol_path)
-    choosing = protocol.point(protocol.choosing)  # type: ignore[arg-type]
-    assert choosing.half == "choose"
-    among = {name for rule in protocol.policies.values() for name in rule.among}
-    assert among
-    assert among <= set(choosing.policies)
-
-
-def test_cells_run_seed_by_seed(tiny_protocol: Any) -> None:
-    protocol = read_protocol(tiny_protocol)
-    names = [place.name for place in cells(protocol, only=["main"])]
-    assert names[:4] == ["main/equal/1", "main/unimax/1", "main/calibudget/1", "main/chosen-charged/1"]
-    assert len(names) == 8
-
-
 #: Changing a value after cells have run orphans their results.
 SECOND = "4fb1fef4ff8bc157c8069527e06d77aa5366f5e922c43bdd7098e206085648dd"
 

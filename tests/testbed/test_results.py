@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import ArtefactError
-from testbed.results import Results, key_of
+from testbed.results import Results
 
 BINDING = {"protocol": "a" * 64, "data": "b" * 64}
 
@@ -57,9 +57,3 @@ def test_merging_keeps_the_first_files_line_and_refuses_another_protocol(tmp_pat
         Results.merge([tmp_path / "one.jsonl", tmp_path / "stranger.jsonl"], tmp_path / "none.jsonl")
     with pytest.raises(ArtefactError, match="exists already"):
         Results.merge([tmp_path / "one.jsonl"], tmp_path / "all.jsonl")
-
-
-def test_keys_depend_on_every_part() -> None:
-    keys = {key_of("run", seed=1, quotas={"a": 1}), key_of("run", seed=2, quotas={"a": 1}), key_of("probe", seed=1)}
-    assert len(keys) == 3
-    assert key_of("run", seed=1, quotas={"a": 1}) in keys

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from calibudget.training.data import NO_LABEL, fixed_sequences, packed_batch, padded_batch
 
@@ -78,8 +77,3 @@ def test_no_label_is_told_by_the_padding_id(three: Any, example_of: Any) -> None
     example.ids[-1] = 0  # the filler's own id as the end token
     for batch in (padded_batch([example, three[1]]), packed_batch([example], longest=64)):
         assert batch.labels[:3].tolist() == example.ids[3:].tolist()
-
-
-def test_moving_to_the_cpu_changes_nothing(three: Any) -> None:
-    batch = packed_batch(three, longest=128)
-    assert torch.equal(batch.to(torch.device("cpu")).input_ids, batch.input_ids)

@@ -43,12 +43,6 @@ def test_values_out_of_range_are_refused_by_name(subtests: pytest.Subtests) -> N
             TrainingConfig(**{field: value})  # type: ignore[arg-type]
 
 
-def test_plain_values_become_options() -> None:
-    config = parse_options(TrainingConfig, {"rank": 8, "learning_rate": 1, "target_modules": ["q_proj"]})
-    assert config == TrainingConfig(rank=8, learning_rate=1.0, target_modules=("q_proj",))
-    assert parse_options(Execution, {"deterministic": True}).deterministic
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

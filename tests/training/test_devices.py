@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from calibudget.errors import TrainingError
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import padded_batch, without_labels
-from calibudget.training.devices import Devices, plain_execution, shard_model
+from calibudget.training.devices import Devices, plain_execution
 from calibudget.training.job import TrainingJob
 from calibudget.training.loop import train
 from calibudget.training.order import plan_steps, rows, share
@@ -144,11 +144,6 @@ def test_what_needs_whole_weights_is_left_out_or_refused() -> None:
     for name in ("fuse", "compile", "graphs"):
         with pytest.raises(TrainingError, match=f"{name}: a model parted by `shard`"):
             plain_execution(Execution(shard=True, **{name: True}))  # type: ignore[arg-type]
-
-
-def test_one_process_has_nobody_to_part_a_model_with(language_model: Any) -> None:
-    with pytest.raises(TrainingError, match="shard: one process"):
-        shard_model(language_model.model, Devices("cpu"))
 
 
 def test_launching_with_fsdp_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,13 +32,6 @@ def test_examples_are_the_encoders_own_ids(encoder: str, record_of: Callable[...
     assert example.ids[-1] == encoder.end_id  # type: ignore[attr-defined]
 
 
-def test_messages_give_the_same_ids_as_prompt_and_completion(encoder: Any, rows_of: Any) -> None:
-    row = rows_of(1)[0]
-    turns = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["completion"]}]
-    chat = {key: row[key] for key in ("source", "record_id", "role", "original")} | {"messages": turns}
-    assert list(encode(encoder, [chat])[0].ids) == list(encode(encoder, [row])[0].ids)
-
-
 TURNS = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "2+2?"},
@@ -99,13 +92,6 @@ def test_a_response_that_leaves_no_room_is_refused_even_when_cutting(encoder: An
     row = rows_of(1)[0] | {"completion": "the correct answer is answer1 " * 60}
     with pytest.raises(TrainingError, match=r"id-0000.*too little"):
         encode(encoder, [row], too_long="cut")
-
-
-def test_no_rows_and_rows_given_twice_are_refused(encoder: Any, rows_of: Any) -> None:
-    with pytest.raises(TrainingError, match="empty"):
-        encode(encoder, [])
-    with pytest.raises(TrainingError, match="apples/id-0000: stands twice"):
-        encode(encoder, [*rows_of(2), *rows_of(1)])
 
 
 def test_a_row_without_response_or_answer_is_refused(encoder: Any, rows_of: Any) -> None:

@@ -28,11 +28,6 @@ def test_every_trainable_tensor_is_in_exactly_one_group() -> None:
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.1]
 
 
-def test_embeddings_are_told_by_name() -> None:
-    parted = factor_names(["e.lora_embedding_A.default", "e.lora_embedding_B.default"])
-    assert parted == {"A": ["e.lora_embedding_A.default"], "B": ["e.lora_embedding_B.default"]}
-
-
 @pytest.mark.parametrize(
     ("names", "message"),
     [
@@ -62,8 +57,3 @@ def test_parameters_and_gradients_are_views_of_the_flat_vectors() -> None:
         factor.values.data.zero_()
         assert not parameter.any()
         assert all(offset % 64 == 0 for offset in factor.offsets.values())
-
-
-def test_factors_of_low_precision_are_refused() -> None:
-    with pytest.raises(TrainingError, match="not float32"):
-        flatten_factors(nn.ModuleList([Layer(torch.bfloat16)]))

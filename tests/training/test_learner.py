@@ -72,13 +72,6 @@ def test_accumulation_changes_nothing(learner_of: Callable[..., Any], example_of
     assert_close(one[1], other[1])
 
 
-def test_gradients_are_set_anew_for_each_step(learner_of: Callable[..., Any], examples: Any) -> None:
-    learner = learner_of()
-    first = gradients_of(learner, examples, [0, 1])
-    gradients_of(learner, examples, [2, 3])
-    assert_close(gradients_of(learner, examples, [0, 1])[1], first[1], 1e-6)
-
-
 def test_a_sum_per_example_is_the_papers_equation(learner_of: Callable[..., Any], examples: Any) -> None:
     """-E sum_t log p(y_t | x, y_<t): the mean over examples of each one's own sum (paper 2.4)."""
     members = [0, 1, 2]
@@ -145,11 +138,6 @@ def test_a_learner_goes_on_from_its_tensors(learner_of: Callable[..., Any], exam
         assert torch.equal(value, other.tensors()[name]), name
 
 
-def test_tensors_of_another_shape_are_refused(learner_of: Callable[..., Any]) -> None:
-    with pytest.raises(TrainingError, match=r"A\.values"):
-        learner_of().load(learner_of(rank=2).tensors(), 1)
-
-
 def test_checkpointing_and_compiling_change_nothing(
     learner_of: Callable[..., Any], examples: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,11 +188,6 @@ def test_a_model_that_cant_be_packed_is_padded_or_refused(model_of: Callable[...
 def test_a_limit_below_the_longest_example_is_refused(learner_of: Callable[..., Any]) -> None:
     with pytest.raises(TrainingError, match="batch_tokens: 64"):
         learner_of(execution=Execution(device="cpu", batch_tokens=64))
-
-
-def test_graphs_need_a_gpu(learner_of: Callable[..., Any]) -> None:
-    with pytest.raises(TrainingError, match="graphs: need a GPU"):
-        learner_of(execution=Execution(device="cpu", graphs=True, pack=True))
 
 
 def test_a_restarted_learner_is_a_new_one(learner_of: Callable[..., Any], examples: Any) -> None:

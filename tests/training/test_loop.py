@@ -129,12 +129,6 @@ def test_an_update_that_breaks_the_factors_is_refused_in_the_last_step_too(
 
 
 @pytest.mark.slow
-def test_many_passes_over_two_examples_teach_them(job_of: Callable[..., Any]) -> None:
-    job = job_of(few=2, epochs=120, batch_size=2, learning_rate=1e-2, schedule="constant", rank=8, scaling=16.0)
-    assert train(job).final_loss < 2.0 < lines_of(job)[0]["loss"]
-
-
-@pytest.mark.slow
 def test_equal_runs_write_equal_bytes(job_of: Callable[..., Any]) -> None:
     one, other = job_of("one"), job_of("other")
     train(one)
@@ -234,10 +228,6 @@ def test_an_adapter_that_is_there_is_never_overwritten(job_of: Callable[..., Any
     assert bytes_of(job) == before
 
 
-def test_resume_with_nothing_there_starts(job_of: Callable[..., Any]) -> None:
-    assert train(job_of(), resume=True).steps == 6
-
-
 def test_a_damaged_checkpoint_is_refused(job_of: Callable[..., Any]) -> None:
     job = job_of()
     with pytest.raises(InterruptedRunError):
@@ -266,60 +256,6 @@ def test_a_loss_that_isnt_finite_names_the_batch(job_of: Callable[..., Any]) -> 
     named = [example.name for example in job.examples if example.name in str(caught.value)]
     assert len(named) == 4
     assert not job.adapter.exists()
-
-
-def test_a_full_disk_leaves_the_last_checkpoint_whole(
-    job_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, job = job_of("whole"), job_of()
-    train(whole)
-    import safetensors.torch
-
-    save = safetensors.torch.save_file
-    calls = []
-
-    def fill_up(tensors: Any, path: Path, **options: Any) -> None:
-        calls.append(path)
-        if len(calls) == 3:
-            path.write_bytes(b"torn")
-            raise OSError(28, "No space left on device")
-        save(tensors, path, **options)
-
-    monkeypatch.setattr(safetensors.torch, "save_file", fill_up)
-    with pytest.raises(ArtefactError, match="No space left"):
-        train(job)
-    assert [path.name for path in job.checkpoints.iterdir()] == ["step-00000004"]
-    train(job_of(), resume=True)
-    assert bytes_of(job) == bytes_of(whole)
-
-
-def test_leavings_of_a_killed_writer_are_removed(job_of: Callable[..., Any]) -> None:
-    job = job_of()
-    with pytest.raises(InterruptedRunError):
-        train(job, listener=stop_after(2))
-    (job.checkpoints / ".calibudget-0123456789abcdef.tmp").mkdir()
-    (job.output_dir / ".calibudget-fedcba9876543210.tmp").mkdir()
-    train(job_of(), resume=True)
-    assert not list(job.output_dir.glob(".calibudget-*.tmp"))
-
-
-def test_a_run_killed_between_adapter_and_clean_up_is_finished_by_resume(
-    job_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = job_of()
-
-    def die(_path: Any) -> None:
-        raise SystemExit
-
-    monkeypatch.setattr("calibudget.training.loop.remove_directory", die)
-    with pytest.raises(SystemExit):
-        train(job)
-    before = bytes_of(job)["adapter/adapter_model.safetensors"]
-    monkeypatch.undo()
-    result = train(job_of(), resume=True)
-    assert bytes_of(job)["adapter/adapter_model.safetensors"] == before
-    assert result.final_loss == lines_of(job)[-1]["loss"]
-    assert not job.checkpoints.exists()
 
 
 def test_a_run_killed_while_its_checkpoints_go_is_recognised_by_resume(

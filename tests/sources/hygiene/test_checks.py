@@ -47,7 +47,3 @@ def test_every_digest_is_counted_once_for_each_set(monkeypatch: pytest.MonkeyPat
     assert {known[one] for one in by_pair[2][0]} == set(sets[2]) & set(sets[0])
     assert {known[one] for one in by_pair[3][2]} == set(sets[3]) & set(sets[2])
     assert 1 not in by_pair[2]
-
-
-def test_no_digests_at_all_give_no_groups() -> None:
-    assert list(groups([[], [column([])]])) == []

@@ -97,12 +97,6 @@ def test_scripts_without_spaces_are_compared_by_character() -> None:
     assert looked_up(records, {"exam": [record(question)]}, 13) == {"exam": ({0}, 1)}
 
 
-def test_no_evaluation_records_and_no_records_are_nothing() -> None:
-    assert EvaluationWords({"exam": []}, 13).look_up([record("a question")]) == {}
-    assert EvaluationWords({"exam": [record("a question")]}, 13).look_up([]) == {}
-    assert EvaluationWords({}, 13).look_up([record("a question")]) == {}
-
-
 def test_equal_values_of_different_runs_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contamination, "_FACTOR", contamination.np.uint64(1))  # type: ignore[attr-defined]  # then a run's value is a sum
     evaluation = {"exam": [record("a b c d e")]}

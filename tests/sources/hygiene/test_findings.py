@@ -163,26 +163,6 @@ def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
     assert look.times == 2
 
 
-def test_small_sets_are_looked_at_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = Look()
-    monkeypatch.setattr(cache_files, "SMALL", 3 * 2**19 + 1)
-    kept_findings(tmp_path / "cache", CHECK, SETS, look)
-    assert not (tmp_path / "cache").exists()
-    monkeypatch.setattr(cache_files, "SMALL", 3 * 2**19)  # together they are as large
-    for _ in range(2):
-        kept_findings(tmp_path / "cache", CHECK, SETS, look)
-    assert look.times == 2
-
-
-def test_a_writer_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: object, __: bytes) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(cache_files.NewFile, "write", full)
-    assert kept_findings(tmp_path, CHECK, SETS, Look()) == FOUND
-    assert not list(tmp_path.iterdir())
-
-
 def test_what_killed_writers_left_is_removed_after_a_day(tmp_path: Path) -> None:
     names = ("a.findings.0123456789abcdef.tmp", "a.findings.fedcba9876543210.tmp", "a.other.0123456789abcdef.tmp")
     old, new, other = (tmp_path / name for name in names)

@@ -49,14 +49,6 @@ WHOLE = Hygiene(
 )
 
 
-def test_it_comes_back(tmp_path: Path) -> None:
-    HYGIENE.write(tmp_path / "hygiene.json", WHOLE)
-    assert HYGIENE.read(tmp_path / "hygiene.json") == WHOLE
-    before = (tmp_path / "hygiene.json").read_bytes()
-    HYGIENE.write(tmp_path / "hygiene.json", HYGIENE.read(tmp_path / "hygiene.json"))
-    assert (tmp_path / "hygiene.json").read_bytes() == before
-
-
 @pytest.mark.parametrize(
     ("path", "value", "field"),
     [

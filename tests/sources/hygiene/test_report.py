@@ -55,10 +55,3 @@ def test_repeats_shared_prompts_and_uneven_answers_are_counted(tmp_path: Path, w
     assert hygiene.companion.prompts.calibration == {"two": 1}
     assert hygiene.companion.prompts.candidates == {"one": 2}
     assert hygiene.companion.prompts.evaluation == {"exam": 2}
-
-
-def test_free_answers_are_not_listed(tmp_path: Path, write: Write) -> None:
-    write("one.jsonl", [{"prompt": f"p{n}", "completion": f"{n}"} for n in range(50)])
-    spec = SourceSpec(label="one", path="one.jsonl", answer=AnswerSpec(kind="number"))
-    split = part_source(open_source(spec, tmp_path, selection_seed=0), split_seed=0, calibration_size=0)
-    assert inspect_sources([split], [spec]).sources["one"].answers == {}

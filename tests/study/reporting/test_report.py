@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 
 from calibudget import report as html
-from calibudget.errors import ArtefactError, StudyError
+from calibudget.errors import StudyError
 from calibudget.study.protocol import load_protocol
 from calibudget.study.records import ITEMS_NAME, ItemScore, TaskMetrics, read_items, write_items
 from calibudget.study.reporting.certainty import example_interval, task_interval
@@ -86,29 +84,6 @@ def test_missing_cells_are_refused_or_told(finished: Path) -> None:
     assert "| interim: 1 of 2 seeds |" in claim
     block = next(load_results(finished, partial=True).blocks())
     assert block.seeds == (42,)
-
-
-def test_a_study_without_a_finished_cell_has_no_report(small: Path) -> None:
-    directory = small.parent / "study"
-    freeze_study(load_protocol(small), directory)
-    with pytest.raises(StudyError, match="no cell is finished"):
-        write_report(directory, partial=True)
-
-
-def test_a_damaged_cell_is_found_by_its_path(finished: Path) -> None:
-    path = finished / "cells/main/tiny/equal/43/cell.json"
-    document = json.loads(path.read_bytes())
-    del document["seconds"]
-    path.write_text(json.dumps(document))
-    with pytest.raises(ArtefactError, match=f"{re.escape(str(path))}: seconds: is missing; remove the cell's folder"):
-        write_report(finished)
-
-
-def test_a_foreign_cell_is_refused(finished: Path) -> None:
-    cells = finished / "cells/main/tiny/equal"
-    (cells / "43/cell.json").write_bytes((cells / "42/cell.json").read_bytes())
-    with pytest.raises(ArtefactError, match="main/tiny/equal/42"):
-        write_report(finished)
 
 
 def test_intervals_over_examples_agree_with_the_items(finished: Path) -> None:

@@ -3,8 +3,6 @@ from __future__ import annotations
 import csv
 import io
 
-import pytest
-
 from calibudget.study.reporting.table import Quantity, Table, to_csv, to_latex, to_markdown
 
 TABLE = Table(
@@ -64,8 +62,3 @@ def test_a_number_below_the_least_is_shown_as_less_and_kept_in_full() -> None:
     ]
     assert r"a & $< 0.001$ \\" in to_latex(table)
     assert [row["p"] for row in csv.DictReader(io.StringIO(to_csv(table)))] == ["0.00099", "0.001", "4e-17"]
-
-
-def test_a_row_that_doesnt_fit_its_heads_is_our_fault() -> None:
-    with pytest.raises(ValueError, match="under 2 heads"):
-        Table(name="x", title="x", columns=("a", "b"), rows=(("only",),))
