@@ -40,11 +40,13 @@ class _ByPurpose(TyperGroup):
             names = [str(one.info.name if isinstance(one, typer.Typer) else one.__name__) for one in commands]
             helps = {name: self.get_command(ctx, name) for name in names}
             with formatter.section(heading):
-                formatter.write_dl([(name, _sentence(one.help)) for name, one in helps.items() if one is not None])
-
-
-def _sentence(text: str | None) -> str:
-    return " ".join((text or "").split("\n\n")[0].split())
+                formatter.write_dl(
+                    [
+                        (name, " ".join((one.help or "").split("\n\n")[0].split()))
+                        for name, one in helps.items()
+                        if one is not None
+                    ]
+                )
 
 
 app = typer.Typer(

@@ -55,7 +55,7 @@ def parse_instructions(fields: Mapping[str, object]) -> list[tuple[str, dict[str
         raise DataError("an IFEval record needs instruction_id_list and kwargs, lists of one length, at least 1")
     found = [(str(name), _given(own)) for name, own in zip(names, arguments, strict=True)]
     for name, own in found:
-        needed = _needed(name)
+        needed: list[str] = _checker(name)(name).get_instruction_args_keys()
         missing = [key for key in needed if key not in own]
         if missing:
             raise DataError(f"the IFEval instruction {name!r} lacks its argument {missing[0]!r}")
@@ -103,11 +103,6 @@ def _given(arguments: object) -> dict[str, Any]:
     if not isinstance(arguments, Mapping):
         raise DataError(f"the arguments of an IFEval instruction must be an object, not {arguments!r:.80}")
     return {str(key): value for key, value in arguments.items() if value is not None}
-
-
-def _needed(name: str) -> list[str]:
-    keys: list[str] = _checker(name)(name).get_instruction_args_keys()
-    return keys
 
 
 def _follows(name: str, arguments: Arguments, prompt: str, text: str) -> bool:

@@ -130,7 +130,9 @@ _LAYOUT: ContextVar[Layout] = ContextVar("calibudget_attention_layout")
 @contextmanager
 def attending(model: Any, layout: Layout) -> Iterator[None]:
     """While the block runs, the model's attention is this module's, over the given layout."""
-    _register()
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION, _attention)
     before = model.config._attn_implementation
     token = _LAYOUT.set(layout)
     model.set_attn_implementation(ATTENTION)
@@ -139,12 +141,6 @@ def attending(model: Any, layout: Layout) -> Iterator[None]:
     finally:
         model.set_attn_implementation(before)
         _LAYOUT.reset(token)
-
-
-def _register() -> None:
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(ATTENTION, _attention)
 
 
 def _attention(

@@ -94,18 +94,14 @@ def _replace_by_conversion(gguf: Path, target: Path) -> None:
     try:
         with quiet():
             _convert(gguf, temporary)
-        _mark_complete(temporary)
+        digests = {path.name: file_digest(path) for path in sorted(temporary.iterdir())}
+        files = {name: {"bytes": digest.bytes, "sha256": digest.sha256} for name, digest in digests.items()}
+        (temporary / _COMPLETE).write_bytes(canonical_json({"schema": _SCHEMA, "files": files}))
         if target.exists():
             shutil.rmtree(target)
         temporary.rename(target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _mark_complete(directory: Path) -> None:
-    digests = {path.name: file_digest(path) for path in sorted(directory.iterdir())}
-    files = {name: {"bytes": digest.bytes, "sha256": digest.sha256} for name, digest in digests.items()}
-    (directory / _COMPLETE).write_bytes(canonical_json({"schema": _SCHEMA, "files": files}))
 
 
 def _is_complete(directory: Path) -> bool:

@@ -101,12 +101,17 @@ def load_model(
         if missing := sorted(found["missing_keys"]):
             raise ScoringError(f"model {source.name!r}: its weights lack {missing[0]} ({len(missing)} tensors in all)")
     loaded.name_or_path = loaded.config._name_or_path = str(directory)  # where peft looks; the folder above is gone
-    stop_ids = _end_ids(loaded.generation_config)
+    ids = getattr(loaded.generation_config, "eos_token_id", None)
+    stop_ids = frozenset([ids] if isinstance(ids, int) else ids or ())
     loaded.generation_config = transformers.GenerationConfig()
     if adapter is not None:
         loaded, identity["adapter"] = attach(loaded, adapter).get_base_model(), directory_digest(adapter)
     (loaded.to(where) if memory is None else loaded).eval()
-    identity |= {"parameters": _parameters(loaded), "dtype": kind, "device": where}
+    identity |= {
+        "parameters": sum(parameter.numel() for parameter in loaded.parameters()),
+        "dtype": kind,
+        "device": where,
+    }
     if (parts := parts_of(loaded)) is not None:
         identity["parts"] = parts
     return LanguageModel(
@@ -254,17 +259,8 @@ def _tokenizer(transformers: Any, source: ModelSource, directory: Path) -> Any:
         return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
-def _end_ids(generation_config: Any) -> frozenset[int]:
-    ids = getattr(generation_config, "eos_token_id", None)
-    return frozenset([ids] if isinstance(ids, int) else ids or ())
-
-
 def _context(config: Any) -> int | None:
     return getattr(config.get_text_config(), "max_position_embeddings", None)
-
-
-def _parameters(model: Any) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _unloadable(source: ModelSource) -> str:

@@ -390,7 +390,10 @@ def rejudge(directory: Path, asking: Asking, *, progress: Progress = silent) -> 
             judged = judge_again(benchmark, judge, by_task[benchmark.name])
             by_task[benchmark.name] = {one.item_id: one for one in judged}
             results[benchmark.name] = _rejudged(results[benchmark.name], benchmark, judged, judge)
-        renewed = replace(old, tasks=results, versions=_renewed_versions(old.versions))
+        now = versions_of(CHECKERS)
+        renewed = replace(
+            old, tasks=results, versions={name: now.get(name, version) for name, version in old.versions.items()}
+        )
         write_evaluation(directory, renewed, (one for own in by_task.values() for one in own.values()))
     return renewed
 
@@ -414,9 +417,3 @@ def _rejudged(old: TaskResult, benchmark: Benchmark, judged: Sequence[Prediction
     evidence = task_evidence(benchmark, checked_by=judge.describe(benchmark), scored_by=None)
     kept = {name: old.evidence[name] for name in ("scorer", "subset")}
     return task_result(judged, evidence={**evidence, **kept}, shared=old.shared, calibration=old.calibration)
-
-
-def _renewed_versions(old: Mapping[str, str]) -> dict[str, str]:
-    """The checkers' versions are those of now, the others those of then."""
-    now = versions_of(CHECKERS)
-    return {name: now.get(name, version) for name, version in old.items()}

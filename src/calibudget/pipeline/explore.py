@@ -122,7 +122,8 @@ def audit(
         pairs={
             name: tuple(_pairs(_of(one, name)) for one in each)
             for name in chosen
-            if pairs and _is_moved(_of(each[0], name))
+            if pairs  # and bootstrap replicates move the policy's quotas: then they have intervals
+            and any(row.interval is not None for row in plan_allocation(_of(each[0], name), None).sources.values())
         },
     )
 
@@ -154,11 +155,6 @@ def _of(request: AllocationRequest, policy: str) -> AllocationRequest:
 
 def _quotas(request: AllocationRequest) -> dict[str, int]:
     return plan_allocation(request, None, intervals=False).quotas
-
-
-def _is_moved(request: AllocationRequest) -> bool:
-    """Whether bootstrap replicates move the policy's quotas: then they have intervals."""
-    return any(row.interval is not None for row in plan_allocation(request, None).sources.values())
 
 
 def _pairs(request: AllocationRequest) -> tuple[PairOrder, ...]:

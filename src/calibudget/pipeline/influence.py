@@ -237,7 +237,10 @@ def influence(
     check_writable(directory / f".started-{os.getpid()}")  # not itself: others may start on other shards just now
     check_scorer(recipe)
     prepared = prepare(recipe, earlier_rounds(recipe), progress=progress)
-    task = _Task(recipe=recipe, prepared=prepared, pool=_checked_pool(prepared, run_dir), config=config)
+    pool = proxy_pool({label: [one.record_id for one in split.candidates] for label, split in prepared.splits.items()})
+    if run_dir is not None and read_proxy_pool(run_dir).sha256 != pool.sha256:
+        raise ArtefactError(f"{run_dir}: its candidates aren't those that these sources give; is it the same data?")
+    task = _Task(recipe=recipe, prepared=prepared, pool=pool, config=config)
     load = partial(_load, recipe, str(devices.device), execution)
     scorer = scorer_of(load, recipe.template, config, execution, devices)
     chosen = task.warm_up_rows()
@@ -247,7 +250,7 @@ def influence(
     mine = [shard for shard in own if not work.is_whole(shard) or work.journal_folder(shard).exists()]
     if mine:
         progress("influence, calibration", 0, None)
-        scorer.calibrate(task.subgroup_rows())
+        scorer.calibrate({label: task._rows(split.calibration) for label, split in task.prepared.splits.items()})
     for shard in mine:
         work.score(shard, task.rows(work.entries(shard)), scorer, progress)
     devices.wait()
@@ -293,10 +296,6 @@ class _Task:
             rows += self._rows(sorted(split.candidates, key=lambda record, key=key: key(record.record_id))[:count])  # type: ignore[misc]
         return rows
 
-    def subgroup_rows(self) -> dict[str, list[dict[str, object]]]:
-        """Rows of each subgroup's calibration split."""
-        return {label: self._rows(split.calibration) for label, split in self.prepared.splits.items()}
-
     def rows(self, entries: Iterable[tuple[int, tuple[str, str]]]) -> Iterator[dict[str, object]]:
         """The candidates of some positions, one at a time."""
         records = {
@@ -341,11 +340,3 @@ def _load(recipe: Recipe, device: str, execution: Execution) -> Any:
     from calibudget.lm.loading import load_model
 
     return load_model(recipe.model or "", device="cpu" if device == "cpu" else "cuda", dtype=execution.dtype)
-
-
-def _checked_pool(prepared: Prepared, run_dir: Path | None) -> ProxyPool:
-    """The pool of the sources; it must be that of the run, where one is named."""
-    pool = proxy_pool({label: [one.record_id for one in split.candidates] for label, split in prepared.splits.items()})
-    if run_dir is not None and read_proxy_pool(run_dir).sha256 != pool.sha256:
-        raise ArtefactError(f"{run_dir}: its candidates aren't those that these sources give; is it the same data?")
-    return pool

@@ -65,7 +65,9 @@ def make_manifest(
     names += [SCORES_NAME, STATISTICS_NAME] if made is not None else []
     names += [ROUNDS_NAME] if prepared.ledger is not None else []
     names += [SELECTOR_NAME] if recipe.selector.given else []
-    scores = _by_source(made.scores if made is not None else ())
+    scores: dict[str, list[Score]] = {}
+    for score in made.scores if made is not None else ():
+        scores.setdefault(score.source, []).append(score)
     sources = {
         label: _source(label, split, prepared, plan, statistics, scores.get(label), digests.sources[label])
         for label, split in prepared.splits.items()
@@ -74,7 +76,7 @@ def make_manifest(
         sources[label] = replace(sources[label], tokens=tokens)
     return Manifest(
         versions=_versions(recipe, provenance),
-        recipe=portable_recipe(recipe),
+        recipe={name: value for name, value in resolved_fields(recipe).items() if name != "data_dir"},
         seeds=seeds_of(recipe),
         parser=PARSER_VERSION if made is not None else None,
         scorer=provenance,
@@ -136,11 +138,6 @@ def splits_evidence(
 def quota_evidence(row: SourceAllocation) -> dict[str, Any]:
     """What the manifest keeps of a source's row of the allocation, by field."""
     return {"need": row.need, "share": row.share, "quota": row.quota}
-
-
-def portable_recipe(recipe: Recipe) -> dict[str, Any]:
-    """The resolved recipe as an object, without where data lies on this machine."""
-    return {name: value for name, value in resolved_fields(recipe).items() if name != "data_dir"}
 
 
 def token_evidence(
@@ -209,13 +206,6 @@ def _companion(prepared: Prepared) -> CompanionEvidence | None:
         columns_not_used=read.columns_not_used,
         files_not_read=prepared.files_not_read.get(read.label) or None,
     )
-
-
-def _by_source(scores: Sequence[Score]) -> dict[str, list[Score]]:
-    by_source: dict[str, list[Score]] = {}
-    for score in scores:
-        by_source.setdefault(score.source, []).append(score)
-    return by_source
 
 
 def _versions(recipe: Recipe, provenance: dict[str, object] | None) -> dict[str, str]:

@@ -51,7 +51,7 @@ def sign(run_dir: str | Path, key_file: str | Path) -> str:
         signatures = _signatures_of(directory, payload)
         public = key.public_key()
         own_id = key_id(public)
-        value = base64.b64encode(_signed(key, encoded(payload))).decode()
+        value = base64.b64encode(bytes(key.sign(encoded(payload), *signing_scheme(public)))).decode()
         signatures = [one for one in signatures if one.get("keyid") != own_id] + [{"keyid": own_id, "sig": value}]
         envelope = {
             "payload": base64.b64encode(payload).decode(),
@@ -92,7 +92,3 @@ def _private_key(path: Path) -> Any:
         raise InputError(f"{path}: holds a public key; signing takes the private one")
     signing_scheme(key.public_key())
     return key
-
-
-def _signed(key: Any, data: bytes) -> bytes:
-    return bytes(key.sign(data, *signing_scheme(key.public_key())))

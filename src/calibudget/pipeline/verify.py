@@ -230,7 +230,10 @@ def _check_chain(
     if splits is not None and scored is not None:
         check_scored_records(findings, recipe, splits, scored)
         statistics = _derive_statistics(findings, recipe, splits, scored)
-        _compare_statistics(findings, statistics)
+        stored = findings.read(STATISTICS_NAME, read_statistics)
+        if statistics is not None and stored is not None:
+            findings.compare(STATISTICS_NAME, statistics_to_json(statistics), statistics_to_json(stored))
+            findings.checked.append("statistics: means, error rates, bootstrap means and sd, from the scores")
     if pools is not None and is_given:
         plan = given_plan(findings, pools)
     elif pools is not None and (statistics is not None or not is_scored):
@@ -330,14 +333,6 @@ def _derive_statistics(findings: Findings, recipe: Recipe, splits: SplitIds, sco
             )
 
     return findings.derive(STATISTICS_NAME, "statistics that the scores allow", again)
-
-
-def _compare_statistics(findings: Findings, statistics: Statistics | None) -> None:
-    """Compare the statistics that follow with `statistics.json`."""
-    stored = findings.read(STATISTICS_NAME, read_statistics)
-    if statistics is not None and stored is not None:
-        findings.compare(STATISTICS_NAME, statistics_to_json(statistics), statistics_to_json(stored))
-        findings.checked.append("statistics: means, error rates, bootstrap means and sd, from the scores")
 
 
 def _derive_selection(

@@ -108,7 +108,9 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """
     document = read_document(path)
     for override in overrides:
-        document = _overridden(document, override)
+        key, value = parse_override(override)
+        keys = key.split(".")
+        document = document.overridden(tuple(keys), override, _with_value(document.value, keys, value, override))
     return recipe_from_fields(document.value, document, base_dir=Path(path).parent)
 
 
@@ -205,12 +207,6 @@ def parse_override(override: str) -> tuple[str, object]:
     if key in _PATHS:
         value = [_absolute(path) for path in value] if isinstance(value, list) else _absolute(value)
     return key, value
-
-
-def _overridden(document: Document, override: str) -> Document:
-    key, value = parse_override(override)
-    keys = key.split(".")
-    return document.overridden(tuple(keys), override, _with_value(document.value, keys, value, override))
 
 
 def _absolute(path: object) -> object:

@@ -93,7 +93,10 @@ def parse_document(text: str, name: str) -> Document:
     """
     try:
         loader = _Loader(text)
-        _refuse_aliases(text, name)
+        for token in yaml.scan(text, Loader=yaml.SafeLoader):
+            if isinstance(token, yaml.AliasToken):
+                line = token.start_mark.line + 1
+                raise RecipeError(f"{name}:{line}: aliases (*{token.value}) aren't accepted; write the value out")
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
             raise RecipeError(
@@ -126,13 +129,6 @@ def parse_assignment(text: str, name: str) -> tuple[str, object]:
     if not equals or not key.strip():
         raise RecipeError(f"{name} {text!r} isn't KEY=VALUE")
     return key, parse_value(value, f"{name} {key}")
-
-
-def _refuse_aliases(text: str, name: str) -> None:
-    for token in yaml.scan(text, Loader=yaml.SafeLoader):
-        if isinstance(token, yaml.AliasToken):
-            line = token.start_mark.line + 1
-            raise RecipeError(f"{name}:{line}: aliases (*{token.value}) aren't accepted; write the value out")
 
 
 def _note_lines(node: yaml.Node, location: Location, lines: dict[Location, int], name: str) -> None:

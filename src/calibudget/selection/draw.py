@@ -272,9 +272,7 @@ def canonical_selected_indices_sha256(
     if len({isinstance(index, str) for index in plain}) > 1:
         raise InputTypeError("indices must be all integers or all strings, not a mixture")
     if len(set(plain)) != len(plain):
-        raise InputError(f"the index {_first_twin(plain)!r} is selected twice")
+        raise InputError(
+            f"the index {next(value for value, count in Counter(plain).items() if count > 1)!r} is selected twice"
+        )
     return sha256_hex(data)
-
-
-def _first_twin(values: list[int | str]) -> int | str:
-    return next(value for value, count in Counter(values).items() if count > 1)

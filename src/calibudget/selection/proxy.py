@@ -176,15 +176,11 @@ def ranked(records: Iterable[ProxyRecord]) -> list[ProxyRecord]:
         InputTypeError: something else than records, or records whose fields have no order.
     """
     try:
-        return _ranked(records)
+        return sorted(records, key=lambda record: (-record.score, record.record_id, record.source))
     except (TypeError, ValueError, AttributeError) as error:
         raise InputTypeError(
             f"only proxy records with numbers as scores and texts as ids can be ranked: {error}"
         ) from error
-
-
-def _ranked(records: Iterable[ProxyRecord]) -> list[ProxyRecord]:
-    return sorted(records, key=lambda record: (-record.score, record.record_id, record.source))
 
 
 def top(scores: ProxyScores, count: int) -> tuple[ProxyRecord, ...]:

@@ -100,7 +100,10 @@ def digests(
             name = canonical_pair(instruction, normal_response(completion))
             folded = instruction.casefold().encode("utf-8")
         else:
-            texts = [_normal_turn(turn) for turn in prompt]
+            texts = [
+                (normal_response(turn.content) if turn.role == "assistant" else normal_instruction(turn.content))
+                for turn in prompt
+            ]
             turns = [_turn_array(turn, text) for turn, text in zip(prompt, texts, strict=True)]
             questions = [_turn_array(turn, text.casefold()) for turn, text in zip(prompt, texts, strict=True)]
             last = [list(tools)] if tools else []
@@ -222,10 +225,6 @@ def own_id(value: object, field: str | None = None) -> str:
     except InputError as error:
         raise DataError(f"a record's own id can't be used: {error}") from error
     return str(value)
-
-
-def _normal_turn(turn: Message) -> str:
-    return normal_response(turn.content) if turn.role == "assistant" else normal_instruction(turn.content)
 
 
 def _turn_array(turn: Message, text: str) -> list[object]:

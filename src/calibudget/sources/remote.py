@@ -136,7 +136,10 @@ class Copies:
             DataError: the store stopped answering, the object isn't what it was, or the disk has no room for it.
         """
         if file not in self._paths:
-            path = self._scratch.path(_copy_name(file))
+            ending = next((ending for ending in SUFFIXES if file.url.lower().endswith(ending)), None)
+            if ending is None:
+                raise DataError(f"{file.url}: unknown kind of file; known endings are {', '.join(SUFFIXES)}")
+            path = self._scratch.path(sha256(repr(file).encode()).hexdigest()[:16] + ending)
             try:
                 _copy(file, path)
             except BaseException:
@@ -144,14 +147,6 @@ class Copies:
                 raise
             self._paths[file] = path
         return self._paths[file]
-
-
-def _copy_name(file: RemoteFile) -> str:
-    """A name that keeps the ending, which says how a file is read."""
-    ending = next((ending for ending in SUFFIXES if file.url.lower().endswith(ending)), None)
-    if ending is None:
-        raise DataError(f"{file.url}: unknown kind of file; known endings are {', '.join(SUFFIXES)}")
-    return sha256(repr(file).encode()).hexdigest()[:16] + ending
 
 
 def _copy(file: RemoteFile, target: Path) -> None:

@@ -123,7 +123,9 @@ def plain_json(value: object) -> object:
         case None | bool() | int() | str():
             return value
         case float():
-            return _plain_float(value)
+            if math.isinf(value):
+                raise InputError("an infinity has no JSON form")
+            return None if math.isnan(value) else value
         case Mapping():
             return {_plain_key(key): plain_json(item) for key, item in value.items()}
         case list() | tuple():
@@ -143,12 +145,6 @@ def plain_json(value: object) -> object:
 def compact_json(value: object) -> str:
     """JSON without white space, keys in their order and integers of any size, unlike the canonical form."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def _plain_float(value: float) -> float | None:
-    if math.isinf(value):
-        raise InputError("an infinity has no JSON form")
-    return None if math.isnan(value) else value
 
 
 def _plain_key(key: object) -> str:

@@ -87,7 +87,9 @@ class Journal:
         line, checksum = _line(self._checksum, canonical_json(dict(entry)))
         end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
         try:
-            _write_all(self._descriptor, line)
+            view = memoryview(line)
+            while view:
+                view = view[os.write(self._descriptor, view) :]
             os.fsync(self._descriptor)
         except OSError as error:
             os.ftruncate(self._descriptor, end)
@@ -146,9 +148,3 @@ def _open_at(path: Path, end: int) -> int:
     except OSError as error:
         raise ArtefactError(f"{path}: can't be opened for writing: {error.strerror or error}") from error
     return descriptor
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]

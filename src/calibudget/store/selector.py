@@ -68,10 +68,6 @@ class Value(NamedTuple):
     column: str
 
 
-def _row_with(column: str) -> type:
-    return make_dataclass("_Row", [("source", Text), ("record_id", Text), (column, Number)], frozen=True)
-
-
 def write_selector(path: Path, parts: Mapping[str, SelectorScores]) -> None:
     """Write `selector.parquet`, atomically."""
     rows = sorted(
@@ -119,7 +115,13 @@ def read_values(path: Path, *columns: str) -> Iterator[Value]:
             stands twice; file and line or row are named.
     """
     seen: dict[tuple[str, str], str] = {}
-    shapes: dict[str, Shape[Any]] = {name: Shape(_row_with(name), others="ignore") for name in columns}
+    shapes: dict[str, Shape[Any]] = {
+        name: Shape(
+            make_dataclass("_Row", [("source", Text), ("record_id", Text), (name, Number)], frozen=True),
+            others="ignore",
+        )
+        for name in columns
+    }
     for place, fields in _file_rows(path):
         column = next((name for name in columns if name in fields), columns[0])
         row: Any = shapes[column].parse(fields, f"{path.name}: {place}")

@@ -183,7 +183,9 @@ class PipelineRunner:
         """See `CellRunner`; what an interrupted attempt finished isn't done again."""
         settings = self.settings[cell]
         seconds: dict[str, float] = {}
-        _forget_memory()
+        torch = sys.modules.get("torch")  # counts the most GPU memory held from here on
+        if torch is not None and torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
         with _timed(seconds, "calibrate"):
             scores = self._scores(settings.recipe, cell, progress)
         with _timed(seconds, "select"):
@@ -199,7 +201,9 @@ class PipelineRunner:
             evaluations = list(self._evaluate(settings, directory, progress))
         measured = _measured(directory, len(evaluations), self.protocol)
         write_items(directory / ITEMS_NAME, measured)
-        counts = _training_counts(directory / TRAINING_NAME) | _memory()
+        lines = (directory / TRAINING_NAME / LOG_NAME).read_bytes().splitlines()
+        steps: list[dict[str, Any]] = [loads_object(line, f"{LOG_NAME}, line {n}") for n, line in enumerate(lines, 1)]
+        counts = {"steps": len(steps), "train_tokens": sum(step["tokens"] for step in steps)} | _memory()
         if not self.protocol.keep_adapters:
             shutil.rmtree(directory / TRAINING_NAME / ADAPTER_NAME)
         return CellOutcome(
@@ -305,19 +309,6 @@ def _measured(directory: Path, evaluations: int, protocol: Protocol) -> list[Ite
                 if metric not in OF_ANSWERS or metric in asked
             ]
     return found
-
-
-def _training_counts(directory: Path) -> dict[str, int]:
-    lines = (directory / LOG_NAME).read_bytes().splitlines()
-    steps: list[dict[str, Any]] = [loads_object(line, f"{LOG_NAME}, line {n}") for n, line in enumerate(lines, 1)]
-    return {"steps": len(steps), "train_tokens": sum(step["tokens"] for step in steps)}
-
-
-def _forget_memory() -> None:
-    """Count the most GPU memory held from here on."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
 
 
 def _memory() -> dict[str, int]:

@@ -42,7 +42,8 @@ def atomic_directory(target: Path) -> Iterator[Path]:
         _flush(target.parent)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        if _is_of_the_disk(error):
+        # safetensors hides the system's error in one of its own
+        if isinstance(error, OSError) or (type(error).__name__ == "SafetensorError" and "I/O" in str(error)):
             raise ArtefactError(
                 f"{target}: can't be written: {error}; what was written before is whole, make room and resume"
             ) from error
@@ -123,8 +124,3 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _is_of_the_disk(error: BaseException) -> bool:
-    """Whether an error is the disk's; safetensors hides the system's in one of its own."""
-    return isinstance(error, OSError) or (type(error).__name__ == "SafetensorError" and "I/O" in str(error))

@@ -159,7 +159,8 @@ class _ResponseLoss(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, rows: Tensor, head: Head, labels: Tensor, scale: Tensor, plain: ChunkGradient
     ) -> Tensor:
-        size = _chunk(head.weight.shape[0])
+        # rows of logits that are made at once, a multiple of 128
+        size = max(128, _CHUNK_ELEMENTS // head.weight.shape[0] // 128 * 128)
         gradients = [torch.zeros((0, hidden.shape[1]), dtype=hidden.dtype, device=hidden.device)]
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         for start in range(0, len(rows), size):
@@ -182,8 +183,3 @@ class _ResponseLoss(torch.autograd.Function):
         # rows given twice have no label and a gradient of zero, so it doesn't matter which one is written last
         everywhere.index_copy_(0, rows, gradient * outer[0].to(gradient.dtype))
         return everywhere, None, None, None, None, None
-
-
-def _chunk(vocabulary: int) -> int:
-    """Rows of logits that are made at once, a multiple of 128."""
-    return max(128, _CHUNK_ELEMENTS // vocabulary // 128 * 128)

@@ -152,17 +152,13 @@ def _check_row(
         record = make(original if isinstance(original, Mapping) else {})
         if record is None:
             raise DataError("the recipe's filter leaves it out")
-        expected = expected_row(record, _role(row))
+        expected = expected_row(record, "companion" if row["role"] == "companion" else "source")
     except InputError as error:
         findings.add(file, f"{place}: original", "fields that the recipe can use", str(error))
         return None
     for name in compared:
         findings.compare(file, expected.get(name), row.get(name), field=f"{place}: {name}")
     return record
-
-
-def _role(row: Mapping[str, object]) -> RowRole:
-    return "companion" if row["role"] == "companion" else "source"
 
 
 def _check_picks(findings: Findings, file: str, label: str, picks: Iterable[str], found: list[str]) -> None:

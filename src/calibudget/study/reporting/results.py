@@ -11,7 +11,7 @@ from calibudget.errors import StudyError
 from calibudget.store.canonical import read_object
 from calibudget.study.endpoints import StopRule, endpoint_value
 from calibudget.study.execution import FAILURE_NAME, read_finished
-from calibudget.study.freeze import Frozen, protocol_of, read_frozen
+from calibudget.study.freeze import protocol_of, read_frozen
 from calibudget.study.grid import cells_of, cells_of_point
 from calibudget.study.plan import plan_cells
 from calibudget.study.protocol import Protocol, Status
@@ -173,15 +173,11 @@ def load_results(directory: Path, *, partial: bool = False) -> Results:
     return Results(
         protocol=protocol,
         results=results,
-        statuses=_statuses(protocol, frozen),
+        statuses={name: status_of(protocol, frozen, name) for name in protocol.points},
         folders={cell: folder for cell, (folder, _) in found.items()},
         missing=missing,
         stopped=stopped,
     )
-
-
-def _statuses(protocol: Protocol, frozen: Frozen) -> dict[str, Status]:
-    return {name: status_of(protocol, frozen, name) for name in protocol.points}
 
 
 def _why(directory: Path) -> str:

@@ -33,7 +33,11 @@ def variants_table(results: Results, block: Block) -> Table | None:
         return None
     rows: list[tuple[Shown, ...]] = []
     for other in dict.fromkeys(other for other, _ in variants):
-        rows += [_row(results, other, one, "frozen reference") for one in _references(results, other)]
+        rows += [
+            _row(results, other, one, "frozen reference")
+            for one in (results.protocol.focus, other.comparator)
+            if one in other.policies
+        ]
         rows += [_row(results, other, one, _kind(results, one)) for here, one in variants if here == other]
     for other in _beside(results, block):
         transfer = results.protocol.points[other.point].transfer
@@ -57,10 +61,6 @@ def _beside(results: Results, block: Block) -> Iterator[Block]:
             continue
         if at.train and (at.budget, at.floor, at.unit) == (point.budget, point.floor, point.unit):
             yield other
-
-
-def _references(results: Results, block: Block) -> tuple[str, ...]:
-    return tuple(one for one in (results.protocol.focus, block.comparator) if one in block.policies)
 
 
 def _is_variant(results: Results, policy: str) -> bool:
