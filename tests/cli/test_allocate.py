@@ -83,6 +83,12 @@ def test_groups_written_out_and_in_files_say_the_same(calibudget: Callable[..., 
     assert "group x: 100 (floor 0, cap 100)" in shown
 
 
+def test_a_floor_that_the_policy_does_not_know_is_told(calibudget: Callable[..., Any]) -> None:
+    outcome = calibudget("allocate", *SIZES, "--budget", 30, "--floor", 10, "--policy", "equal", "--json")
+    assert "the policy 'equal' knows no floor: it isn't used, and counts as 0" in " ".join(outcome.err.split())
+    assert json.loads(outcome.out)["floor"] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -135,7 +135,7 @@ def test_an_evaluation_set_of_several_splits_names_one(tmp_path: Path) -> None:
         find_files(own_source("mine", "ev"), tmp_path)
     assert run(load_recipe(path, ["hygiene.evaluation.bench={path: ev, split: test}"]), tmp_path / "out").count == 3
     (tmp_path / "ev" / "train.jsonl").unlink()
-    (file,) = find_files(own_source("mine", "ev"), tmp_path)
+    (file,) = find_files(own_source("mine", "ev"), tmp_path).files
     assert file.name == "ev/test.jsonl"
     with pytest.raises(RecipeError, match="name its `split`"):
         own_source("mine", "{hub: owner/name}")

@@ -268,6 +268,17 @@ def test_columns_that_the_recipe_names_are_used(tmp_path: Path) -> None:
     assert found.records[0].prompt == turns(("user", "r\nm"))
 
 
+def test_a_column_that_a_selector_uses_is_used(tmp_path: Path) -> None:
+    rows = [ALPACA | {"instruction": f"q{number}", "weight": number / 10} for number in range(4)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "recipe.yaml").write_text(
+        "{policy: equal, budget: 2, calibration: none, selector: {scores: {column: weight}},"
+        " sources: {a: {path: a.jsonl}}}"
+    )
+    result = run(load_recipe(tmp_path / "recipe.yaml"), tmp_path / "out")
+    assert not [note for note in result.notes if "columns not used" in note]
+
+
 def _number(field: str) -> object:
     from calibudget.tasks.answers import AnswerSpec
 

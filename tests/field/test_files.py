@@ -10,8 +10,9 @@ import pytest
 
 from calibudget.errors import DataError
 from calibudget.pipeline.run import run
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.sources.files import files_not_read, find_files
+from calibudget.sources.files import find_files
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.manifest import MANIFEST
 from calibudget.store.train_set import read_train
@@ -28,7 +29,7 @@ def make(folder: Path, *names: str) -> None:
 
 
 def found(folder: Path, path: str = "d", **spec: Any) -> list[str]:
-    return [file.name for file in find_files(SourceSpec(label="s", path=path, **spec), folder)]
+    return [file.name for file in find_files(SourceSpec(label="s", path=path, **spec), folder).files]
 
 
 @pytest.mark.parametrize("path", ["d", "d/data", "d/data/*.jsonl", "d/**/*.jsonl", "d/*"])
@@ -129,7 +130,7 @@ def test_a_folder_with_only_hidden_files_says_so(tmp_path: Path) -> None:
 
 def test_a_run_tells_the_files_beside_those_that_it_read(tmp_path: Path) -> None:
     make(tmp_path, *SHARDS, "d/README.md", "b.jsonl")
-    assert files_not_read(SourceSpec(label="s", path="b.jsonl"), tmp_path) == ()
+    assert find_files(SourceSpec(label="s", path="b.jsonl"), tmp_path).beside == ()
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("{policy: equal, budget: 1, calibration: none, sources: {a: {path: d}}, companion: {path: e}}")
     make(tmp_path, "e/a.jsonl", "e/notes.txt")
@@ -140,5 +141,9 @@ def test_a_run_tells_the_files_beside_those_that_it_read(tmp_path: Path) -> None
     assert manifest.sources["a"].files_not_read == ("d/README.md", SHARDS[0], SHARDS[2])
     assert manifest.companion is not None
     assert manifest.companion.files_not_read == ("e/notes.txt",)
+    assert not verify(tmp_path / "out", data_dir=tmp_path).differences
+    (tmp_path / "d" / "README.md").unlink()
+    (difference,) = verify(tmp_path / "out", data_dir=tmp_path).differences
+    assert "files_not_read" in str(difference)
     prompts = {value for row in read_train(result.train_file) for value in row["original"].values()}  # type: ignore[attr-defined]
     assert {SHARDS[1], "e/a.jsonl"} <= prompts

@@ -87,6 +87,17 @@ def test_data_that_changed_before_a_run_goes_on_is_refused_by_source(
     assert run(load_recipe(path), tmp_path / "out", resume=True).count == 10
 
 
+def test_an_evaluation_set_that_changed_before_a_run_goes_on_is_named_and_not_a_source(tmp_path: Path) -> None:
+    path = recipe(tmp_path, a=rows("a", 20), b=rows("b", 20))
+    (tmp_path / "e.jsonl").write_text('{"question": "a 3"}\n')
+    more = ["hygiene.evaluation={bench: {path: e.jsonl}}"]
+    with pytest.raises(_InterruptedError):
+        run(load_recipe(path, more), tmp_path / "out", progress=_interrupt)  # type: ignore[arg-type]
+    (tmp_path / "e.jsonl").write_text('{"question": "a 4"}\n')
+    with pytest.raises(ArtefactError, match=r"evaluation set 'bench' has other files than .* \(e\.jsonl\)"):
+        run(load_recipe(path, more), tmp_path / "out", resume=True)
+
+
 def test_a_finished_run_says_that_it_read_nothing_again(tmp_path: Path) -> None:
     path = recipe(tmp_path, a=rows("a", 20))
     run(load_recipe(path), tmp_path / "out")

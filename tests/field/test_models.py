@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ScoringError
+from calibudget.pipeline.dry_run import dry_run
 from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
 from calibudget.pipeline.verify import verify
@@ -77,14 +78,39 @@ def test_a_record_that_the_template_refuses_is_told_by_the_run_not_by_train(
     tokenizer, told = tokenizer_with(chat_template=NO_SYSTEM), []
     for number in range(6):
         rows = [turns_of(i, system=i == number) for i in range(41)]
-        with pytest.raises(ScoringError, match=r"source a, record \w+: .*no system turns") as error:
+        with pytest.raises(
+            ScoringError, match=r"source 'a': a\.jsonl:\d+: source a, record \w+: .*no system turns"
+        ) as error:
             run(load_recipe(recipe_of(rows, tokenizer, "chat"), ["budget=37"]), tmp_path / f"refused-{number}")
         told.append(str(error.value))
         assert not list((tmp_path / f"refused-{number}").glob("train*"))
         unscored = load_recipe(recipe_of(rows, tokenizer, "chat"), ["budget=41", "calibration=none"])
-        with pytest.raises(ScoringError, match="it was drawn, so take it out"):
+        with pytest.raises(ScoringError, match=rf"a\.jsonl:{number + 1}: .*take it out of the data"):
             run(unscored, tmp_path / f"unscored-{number}")
-    assert any("it was drawn, so take it out of the data" in message for message in told)
+    assert all("take it out of the data, or say `on_error: skip`" in message for message in told)
+
+
+def test_what_no_template_takes_is_told_or_skipped_without_a_model_too(tmp_path: Path) -> None:
+    use = {"tools": [{"type": "function", "function": {"name": "f"}}]}
+    rows = [turns_of(number) | (use if number == 2 else {}) for number in range(6)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "recipe.yaml").write_text(
+        "{policy: equal, budget: 5, calibration: none, sources: {a: {path: a.jsonl}}}"
+    )
+    with pytest.raises(ScoringError, match=r"a\.jsonl:3: .*knows no tools; choose template: chat; take it out"):
+        run(load_recipe(tmp_path / "recipe.yaml", ["budget=6"]), tmp_path / "refused")
+    result = run(load_recipe(tmp_path / "recipe.yaml", ["on_error=skip"]), tmp_path / "skipped")
+    assert (result.count, result.notes[0]) == (5, "a: 1 row skipped")
+    assert verify(result.directory, data_dir=tmp_path).differences == ()
+
+
+def test_what_a_template_refuses_of_a_calibration_record_is_told_before_anything_is_scored(
+    recipe_of: Callable[..., Any], tokenizer_with: Callable[..., Any]
+) -> None:
+    rows = [turns_of(i, system=True) for i in range(12)]
+    recipe = recipe_of(rows, tokenizer_with(chat_template=NO_SYSTEM), "chat")
+    with pytest.raises(ScoringError, match=r"a\.jsonl:\d+: .*no system turns"):
+        dry_run(load_recipe(recipe))
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])

@@ -14,7 +14,7 @@ ROW = {"prompt": "p", "completion": "c"}
 
 
 def names(data_dir: Path, *path: str) -> list[str]:
-    return [file.name for file in find_files(SourceSpec(label="s", path=path), data_dir)]
+    return [file.name for file in find_files(SourceSpec(label="s", path=path), data_dir).files]
 
 
 def test_globs_and_lists_give_each_file_once_sorted_by_name(tmp_path: Path, write: Write) -> None:

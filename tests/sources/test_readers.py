@@ -255,7 +255,7 @@ def test_what_is_kept_may_be_deleted_while_it_is_read(folder: Path, tmp_path: Pa
     expected = found(folder, kept)
     spec = SourceSpec(label="a", path=".")
     with Readers(kept) as own:
-        for given in inputs_of(spec, folder):
+        for given in inputs_of(spec, folder)[0]:
             one = own.ask(spec, given)()
             one.path.unlink()
             assert sum(map(len, one.batches())) == one.tally.read
@@ -273,7 +273,7 @@ def test_workers_end_with_their_readers(folder: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(subprocess, "Popen", noting)
     spec = SourceSpec(label="a", path=".")
     with Readers(Reading(workers=2)) as own:
-        for given in inputs_of(spec, folder):
+        for given in inputs_of(spec, folder)[0]:
             own.ask(spec, given)
     assert len(started) == 2
     assert {(one.returncode, one.stdin.closed, one.stdout.closed) for one in started} == {(-signal.SIGKILL, True, True)}
@@ -303,7 +303,7 @@ def test_filters_that_compare_other_values_are_kept_apart(tmp_path: Path) -> Non
         kept = []
         for x in wanted:
             spec = SourceSpec(label="a", path=".", where={"x": x})  # type: ignore[dict-item]
-            one = own.ask(spec, inputs_of(spec, data)[0])()
+            one = own.ask(spec, inputs_of(spec, data)[0][0])()
             kept.append(one.tally.read - one.tally.filtered)
             one.forget()
     assert kept == [3, 3, 1, 2, 0]

@@ -90,8 +90,8 @@ def test_an_object_is_copied_once_and_again_when_it_is_another(
     s3_bucket.pipe_file("rows/r.jsonl", json.dumps(rows_of("old", 1)[0]).encode())
     monkeypatch.setattr("calibudget.sources.files.COPIES", Copies())
     url = "s3://rows/r.jsonl"
-    first = find_files(SourceSpec(label="s", path=url), tmp_path)
-    assert find_files(SourceSpec(label="s", path="s3://rows/*.jsonl"), tmp_path) == first
+    first = find_files(SourceSpec(label="s", path=url), tmp_path).files
+    assert find_files(SourceSpec(label="s", path="s3://rows/*.jsonl"), tmp_path).files == first
     assert read(tmp_path, url).records[0].prompt[0].content == "old 0?"
     s3_bucket.pipe_file("rows/r.jsonl", json.dumps(rows_of("new", 1)[0]).encode())
     assert read(tmp_path, url).records[0].prompt[0].content == "new 0?"

@@ -122,6 +122,7 @@ def allocate(
     as_json: Json = False,
 ) -> None:
     """Show exact integer quotas; with --json the allocation.json object."""
+    from calibudget.allocation.policies import policy_named
     from calibudget.cli.tables import print_comparison, print_plan, warn_of_hashes
     from calibudget.pipeline.allocate import compare_policies, plan_allocation, request_from_files
     from calibudget.records import Exponents
@@ -148,6 +149,8 @@ def allocate(
         print_comparison(compare_policies(request, pools), as_json=as_json)
     else:
         print_plan(plan_allocation(request, pools), as_json=as_json)
+        if (request.floor or request.floors) and policy_named(request.policy).floor_use == "none":
+            typer.echo(f"the policy {request.policy!r} knows no floor: it isn't used, and counts as 0", err=True)
     warn_of_hashes(request.statistics)
 
 

@@ -292,7 +292,7 @@ def _rendered(task: Task, source: SourceSpec, data_dir: Path) -> Benchmark:
 
 def _rows(source: SourceSpec, data_dir: Path, files: list[SourceFile]) -> Iterator[tuple[Callable[[], str], Fields]]:
     """All rows with where they stand, in words; the files are bound as they are read."""
-    for file in find_files(source, data_dir) if source.paths else ():
+    for file in find_files(source, data_dir).files if source.paths else ():
         digest = file_digest(file.path.resolve())
         files.append(SourceFile(name=file.name, bytes=digest.bytes, sha256=digest.sha256))
         for at, fields in read_rows(file.path, file.name):

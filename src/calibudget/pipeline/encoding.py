@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
@@ -56,13 +56,13 @@ def not_encodable(
         DataError: a file changed since its pass.
     """
     skipping = [label for label, source in sources.items() if source.scan.spec.on_error == "skip"]
-    encoder = training_encoder(recipe) if skipping else None
-    if encoder is None:
+    check = _check(recipe) if skipping else None
+    if check is None:
         return {}
     found: dict[str, frozenset[bytes]] = {}
     for done, label in enumerate(skipping):
         progress("encoding", done, len(skipping))
-        faulty = _faulty(encoder, sources[label].again())
+        faulty = _faulty(check, sources[label].again())
         found[label] = frozenset(digests(one.prompt, one.completion, one.tools)[0] for one in faulty)
     progress("encoding", len(skipping), len(skipping))
     return found
@@ -70,28 +70,54 @@ def not_encodable(
 
 def without_faulty(recipe: Recipe, companion: SourceRead) -> SourceRead:
     """A companion set that says `on_error: skip` without the records that can't be encoded, which are counted."""
-    encoder = training_encoder(recipe)
-    if encoder is None:
+    check = _check(recipe)
+    if check is None:
         return companion
-    faulty = {record.record_id for record in _faulty(encoder, companion.records)}
+    faulty = {record.record_id for record in _faulty(check, companion.records)}
     kept = tuple(record for record in companion.records if record.record_id not in faulty)
     left = len(companion.records) - len(kept)
     return replace(companion, records=kept, skipped=companion.skipped + left) if left else companion
 
 
-def check_encodable(recipe: Recipe, records: Iterable[Record]) -> None:
-    """Refuse records, drawn or held out, that `train` or `evaluate` would refuse, where a model is at hand."""
-    encoder = training_encoder(recipe)
-    if encoder is None:
+def check_encodable(
+    recipe: Recipe, records: Iterable[Record], place_of: Callable[[Record], str | None] = lambda _: None
+) -> None:
+    """Refuse records, drawn or held out, that `train` or `evaluate` would refuse, as far as what is at hand can tell.
+
+    Args:
+        recipe: its model, template and layout say how records are rendered.
+        records: the records.
+        place_of: where one stands, in words, None where that isn't known.
+
+    Raises:
+        ScoringError: the first such record is named, with its file and line, and the way out.
+    """
+    check = _check(recipe)
+    if check is None:
         return
     for chunk in _chunks(records):
         try:
-            encoder.encode_all(chunk)
+            check(chunk)
         except ScoringError as error:
+            record = next(_faulty_of(check, chunk), None)
+            place = None if record is None else place_of(record)
+            told = f"{place}: " if place is not None else ""
             raise ScoringError(
-                f"{error}; it was drawn, so take it out of the data, or say `on_error: skip` for "
-                "its source, which leaves such records out before the draw"
+                f"{told}{error}; take it out of the data, or say `on_error: skip` for its source, which leaves such "
+                "records out before the draw"
             ) from error
+
+
+def _check(recipe: Recipe) -> Callable[[Sequence[Record]], object] | None:
+    """What raises a ScoringError for records that can't be encoded, or only rendered where no model is at hand."""
+    encoder = training_encoder(recipe)
+    if encoder is not None:
+        return encoder.encode_all
+    if recipe.output.layout == "rendered" and (recipe.template == "alpaca" or not recipe.has_tokenizer):
+        from calibudget.lm.encoding import alpaca_text
+
+        return lambda records: [alpaca_text(record) for record in records]
+    return None
 
 
 def _chunks(records: Iterable[Record]) -> Iterator[Sequence[Record]]:
@@ -100,20 +126,20 @@ def _chunks(records: Iterable[Record]) -> Iterator[Sequence[Record]]:
         yield chunk
 
 
-def _faulty(encoder: Encoder, records: Iterable[Record]) -> Iterator[Record]:
+def _faulty(check: Callable[[Sequence[Record]], object], records: Iterable[Record]) -> Iterator[Record]:
     """The records that can't be encoded."""
     for chunk in _chunks(records):
-        yield from _faulty_of(encoder, chunk)
+        yield from _faulty_of(check, chunk)
 
 
-def _faulty_of(encoder: Encoder, records: Sequence[Record]) -> Iterator[Record]:
+def _faulty_of(check: Callable[[Sequence[Record]], object], records: Sequence[Record]) -> Iterator[Record]:
     """Those of a few records, found by halves."""
     try:
-        encoder.encode_all(records)
+        check(records)
     except ScoringError:
         if len(records) == 1:
             yield records[0]
             return
         half = len(records) // 2
-        yield from _faulty_of(encoder, records[:half])
-        yield from _faulty_of(encoder, records[half:])
+        yield from _faulty_of(check, records[:half])
+        yield from _faulty_of(check, records[half:])

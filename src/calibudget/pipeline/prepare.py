@@ -14,7 +14,7 @@ from typing import Final
 
 from calibudget.errors import AllocationError
 from calibudget.messages import counted
-from calibudget.pipeline.encoding import not_encodable, without_faulty
+from calibudget.pipeline.encoding import check_encodable, not_encodable, training_encoder, without_faulty
 from calibudget.pipeline.hygiene import Findings, look
 from calibudget.pipeline.ledger import Ledger
 from calibudget.pipeline.progress import Progress, silent
@@ -23,7 +23,7 @@ from calibudget.records import SourceFile, Split
 from calibudget.selection.draw import marked, unmarked
 from calibudget.sources.data_splits import listed
 from calibudget.sources.duplicates import Resolved
-from calibudget.sources.files import check_distinct_files, files_not_read
+from calibudget.sources.files import check_distinct_files
 from calibudget.sources.hygiene.checks import Matches
 from calibudget.sources.hygiene.findings import kept_findings, texts_of
 from calibudget.sources.hygiene.records import Hygiene
@@ -242,19 +242,25 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
         for label, source in sources.items()
     }
     twins = _twins(recipe, parted, sources, progress)
+    splits = {label: one.split(twins.get(label)) for label, one in parted.items()}
+    if training_encoder(recipe) is not None:  # what a template takes for no turns is told before anything is scored
+        held_out = (one for split in splits.values() for one in (*split.calibration, *split.evaluation))
+        check_encodable(
+            recipe,
+            held_out,
+            lambda one: sources[one.source].scan.place_of(one.record_id, sources[one.source].parts()),
+        )
     return Prepared(
-        splits={label: one.split(twins.get(label)) for label, one in parted.items()},
+        splits=splits,
         files={label: source.scan.files for label, source in sources.items()},
         companion=companion,
         evaluation=evaluation,
         findings=findings,
         ledger=ledger,
         files_not_read={
-            **{spec.label: files_not_read(spec, recipe.data_root) for spec in everything},
-            **{
-                f"evaluation set {spec.label}": files_not_read(spec, recipe.data_root)
-                for spec in recipe.evaluation_specs()
-            },
+            **{label: source.scan.files_not_read for label, source in sources.items()},
+            **({companion.label: companion.files_not_read} if companion is not None else {}),
+            **{f"evaluation set {name}": source.scan.files_not_read for name, source in evaluation.items()},
         },
     )
 

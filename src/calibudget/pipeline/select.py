@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from calibudget.records import AllocationPlan, Record, Selection, Split
 from calibudget.selection.draw import unmarked
 from calibudget.selection.rows import train_row, train_rows
 from calibudget.sources.hygiene.records import HYGIENE, HYGIENE_NAME
-from calibudget.sources.pool import chosen_records
+from calibudget.sources.pool import CandidatePool, chosen_records
 from calibudget.store.artefacts import (
     ALLOCATION,
     ALLOCATION_NAME,
@@ -55,6 +56,13 @@ def check_unchanged(recipe: Recipe, prepared: Prepared, directory: Path) -> None
         raise ArtefactError(
             f"{directory}: was begun after other rounds than {', '.join(map(str, recipe.previous_rounds))}"
         )
+    begun = directory / HYGIENE_NAME
+    for name, found in HYGIENE.read(begun).evaluation.items() if begun.exists() else ():
+        if found.files != prepared.evaluation[name].scan.files:
+            raise ArtefactError(
+                f"{directory}: evaluation set {name!r} has other files than when this run was begun "
+                f"({', '.join(file.name for file in found.files)}); put them back, or name another directory"
+            )
     path = directory / SPLITS_NAME
     for label, ids in read_splits(path).sources.items() if path.exists() else ():
         split = prepared.splits[label]
@@ -88,7 +96,6 @@ def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
     )
     if recipe.evaluation_size:
         held_out = [record for split in prepared.splits.values() for record in split.evaluation]
-        check_encodable(recipe, held_out)
         rows = (train_row(record, "source", layout="turns") for record in held_out)
         tools = any(record.uses_tools for record in held_out)
         write_train(directory / HELD_OUT_NAME, rows, layout="turns", tools=tools)
@@ -105,7 +112,7 @@ def write_selected(run: Run, plan: AllocationPlan, directory: Path) -> Selection
     companion = () if prepared.companion is None else prepared.companion.records
     selection = replace(run.pools.draw(plan, run.selector), companion_count=len(companion))
     candidates = {label: _picked(prepared.splits[label], picks, recipe) for label, picks in selection.picks.items()}
-    check_encodable(recipe, chain(*candidates.values(), companion))
+    check_encodable(recipe, chain(*candidates.values(), companion), partial(_place_of, prepared))
     write_parts(directory, run.parts)
     SELECTION.write(directory / SELECTION_NAME, digest_selection(selection))
     output, render = recipe.output, rendering(recipe)
@@ -118,6 +125,13 @@ def write_selected(run: Run, plan: AllocationPlan, directory: Path) -> Selection
     made = train_rows(selection, candidates, companion, order=output.order, layout=output.layout, rendered=render.texts)
     write_train(directory / output.train_name, made.rows, layout=output.layout, tools=made.tools)
     return selection
+
+
+def _place_of(prepared: Prepared, record: Record) -> str | None:
+    """Where a drawn record stands, in words."""
+    split = prepared.splits.get(record.source)
+    pool = None if split is None else split.candidates
+    return pool.place_of(unmarked(record.record_id)[0]) if isinstance(pool, CandidatePool) else None
 
 
 def _picked(split: Split, picks: Sequence[str], recipe: Recipe) -> Sequence[Record]:

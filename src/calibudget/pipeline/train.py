@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -273,6 +274,12 @@ def _encode(
     from calibudget.training.data import encode_examples
 
     progress("encoding", 0, None)
+    if recipe.max_length is not None and config.max_length < recipe.max_length:
+        warnings.warn(
+            f"max_length {config.max_length} is less than the calibration.max_length {recipe.max_length} that the run "
+            f"was measured with: longer examples are {'refused' if config.too_long == 'refuse' else 'cut'}",
+            stacklevel=2,
+        )
     encoder = Encoder(recipe.template, language_model.tokenizer, embedding_size=language_model.embedding_size)
     examples = encode_examples(rows, encoder, max_length=config.max_length, too_long=config.too_long)
     progress("encoding", len(examples), len(examples))

@@ -379,7 +379,9 @@ class Recipe(_Part):
 
     def source_specs(self) -> tuple[SourceSpec, ...]:
         """The sources as the readers take them, in code-point order."""
-        return tuple(self._spec(label, self.sources[label]) for label in sorted(self.sources))
+        column = None if self.selector.scores is None else self.selector.scores.column
+        used = () if column is None else (column,)
+        return tuple(replace(self._spec(label, self.sources[label]), also_used=used) for label in sorted(self.sources))
 
     def evaluation_specs(self) -> tuple[SourceSpec, ...]:
         """The evaluation sets that the hygiene names as the readers take them, in code-point order."""

@@ -31,8 +31,21 @@ class DataFile(NamedTuple):
     version: tuple[int, int]
 
 
-def find_files(spec: SourceSpec, data_dir: Path) -> tuple[DataFile, ...]:
-    """The files of a source, each once, sorted by name.
+class Found(NamedTuple):
+    """What the paths of a source name.
+
+    Attributes:
+        files: those to read.
+        beside: names of those of another split or an unknown kind, in folders and globs of this machine; hidden ones
+            aren't told.
+    """
+
+    files: tuple[DataFile, ...] = ()
+    beside: tuple[str, ...] = ()
+
+
+def find_files(spec: SourceSpec, data_dir: Path) -> Found:
+    """The files of a source, each once, sorted by name, and those beside them.
 
     A relative path or glob stays below the data directory, links included; an absolute one is taken at its word, and
     so is a URL, whose objects are copied here. A directory stands for the data files in it, at any depth, or for the
@@ -46,9 +59,14 @@ def find_files(spec: SourceSpec, data_dir: Path) -> tuple[DataFile, ...]:
     """
     data_dir = resolved(data_dir)
     found: dict[Path, DataFile] = {}
+    beside: set[Path] = set()
     for pattern in spec.paths:
         try:
-            files = _copied(pattern, spec) if is_url(pattern) else _local(local_path(pattern), data_dir, spec)
+            files, others = (
+                (_copied(pattern, spec), set[Path]())
+                if is_url(pattern)
+                else _local(local_path(pattern), data_dir, spec)
+            )
         except UnicodeEncodeError:  # the system's encoding has no such name, which the command line explains
             raise
         except (InputError, OSError) as error:
@@ -65,50 +83,42 @@ def find_files(spec: SourceSpec, data_dir: Path) -> tuple[DataFile, ...]:
             raise DataError(f"source {spec.label!r}: no file matches {pattern!r}{below}{hidden}")
         for file in files:
             found.setdefault(file.path.resolve(), file)
-    return tuple(sorted(found.values(), key=lambda file: (file.name, str(file.path))))
+        beside |= others
+    read = {file.path for file in found.values()}
+    return Found(
+        files=tuple(sorted(found.values(), key=lambda file: (file.name, str(file.path)))),
+        beside=tuple(sorted(_name(path, data_dir) for path in beside - read)),
+    )
 
 
-def files_not_read(spec: SourceSpec, data_dir: Path) -> tuple[str, ...]:
-    """The files beside those of a source, in the folders and globs that it names on this machine, sorted by name.
-
-    They are of another split or of an unknown kind; hidden ones aren't told.
-    """
-    data_dir = resolved(data_dir)
-    read: set[Path] = set()
-    beside: set[Path] = set()
-    for pattern in (local_path(path) for path in spec.paths if not is_url(path)):
-        read |= {file.path for file in _local(pattern, data_dir, spec)}
-        for path in _matches(pattern, data_dir):
-            beside |= {*_below(path)} if path.is_dir() and not _is_saved(path) else {path}
-    read |= {path for path in beside if _is_saved(path)}
-    return tuple(sorted(_name(path, data_dir) for path in beside - read))
-
-
-def _local(pattern: str, data_dir: Path, spec: SourceSpec) -> list[DataFile]:
+def _local(pattern: str, data_dir: Path, spec: SourceSpec) -> tuple[list[DataFile], set[Path]]:
+    """The files that a path of this machine names, and those beside them."""
     found = _matches(pattern, data_dir)
     outside = Path(pattern).is_absolute()
     saved = [file for path in found if _is_saved(path) for file in _saved(path, spec)]
     if len(found) == 1 and found[0].is_file() and found[0] == data_dir / pattern:
         check_named(_name(found[0], data_dir), spec.split)
-        return [_data_file(found[0], data_dir, outside=outside)]
+        return [_data_file(found[0], data_dir, outside=outside)], set()
     base = _base(pattern, data_dir)
+    inside = {path: _below(path) if path.is_dir() else [path] for path in found if not _is_saved(path)}
     expanded = {
         file.relative_to(base).as_posix(): file
-        for path in found
-        if not _is_saved(path)
-        for file in (_data_files(path) if path.is_dir() else [path])
+        for path, files in inside.items()
+        for file in files
+        if not path.is_dir() or file.name.lower().endswith(SUFFIXES)
     }
     if found and not expanded and not saved:
         hidden = [file.relative_to(base).as_posix() for path in found if path.is_dir() for file in path.rglob("*")]
-        inside = [file.relative_to(base).as_posix() for path in found if path.is_dir() for file in _below(path)]
-        if inside:
+        others = [file.relative_to(base).as_posix() for path in found if path.is_dir() for file in inside[path]]
+        if others:
             raise DataError(
-                f"{pattern!r} holds no data file: there is {listed(inside)}; known endings are {', '.join(SUFFIXES)}"
+                f"{pattern!r} holds no data file: there is {listed(others)}; known endings are {', '.join(SUFFIXES)}"
             )
         if hidden:
             raise DataError(f"{pattern!r} holds only hidden files, which aren't read: {listed(hidden)}; rename them")
     chosen = of_split(list(expanded), spec.split, pattern, only=spec.only_split) if expanded else []
-    return [_data_file(path, data_dir, outside=outside) for path in (*saved, *(expanded[name] for name in chosen))]
+    read = [_data_file(path, data_dir, outside=outside) for path in (*saved, *(expanded[name] for name in chosen))]
+    return read, {file for files in inside.values() for file in files} - {file.path for file in read}
 
 
 def _base(pattern: str, data_dir: Path) -> Path:
@@ -149,7 +159,7 @@ def check_distinct_files(
         keys = [(spec.hub, spec.subset, spec.split, spec.revision)] if spec.hub else []
         places: list[tuple[object, str]] = [(key, f"the hub data set {spec.hub}") for key in keys]
         if spec.paths:
-            places = [(_identity(file.path), file.name) for file in find_files(spec, data_dir)]
+            places = [(_identity(file.path), file.name) for file in find_files(spec, data_dir).files]
         for key, name in places:
             for other in readers.setdefault(key, []):
                 if not are_disjoint(spec.where, other.where):
@@ -197,10 +207,6 @@ def _name(path: Path, data_dir: Path) -> str:
 def _with_version(path: Path, name: str) -> DataFile:
     status = path.stat()
     return DataFile(path=path, name=name, version=(status.st_size, status.st_mtime_ns))
-
-
-def _data_files(folder: Path) -> list[Path]:
-    return [file for file in _below(folder) if file.name.lower().endswith(SUFFIXES)]
 
 
 def _below(folder: Path) -> list[Path]:

@@ -250,8 +250,9 @@ class HubInput:
         return self._digest.file(hub_name(self._spec))
 
 
-def inputs_of(spec: SourceSpec, data_dir: Path) -> tuple[Input, ...]:
-    """What a source is read from, in an order that only names decide."""
+def inputs_of(spec: SourceSpec, data_dir: Path) -> tuple[tuple[Input, ...], tuple[str, ...]]:
+    """What a source is read from, in an order that only names decide; and the files beside that, see `find_files`."""
     if spec.hub is not None:
-        return (HubInput(spec),)
-    return tuple(FileInput(spec, file) for file in find_files(spec, data_dir))
+        return (HubInput(spec),), ()
+    found = find_files(spec, data_dir)
+    return tuple(FileInput(spec, file) for file in found.files), found.beside

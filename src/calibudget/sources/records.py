@@ -81,7 +81,8 @@ class RecordMaker:
         self._ignored = spec.ignored | (OF_THE_RESPONSE if spec.prompts_suffice else frozenset())
         self._ignored |= SPLIT if spec.only_split else frozenset()
         self._shapes: dict[tuple[tuple[str, ...], tuple[str, ...]], _Shape] = {}
-        self._named = {*spec.where, *(name for name in (spec.id_field, self._answers.field) if name is not None)}
+        named = (*spec.where, *spec.also_used, spec.id_field, self._answers.field)
+        self._named = {name for name in named if name is not None}
 
     def name(self, fields: Fields) -> Named | None:
         """What names a row, at a fraction of the cost of its record."""

@@ -37,6 +37,7 @@ class Scan:
     Attributes:
         spec: what the recipe says of it.
         inputs: what it was read from.
+        files_not_read: names of files that lie beside those, where its paths lead.
         selection_seed: seed of the keys in the table.
         table: one row a record.
         files: every file read, bound by its bytes; for a hub data set its name and the digest of its rows.
@@ -45,6 +46,7 @@ class Scan:
 
     spec: SourceSpec
     inputs: tuple[Input, ...]
+    files_not_read: tuple[str, ...]
     selection_seed: int
     table: IdentityTable = field(default_factory=IdentityTable)
     files: tuple[SourceFile, ...] = ()
@@ -118,6 +120,15 @@ class Scan:
         text, _ = digests(record.prompt, record.completion, record.tools)
         return bool(row["text"].tobytes() == text)
 
+    def place_of(self, record_id: str, parts: Iterable[Rows]) -> str | None:
+        """Where the record with that id stands, in words; None where none of the rows is it."""
+        for rows in parts:
+            ids = self.ids(rows)
+            if record_id in ids:
+                row = rows[ids.index(record_id)]
+                return f"source {self.spec.label!r}: {self.place(int(row['file']), int(row['at']))}"
+        return None
+
     def place(self, file: int, at: int) -> str:
         """Where a record stands, in words."""
         return self.inputs[file].place(at)
@@ -152,7 +163,11 @@ def scan_sources(
         DataError: a file is missing, torn, of an unknown kind or changed while it was read; a row can't be used and
             isn't to be skipped (its file and line are named); or no record is left.
     """
-    scans = [Scan(spec=spec, inputs=inputs_of(spec, data_dir), selection_seed=selection_seed) for spec in specs]
+    scans = [
+        Scan(spec=spec, inputs=inputs, files_not_read=beside, selection_seed=selection_seed)
+        for spec in specs
+        for inputs, beside in [inputs_of(spec, data_dir)]
+    ]
     asked = [[readers.ask(scan.spec, given) for given in scan.inputs] for scan in scans]
     for scan, waiting in zip(scans, asked, strict=True):
         scan.files = tuple(_taken(scan, number, found()) for number, found in enumerate(waiting))

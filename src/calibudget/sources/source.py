@@ -35,6 +35,7 @@ class SourceRead:
         skipped_examples: why, for the first few of them.
         duplicates: records removed because an equal one stays (or renamed, under `keep`).
         columns_not_used: fields that rows had and nothing used, sorted.
+        files_not_read: names of files that lie beside those that were read.
     """
 
     label: str
@@ -48,6 +49,7 @@ class SourceRead:
     skipped_examples: tuple[str, ...]
     duplicates: int
     columns_not_used: tuple[str, ...] = ()
+    files_not_read: tuple[str, ...] = ()
 
 
 def read_source(spec: SourceSpec, data_dir: Path, *, readers: Readers | None = None) -> SourceRead:
@@ -76,6 +78,7 @@ def read_source(spec: SourceSpec, data_dir: Path, *, readers: Readers | None = N
         skipped_examples=tuple(scan.tally.examples),
         duplicates=source.duplicates,
         columns_not_used=tuple(scan.tally.columns_not_used),
+        files_not_read=scan.files_not_read,
     )
 
 

@@ -157,6 +157,7 @@ class SourceSpec(Source):
         label: its name.
         split: which one is read.
         prompts_suffice: whether rows may lack a response, as an evaluation set's may.
+        also_used: fields that something else uses, such as a selector.
         only_split: whether it is measured on and names no split, so that only data of a single one can be read.
         limits: what its files may ask of the machine.
 
@@ -170,6 +171,7 @@ class SourceSpec(Source):
     on_error: OnError = "refuse"
     split: str = DEFAULT
     prompts_suffice: bool = False
+    also_used: tuple[str, ...] = ()
     only_split: bool = False
     limits: Limits = LIMITS
 

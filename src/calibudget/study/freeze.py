@@ -88,7 +88,7 @@ def _files(spec: SourceSpec, root: Path) -> Iterable[SourceFile]:
     """The files of a source; a data set of the hub has to be read to be bound."""
     if spec.hub is not None:
         return read_source(spec, root).files
-    return [_bound(file.name, file.path) for file in find_files(spec, root)]
+    return [_bound(file.name, file.path) for file in find_files(spec, root).files]
 
 
 def _model_files(name: str) -> Iterable[SourceFile]:

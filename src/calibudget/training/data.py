@@ -8,6 +8,7 @@ that is its end token, loses nothing: the end token of every response is taught.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from calibudget.errors import TrainingError
 from calibudget.lm.encoding import Encoded, Encoder
+from calibudget.messages import counted
 from calibudget.records import Message, Record
 from calibudget.training.config import TooLong
 
@@ -80,14 +82,18 @@ def encode_examples(
         ScoringError: a row that has no encoding.
     """
     examples: list[TrainingExample] = []
+    cut = 0
     iterator = iter(rows)
     while chunk := list(islice(iterator, _CHUNK)):
         records = [record_of(row) for row in chunk]
         for row, encoded in zip(chunk, encoder.encode_all(records), strict=True):
             examples.append(_example(row, encoded, max_length, too_long))
+            cut += len(examples[-1].ids) < encoded.total_length
     if not examples:
         raise TrainingError("the train set is empty; there is nothing to train on")
     _check_unique(examples)
+    if cut:
+        warnings.warn(f"{counted(cut, 'prompt')} lost the middle, since max_length is {max_length}", stacklevel=2)
     return tuple(examples)
 
 

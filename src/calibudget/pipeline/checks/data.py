@@ -74,6 +74,9 @@ def _check_evidence(findings: Findings, prepared: Prepared, manifest: Manifest) 
         for name in ("barred", "filtered", "columns_not_used", "evaluation_twins"):  # older manifests lack some
             if getattr(row, name) is not None:
                 expected, found = expected | {name: getattr(split, name)}, found | {name: getattr(row, name)}
+        if row.columns_not_used is not None:  # older manifests tell neither
+            expected |= {"files_not_read": prepared.files_not_read[label] or None}
+            found |= {"files_not_read": row.files_not_read}
         findings.compare(MANIFEST_NAME, expected, found, field=f"sources.{label}")
     read, companion = prepared.companion, manifest.companion
     if read is not None and companion is not None:
@@ -83,6 +86,8 @@ def _check_evidence(findings: Findings, prepared: Prepared, manifest: Manifest) 
         ids = sorted(record.record_id for record in read.records)
         expected = counts | {"count": len(ids), "record_ids_sha256": ids_sha256(ids)}
         expected["files"] = [asdict(file) for file in read.files]
+        if companion.columns_not_used is not None:
+            expected["files_not_read"] = read.files_not_read or None
         found = {name: getattr(companion, name) for name in expected if name != "files"}
         found["files"] = [asdict(file) for file in companion.files]
         findings.compare(MANIFEST_NAME, expected, found, field="companion")
