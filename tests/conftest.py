@@ -96,6 +96,8 @@ def make_model(family: str = "llama", **settings: Any) -> Any:
     torch.set_num_threads(1)  # threads only get into each other's way on a model of this size
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **(shape | settings)))
+    if family == "gemma2":
+        model.set_attn_implementation("eager")  # as loading does: see there
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:

@@ -119,9 +119,15 @@ def _is_complete(directory: Path) -> bool:
 
 def _convert(gguf: Path, directory: Path) -> None:
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, modeling_gguf_pytorch_utils
+    from transformers import AutoModelForCausalLM, AutoTokenizer, modeling_gguf_pytorch_utils
 
     metadata = _read_metadata(gguf)
+    try:
+        from transformers import GgufConfig
+
+        as_floats = {"quantization_config": GgufConfig(dequantize=True)}
+    except ImportError:  # earlier versions know nothing else
+        as_floats = {}
     # The GGUF reader draws a bar of tqdm's own, which transformers' switch doesn't reach.
     bare = patch.object(modeling_gguf_pytorch_utils, "tqdm", lambda tensors, **_: tensors, create=True)
     try:
@@ -131,7 +137,7 @@ def _convert(gguf: Path, directory: Path) -> None:
                 folder,
                 gguf_file=gguf.name,
                 dtype=torch.float16,
-                quantization_config=GgufConfig(dequantize=True),
+                **as_floats,
             )
     except Exception as error:  # a hostile file can make the reader raise anything
         raise ScoringError(f"model {gguf}: transformers can't read this GGUF file: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from calibudget.lm.files import ModelSource, fetch_hub, resolve_model
 from calibudget.lm.gguf import CONVERTER_VERSION, converted, quiet
 from calibudget.lm.identity import bound_files, check_configuration, directory_digest, folder_of, told
 from calibudget.lm.placement import memory_for, parts_of, weight_bytes
-from calibudget.store.canonical import sha256_hex
+from calibudget.store.canonical import read_object, sha256_hex
 from calibudget.store.sums import file_digest
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -100,6 +101,8 @@ def load_model(
         )
         if missing := sorted(found["missing_keys"]):
             raise ScoringError(f"model {source.name!r}: its weights lack {missing[0]} ({len(missing)} tensors in all)")
+    if getattr(loaded.config, "attn_logit_softcapping", None) is not None:
+        loaded.set_attn_implementation("eager")  # the default of transformers 5.6 leaves this cap of Gemma 2 out
     loaded.name_or_path = loaded.config._name_or_path = str(directory)  # where peft looks; the folder above is gone
     ids = getattr(loaded.generation_config, "eos_token_id", None)
     stop_ids = frozenset([ids] if isinstance(ids, int) else ids or ())
@@ -256,6 +259,12 @@ def _configuration(transformers: Any, source: ModelSource, directory: Path) -> A
 
 def _tokenizer(transformers: Any, source: ModelSource, directory: Path) -> Any:
     with quiet(), told(_unloadable(source)), folder_of(bound_files(directory)) as folder:
+        settings = folder / "tokenizer_config.json"
+        if settings.exists():  # transformers 5.6 reads the files that it names, wherever they lie
+            fields = read_object(settings)
+            settings.unlink()
+            own = {name: value for name, value in fields.items() if not name.endswith("_file")}
+            settings.write_text(json.dumps(own), encoding="utf-8")
         return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
