@@ -452,7 +452,24 @@ def test_several_adapters_of_one_base_without_loading_it_again(
         engine=Engine(device="cpu"),
     )[""]  # fmt: skip
     assert alone.to_json() == found["two"].to_json()
+    check_that_texts_end_at_a_bound(tiny_directory, data, tmp_path)
     check_that_a_finished_adapter_stays(tiny_directory, data, tmp_path, adapters)
+
+
+def check_that_texts_end_at_a_bound(model: Path, data: Path, tmp_path: Path) -> None:
+    """`max_new_tokens` bounds every task's texts, and the results name it."""
+    texts = []
+    for bound in (2, 6):
+        output = tmp_path / f"bound-{bound}"
+        wanted = asking(data, "piqa", limit=2, max_new_tokens=bound)
+        found = evaluate(str(model), wanted, output_dir=output, engine=Engine(device="cpu"))[""]
+        scorer = found.tasks["piqa"].evidence["scorer"]
+        assert isinstance(scorer, dict)
+        assert scorer["max_new_tokens"] == bound
+        texts.append([one.text for one in read_predictions(output / "predictions.parquet")])
+    for short, long in zip(*texts, strict=True):
+        assert long.startswith(short)
+        assert len(short) < len(long)
 
 
 def check_that_a_finished_adapter_stays(model: Path, data: Path, tmp_path: Path, adapters: list[Path]) -> None:
@@ -468,7 +485,8 @@ def check_that_a_finished_adapter_stays(model: Path, data: Path, tmp_path: Path,
     evaluate(str(model), wanted, adapters=adapters, output_dir=output, engine=engine, resume=True)
     assert {path: path.stat().st_mtime_ns for path in (output / "one").iterdir()} == before
     assert {path: path.read_bytes() for path in (output / "two").iterdir()} == second
-    for other in (asking(data, "piqa", limit=3), asking(data, "piqa", "gsm8k", limit=2)):
+    others = (asking(data, "piqa", limit=3), asking(data, "piqa", "gsm8k", limit=2), replace(wanted, max_new_tokens=2))
+    for other in others:
         with pytest.raises(ArtefactError, match="other work"):
             evaluate(str(model), other, adapters=adapters, output_dir=output, engine=engine, resume=True)
 

@@ -34,6 +34,9 @@ def evaluate(
     strict: Annotated[bool, typer.Option("--strict", help="Refuse tasks that were trained or calibrated on.")] = False,
     likelihood: Annotated[bool, typer.Option("--likelihood", help="Choices by likelihood too, named apart.")] = False,
     limit: Annotated[int | None, typer.Option(help="Only so many items a task, in keyed order.")] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="Most tokens decoded an answer; without it each task's own.")
+    ] = None,
     defer_code: Annotated[bool, typer.Option("--defer-code", help="Code texts now, verdicts by --rejudge.")] = False,
     rejudge: Annotated[bool, typer.Option("--rejudge", help="Judge the texts in RUN_DIR anew, no model.")] = False,
     template: Annotated[Literal["alpaca", "chat"] | None, typer.Option(help="Prompt template.")] = None,
@@ -61,6 +64,7 @@ def evaluate(
         tasks=tuple(tasks or (by_default,)),
         data_dir=data_dir,
         limit=limit,
+        max_new_tokens=max_new_tokens,
         likelihood=likelihood,
         panels=_named_panels(panel or ()),
         train=train,

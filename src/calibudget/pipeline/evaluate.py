@@ -75,6 +75,7 @@ class Asking:
             run holds out, "panel-320" for the six tasks of the frozen panel.
         data_dir: where the tasks' files lie; None reads the hub.
         limit: only so many items a task, the first in keyed order.
+        max_new_tokens: most tokens decoded an answer, of every task; None goes by the task.
         likelihood: multiple-choice tasks by likelihood too, under names of their own; there has to be one.
         panels: own panels beside the paper's, name to the tasks or panels that they are the mean of.
         train: training set to look for the tasks' prompts in; None is a run's own.
@@ -85,6 +86,7 @@ class Asking:
     tasks: Sequence[str] = ("paper",)
     data_dir: Path | None = None
     limit: int | None = None
+    max_new_tokens: int | None = None
     likelihood: bool = False
     panels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     train: Path | None = None
@@ -250,8 +252,9 @@ def benchmarks_of(
         progress: told of each task.
         run_dir: the run whose own records may be asked; without one they are left out.
     """
-    if asking.limit is not None and asking.limit < 1:
-        raise InputError(f"limit: at least one item a task, not {asking.limit}")
+    for name, amount in (("limit", asking.limit), ("max_new_tokens", asking.max_new_tokens)):
+        if amount is not None and amount < 1:
+            raise InputError(f"{name}: at least 1, not {amount}")
     wanted = expand_tasks(asking.tasks)
     if asking.likelihood:
         check_likelihood(wanted)
@@ -265,7 +268,11 @@ def benchmarks_of(
             benchmark = _load(name, path, asking.data_dir, shared)
             benchmarks.append(on_panel(benchmark) if name in on else benchmark)
     progress("reading tasks", len(wanted), len(wanted))
-    return benchmarks if asking.limit is None else [one.limited(asking.limit) for one in benchmarks]
+    if asking.limit is not None:
+        benchmarks = [one.limited(asking.limit) for one in benchmarks]
+    if asking.max_new_tokens is None:
+        return benchmarks
+    return [replace(one, task=replace(one.task, max_new_tokens=asking.max_new_tokens)) for one in benchmarks]
 
 
 def _load(name: str, path: str | None, data_dir: Path | None, shared: Shared | None = None) -> Benchmark:

@@ -151,6 +151,7 @@ def asking_of(protocol: Protocol, asked: Asked) -> Asking:
         tasks=asked.tasks,
         data_dir=directory,
         limit=asked.limit,
+        max_new_tokens=asked.max_new_tokens,
         likelihood=asked.likelihood,
         panels=protocol.panels,
         strict=asked.strict,

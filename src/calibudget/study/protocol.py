@@ -66,6 +66,7 @@ class Asked(_Part):
     tasks: Names = ("paper",)
     data_dir: str | None = None
     limit: Annotated[int, Field(ge=1)] | None = None
+    max_new_tokens: Annotated[int, Field(ge=1)] | None = None
     likelihood: bool = False
     batch_tokens: Annotated[int, Field(ge=1)] | None = None
     strict: bool = False
