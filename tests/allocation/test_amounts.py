@@ -12,9 +12,8 @@ from calibudget.allocation.bounds import Portion, least_units, most_units, parse
 from calibudget.errors import AllocationError, InputTypeError
 
 
-@pytest.mark.parametrize(
-    ("written", "amount"),
-    [
+def test_amounts_are_counts_or_portions(subtests: pytest.Subtests) -> None:
+    for written, amount in [
         (0, 0),
         (np.int64(12), 12),
         ("10% of budget", Portion(share=Fraction(1, 10), of="budget")),
@@ -22,24 +21,24 @@ from calibudget.errors import AllocationError, InputTypeError
         ("100% of budget", Portion(share=Fraction(1), of="budget")),
         ("0% of pool", Portion(share=Fraction(0), of="pool")),
         (Portion(share=Fraction(1, 3), of="pool"), Portion(share=Fraction(1, 3), of="pool")),
-    ],
-)
-def test_amounts_are_counts_or_portions(written: Any, amount: Any) -> None:
-    assert parse_amount(written, "the floor") == amount
+    ]:
+        with subtests.test(written=written):
+            assert parse_amount(written, "the floor") == amount
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
+def test_other_texts_are_refused_with_the_ways_out(subtests: pytest.Subtests) -> None:
+    for written in [
         *("", "9000", "10%", "10% of pools", "a% of pool", "-5% of pool", "1e1% of pool", "50%of pool", "٣% of pool"),
         *("9" * 5_000 + "% of pool", "0." + "0" * 5_000 + "1% of budget"),
-    ],
-)
-def test_other_texts_are_refused_with_the_ways_out(written: Any) -> None:
-    with pytest.raises(
-        AllocationError, match=r"the cap of 'a' is '.{0,60}, which can't be read: write a whole number, or a text"
-    ):
-        parse_amount(written, "the cap of 'a'")
+    ]:
+        with (
+            subtests.test(written=written),
+            pytest.raises(
+                AllocationError,
+                match=r"the cap of 'a' is '.{0,60}, which can't be read: write a whole number, or a text",
+            ),
+        ):
+            parse_amount(written, "the cap of 'a'")
 
 
 @pytest.mark.parametrize("written", [0.1, 3.0, Fraction(1, 2)])
@@ -48,10 +47,13 @@ def test_a_fraction_of_nothing_named_is_refused(written: Any) -> None:
         parse_amount(written, "the floor")
 
 
-@pytest.mark.parametrize("share", [0.5, 1, True, "1/2"])
-def test_a_portion_is_exact(share: float | int | bool | str) -> None:
-    with pytest.raises(InputTypeError, match=r"the share of the floor must be a Fraction, not "):
-        parse_amount(Portion(share=share, of="pool"), "the floor")  # type: ignore[arg-type]
+def test_a_portion_is_exact(subtests: pytest.Subtests) -> None:
+    for share in [0.5, 1, True, "1/2"]:
+        with (
+            subtests.test(share=share),
+            pytest.raises(InputTypeError, match=r"the share of the floor must be a Fraction, not "),
+        ):
+            parse_amount(Portion(share=share, of="pool"), "the floor")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("written", [True, None, [1]])

@@ -44,9 +44,8 @@ def test_utility_zero_stays_at_the_lower_bound_until_all_others_are_full() -> No
     assert made.shares == {"a": 2.5, "b": 3.0, "c": 2.5}
 
 
-@pytest.mark.parametrize(
-    ("utilities", "bounds", "message"),
-    [
+def test_refusals_name_the_source_and_the_numbers(subtests: pytest.Subtests) -> None:
+    for utilities, bounds, message in [
         ({"a": -1}, {}, "the utility of 'a' must not be negative, but is -1"),
         ({"a": math.nan}, {}, "the utility of 'a' must be finite, but is nan"),
         ({"a": math.inf}, {}, "the utility of 'a' must be finite, but is inf"),
@@ -71,12 +70,11 @@ def test_utility_zero_stays_at_the_lower_bound_until_all_others_are_full() -> No
             "upper and utilities must name the same sources, but 'b' is missing from upper "
             "and 'c', 'd' are missing from utilities",
         ),
-    ],
-)
-def test_refusals_name_the_source_and_the_numbers(utilities: Any, bounds: Any, message: str) -> None:
-    with pytest.raises(AllocationError) as caught:
-        apportion(utilities, 5, **bounds)
-    assert str(caught.value) == message
+    ]:
+        with subtests.test(message=message):
+            with pytest.raises(AllocationError) as caught:
+                apportion(utilities, 5, **bounds)
+            assert str(caught.value) == message
 
 
 def test_many_sources_give_the_answer_of_few() -> None:

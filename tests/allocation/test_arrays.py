@@ -17,9 +17,8 @@ from calibudget.allocation.quotas import apportion
 from calibudget.errors import AllocationError, InputTypeError
 
 
-@pytest.mark.parametrize(
-    "utilities",
-    [
+def test_arrays_of_all_kinds_of_numbers(subtests: pytest.Subtests) -> None:
+    for utilities in [
         [3.0, 2.0, 1.0],
         np.array([3, 2, 1], dtype=np.uint8),
         np.array([3, 2, 1], dtype=np.float16),
@@ -28,14 +27,13 @@ from calibudget.errors import AllocationError, InputTypeError
         np.array([3 * 2**60 + 1, 2**61, 2**60]),
         np.array([Fraction(3, 7), Fraction(2, 7), Fraction(1, 7)], dtype=object),
         np.array([Decimal("0.3"), Decimal("0.2"), Decimal("0.1")], dtype=object),
-    ],
-)
-def test_arrays_of_all_kinds_of_numbers(utilities: Any) -> None:
-    made = apportion_arrays(utilities, 3)
-    assert made.quotas.tolist() == [2, 1, 0]
-    assert made.quotas.dtype == np.int64
-    assert made.budget == 3
-    assert made.shares().tolist() == pytest.approx([1.5, 1.0, 0.5])
+    ]:
+        with subtests.test(utilities=utilities):
+            made = apportion_arrays(utilities, 3)
+            assert made.quotas.tolist() == [2, 1, 0]
+            assert made.quotas.dtype == np.int64
+            assert made.budget == 3
+            assert made.shares().tolist() == pytest.approx([1.5, 1.0, 0.5])
 
 
 def test_large_integers_are_not_rounded_to_doubles() -> None:

@@ -79,18 +79,16 @@ def test_a_large_split_is_drawn_in_parts(size: int, resamples: int) -> None:
         assert mean == pytest.approx(math.fsum(ordered[draws.astype(np.int64)]) / size, rel=1e-15)
 
 
-@pytest.mark.parametrize(
-    "means",
-    [
+def test_spreads_are_correctly_rounded_at_the_edges(subtests: pytest.Subtests) -> None:
+    for means in [
         [0.0, 1e-20, 3e-20],
         [0.0, 5e-324, 1e-323],
         [1.0, math.nextafter(2, 1)] * 2_500,  # squares of gaps that sum up to more than 64 bits
         [0.0, 1e300, 1.0],
         [1.5] * 3 + [-2.25],
-    ],
-)
-def test_spreads_are_correctly_rounded_at_the_edges(means: Any) -> None:
-    assert bootstrap_sd(means) == statistics.pstdev(means)
+    ]:
+        with subtests.test(means=means):
+            assert bootstrap_sd(means) == statistics.pstdev(means)
 
 
 @pytest.mark.parametrize("errors", [[], [1.0]])

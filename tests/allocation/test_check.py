@@ -92,9 +92,8 @@ def test_intervals_at_the_limits_are_good(interval: Any) -> None:
     assert check_plan(with_source(made(), "a", interval=interval)) == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "finding"),
-    [
+def test_a_changed_plan_is_found(subtests: pytest.Subtests) -> None:
+    for changes, finding in [
         ({"budget": 1_000}, "the quotas sum to 1001, not to the budget 1000"),
         ({"residual_budget": 750}, "the floor quotas leave 751, not the residual budget 750"),
         ({"floor": 99}, "a: floor quota 100 isn't the smaller of pool 500 and floor 99"),
@@ -104,11 +103,10 @@ def test_intervals_at_the_limits_are_good(interval: Any) -> None:
         ({"exponents": Exponents(availability=1.0)}, "a: utility"),
         ({"exponents": Exponents(reliability=0.0)}, "a: utility"),
         ({"epsilon": 1e-6}, "d: availability 1e-06 isn't 0.001"),
-    ],
-)
-def test_a_changed_plan_is_found(changes: Any, finding: str) -> None:
-    findings = check_plan(replace(made(), **changes))
-    assert any(found.startswith(finding) for found in findings), findings
+    ]:
+        with subtests.test(finding=finding):
+            findings = check_plan(replace(made(), **changes))
+            assert any(found.startswith(finding) for found in findings), findings
 
 
 def test_needs_must_have_mean_one() -> None:

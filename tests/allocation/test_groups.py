@@ -148,9 +148,8 @@ def test_shares_are_those_within_the_group() -> None:
     assert {k: made.sources[k].share for k in "cde"} == dict.fromkeys("cde", 61 / 3)
 
 
-@pytest.mark.parametrize(
-    ("groups", "message"),
-    [
+def test_refusals_name_the_group_and_the_numbers(subtests: pytest.Subtests) -> None:
+    for groups, message in [
         ({"x": {"sources": ["a", "b", "c", "d"]}}, "the groups miss 'e'; each source belongs to exactly one group"),
         (
             {"x": {"sources": list("abcde")}, "y": {"sources": ["b", "a"]}},
@@ -193,11 +192,9 @@ def test_shares_are_those_within_the_group() -> None:
             "left: lower floors or raise the budget",
         ),
         ({"x": {"sources": list("abcde"), "cap": -1}}, "the cap of group 'x' must not be negative, but is -1"),
-    ],
-)
-def test_refusals_name_the_group_and_the_numbers(groups: Any, message: str) -> None:
-    with pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
-        plan(AllocationRequest(policy="equal", pool_sizes=POOLS, budget=2_000, groups=groups))
+    ]:
+        with subtests.test(message=message), pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
+            plan(AllocationRequest(policy="equal", pool_sizes=POOLS, budget=2_000, groups=groups))
 
 
 def test_spreading_over_groups_wants_whole_units_and_good_utilities() -> None:

@@ -24,17 +24,18 @@ def whole_parts(values: Any, budget: Any) -> Any:
     return level(values, budget).parted()[0].tolist()
 
 
-@pytest.mark.parametrize("scale", [0, 899, 901, 950, -899, -901, -950, -1060])
-def test_computed_shares_stay_within_their_bounds(scale: int) -> None:
-    values = np.ldexp(np.random.default_rng(2).random(500) + 0.5, scale)
-    made = level(values, 12_345)
-    total = sum(map(Fraction, values.tolist()))
-    exact = [Fraction(v) * 12_345 / total for v in values.tolist()]
-    assert all(abs(Fraction(s) - t) <= t / 2**51 for s, t in zip(made.shares().tolist(), exact, strict=True))
-    assert made.nearest().tolist() == [float(t) for t in exact]
-    whole, parts = made.parted()
-    assert whole.tolist() == [math.floor(t) for t in exact]
-    assert parts.tolist() == [s - math.floor(t) for s, t in zip(made.shares().tolist(), exact, strict=True)]
+def test_computed_shares_stay_within_their_bounds(subtests: pytest.Subtests) -> None:
+    for scale in [0, 899, 901, 950, -899, -901, -950, -1060]:
+        with subtests.test(scale=scale):
+            values = np.ldexp(np.random.default_rng(2).random(500) + 0.5, scale)
+            made = level(values, 12_345)
+            total = sum(map(Fraction, values.tolist()))
+            exact = [Fraction(v) * 12_345 / total for v in values.tolist()]
+            assert all(abs(Fraction(s) - t) <= t / 2**51 for s, t in zip(made.shares().tolist(), exact, strict=True))
+            assert made.nearest().tolist() == [float(t) for t in exact]
+            whole, parts = made.parted()
+            assert whole.tolist() == [math.floor(t) for t in exact]
+            assert parts.tolist() == [s - math.floor(t) for s, t in zip(made.shares().tolist(), exact, strict=True)]
 
 
 def test_shares_far_beyond_any_bound_stay_finite() -> None:
@@ -111,9 +112,8 @@ def exact_largest(values: Any, budget: Any, count: Any) -> Any:
 DUST = [2.0**-80, 2.0**-75 / 3]
 
 
-@pytest.mark.parametrize(
-    ("values", "budget"),
-    [
+def test_the_largest_remainders_are_those_of_rational_numbers(subtests: pytest.Subtests) -> None:
+    for values, budget in [
         # Two shares on either side of 1/2, where differences of shares from integers wrap around to negative.
         ([1024 - 2.0**-42, 1024 + 2.0**-42, 2047.0, 1.0], 2),
         # Neighbouring doubles beside some so small that differences have too many bits to wrap.
@@ -124,15 +124,14 @@ DUST = [2.0**-80, 2.0**-75 / 3]
         ([1.5, 2.5, 2.0**-120], 4),
         ([2.5, 1.5, 2.0**-120], 4),
         ([2.5, 1.5, 3.5, 4.5, 2.0**-150], 12),
-    ],
-)
-def test_the_largest_remainders_are_those_of_rational_numbers(values: Any, budget: Any) -> None:
-    made = level(values, budget)
-    whole, parts = made.parted()
-    left = budget - int(whole.sum())
-    assert sorted(made.largest(whole, parts, left, None).tolist()) == exact_largest(values, budget, left)
-    for count in range(1, len(values)):
-        assert sorted(made.largest(whole, parts, count, None).tolist()) == exact_largest(values, budget, count)
+    ]:
+        with subtests.test(budget=budget):
+            made = level(values, budget)
+            whole, parts = made.parted()
+            left = budget - int(whole.sum())
+            assert sorted(made.largest(whole, parts, left, None).tolist()) == exact_largest(values, budget, left)
+            for count in range(1, len(values)):
+                assert sorted(made.largest(whole, parts, count, None).tolist()) == exact_largest(values, budget, count)
 
 
 def test_remainders_in_many_blocks_are_those_of_rational_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

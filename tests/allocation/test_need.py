@@ -64,13 +64,14 @@ def test_reliability_falls_with_the_spread() -> None:
     assert reliability(3.0) == 0.25
 
 
-@pytest.mark.parametrize("base", [1e-12, 0.3, 1.0, 7.0, 1e300])
-def test_powers(base: float) -> None:
-    assert power(base, 1) == base
-    assert power(base, 0) == 1.0
-    assert power(base, 0.5) == math.sqrt(base)
-    assert power(base, 0.25) == pytest.approx(base**0.25, rel=2e-16)
-    assert power(base, -0.7) == pytest.approx(base**-0.7, rel=3e-16)
+def test_powers(subtests: pytest.Subtests) -> None:
+    for base in [1e-12, 0.3, 1.0, 7.0, 1e300]:
+        with subtests.test(base=base):
+            assert power(base, 1) == base
+            assert power(base, 0) == 1.0
+            assert power(base, 0.5) == math.sqrt(base)
+            assert power(base, 0.25) == pytest.approx(base**0.25, rel=2e-16)
+            assert power(base, -0.7) == pytest.approx(base**-0.7, rel=3e-16)
 
 
 def test_other_powers_are_correctly_rounded() -> None:
@@ -109,9 +110,8 @@ def test_exponents_weigh_the_factors() -> None:
     assert utilities(ROWS, 100, need_transform="rank")["a"] == (2 / 3) * math.sqrt(20.0)
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
+def test_bad_statistics_are_refused_by_name(subtests: pytest.Subtests) -> None:
+    for change, error, message in [
         ({"pool_size": 3.0}, InputTypeError, r"pool_size of 'a' must be an integer, not 3\.0"),
         ({"pool_size": None}, AllocationError, "the statistics of 'a' have no pool_size"),
         ({"mean_error": None}, AllocationError, "the statistics of 'a' have no mean_error"),
@@ -121,11 +121,9 @@ def test_exponents_weigh_the_factors() -> None:
         ({"bootstrap_sd": None}, AllocationError, "the statistics of 'a' have no bootstrap_sd"),
         ({"bootstrap_sd": -0.1}, AllocationError, r"bootstrap_sd of 'a' must not be negative, but is -0\.1"),
         ({"bootstrap_sd": math.inf}, AllocationError, "bootstrap_sd of 'a' must be finite, but is inf"),
-    ],
-)
-def test_bad_statistics_are_refused_by_name(change: Any, error: Any, message: str) -> None:
-    with pytest.raises(error, match=message):
-        utilities(ROWS | {"a": ROWS["a"] | change}, 100)
+    ]:
+        with subtests.test(message=message), pytest.raises(error, match=message):
+            utilities(ROWS | {"a": ROWS["a"] | change}, 100)
 
 
 @pytest.mark.parametrize("name", ["need_exponent", "availability_exponent", "reliability_exponent"])
@@ -146,9 +144,9 @@ def test_exponents_that_leave_the_doubles_are_refused(exponents: Any) -> None:
         utilities(ROWS, 1, **exponents)
 
 
-@pytest.mark.parametrize(
-    ("exponents", "message"),
-    [
+def test_utilities_beyond_the_doubles_are_refused_by_name(subtests: pytest.Subtests) -> None:
+    """Else sources would get the same, or nothing, for want of digits."""
+    for exponents, message in [
         (
             {"reliability_exponent": 1e6},
             "reliability_exponent: of 'b', 0.8 to the power of 1e+06 is too small a number",
@@ -166,12 +164,9 @@ def test_exponents_that_leave_the_doubles_are_refused(exponents: Any) -> None:
             "the utility of 'a' is 0.5^-1000 * 22.3383^10 * 1^1, too large a number; take exponents nearer to 0 "
             "(need_exponent, availability_exponent, reliability_exponent)",
         ),
-    ],
-)
-def test_utilities_beyond_the_doubles_are_refused_by_name(exponents: Any, message: str) -> None:
-    """Else sources would get the same, or nothing, for want of digits."""
-    with pytest.raises(AllocationError, match=f"^{re.escape(message)}"):
-        utilities(ROWS, 1, **exponents)
+    ]:
+        with subtests.test(message=message), pytest.raises(AllocationError, match=f"^{re.escape(message)}"):
+            utilities(ROWS, 1, **exponents)
 
 
 def test_a_power_needs_a_base_above_zero() -> None:

@@ -65,21 +65,22 @@ def factors(policy: Any, label: Any, **changes: Any) -> Any:
     return source.need, source.availability, source.reliability, source.utility
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_every_plan_is_consistent(policy: Any) -> None:
-    result = made(policy)
-    assert check_plan(result) == []
-    assert list(result.sources) == ["a", "b", "c"]
-    assert result.policy == policy
-    keeps = POLICIES[policy].floor_use != "none"
-    spends = POLICIES[policy].floor_use != "only"
-    assert sum(result.quotas.values()) == result.budget == (1_000 if spends else 250)
-    assert result.floor == (100 if keeps else 0)
-    assert result.residual_budget == (0 if not spends else 750 if keeps else 1_000)
-    assert result.epsilon == 1e-12
-    assert (result.floors, result.caps, result.groups, result.unit) == (None, None, None, "examples")
-    for row in result.sources.values():
-        assert row.quota == row.floor_quota + row.residual_quota
+def test_every_plan_is_consistent(subtests: pytest.Subtests) -> None:
+    for policy in POLICIES:
+        with subtests.test(policy=policy):
+            result = made(policy)
+            assert check_plan(result) == []
+            assert list(result.sources) == ["a", "b", "c"]
+            assert result.policy == policy
+            keeps = POLICIES[policy].floor_use != "none"
+            spends = POLICIES[policy].floor_use != "only"
+            assert sum(result.quotas.values()) == result.budget == (1_000 if spends else 250)
+            assert result.floor == (100 if keeps else 0)
+            assert result.residual_budget == (0 if not spends else 750 if keeps else 1_000)
+            assert result.epsilon == 1e-12
+            assert (result.floors, result.caps, result.groups, result.unit) == (None, None, None, "examples")
+            for row in result.sources.values():
+                assert row.quota == row.floor_quota + row.residual_quota
 
 
 def test_the_papers_rule_is_utilities_and_allocate() -> None:
@@ -281,34 +282,36 @@ def test_refusals(subtests: pytest.Subtests) -> None:
             made(policy, **changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("policy", "changes"),
-    [
+def test_a_policy_without_its_input_is_told_from_a_budget_that_cant_be_met(subtests: pytest.Subtests) -> None:
+    for policy, changes in [
         ("need", {"statistics": None}),
         ("weights", {"weights": None}),
         ("pooled", {"pooled": None}),
         ("pooled", {"caps": {"a": 1}}),
-    ],
-)
-def test_a_policy_without_its_input_is_told_from_a_budget_that_cant_be_met(policy: str, changes: Any) -> None:
-    with pytest.raises(UnfedPolicyError):
-        made(policy, **changes)
-    with pytest.raises(AllocationError, match="above all pools") as caught:
-        made("equal", budget=3_000)
-    assert not isinstance(caught.value, UnfedPolicyError)
+    ]:
+        with subtests.test(policy=policy):
+            with pytest.raises(UnfedPolicyError):
+                made(policy, **changes)
+            with pytest.raises(AllocationError, match="above all pools") as caught:
+                made("equal", budget=3_000)
+            assert not isinstance(caught.value, UnfedPolicyError)
 
 
-@pytest.mark.parametrize("policy", ["equal", "proportional", "floor-sqrt", "floor"])
-def test_nothing_to_give_and_nobody_to_give_to(policy: str) -> None:
-    assert plan(AllocationRequest(policy=policy, pool_sizes={}, budget=0)).quotas == {}
-    assert plan(AllocationRequest(policy=policy, pool_sizes={"a": 0, "b": 7}, budget=0)).quotas == {"a": 0, "b": 0}
-    for result in (
-        plan(AllocationRequest(policy=policy, pool_sizes={}, budget=0)),
-        plan(AllocationRequest(policy=policy, pool_sizes={"a": 3}, budget=0)),
-    ):
-        assert check_plan(result) == []
-    with pytest.raises(AllocationError, match="there are no sources to spend a budget of 2 on"):
-        plan(AllocationRequest(policy=policy, pool_sizes={}, budget=2))
+def test_nothing_to_give_and_nobody_to_give_to(subtests: pytest.Subtests) -> None:
+    for policy in ["equal", "proportional", "floor-sqrt", "floor"]:
+        with subtests.test(policy=policy):
+            assert plan(AllocationRequest(policy=policy, pool_sizes={}, budget=0)).quotas == {}
+            assert plan(AllocationRequest(policy=policy, pool_sizes={"a": 0, "b": 7}, budget=0)).quotas == {
+                "a": 0,
+                "b": 0,
+            }
+            for result in (
+                plan(AllocationRequest(policy=policy, pool_sizes={}, budget=0)),
+                plan(AllocationRequest(policy=policy, pool_sizes={"a": 3}, budget=0)),
+            ):
+                assert check_plan(result) == []
+            with pytest.raises(AllocationError, match="there are no sources to spend a budget of 2 on"):
+                plan(AllocationRequest(policy=policy, pool_sizes={}, budget=2))
 
 
 @pytest.mark.parametrize("policy", ["calibudget", "equal", "weights"])
@@ -363,20 +366,18 @@ def test_pooled_quotas_count_the_first_keys_of_all() -> None:
         pooled_quotas(keys, 1.0)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("means", "error", "message"),
-    [
+def test_bootstrap_means_that_cant_be_used_are_refused_by_name(subtests: pytest.Subtests) -> None:
+    for means, error, message in [
         ((1.0,), AllocationError, "'a' has 2 bootstrap_means, but 'b' has 1: every source needs as many"),
         ((1.0, math.nan), AllocationError, "bootstrap_means[1] of 'b' must be finite, but is nan"),
         ((1.0, None), InputTypeError, "bootstrap_means[1] of 'b' must be a number, not None (NoneType)"),
         (5, InputTypeError, "bootstrap_means of 'b' must be a sequence of numbers"),
-    ],
-)
-def test_bootstrap_means_that_cant_be_used_are_refused_by_name(means: Any, error: Any, message: str) -> None:
-    sources = {label: replace(row, bootstrap_means=(1.0, 2.0)) for label, row in STATISTICS.sources.items()}
-    sources["b"] = replace(sources["b"], bootstrap_means=means)
-    with pytest.raises(error, match=re.escape(message)):
-        made("need", statistics=replace(STATISTICS, sources=sources))
+    ]:
+        with subtests.test(message=message):
+            sources = {label: replace(row, bootstrap_means=(1.0, 2.0)) for label, row in STATISTICS.sources.items()}
+            sources["b"] = replace(sources["b"], bootstrap_means=means)
+            with pytest.raises(error, match=re.escape(message)):
+                made("need", statistics=replace(STATISTICS, sources=sources))
 
 
 @pytest.mark.parametrize("name", ["learning-curve", "least-nll"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
@@ -36,9 +35,8 @@ def test_every_pool_may_be_used_up() -> None:
     assert allocate(POOLS, EVEN, 160).quotas == POOLS
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_refusals_name_the_numbers(subtests: pytest.Subtests) -> None:
+    for arguments, message in [
         (
             {"budget": 60, "floor": 30},
             "the floors of 3 sources come to 70, 10 above the budget 60: "
@@ -64,8 +62,6 @@ def test_every_pool_may_be_used_up() -> None:
         ({"budget": 10, "caps": {"b": -2}}, "the cap of 'b' must not be negative, but is -2"),
         ({"budget": 10, "floors": {"x": 1}}, "floors names 'x', but the sources are 'a', 'b', 'c'"),
         ({"budget": 10, "caps": {"y": 1, "x": 1}}, "caps names 'x', 'y', but the sources are 'a', 'b', 'c'"),
-    ],
-)
-def test_refusals_name_the_numbers(arguments: Any, message: str) -> None:
-    with pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
-        allocate(POOLS, EVEN, **arguments)
+    ]:
+        with subtests.test(message=message), pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
+            allocate(POOLS, EVEN, **arguments)

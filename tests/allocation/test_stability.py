@@ -96,14 +96,20 @@ def test_orders_need_replicates_of_the_same_sources() -> None:
         order_probabilities({"a": 1}, [{}])
 
 
-@pytest.mark.parametrize(
-    ("replicates", "low", "high"),
-    [(1, 1, 1), (2, 1, 2), (39, 1, 39), (40, 1, 39), (41, 2, 40), (200, 5, 195), (1_000, 25, 975)],
-)
-def test_intervals_are_inverted_cdf_quantiles(replicates: int, low: int, high: int) -> None:
+def test_intervals_are_inverted_cdf_quantiles(subtests: pytest.Subtests) -> None:
     """The smallest value with at least 2.5% (97.5%) of the replicates at or below it."""
-    rows = [[k, 2 * k] for k in range(replicates, 0, -1)]
-    assert quota_intervals(rows) == [(low, high), (2 * low, 2 * high)]
+    for replicates, low, high in [
+        (1, 1, 1),
+        (2, 1, 2),
+        (39, 1, 39),
+        (40, 1, 39),
+        (41, 2, 40),
+        (200, 5, 195),
+        (1_000, 25, 975),
+    ]:
+        with subtests.test(replicates=replicates):
+            rows = [[k, 2 * k] for k in range(replicates, 0, -1)]
+            assert quota_intervals(rows) == [(low, high), (2 * low, 2 * high)]
 
 
 def test_a_grid_shows_every_combination_and_why_some_fail() -> None:

@@ -65,9 +65,8 @@ def test_the_nll_rule_takes_no_notice_of_answers() -> None:
     assert summed(mixed, {"a": 1}, error="nll").sources["a"].error_rate is None
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
+def test_bad_scores_are_refused_by_record(subtests: pytest.Subtests) -> None:
+    for bad, message in [
         (score("a", 99, nll=math.nan), "the score of record 'r99' of 'a' isn't finite: nll nan, error nan"),
         (score("a", 99, error=math.inf), "the score of record 'r99' of 'a' isn't finite: nll 1.0, error inf"),
         (
@@ -83,11 +82,9 @@ def test_the_nll_rule_takes_no_notice_of_answers() -> None:
             score("a", 99, correct=True, error=2.0),
             "the score of record 'r99' of 'a' has error 2.0, but the error rule nll+wrong gives 1.0",
         ),
-    ],
-)
-def test_bad_scores_are_refused_by_record(bad: Any, message: str) -> None:
-    with pytest.raises(ScoringError, match=f"^{re.escape(message)}$"):
-        summed([*scores("a"), bad], {"a": 1})
+    ]:
+        with subtests.test(message=message), pytest.raises(ScoringError, match=f"^{re.escape(message)}$"):
+            summed([*scores("a"), bad], {"a": 1})
 
 
 def test_the_error_must_follow_the_rule() -> None:

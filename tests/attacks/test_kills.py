@@ -38,7 +38,7 @@ def check_goes_on(zygote: Any, name: str, directory: Path, whole: Any, place: An
 
 
 @pytest.mark.parametrize("name", WORKS)
-@pytest.mark.cases(2, PARTS, 1)
+@pytest.mark.cases(1, PARTS, 1)
 def test_a_command_killed_at_a_step_goes_on_to_the_same_bytes(
     zygote: Any, whole: Any, tmp_path: Path, name: str, part: Any
 ) -> None:

@@ -26,18 +26,24 @@ def scores(**shares: float) -> dict[str, TaskScore]:
     return {task: TaskScore(items=10_000, right=round(share * 10_000)) for task, share in shares.items()}
 
 
-@pytest.mark.parametrize("row", TABLE_1)
-def test_macro_and_overall_of_the_papers_table_1(row: str) -> None:
-    math_average, common, macro, overall = TABLE_1[row]
-    tasks: dict[str, Any] = {
-        **dict.fromkeys(MATH_TASKS, math_average / 100),
-        **dict.fromkeys(COMMON_TASKS, common / 100),
-    }
-    found = aggregate(scores(**tasks))
-    for name, expected in (("MathAvg", math_average), ("CommonAvg", common), ("MacroAvg", macro), ("Overall", overall)):
-        panel = found[name]
-        assert panel is not None
-        assert abs(100 * panel.score - expected) <= 0.01 + 1e-9, name
+def test_macro_and_overall_of_the_papers_table_1(subtests: pytest.Subtests) -> None:
+    for row in TABLE_1:
+        with subtests.test(row=row):
+            math_average, common, macro, overall = TABLE_1[row]
+            tasks: dict[str, Any] = {
+                **dict.fromkeys(MATH_TASKS, math_average / 100),
+                **dict.fromkeys(COMMON_TASKS, common / 100),
+            }
+            found = aggregate(scores(**tasks))
+            for name, expected in (
+                ("MathAvg", math_average),
+                ("CommonAvg", common),
+                ("MacroAvg", macro),
+                ("Overall", overall),
+            ):
+                panel = found[name]
+                assert panel is not None
+                assert abs(100 * panel.score - expected) <= 0.01 + 1e-9, name
 
 
 def test_overall_weighs_two_math_tasks_as_much_as_eight_common_ones() -> None:
@@ -70,10 +76,10 @@ def test_code_and_modern_panels() -> None:
     assert found["CodeMacro"].score == pytest.approx(0.45)
 
 
-@pytest.mark.parametrize("panels", [{"a": ()}, {"a": ("x", "x")}, {"a": ("b",), "b": ("a",)}, {"a": ("a", "x")}])
-def test_a_panel_that_means_nothing_is_refused(panels: dict[str, tuple[str, ...]]) -> None:
-    with pytest.raises(InputError, match="panel"):
-        aggregate({}, panels)
+def test_a_panel_that_means_nothing_is_refused(subtests: pytest.Subtests) -> None:
+    for panels in [{"a": ()}, {"a": ("x", "x")}, {"a": ("b",), "b": ("a",)}, {"a": ("a", "x")}]:
+        with subtests.test(panels=panels), pytest.raises(InputError, match="panel"):
+            aggregate({}, panels)
 
 
 @pytest.mark.parametrize(("items", "right"), [(0, 0), (3, 4), (3, -1)])

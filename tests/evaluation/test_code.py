@@ -24,9 +24,8 @@ WHOLE = "def add(a, b):\n    return a + b\n"
 BODY = "    return a + b\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
+def test_code_is_found_in_a_text(subtests: pytest.Subtests) -> None:
+    for text, code in [
         (WHOLE, WHOLE),
         (f"Sure:\n```python\n{WHOLE}```\nDone.", f"\n{WHOLE}"),
         (f"```\n{WHOLE}```", f"\n{WHOLE}"),
@@ -35,10 +34,9 @@ BODY = "    return a + b\n"
         (f"```python\nprint(1)\n```\nand\n```python\n{WHOLE}```", f"\n{WHOLE}"),  # the block with the function
         (f"```python\n{WHOLE}```\nUse:\n```python\nadd(1, 2)\n```", f"\n{WHOLE}"),
         (f"{WHOLE}```\nOutput:\n```\n5\n```", WHOLE),
-    ],
-)
-def test_code_is_found_in_a_text(text: str, code: str) -> None:
-    assert extract_code(text, "add") == code
+    ]:
+        with subtests.test(text=text):
+            assert extract_code(text, "add") == code
 
 
 def test_a_continuation_ends_where_something_else_begins() -> None:
@@ -87,13 +85,15 @@ def test_the_modules_that_tests_use_stand_beside_them() -> None:
     assert case.names == ("f",)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{}, {"code": "def f(): pass"}, {"code": "def f(): pass", "test_list": "assert f()"}, {"code": 1, "test_list": []}],
-)
-def test_a_task_without_tests_is_refused(fields: dict[str, object]) -> None:
-    with pytest.raises((DataError, KeyError)):
-        mbpp_case(fields, "")
+def test_a_task_without_tests_is_refused(subtests: pytest.Subtests) -> None:
+    for fields in [
+        {},
+        {"code": "def f(): pass"},
+        {"code": "def f(): pass", "test_list": "assert f()"},
+        {"code": 1, "test_list": []},
+    ]:
+        with subtests.test(fields=fields), pytest.raises((DataError, KeyError)):
+            mbpp_case(fields, "")
 
 
 def references(data: Path) -> list[tuple[str, CodeCase]]:

@@ -104,9 +104,8 @@ def test_every_missed_instruction_is_named() -> None:
     assert check_instructions(fields, "<<a>>, b") == ["punctuation:no_comma", "startend:quotation"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
+def test_a_record_that_would_be_checked_at_random_is_refused(subtests: pytest.Subtests) -> None:
+    for fields, message in [
         (record("keywords:unknown"), "unknown"),
         (record("language:response_language"), "lacks its argument 'language'"),
         (record("language:response_language", language=None), "lacks its argument 'language'"),
@@ -114,11 +113,9 @@ def test_every_missed_instruction_is_named() -> None:
         ({"instruction_id_list": [], "kwargs": []}, "at least 1"),
         ({}, "one length"),
         ({"instruction_id_list": ["punctuation:no_comma"], "kwargs": ["x"]}, "must be an object"),
-    ],
-)
-def test_a_record_that_would_be_checked_at_random_is_refused(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        parse_instructions(fields)
+    ]:
+        with subtests.test(message=message), pytest.raises(DataError, match=message):
+            parse_instructions(fields)
 
 
 def test_a_missing_package_is_named_with_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,13 +127,14 @@ def test_a_missing_package_is_named_with_the_install_line(monkeypatch: pytest.Mo
         parse_instructions(record("punctuation:no_comma"))
 
 
-@pytest.mark.parametrize("letter", ["#", "!", "e", "E"])
-def test_the_character_that_is_named_is_counted(letter: str) -> None:
+def test_the_character_that_is_named_is_counted(subtests: pytest.Subtests) -> None:
     """The original looks for a letter drawn at random where the character is no letter, as two records of IFEval have it."""
-    asked = record("keywords:letter_frequency", letter=letter, let_relation="at least", let_frequency=3)
-    for _ in range(20):
-        assert check_instructions(asked, f"a {letter} b {letter} c {letter}") == []
-        assert check_instructions(asked, f"a {letter} b {letter}") == ["keywords:letter_frequency"]
+    for letter in ["#", "!", "e", "E"]:
+        with subtests.test(letter=letter):
+            asked = record("keywords:letter_frequency", letter=letter, let_relation="at least", let_frequency=3)
+            for _ in range(20):
+                assert check_instructions(asked, f"a {letter} b {letter} c {letter}") == []
+                assert check_instructions(asked, f"a {letter} b {letter}") == ["keywords:letter_frequency"]
 
 
 @pytest.mark.data

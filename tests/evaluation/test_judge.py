@@ -123,9 +123,8 @@ def row(task: str, text: str, gold: str, **more: object) -> Prediction:
     return Prediction(task=task, item_id="x", text=text, gold=gold, **given)
 
 
-@pytest.mark.parametrize(
-    ("given", "prediction", "verdict"),
-    [
+def test_verdicts_from_the_rows_alone(subtests: pytest.Subtests) -> None:
+    for given, prediction, verdict in [
         (row("piqa", "the correct answer is solution2", "solution2"), "solution2", "right"),
         (row("boolq", "the correct answer is false", "true"), "false", "wrong"),
         (row("gsm8k", "It is 7.", "7"), "7", "right"),
@@ -137,20 +136,19 @@ def row(task: str, text: str, gold: str, **more: object) -> Prediction:
         (row("bbh", "The answer is No.", "Yes"), "No", "wrong"),
         (row("bbh", "The answer is (B).", "B", prediction="B", verdict="wrong"), "B", "right"),
         (row("bbh", "The answer is (B).", "C", prediction="B", verdict="right"), "B", "wrong"),
-    ],
-)
-def test_verdicts_from_the_rows_alone(given: Prediction, prediction: str | None, verdict: str) -> None:
-    assert judged_again(given) == (prediction, verdict)
+    ]:
+        with subtests.test(prediction=prediction):
+            assert judged_again(given) == (prediction, verdict)
 
 
-@pytest.mark.parametrize(
-    ("reason", "prediction", "found"),
-    [
+def test_choices_from_the_rows_alone(subtests: pytest.Subtests) -> None:
+    for reason, prediction, found in [
         ("answer1 -2.5, answer2 -1e-07", "answer1", ("answer2", "right")),
         ("answer1 -2.5, answer2 -7", "answer2", ("answer1", "wrong")),
         ("answer1 -2.5, answer2 -2.5", "answer2", ("answer2", "right")),  # equal as printed
         ("", "answer2", (None, "wrong")),
-    ],
-)
-def test_choices_from_the_rows_alone(reason: str, prediction: str, found: tuple[str | None, str]) -> None:
-    assert chosen_again(row("arc_easy_likelihood", "", "answer2", prediction=prediction, reason=reason)) == found
+    ]:
+        with subtests.test(reason=reason):
+            assert (
+                chosen_again(row("arc_easy_likelihood", "", "answer2", prediction=prediction, reason=reason)) == found
+            )

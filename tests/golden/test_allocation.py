@@ -29,9 +29,8 @@ def quotas(capacities: tuple[int, ...], utilities: tuple[float, ...], budget: in
     return tuple(result.quotas.values())
 
 
-@pytest.mark.parametrize(
-    ("capacities", "utilities", "budget", "floor", "expected"),
-    [
+def test_quotas(subtests: pytest.Subtests) -> None:
+    for capacities, utilities, budget, floor, expected in [
         # Paper, appendix "Stable Tie Breaking and Selection Identity": the synthetic allocation test.
         ((3, 10, 10), (1, 2, 3), 12, 2, (3, 4, 5)),
         # Largest remainders of 1.55, 1.55, 1.9: the tie between the first two goes by label (appendix, same place).
@@ -46,12 +45,9 @@ def quotas(capacities: tuple[int, ...], utilities: tuple[float, ...], budget: in
         # A float means the rational that it holds: 0.3 < 3 * 0.1 and 0.2 = 2 * 0.1 as doubles.
         ((AMPLE, AMPLE, AMPLE), (3, 2, 1), 3, 0, (2, 1, 0)),
         ((AMPLE, AMPLE, AMPLE), (0.3, 0.2, 0.1), 3, 0, (1, 1, 1)),
-    ],
-)
-def test_quotas(
-    capacities: tuple[int, ...], utilities: tuple[float, ...], budget: int, floor: int, expected: tuple[int, ...]
-) -> None:
-    assert quotas(capacities, utilities, budget, floor) == expected
+    ]:
+        with subtests.test(budget=budget):
+            assert quotas(capacities, utilities, budget, floor) == expected
 
 
 @pytest.mark.parametrize(("floor", "floors_sum", "residual"), [(1_150, 9_069, 931), (950, 7_600, 2_400)])
@@ -72,9 +68,8 @@ def test_shares_of_the_papers_synthetic_example() -> None:
     assert result.floor_quotas == {"a": 2, "b": 2, "c": 2}
 
 
-@pytest.mark.parametrize(
-    ("sizes", "utilities", "budget", "expected"),
-    [
+def test_faults_of_the_field(subtests: pytest.Subtests) -> None:
+    for sizes, utilities, budget, expected in [
         # huggingface/datasets #7954: every row once.
         ((3, 4, 3), (1, 1, 1), 10, (3, 4, 3)),
         # huggingface/datasets PR #7157: utility 0 and floor 0 draw nothing, at once.
@@ -85,12 +80,9 @@ def test_shares_of_the_papers_synthetic_example() -> None:
         ((100, 10_000), (1, 1), 150, (75, 75)),
         # NVIDIA/Megatron-LM #705: no quota above its pool.
         ((5, 10_000), (0.001, 0.999), 10_004, (5, 9_999)),
-    ],
-)
-def test_faults_of_the_field(
-    sizes: tuple[int, ...], utilities: tuple[float, ...], budget: int, expected: tuple[int, ...]
-) -> None:
-    assert quotas(sizes, utilities, budget) == expected
+    ]:
+        with subtests.test(budget=budget):
+            assert quotas(sizes, utilities, budget) == expected
 
 
 def test_weights_that_collapse_keep_the_floors() -> None:

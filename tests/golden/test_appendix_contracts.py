@@ -105,25 +105,24 @@ def test_four_shards_merge_into_a_stable_order_by_score_then_id() -> None:
         assert [record.record_id for record in top(merged, 6)] == ["r2", "r5", "r8", "r1", "r4", "r7"]
 
 
-@pytest.mark.parametrize(
-    "fault", ["missing", "duplicated", "out of range", "cross-shard", "three shards", "not the max"]
-)
-def test_an_incomplete_union_or_a_malformed_record_is_refused(fault: str) -> None:
+def test_an_incomplete_union_or_a_malformed_record_is_refused(subtests: pytest.Subtests) -> None:
     """Appendix, "Proxy-Score and Shard Validation": missing, duplicated, out-of-range or cross-shard positions."""
-    shards = four_shards()
-    merge_shards(shards)
-    first, second = shards[0].records, shards[1].records
-    changed = {
-        "missing": first[:-1],
-        "duplicated": (*first, first[0]),
-        "out of range": (*first[:-1], replace(first[-1], position=12)),
-        "cross-shard": (*first[:-1], second[-1]),
-        "three shards": (),
-        "not the max": (replace(first[0], score=0.25), *first[1:]),
-    }[fault]
-    shards[0] = replace(shards[0], records=changed)
-    with pytest.raises(CalibudgetError):
-        merge_shards(shards[1:] if fault == "three shards" else shards)
+    for fault in ["missing", "duplicated", "out of range", "cross-shard", "three shards", "not the max"]:
+        with subtests.test(fault=fault):
+            shards = four_shards()
+            merge_shards(shards)
+            first, second = shards[0].records, shards[1].records
+            changed = {
+                "missing": first[:-1],
+                "duplicated": (*first, first[0]),
+                "out of range": (*first[:-1], replace(first[-1], position=12)),
+                "cross-shard": (*first[:-1], second[-1]),
+                "three shards": (),
+                "not the max": (replace(first[0], score=0.25), *first[1:]),
+            }[fault]
+            shards[0] = replace(shards[0], records=changed)
+            with pytest.raises(CalibudgetError):
+                merge_shards(shards[1:] if fault == "three shards" else shards)
 
 
 # (iv) "rejection of subgroup-order drift"

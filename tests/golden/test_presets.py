@@ -89,9 +89,8 @@ OPENBOOKQA_TEXT = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "fields", "instruction", "answer"),
-    [
+def test_original_fields_become_the_instruction_format(subtests: pytest.Subtests) -> None:
+    for name, fields, instruction, answer in [
         ("piqa", PIQA, PIQA_TEXT, "solution1"),
         ("social_i_qa", SOCIAL, SOCIAL_TEXT, "answer3"),
         ("winogrande", WINOGRANDE, WINOGRANDE_TEXT, "option2"),
@@ -100,15 +99,12 @@ OPENBOOKQA_TEXT = (
         ("arc_easy", ARC, ARC_TEXT, "answer2"),
         ("arc_challenge", ARC, ARC_TEXT, "answer2"),
         ("openbookqa", OPENBOOKQA, OPENBOOKQA_TEXT, "answer1"),
-    ],
-)
-def test_original_fields_become_the_instruction_format(
-    name: str, fields: dict[str, object], instruction: str, answer: str
-) -> None:
-    rendered = preset(name)(fields)
-    assert rendered.instruction == instruction
-    assert rendered.response == f"the correct answer is {answer}"
-    assert rendered.answer == answer
+    ]:
+        with subtests.test(name=name):
+            rendered = preset(name)(fields)
+            assert rendered.instruction == instruction
+            assert rendered.response == f"the correct answer is {answer}"
+            assert rendered.answer == answer
 
 
 def test_the_hub_s_hellaswag_joins_the_activity_itself() -> None:

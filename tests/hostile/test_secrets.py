@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from calibudget.cli.entry import entry
 from calibudget.messages import redacted
 
 PRIVATE = "Zq7xK2mV9tRb4LwNs8Yd"
@@ -34,11 +34,15 @@ FIELDS = {
 }
 
 
-def command(*arguments: Any) -> Any:
-    result = subprocess.run(
-        [sys.executable, "-m", "calibudget", *map(str, arguments)], capture_output=True, text=True, check=False
-    )
-    return result.returncode, result.stdout + result.stderr
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(*arguments: Any) -> Any:
+        monkeypatch.setattr(sys, "argv", ["calibudget", *map(str, arguments)])
+        with pytest.raises(SystemExit) as leave:
+            entry()
+        return leave.value.code, "".join(capsys.readouterr())
+
+    return call
 
 
 def secret_of(text: Any) -> Any:
@@ -65,7 +69,7 @@ def test_every_form_is_found_and_plain_texts_stay() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_no_field_takes_one_and_nothing_is_written(tmp_path: Path, text: Any) -> None:
+def test_no_field_takes_one_and_nothing_is_written(tmp_path: Path, command: Any, text: Any) -> None:
     (tmp_path / "rows.jsonl").write_text('{"instruction": "a", "output": "b"}\n' * 3)
     for field, (outer, inner) in FIELDS.items():
         recipe = {"engine": "fake", "model": "m", "budget": 1, "error": "nll", "sources": {"a": {"answer": "none"}}}
@@ -81,26 +85,11 @@ def test_no_field_takes_one_and_nothing_is_written(tmp_path: Path, text: Any) ->
         assert "credential" in said
         assert secret_of(text) not in said
         assert not (tmp_path / "out").exists()
-        if field in ("model", "path"):
-            break  # a process takes seconds; the fields beyond are walked by the same function, see below
-
-
-def test_the_walk_finds_one_at_any_depth(tmp_path: Path) -> None:
-    from calibudget.errors import RecipeError
-    from calibudget.recipe import load_recipe
-
-    for outer, inner in FIELDS.values():
-        for text in TEXTS.values():
-            value = {"a": {inner: [text]}} if outer == "sources" else {inner: text} if inner else text
-            (tmp_path / "r.yaml").write_text(json.dumps({outer: value}))
-            with pytest.raises(RecipeError, match="credential") as refusal:
-                load_recipe(tmp_path / "r.yaml")
-            assert secret_of(text) not in str(refusal.value)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", [TEXTS["user"], TEXTS["hub"]])
-def test_no_option_or_override_repeats_one(tmp_path: Path, text: Any) -> None:
+def test_no_option_or_override_repeats_one(tmp_path: Path, command: Any, text: Any) -> None:
     (tmp_path / "rows.jsonl").write_text('{"instruction": "a", "output": "b"}\n' * 3)
     recipe = {"engine": "fake", "model": "m", "budget": 1, "error": "nll"}
     recipe["sources"] = {"a": {"path": "rows.jsonl", "answer": "none"}}

@@ -261,23 +261,24 @@ def test_lines_are_counted_only_when_an_error_needs_them(tmp_path: Path, monkeyp
     assert len(counted) == 5
 
 
-@pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz", "r.jsonl.zst", "r.json", "r.csv", "r.parquet", "r.arrow"])
-def test_wanted_rows_are_found_again_by_their_place(tmp_path: Path, name: str) -> None:
-    table = pa.Table.from_pylist([json.loads(line) for line in MANY.splitlines()])
-    path = tmp_path / name
-    if name == "r.parquet":
-        pq.write_table(table, path, row_group_size=300)
-    elif name == "r.arrow":
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table, max_chunksize=300)
-    elif name == "r.csv":
-        path.write_text(
-            "prompt,completion\n" + "".join(f'"{r["prompt"]}",{r["completion"]}\n' for r in table.to_pylist())
-        )
-    else:
-        text = json.dumps(table.to_pylist()).encode() if name == "r.json" else MANY
-        path.write_bytes(COMPRESS.get(name.rpartition(".")[2], bytes)(text))
-    rows = list(read_rows(path, name))
-    chosen = [rows[i] for i in (0, 1, 299, 300, 1234, 1999)]
-    assert list(read_rows(path, name, wanted=[at for at, _ in chosen])) == chosen
-    assert list(read_rows(path, name, wanted=[])) == []
+def test_wanted_rows_are_found_again_by_their_place(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for name in ["r.jsonl", "r.jsonl.gz", "r.jsonl.zst", "r.json", "r.csv", "r.parquet", "r.arrow"]:
+        with subtests.test(name=name):
+            table = pa.Table.from_pylist([json.loads(line) for line in MANY.splitlines()])
+            path = tmp_path / name
+            if name == "r.parquet":
+                pq.write_table(table, path, row_group_size=300)
+            elif name == "r.arrow":
+                with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+                    writer.write_table(table, max_chunksize=300)
+            elif name == "r.csv":
+                path.write_text(
+                    "prompt,completion\n" + "".join(f'"{r["prompt"]}",{r["completion"]}\n' for r in table.to_pylist())
+                )
+            else:
+                text = json.dumps(table.to_pylist()).encode() if name == "r.json" else MANY
+                path.write_bytes(COMPRESS.get(name.rpartition(".")[2], bytes)(text))
+            rows = list(read_rows(path, name))
+            chosen = [rows[i] for i in (0, 1, 299, 300, 1234, 1999)]
+            assert list(read_rows(path, name, wanted=[at for at, _ in chosen])) == chosen
+            assert list(read_rows(path, name, wanted=[])) == []

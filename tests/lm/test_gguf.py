@@ -128,6 +128,7 @@ def test_the_embedded_model_is_converted_into_the_cache() -> None:
 
 
 @pytest.mark.model
+@pytest.mark.full  # converts the whole model
 def test_the_neighbours_of_a_gguf_file_are_not_read(tmp_path: Path) -> None:
     """A configuration, a chat template or an adapter beside the file isn't bound by its digest."""
     path = resolve_model("embedded").path

@@ -48,7 +48,7 @@ def test_sources_are_generated_alike_each_time_and_share_no_prompt(tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.model
 def test_the_demo_on_a_few_records_of_the_real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "_PER_SOURCE", 6)
+    monkeypatch.setattr(MODULE, "_PER_SOURCE", 2)
     result = run_demo(tmp_path / "demo")
     assert sum(result.plan.quotas.values()) == result.plan.budget
     assert all(quota > 0 for quota in result.plan.quotas.values())

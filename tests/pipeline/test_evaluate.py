@@ -509,9 +509,12 @@ def test_whole_texts_and_early_ends_parse_alike(tiny_directory: Path, data: Path
 @pytest.mark.model
 @pytest.mark.data
 @pytest.mark.slow
-def test_the_embedded_model_on_every_real_task(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The full evaluation of SmolLM2 cut down to an item a task and 16 tokens an answer: every prompt and checker."""
-    short = {name: replace(task, max_new_tokens=16) for name, task in TASKS.items()}
+@pytest.mark.parametrize("tokens", [2, pytest.param(16, marks=pytest.mark.full)])
+def test_the_embedded_model_on_every_real_task(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokens: int
+) -> None:
+    """The full evaluation of SmolLM2 cut down to an item a task and a few tokens: every prompt and checker."""
+    short = {name: replace(task, max_new_tokens=tokens) for name, task in TASKS.items()}
     monkeypatch.setattr(benchmarks, "TASKS", short)
     wanted = Asking(tasks=("all",), data_dir=data_dir, limit=1, likelihood=True, defer_code=not has_sandbox())
     found = evaluate("embedded", wanted, output_dir=tmp_path / "out", engine=Engine(device="cpu"))[""]

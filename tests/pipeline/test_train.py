@@ -151,10 +151,10 @@ def test_two_processes_train_the_same_adapter(run_dir: Path, tmp_path: Path) -> 
     )
     script = tmp_path / "program.py"
     script.write_text(program)
-    for count in (1, 2):
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-        out = tmp_path / str(count)
-        subprocess.run([*command, str(script), str(run_dir), str(out), *OPTIONS, "learning_rate=1e-3"], check=True)
+    options = (*OPTIONS, "learning_rate=1e-3")
+    train(run_dir, options, output_dir=tmp_path / "1")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    subprocess.run([*command, str(run_dir), str(tmp_path / "2"), *options], check=True)
     lines = [
         [json.loads(line) for line in (tmp_path / count / "training.jsonl").read_text().splitlines()] for count in "12"
     ]

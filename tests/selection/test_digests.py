@@ -14,9 +14,8 @@ def digest(data: Any) -> Any:
     return hashlib.sha256(data).hexdigest()
 
 
-@pytest.mark.parametrize(
-    ("indices", "canonical"),
-    [
+def test_the_digest_is_that_of_the_canonical_array(subtests: pytest.Subtests) -> None:
+    for indices, canonical in [
         ([], b"[]"),
         ([3, 1, 2], b"[3,1,2]"),
         (np.array([3, 1, 2]), b"[3,1,2]"),
@@ -25,11 +24,10 @@ def digest(data: Any) -> Any:
         ([-1, 2**53 - 1], b"[-1,9007199254740991]"),
         (["b", "a", "é\n"], '["b","a","é\\n"]'.encode()),
         (["1"], b'["1"]'),
-    ],
-)
-def test_the_digest_is_that_of_the_canonical_array(indices: Any, canonical: Any) -> None:
-    assert canonical_selected_indices_sha256(indices) == digest(canonical)
-    assert canonical_selected_indices_sha256(iter(indices)) == digest(canonical)
+    ]:
+        with subtests.test(canonical=canonical):
+            assert canonical_selected_indices_sha256(indices) == digest(canonical)
+            assert canonical_selected_indices_sha256(iter(indices)) == digest(canonical)
 
 
 def test_order_counts() -> None:
@@ -38,9 +36,8 @@ def test_order_counts() -> None:
     assert canonical_selected_indices_sha256([1, 2]) != canonical_selected_indices_sha256(["1", "2"])
 
 
-@pytest.mark.parametrize(
-    "indices",
-    [
+def test_what_is_neither_all_integers_nor_all_strings_is_a_type_error(subtests: pytest.Subtests) -> None:
+    for indices in [
         [True],
         [0, False],
         [1, True],
@@ -52,22 +49,17 @@ def test_order_counts() -> None:
         [1, "a"],
         ["a", 1],
         [[1]],
-    ],
-)
-def test_what_is_neither_all_integers_nor_all_strings_is_a_type_error(indices: Any) -> None:
-    with pytest.raises(InputTypeError):
-        canonical_selected_indices_sha256(indices)
+    ]:
+        with subtests.test(indices=indices), pytest.raises(InputTypeError):
+            canonical_selected_indices_sha256(indices)
 
 
-@pytest.mark.parametrize(
-    ("indices", "said"),
-    [
+def test_duplicates_and_what_json_cant_carry_are_refused(subtests: pytest.Subtests) -> None:
+    for indices, said in [
         ([1, 2, 1], "1 is selected twice"),
         (["a", "a"], "'a' is selected twice"),
         ([2**53], "2\\*\\*53"),
         (["\ud800"], "lone"),
-    ],
-)
-def test_duplicates_and_what_json_cant_carry_are_refused(indices: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        canonical_selected_indices_sha256(indices)
+    ]:
+        with subtests.test(said=said), pytest.raises(InputError, match=said):
+            canonical_selected_indices_sha256(indices)

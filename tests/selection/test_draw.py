@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from calibudget.errors import InputError, InputTypeError
@@ -45,16 +43,13 @@ def test_a_record_that_stands_twice_is_named() -> None:
             draw({"a": pool}, {"a": 1}, selection_seed=0)  # type: ignore[dict-item]
 
 
-@pytest.mark.parametrize(
-    ("pools", "quotas", "said"),
-    [
+def test_draws_that_cant_be_are_refused_with_the_numbers(subtests: pytest.Subtests) -> None:
+    for pools, quotas, said in [
         ({"a": ["x"]}, {"a": 2}, "the quota of 'a' is 2, but its pool holds 1"),
         ({"a": ["x"]}, {"a": -1}, "the quota of 'a' is -1"),
         ({"a": ["x"]}, {"a": 1, "b": 0}, "only one of them names b"),
         ({"a": ["x"], "b": []}, {"a": 1}, "only one of them names b"),
         ({"a": ["x", "y", "x"]}, {"a": 1}, "holds the record 'x' twice"),
-    ],
-)
-def test_draws_that_cant_be_are_refused_with_the_numbers(pools: Any, quotas: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        draw(pools, quotas, selection_seed=0)
+    ]:
+        with subtests.test(said=said), pytest.raises(InputError, match=said):
+            draw(pools, quotas, selection_seed=0)

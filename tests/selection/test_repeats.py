@@ -12,9 +12,10 @@ def test_everything_is_seen_once_before_anything_is_seen_twice() -> None:
     assert exposures("a", [], 3) == []
 
 
-@pytest.mark.parametrize(("record_id", "number"), [("x", 1), ("x", 2), ("x#2", 12), ("é#r", 3)])
-def test_marks_come_off_as_they_went_on(record_id: str, number: int) -> None:
-    assert unmarked(marked(record_id, number)) == (record_id, number)
+def test_marks_come_off_as_they_went_on(subtests: pytest.Subtests) -> None:
+    for record_id, number in [("x", 1), ("x", 2), ("x#2", 12), ("é#r", 3)]:
+        with subtests.test(record_id=record_id):
+            assert unmarked(marked(record_id, number)) == (record_id, number)
 
 
 def test_an_id_that_ends_like_a_repeat_s_is_refused_only_where_repeats_may_be() -> None:

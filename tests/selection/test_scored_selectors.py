@@ -55,10 +55,13 @@ def test_a_column_that_no_record_has_is_refused() -> None:
     assert column_selector({"s": []}, "rating").scores == {"s": {}}
 
 
-@pytest.mark.parametrize("bad", ["5", True, float("nan"), float("inf"), [5], 10**400])
-def test_a_column_value_that_is_no_finite_number_is_refused_by_source_and_record(bad: Any) -> None:
-    with pytest.raises(DataError, match="s: 'rating' of record x must be a finite number"):
-        column_selector({"s": [*RATED, record("x", rating=bad)]}, "rating")
+def test_a_column_value_that_is_no_finite_number_is_refused_by_source_and_record(subtests: pytest.Subtests) -> None:
+    for bad in ["5", True, float("nan"), float("inf"), [5], 10**400]:
+        with (
+            subtests.test(bad=bad),
+            pytest.raises(DataError, match="s: 'rating' of record x must be a finite number"),
+        ):
+            column_selector({"s": [*RATED, record("x", rating=bad)]}, "rating")
 
 
 def test_bands_that_can_not_apply_are_refused() -> None:

@@ -125,9 +125,8 @@ def test_a_mix_records_its_parts() -> None:
     assert draw({"s": POOL}, {"s": 0}, selection_seed=0, selector=selector).selector == "mix"
 
 
-@pytest.mark.parametrize(
-    ("weights", "error"),
-    [
+def test_weights_that_part_nothing_are_refused(subtests: pytest.Subtests) -> None:
+    for weights, error in [
         ({"influence": 1.0}, InputError),
         ({"influence": 1.0, "uniform": 1.0, "quality": 1.0}, InputError),
         ({"influence": 0.0, "uniform": 0}, InputError),
@@ -136,11 +135,9 @@ def test_a_mix_records_its_parts() -> None:
         ({"influence": float("inf"), "uniform": 1.0}, AllocationError),
         ({"influence": "0.7", "uniform": 1.0}, CalibudgetError),
         ({"influence": True, "uniform": 1.0}, CalibudgetError),
-    ],
-)
-def test_weights_that_part_nothing_are_refused(weights: Any, error: Any) -> None:
-    with pytest.raises(error):
-        Mix(parts={"influence": UNIFORM, "uniform": UNIFORM}, weights=weights)
+    ]:
+        with subtests.test(weights=weights), pytest.raises(error):
+            Mix(parts={"influence": UNIFORM, "uniform": UNIFORM}, weights=weights)
 
 
 @dataclass(frozen=True)
@@ -151,11 +148,12 @@ class Faulty(Uniform):
         return self.answer
 
 
-@pytest.mark.parametrize("answer", [["r00"], ["r00", "r00"], ["r00", "r01", "r02"], ["r00", "elsewhere"], []])
-def test_a_selector_from_outside_is_held_to_its_quota(answer: Any) -> None:
-    assert take_quota(Faulty(["r01", "r00"]), "s", IN_KEY_ORDER, 2)
-    with pytest.raises(InputError, match="didn't take 2 candidates of the pool, all different"):
-        take_quota(Faulty(answer), "s", IN_KEY_ORDER, 2)
+def test_a_selector_from_outside_is_held_to_its_quota(subtests: pytest.Subtests) -> None:
+    for answer in [["r00"], ["r00", "r00"], ["r00", "r01", "r02"], ["r00", "elsewhere"], []]:
+        with subtests.test(answer=answer):
+            assert take_quota(Faulty(["r01", "r00"]), "s", IN_KEY_ORDER, 2)
+            with pytest.raises(InputError, match="didn't take 2 candidates of the pool, all different"):
+                take_quota(Faulty(answer), "s", IN_KEY_ORDER, 2)
 
 
 scores = st.dictionaries(st.sampled_from(POOL), st.floats(-3, 3).map(lambda x: round(x, 1)), min_size=8)

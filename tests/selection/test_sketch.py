@@ -34,10 +34,14 @@ def slow_sketch(vector: np.ndarray, dimension: int, seed: int) -> np.ndarray:
     return positive - negative
 
 
-@pytest.mark.parametrize("dimension", [1, 2, 7, 64, 40_000])
-def test_the_sketch_is_the_documented_rule_bit_for_bit(dimension: int) -> None:
-    vector = np.random.default_rng(0).standard_normal(777)
-    assert CountSketch(dimension=dimension, seed=42)(vector).tobytes() == slow_sketch(vector, dimension, 42).tobytes()
+def test_the_sketch_is_the_documented_rule_bit_for_bit(subtests: pytest.Subtests) -> None:
+    for dimension in [1, 2, 7, 64, 40_000]:
+        with subtests.test(dimension=dimension):
+            vector = np.random.default_rng(0).standard_normal(777)
+            assert (
+                CountSketch(dimension=dimension, seed=42)(vector).tobytes()
+                == slow_sketch(vector, dimension, 42).tobytes()
+            )
 
 
 def test_a_sketch_stays_what_it_was_in_every_version_and_on_every_platform() -> None:
@@ -125,10 +129,13 @@ def test_vectors_of_several_lengths_share_a_table() -> None:
     assert (long == fresh(INTEGERS)).all()
 
 
-@pytest.mark.parametrize("kind", ["f2", "f4", "f8", ">f8", "i1", "u2", "i8"])
-def test_real_dtypes_are_taken(kind: str) -> None:
-    vector = np.arange(100).astype(kind)
-    assert (CountSketch(dimension=4, seed=0)(vector) == CountSketch(dimension=4, seed=0)(np.arange(100.0))).all()
+def test_real_dtypes_are_taken(subtests: pytest.Subtests) -> None:
+    for kind in ["f2", "f4", "f8", ">f8", "i1", "u2", "i8"]:
+        with subtests.test(kind=kind):
+            vector = np.arange(100).astype(kind)
+            assert (
+                CountSketch(dimension=4, seed=0)(vector) == CountSketch(dimension=4, seed=0)(np.arange(100.0))
+            ).all()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -152,9 +159,8 @@ def test_finite_entries_whose_sum_overflows_are_refused() -> None:
         CountSketch(dimension=1, seed=0)(np.full(64, 1.7e308))
 
 
-@pytest.mark.parametrize(
-    ("changes", "error"),
-    [
+def test_bad_parameters_are_refused(subtests: pytest.Subtests) -> None:
+    for changes, error in [
         ({"dimension": 0}, InputError),
         ({"dimension": 2**24 + 1}, InputError),
         ({"dimension": 8.0}, InputTypeError),
@@ -164,8 +170,6 @@ def test_finite_entries_whose_sum_overflows_are_refused() -> None:
         ({"seed": 1.5}, InputTypeError),
         ({"block_size": 0}, InputError),
         ({"block_size": 1.5}, InputTypeError),
-    ],
-)
-def test_bad_parameters_are_refused(changes: Any, error: Any) -> None:
-    with pytest.raises(error):
-        CountSketch(**{"dimension": 8, "seed": 0, **changes})
+    ]:
+        with subtests.test(changes=changes), pytest.raises(error):
+            CountSketch(**{"dimension": 8, "seed": 0, **changes})

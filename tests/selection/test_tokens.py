@@ -35,18 +35,15 @@ def test_a_source_takes_no_later_example_that_would_fit() -> None:
     assert drawn({"a": 5, "b": 4}, a=[2, 8, 1], b=[4, 4]) == {"a": 2, "b": 4}
 
 
-@pytest.mark.parametrize(
-    ("quotas", "error", "said"),
-    [
+def test_quotas_that_cant_be_are_refused(subtests: pytest.Subtests) -> None:
+    for quotas, error, said in [
         ({"a": 8}, InputError, "the quota of 'a' is 8 tokens, but its pool holds 7 tokens"),
         ({"a": -1}, InputError, "the quota of 'a' is -1 tokens"),
         ({"a": True}, InputTypeError, "must be an integer"),
         ({"b": 1}, InputError, "only one of them names a, b"),
-    ],
-)
-def test_quotas_that_cant_be_are_refused(quotas: Any, error: Any, said: str) -> None:
-    with pytest.raises(error, match=said):
-        drawn(quotas, a=[3, 4])
+    ]:
+        with subtests.test(said=said), pytest.raises(error, match=said):
+            drawn(quotas, a=[3, 4])
 
 
 def test_a_token_draw_records_its_seed_its_selector_and_its_quotas() -> None:

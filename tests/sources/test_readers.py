@@ -21,7 +21,7 @@ from calibudget.errors import CalibudgetError, DataError
 from calibudget.sources import cache_files, index
 from calibudget.sources.cache_files import cache_folder
 from calibudget.sources.inputs import inputs_of
-from calibudget.sources.readers import Readers, Reading, ReadingDesk
+from calibudget.sources.readers import Readers, Reading
 from calibudget.sources.source import open_sources
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import part_source
@@ -250,19 +250,6 @@ def test_a_pipe_under_a_kept_name_is_not_waited_for(folder: Path, tmp_path: Path
     assert all(file.is_file() for file in (tmp_path / "cache").iterdir())
 
 
-def test_what_is_kept_may_be_deleted_while_it_is_read(folder: Path, tmp_path: Path) -> None:
-    kept = Reading(cache=tmp_path / "cache")
-    expected = found(folder, kept)
-    spec = SourceSpec(label="a", path=".")
-    with Readers(kept) as own:
-        for given in inputs_of(spec, folder)[0]:
-            one = own.ask(spec, given)()
-            one.path.unlink()
-            assert sum(map(len, one.batches())) == one.tally.read
-            one.forget()
-    assert found(folder, kept) == expected
-
-
 def test_workers_end_with_their_readers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     popen, started = subprocess.Popen, []
 
@@ -277,20 +264,6 @@ def test_workers_end_with_their_readers(folder: Path, monkeypatch: pytest.Monkey
             own.ask(spec, given)
     assert len(started) == 2
     assert {(one.returncode, one.stdin.closed, one.stdout.closed) for one in started} == {(-signal.SIGKILL, True, True)}
-
-
-def test_what_a_worker_kept_may_be_deleted_before_it_is_opened(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def deleted(_: object, request: Any, target: Path | None) -> Any:
-        reply = ReadingDesk().reply({**request, "folder": str(target)})
-        if Path(str(reply["path"])).parent == tmp_path / "cache":
-            Path(str(reply["path"])).unlink()
-        return reply
-
-    monkeypatch.setattr(_Process, "ask", deleted)
-    assert found(folder, Reading(workers=2, cache=tmp_path / "cache")) == found(folder)
-    assert not list((tmp_path / "cache").iterdir())
 
 
 def test_filters_that_compare_other_values_are_kept_apart(tmp_path: Path) -> None:

@@ -102,19 +102,6 @@ def test_a_record_without_gold_among_others_is_refused_by_line(write: Write, rea
         read(answer=LABELS)
 
 
-def test_on_error_skip_counts_and_keeps_examples(tmp_path: Path, write: Write, read: Read) -> None:
-    write("rows.jsonl", ROWS)
-    with (tmp_path / "rows.jsonl").open("a", encoding="utf-8") as handle:
-        handle.write('{"prompt": "cut\n{"prompt": "no response"}\n[1]\n' + '{"prompt": ""}\n' * 9)
-    with pytest.raises(DataError, match=r"rows\.jsonl:6: not valid JSON"):
-        read()
-    result = read(on_error="skip")
-    assert (result.read, result.skipped, len(result.records)) == (17, 12, 5)
-    assert len(result.skipped_examples) == 5
-    assert result.skipped_examples[1].startswith("rows.jsonl:7: no response")
-    assert result.skipped_examples[2] == "rows.jsonl:8: a row must be an object, not list"
-
-
 def test_a_file_that_changes_while_it_is_read_is_noticed(
     tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,24 +103,6 @@ def test_all_records_may_calibrate_and_one_more_is_refused_with_the_numbers(
 
 
 @pytest.mark.parametrize(
-    ("roles", "message"),
-    [
-        ({}, "no roles"),
-        ({"candidate": []}, "the role 'candidate' has no records"),
-        ({"Candidate": [1]}, "must be a lower-case identifier"),
-        ({"": [1]}, "must be a lower-case identifier"),
-        ({"a b": [1]}, "must be a lower-case identifier"),
-        ({"2nd": [1]}, "must be a lower-case identifier"),
-        ({"candidate": [1, 2, 1]}, "the record 1 is twice in the role 'candidate'"),
-        ({"candidate": ["x", "y"], "calibration": ["y"]}, "'y' is in the roles 'candidate' and 'calibration'"),
-    ],
-)
-def test_roles_that_cross_are_refused(roles: dict[str, list[object]], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        check_roles(roles)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
     "roles",
     [
         {"calibration": [1, 2], "candidate": ["1", "2"]},

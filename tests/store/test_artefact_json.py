@@ -65,9 +65,8 @@ def test_statistics_that_arent_finite_are_not_written(tmp_path: Path, statistics
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("path", "item", "said"),
-    [
+def test_faults_of_statistics_are_named(statistics: Any, subtests: pytest.Subtests) -> None:
+    for path, item, said in [
         ("schema", "calibudget.statistics/2", "schema: must be 'calibudget.statistics/1'"),
         ("schema", ..., "schema: is missing"),
         ("model", "SmolLM2", "model: must be an object"),
@@ -96,12 +95,11 @@ def test_statistics_that_arent_finite_are_not_written(tmp_path: Path, statistics
         ("sources.boolq.slop", 0.1, "sources.boolq.slop: is not a field"),
         ("sources.boolq.slope", 0.1, "sources.boolq.slope: must be null, since the policies that read learning curves"),
         ("extra", 1, "extra: is not a field"),
-    ],
-)
-def test_faults_of_statistics_are_named(statistics: Any, path: str, item: Any, said: str) -> None:
-    with pytest.raises(ArtefactError, match=r"^statistics\.json: ") as caught:
-        parse_statistics(changed(statistics_to_json(statistics), path, item), "statistics.json")
-    assert said in str(caught.value)
+    ]:
+        with subtests.test(path=path):
+            with pytest.raises(ArtefactError, match=r"^statistics\.json: ") as caught:
+                parse_statistics(changed(statistics_to_json(statistics), path, item), "statistics.json")
+            assert said in str(caught.value)
 
 
 def test_allocation_round_trips_bit_for_bit(tmp_path: Path, plan: Any) -> None:
@@ -119,9 +117,8 @@ def test_quotas_have_a_digest_of_their_own(tmp_path: Path, plan: Any) -> None:
     assert ALLOCATION.read(path) == plan
 
 
-@pytest.mark.parametrize(
-    ("path", "item", "said"),
-    [
+def test_faults_of_an_allocation_are_named(plan: Any, subtests: pytest.Subtests) -> None:
+    for path, item, said in [
         ("policy", 3, "policy: must be text"),
         ("unit", "rows", "unit: must be 'examples' or 'tokens'"),
         ("budget", 12.0, "budget: must be an integer"),
@@ -140,12 +137,11 @@ def test_quotas_have_a_digest_of_their_own(tmp_path: Path, plan: Any) -> None:
         ("sources.boolq.interval", [4], "sources.boolq.interval[1]: is missing"),
         ("sources.boolq.interval", [True, 4], "sources.boolq.interval[0]: must be an integer"),
         ("sources.boolq.extra", 1, "sources.boolq.extra: is not a field"),
-    ],
-)
-def test_faults_of_an_allocation_are_named(plan: Any, path: str, item: Any, said: str) -> None:
-    with pytest.raises(ArtefactError, match=r"^allocation\.json: ") as caught:
-        ALLOCATION.parse(changed(ALLOCATION.to_json(plan), path, item), "allocation.json")
-    assert said in str(caught.value)
+    ]:
+        with subtests.test(path=path):
+            with pytest.raises(ArtefactError, match=r"^allocation\.json: ") as caught:
+                ALLOCATION.parse(changed(ALLOCATION.to_json(plan), path, item), "allocation.json")
+            assert said in str(caught.value)
 
 
 def test_selection_is_kept_by_digest(tmp_path: Path, selection: Any) -> None:

@@ -85,9 +85,8 @@ def test_an_edited_field_is_noticed(tmp_path: Path, manifest: Any) -> None:
         MANIFEST.read(path)
 
 
-@pytest.mark.parametrize(
-    ("path", "item", "said"),
-    [
+def test_faults_are_named(tmp_path: Path, manifest: Any, subtests: pytest.Subtests) -> None:
+    for path, item, said in [
         ("schema", "calibudget.manifest/9", "schema: must be"),
         ("manifest_sha256", None, "manifest_sha256: must be text"),
         ("seeds.split", True, "seeds.split: must be an integer"),
@@ -100,16 +99,15 @@ def test_an_edited_field_is_noticed(tmp_path: Path, manifest: Any) -> None:
         ("selection.selected_sha256", "x", "selection.selected_sha256: must be of the form"),
         ("artefacts.a/b", 3, "artefacts.a/b: must be an object"),
         ("host", "me", "host: is not a field"),
-    ],
-)
-def test_faults_are_named(tmp_path: Path, manifest: Any, path: str, item: Any, said: str) -> None:
-    value = json.loads(json.dumps(MANIFEST.to_json(manifest)))
-    *parents, last = path.split(".")
-    inner = value
-    for name in parents:
-        inner = inner[name]
-    inner[last] = item
-    (tmp_path / "manifest.json").write_text(json.dumps(value))
-    with pytest.raises(ArtefactError, match=r"^manifest\.json: ") as caught:
-        MANIFEST.read(tmp_path / "manifest.json")
-    assert said in str(caught.value)
+    ]:
+        with subtests.test(path=path):
+            value = json.loads(json.dumps(MANIFEST.to_json(manifest)))
+            *parents, last = path.split(".")
+            inner = value
+            for name in parents:
+                inner = inner[name]
+            inner[last] = item
+            (tmp_path / "manifest.json").write_text(json.dumps(value))
+            with pytest.raises(ArtefactError, match=r"^manifest\.json: ") as caught:
+                MANIFEST.read(tmp_path / "manifest.json")
+            assert said in str(caught.value)

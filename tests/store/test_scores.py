@@ -135,9 +135,8 @@ def test_without_correctness_the_rule_is_the_nll_and_a_mixture_is_refused(tmp_pa
     assert [score.error for score in read_scores_file(mixed, error="nll").scores] == [0.5, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
+def test_faults_of_json_lines_are_named_by_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for row, said in [
         ('{"source": "a", "nll": NaN, "correct": true}\n', "line 2: not valid JSON: NaN"),
         ('{"source": "a", "nll": 1e999, "correct": true}\n', "line 2: not valid JSON"),
         ("{\n", "line 2: not valid JSON"),
@@ -151,13 +150,12 @@ def test_without_correctness_the_rule_is_the_nll_and_a_mixture_is_refused(tmp_pa
         ({"source": "A", "nll": 0.5, "correct": True}, "differ only by case"),
         ({"source": "a", "nll": 0.5, "correct": True, "record_id": "x"}, "line 2: record_id: 'x' was scored at line 1"),
         ({"source": "a", "nll": 0.5, "correct": False, "error": 0.5}, "line 2: error: must be 1.5 by the rule"),
-    ],
-)
-def test_faults_of_json_lines_are_named_by_line(tmp_path: Path, row: Any, said: str) -> None:
-    path = lines(tmp_path, {"source": "a", "nll": 0.1, "correct": True, "record_id": "x"}, row)
-    with pytest.raises(ArtefactError, match=r"^made-elsewhere\.jsonl: ") as caught:
-        read_scores_file(path)
-    assert said in str(caught.value)
+    ]:
+        with subtests.test(row=row):
+            path = lines(tmp_path, {"source": "a", "nll": 0.1, "correct": True, "record_id": "x"}, row)
+            with pytest.raises(ArtefactError, match=r"^made-elsewhere\.jsonl: ") as caught:
+                read_scores_file(path)
+            assert said in str(caught.value)
 
 
 def test_parquet_made_elsewhere(tmp_path: Path) -> None:

@@ -69,18 +69,16 @@ def test_values_are_read_from_any_column_order_and_type(tmp_path: Path) -> None:
     assert found == ("row 1", "s", "a", 7.5, "perplexity")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_values_that_cant_be_read_are_refused_by_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for text, words in [
         ('{"record_id": "a", "score": 1}', "line 1: source: is missing"),
         ('{"source": "s", "score": 1}', "line 1: record_id: is missing"),
         ('{"source": "s", "record_id": "a"}', "line 1: score: is missing"),
         ('{"source": "s", "record_id": "a", "score": "1"}', "line 1: score: must be a number"),
         ("[1]", "line 1"),
         ("", "holds no scores"),
-    ],
-)
-def test_values_that_cant_be_read_are_refused_by_line(tmp_path: Path, text: str, words: str) -> None:
-    (tmp_path / "v.jsonl").write_text(text + "\n")
-    with pytest.raises(ArtefactError, match=words):
-        list(read_values(tmp_path / "v.jsonl", "score"))
+    ]:
+        with subtests.test(text=text):
+            (tmp_path / "v.jsonl").write_text(text + "\n")
+            with pytest.raises(ArtefactError, match=words):
+                list(read_values(tmp_path / "v.jsonl", "score"))

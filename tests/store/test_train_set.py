@@ -91,17 +91,18 @@ def test_rows_come_back_with_their_originals_untouched(
     assert digests(tmp_path) == first
 
 
-@pytest.mark.parametrize(("layout", "make", "tools"), LAYOUTS)
-def test_columns_dont_depend_on_which_rows_come_first(tmp_path: Path, layout: Any, make: Any, tools: Any) -> None:
-    parquet, arrow = set(), set()
-    for name, rows in (("one", [make(1)]), ("other", [make(2)]), ("none", [])):
-        write_train(tmp_path / f"{name}.parquet", rows, layout=layout, tools=tools)
-        write_train(tmp_path / f"{name}.dataset", rows, layout=layout, tools=tools)
-        parquet.add(pq.read_schema(tmp_path / f"{name}.parquet").to_string())
-        with pa.ipc.open_stream(tmp_path / f"{name}.dataset" / "data-00000-of-00001.arrow") as stream:
-            arrow.add(stream.schema.to_string())
-        assert list(read_train(tmp_path / f"{name}.dataset")) == rows
-    assert len(parquet) == len(arrow) == 1
+def test_columns_dont_depend_on_which_rows_come_first(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for layout, make, tools in LAYOUTS:
+        with subtests.test(layout=layout):
+            parquet, arrow = set(), set()
+            for name, rows in (("one", [make(1)]), ("other", [make(2)]), ("none", [])):
+                write_train(tmp_path / f"{name}.parquet", rows, layout=layout, tools=tools)
+                write_train(tmp_path / f"{name}.dataset", rows, layout=layout, tools=tools)
+                parquet.add(pq.read_schema(tmp_path / f"{name}.parquet").to_string())
+                with pa.ipc.open_stream(tmp_path / f"{name}.dataset" / "data-00000-of-00001.arrow") as stream:
+                    arrow.add(stream.schema.to_string())
+                assert list(read_train(tmp_path / f"{name}.dataset")) == rows
+            assert len(parquet) == len(arrow) == 1
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "dataset"])
@@ -189,9 +190,8 @@ def test_every_reader_has_one_schema_for_all_sources(
     assert [json.loads(line["original"]) for line in lines] == [row["original"] for row in rows]
 
 
-@pytest.mark.parametrize(
-    ("value", "plain"),
-    [
+def test_what_json_cant_say_is_written_as_the_formats_page_says(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for value, plain in [
         (float("nan"), None),
         (np.float32(0.5), 0.5),
         (np.int64(3), 3),
@@ -205,12 +205,11 @@ def test_every_reader_has_one_schema_for_all_sources(
         (Decimal("1.10"), "1.10"),
         (b"\x00\xff", "AP8="),
         ({"a": [float("nan")]}, {"a": [None]}),
-    ],
-)
-def test_what_json_cant_say_is_written_as_the_formats_page_says(tmp_path: Path, value: Any, plain: Any) -> None:
-    assert plain_json(value) == plain
-    write_train(tmp_path / "train.jsonl", [make_row(original={"x": value})], layout="completion")
-    assert next(read_train(tmp_path / "train.jsonl"))["original"] == {"x": plain}
+    ]:
+        with subtests.test(plain=plain):
+            assert plain_json(value) == plain
+            write_train(tmp_path / "train.jsonl", [make_row(original={"x": value})], layout="completion")
+            assert next(read_train(tmp_path / "train.jsonl"))["original"] == {"x": plain}
 
 
 def endless() -> Any:
@@ -241,9 +240,8 @@ def test_originals_without_a_form_are_refused_by_record_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
+def test_faults_of_a_train_set_are_named_by_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for line, said in [
         ("{", "line 2: not valid JSON"),
         (make_row(role="test"), "line 2: role: must be 'source' or 'companion'"),
         (make_row(original=[]), "line 2: original: must be text"),
@@ -254,15 +252,14 @@ def test_originals_without_a_form_are_refused_by_record_and_nothing_is_written(
         (make_row(messages=[]), "line 2: "),
         (make_turns(messages=[{"role": "user"}]), "line 2: messages[0].content: is missing"),
         (make_turns(messages=["hi"]), "line 2: messages[0]: must be an object"),
-    ],
-)
-def test_faults_of_a_train_set_are_named_by_line(tmp_path: Path, line: Any, said: str) -> None:
-    given = line if isinstance(line, str) or line["original"] != ORIGINAL else line | {"original": "{}"}
-    text = given if isinstance(given, str) else json.dumps(given)
-    (tmp_path / "train.jsonl").write_text(f"{json.dumps(make_row(original='{}'))}\n{text}\n")
-    with pytest.raises(ArtefactError, match=r"^train\.jsonl: ") as caught:
-        list(read_train(tmp_path / "train.jsonl"))
-    assert said in str(caught.value)
+    ]:
+        with subtests.test(line=line):
+            given = line if isinstance(line, str) or line["original"] != ORIGINAL else line | {"original": "{}"}
+            text = given if isinstance(given, str) else json.dumps(given)
+            (tmp_path / "train.jsonl").write_text(f"{json.dumps(make_row(original='{}'))}\n{text}\n")
+            with pytest.raises(ArtefactError, match=r"^train\.jsonl: ") as caught:
+                list(read_train(tmp_path / "train.jsonl"))
+            assert said in str(caught.value)
 
 
 def test_a_parquet_file_of_other_columns_is_refused(tmp_path: Path) -> None:

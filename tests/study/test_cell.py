@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,52 +34,7 @@ def tiny(tmp_path: Path, tiny_directory: Path, study_writer: Callable[..., Any])
     return path  # type: ignore[no-any-return]
 
 
-#: `calibudget study run`, killed in the first training after a cell has been finished.
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from calibudget.study import cell
-
-directory, train = Path(sys.argv[sys.argv.index("--output-dir") + 1]), cell.train
-
-def killed(*given, **more):
-    if list(directory.glob("cells/**/cell.json")):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return train(*given, **more)
-
-cell.train = killed
-from calibudget.cli.entry import entry
-entry()
-"""
-
-
-def run_command(protocol: Path, directory: Path) -> int:
-    """The exit code of a study that is killed on its way."""
-    arguments = ["study", "run", str(protocol), "--output-dir", str(directory)]
-    done = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, check=False)
-    return done.returncode
-
-
-def test_a_killed_study_goes_on_to_the_same_scores_in_real_cells(tiny: Path) -> None:
-    directory, other = tiny.parent / "study", tiny.parent / "other"
-    for each in (directory, other):
-        freeze_study(load_protocol(tiny), each)
-    assert run_command(tiny, directory) == -signal.SIGKILL
-    finished = {path: path.read_bytes() for path in directory.glob("cells/**/cell.json")}
-    assert 1 <= len(finished) < 5
-    again = run_study(load_protocol(tiny), directory)
-    whole = run_study(load_protocol(tiny), other)
-    assert len(again.grid.results) == len(whole.grid.results) == 5
-    assert {path: path.read_bytes() for path in finished} == finished
-    for cell, result in whole.grid.results.items():
-        mine = again.grid.results[cell]
-        assert mine.outcome.quotas == result.outcome.quotas
-        assert mine.outcome.tasks == result.outcome.tasks
-        assert mine.digests == result.digests
-    check_cells(other, whole, tiny.parent / "data")
-
-
-def test_a_stop_in_the_last_step_of_a_training_stops_the_study(tiny: Path) -> None:
+def test_a_stop_in_the_last_step_of_a_training_stops_the_study_which_goes_on_to_whole_cells(tiny: Path) -> None:
     directory = tiny.parent / "study"
     freeze_study(load_protocol(tiny), directory)
 
@@ -93,7 +46,9 @@ def test_a_stop_in_the_last_step_of_a_training_stops_the_study(tiny: Path) -> No
         run_study(load_protocol(tiny), directory, progress=stop)
     assert not list(directory.glob("cells/**/cell.json"))
     assert len(list(directory.glob("cells/**/adapter"))) == 1
-    assert len(run_study(load_protocol(tiny), directory).grid.results) == 5
+    whole = run_study(load_protocol(tiny), directory)
+    assert len(whole.grid.results) == 5
+    check_cells(directory, whole, tiny.parent / "data")
 
 
 def test_prompts_that_a_cell_was_trained_on_are_counted_in_its_record(tiny: Path) -> None:

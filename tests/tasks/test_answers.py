@@ -10,9 +10,8 @@ REGEX = AnswerSpec(kind="regex", pattern=r"<answer>(.*?)</answer>")
 NONE = AnswerSpec(kind="none")
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
+def test_exact_is_the_whole_response(subtests: pytest.Subtests) -> None:
+    for text, answer in [
         (" olleh \n", "olleh"),
         ("two  words\nhere", "two words here"),
         ("cafe\u0301", "caf\u00e9"),
@@ -20,10 +19,9 @@ NONE = AnswerSpec(kind="none")
         ("olleh<|im_end|>", "olleh"),
         ("", None),
         (" \n", None),
-    ],
-)
-def test_exact_is_the_whole_response(text: str, answer: str | None) -> None:
-    assert parse_answer(EXACT, text) == answer
+    ]:
+        with subtests.test(text=text):
+            assert parse_answer(EXACT, text) == answer
 
 
 def test_exact_compares_letter_by_letter() -> None:
@@ -32,17 +30,15 @@ def test_exact_compares_letter_by_letter() -> None:
     assert not answers_equal(EXACT, "olleh", None)
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
+def test_regex_is_the_first_match(subtests: pytest.Subtests) -> None:
+    for text, answer in [
         ("x <answer> 5 </answer> y <answer>6</answer>", "5"),
         ("<answer></answer>", None),
         ("nothing", None),
         ("hm\n\nQuestion: z\n<answer>6</answer>", None),
-    ],
-)
-def test_regex_is_the_first_match(text: str, answer: str | None) -> None:
-    assert parse_answer(REGEX, text) == answer
+    ]:
+        with subtests.test(text=text):
+            assert parse_answer(REGEX, text) == answer
 
 
 def test_regex_without_a_group_is_the_whole_match() -> None:
@@ -91,9 +87,8 @@ def test_without_a_field_the_response_gives_it() -> None:
     assert gold_answer(spec, {}, "the correct answer is answer2") == "answer2"
 
 
-@pytest.mark.parametrize(
-    ("spec", "value", "message"),
-    [
+def test_a_gold_answer_that_cannot_be_is_refused_by_name(subtests: pytest.Subtests) -> None:
+    for spec, value, message in [
         (AnswerSpec(kind="choice", labels=("a", "b"), field="key"), None, "'key' is missing or null"),
         (AnswerSpec(kind="choice", labels=("a", "b"), field="key"), "c", "'key' holds 'c', which is none of a, b"),
         (AnswerSpec(kind="choice", labels=("a", "b"), field="key"), 0, "none of a, b"),
@@ -130,11 +125,9 @@ def test_without_a_field_the_response_gives_it() -> None:
                 "2\u03c0",
             )
         ),
-    ],
-)
-def test_a_gold_answer_that_cannot_be_is_refused_by_name(spec: AnswerSpec, value: object, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        gold_answer(spec, {"key": value}, "a")
+    ]:
+        with subtests.test(message=message), pytest.raises(DataError, match=message):
+            gold_answer(spec, {"key": value}, "a")
 
 
 def test_a_gold_text_states_its_answer_after_the_reasoning() -> None:

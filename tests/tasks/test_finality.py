@@ -65,9 +65,8 @@ def _check(spec: AnswerSpec, start: str, rest: str) -> None:
         assert answer_is_final(spec, start + rest)
 
 
-@pytest.mark.parametrize(
-    ("spec", "text"),
-    [
+def test_a_settled_answer_is_seen_as_final(subtests: pytest.Subtests) -> None:
+    for spec, text in [
         (SPECS[0], "the correct answer is answer1\n"),
         (SPECS[0], "the correct answer is answer1. "),
         (SPECS[0], "answer2\n"),
@@ -78,15 +77,13 @@ def _check(spec: AnswerSpec, start: str, rest: str) -> None:
         (SPECS[8], "#### \\frac{1}{2}\n"),
         (SPECS[9], "olleh\n\n### Instruction"),
         (SPECS[11], ""),
-    ],
-)
-def test_a_settled_answer_is_seen_as_final(spec: AnswerSpec, text: str) -> None:
-    assert answer_is_final(spec, text)
+    ]:
+        with subtests.test(text=text):
+            assert answer_is_final(spec, text)
 
 
-@pytest.mark.parametrize(
-    ("spec", "text"),
-    [
+def test_what_may_still_change_is_not_final(subtests: pytest.Subtests) -> None:
+    for spec, text in [
         (SPECS[0], ""),
         (SPECS[0], "the correct answer is answer1"),  # may go on to answer10
         (SPECS[0], "the correct answer is answer1/"),
@@ -97,7 +94,6 @@ def test_a_settled_answer_is_seen_as_final(spec: AnswerSpec, text: str) -> None:
         (SPECS[7], "#### 7"),
         (SPECS[9], "olleh\n"),
         (SPECS[10], "<a>x</a>\n"),
-    ],
-)
-def test_what_may_still_change_is_not_final(spec: AnswerSpec, text: str) -> None:
-    assert not answer_is_final(spec, text)
+    ]:
+        with subtests.test(text=text):
+            assert not answer_is_final(spec, text)

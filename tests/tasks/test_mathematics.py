@@ -81,9 +81,10 @@ def test_equal_without_math_verify(gold: str, predicted: str, monkeypatch: pytes
     assert answers_equal(MATH, gold, predicted)
 
 
-@pytest.mark.parametrize(("gold", "predicted"), [("1", "2"), ("\\frac{1}{2}", "0.6"), ("3,000", "3"), ("-1", "1")])
-def test_two_numbers_need_no_math_verify(gold: str, predicted: str) -> None:
-    assert not answers_equal(MATH, gold, predicted)
+def test_two_numbers_need_no_math_verify(subtests: pytest.Subtests) -> None:
+    for gold, predicted in [("1", "2"), ("\\frac{1}{2}", "0.6"), ("3,000", "3"), ("-1", "1")]:
+        with subtests.test(gold=gold):
+            assert not answers_equal(MATH, gold, predicted)
 
 
 def test_units_on_both_sides_must_agree() -> None:
@@ -91,25 +92,22 @@ def test_units_on_both_sides_must_agree() -> None:
 
 
 @needs_math_verify
-@pytest.mark.parametrize(
-    ("gold", "predicted", "equal"),
-    [
+def test_math_verify_judges_the_rest(subtests: pytest.Subtests) -> None:
+    for gold, predicted, equal in [
         ("x^2+1", "1+x^2", True),
         ("\\frac{\\sqrt{2}}{2}", "\\frac{1}{\\sqrt{2}}", True),
         ("\\left[ \\frac{3}{4}, 1 \\right]", "[0.75, 1]", True),
         ("\\{1,2\\}", "\\{2,1\\}", True),
         ("x^2+1", "x^2+2", False),
         ("(1,2)", "(2,1)", False),
-    ],
-)
-def test_math_verify_judges_the_rest(gold: str, predicted: str, equal: bool) -> None:
-    assert answers_equal(MATH, gold, predicted) is equal
+    ]:
+        with subtests.test(gold=gold):
+            assert answers_equal(MATH, gold, predicted) is equal
 
 
 @needs_math_verify
-@pytest.mark.parametrize(
-    ("one", "two"),
-    [
+def test_what_cannot_be_parsed_is_wrong_both_ways(subtests: pytest.Subtests) -> None:
+    for one, two in [
         ("3*x-1*y+13=0", "3x + 4y + 14=0"),  # field-cases: huggingface/Math-Verify #60
         ("\\foo{{", "\\bar{{"),
         ("\\ldots", "x"),
@@ -117,11 +115,10 @@ def test_math_verify_judges_the_rest(gold: str, predicted: str, equal: bool) -> 
         ("", "x+"),
         ("listen", "silent"),  # read as products of letters these would be equal
         ("x" * 3000, "y" * 3000),
-    ],
-)
-def test_what_cannot_be_parsed_is_wrong_both_ways(one: str, two: str) -> None:
-    assert not answers_equal(MATH, one, two)
-    assert not answers_equal(MATH, two, one)
+    ]:
+        with subtests.test(one=one):
+            assert not answers_equal(MATH, one, two)
+            assert not answers_equal(MATH, two, one)
 
 
 @pytest.mark.slow

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from testbed.answers import known_answers, normal_answer
 
 
-@pytest.mark.parametrize(
-    ("trained", "held_out", "known"),
-    [
+def test_an_answer_is_known_by_half_of_it(subtests: pytest.Subtests) -> None:
+    for trained, held_out, known in [
         (["the quick brown fox"], ["The  quick\nbrown FOX"], True),
         (["12"], ["12"], True),
         (["1 2 3"], ["1 2 4"], False),  # too short for parts to say anything
@@ -21,10 +18,9 @@ from testbed.answers import known_answers, normal_answer
         (["we beat so on boats current the against"], ["so we beat on boats against the current"], False),
         (["a b c d x x x x"], ["a b c d e f g h i"], False),  # four of nine are fewer than half
         ([], ["anything at all here"], False),
-    ],
-)
-def test_an_answer_is_known_by_half_of_it(trained: Any, held_out: Any, known: bool) -> None:
-    assert known_answers(trained, held_out) == (held_out if known else [])
+    ]:
+        with subtests.test(known=known):
+            assert known_answers(trained, held_out) == (held_out if known else [])
 
 
 def test_only_known_ones_are_named_in_their_order() -> None:

@@ -40,15 +40,16 @@ def test_gains_in_doubles_are_near_the_oracles() -> None:
         assert abs(Decimal(one.gain(quota)) / exact - 1) < Decimal(2) ** -40
 
 
-@pytest.mark.parametrize("quota", [1, 7, 4_000, 10**9])
-def test_coefficients_that_round_to_one_double_still_part(quota: Any) -> None:
-    third = Fraction(1, 3)
-    near = third + Fraction(1, 10**60)
-    one, other = (unit(slope(c), place, quota) for place, c in enumerate((third, near)))
-    assert one.size == other.size
-    assert compare_gains(one, other) == -1
-    assert compare_gains(other, one) == 1
-    assert other < one
+def test_coefficients_that_round_to_one_double_still_part(subtests: pytest.Subtests) -> None:
+    for quota in [1, 7, 4_000, 10**9]:
+        with subtests.test(quota=quota):
+            third = Fraction(1, 3)
+            near = third + Fraction(1, 10**60)
+            one, other = (unit(slope(c), place, quota) for place, c in enumerate((third, near)))
+            assert one.size == other.size
+            assert compare_gains(one, other) == -1
+            assert compare_gains(other, one) == 1
+            assert other < one
 
 
 def test_gains_at_different_quotas_part_however_near_they_are() -> None:

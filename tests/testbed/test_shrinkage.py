@@ -39,13 +39,14 @@ def test_it_lowers_the_error() -> None:
     assert drawn < 0.75 * plain
 
 
-@pytest.mark.parametrize("mean", [-0.3, -0.05, 0.0, 0.02, 0.1, 0.5])
-def test_below_zero_the_posterior_is_cut_off(mean: float) -> None:
-    # The posterior of a slope at the prior's mean is normal around it, with half the variance of either.
-    prior, spread = Prior(mean=mean, variance=0.02), 0.1
-    sd = math.sqrt(0.02)
-    used = used_slopes([mean], [sd], prior)[0]
-    if mean < -2 * sd:
-        assert used == 0.0
-    else:
-        assert used == pytest.approx(truncnorm.mean(-mean / spread, math.inf, loc=mean, scale=spread), rel=1e-5)
+def test_below_zero_the_posterior_is_cut_off(subtests: pytest.Subtests) -> None:
+    for mean in [-0.3, -0.05, 0.0, 0.02, 0.1, 0.5]:
+        with subtests.test(mean=mean):
+            # The posterior of a slope at the prior's mean is normal around it, with half the variance of either.
+            prior, spread = Prior(mean=mean, variance=0.02), 0.1
+            sd = math.sqrt(0.02)
+            used = used_slopes([mean], [sd], prior)[0]
+            if mean < -2 * sd:
+                assert used == 0.0
+            else:
+                assert used == pytest.approx(truncnorm.mean(-mean / spread, math.inf, loc=mean, scale=spread), rel=1e-5)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 
@@ -43,9 +42,8 @@ def test_values_out_of_range_are_refused_by_name(subtests: pytest.Subtests) -> N
             TrainingConfig(**{field: value})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
+def test_other_plain_values_are_refused_by_name(subtests: pytest.Subtests) -> None:
+    for fields, message in [
         ({"rnak": 8}, "^rnak: no option of training; did you mean rank\\?$"),
         ({"precision": "float32"}, "^precision: no option of training; there are batch_size, beta1, .*weight_decay$"),
         ({"rank": "8"}, "^rank: must be an integer$"),
@@ -53,12 +51,11 @@ def test_values_out_of_range_are_refused_by_name(subtests: pytest.Subtests) -> N
         ({"rank": -1}, "rank: must be at least 1"),
         ({"learning_rate": float("nan")}, "learning_rate"),
         ({"report_to": ["wandbb"]}, "report_to"),
-    ],
-)
-def test_other_plain_values_are_refused_by_name(fields: Any, message: str) -> None:
-    kind = Execution if "report_to" in fields else TrainingConfig
-    with pytest.raises(TrainingError, match=message):
-        parse_options(kind, fields)
+    ]:
+        with subtests.test(message=message):
+            kind = Execution if "report_to" in fields else TrainingConfig
+            with pytest.raises(TrainingError, match=message):
+                parse_options(kind, fields)
 
 
 def test_an_unknown_option_may_have_meant_one_that_stands_elsewhere() -> None:

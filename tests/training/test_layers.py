@@ -28,18 +28,15 @@ def test_every_trainable_tensor_is_in_exactly_one_group() -> None:
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.1]
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
+def test_groups_that_dont_part_are_refused(subtests: pytest.Subtests) -> None:
+    for names, message in [
         (["x.lora_A.default.weight"], "of the B factors is empty"),
         ([], "of the A factors is empty"),
         (["x.lora_A.default.weight", "x.lora_B.default.weight", "lm_head.weight"], r"lm_head\.weight belongs to 0"),
         (["x.lora_A.y.lora_B.default.weight"], "belongs to 2"),
-    ],
-)
-def test_groups_that_dont_part_are_refused(names: Any, message: str) -> None:
-    with pytest.raises(TrainingError, match=message):
-        factor_names(names)
+    ]:
+        with subtests.test(message=message), pytest.raises(TrainingError, match=message):
+            factor_names(names)
 
 
 def test_parameters_and_gradients_are_views_of_the_flat_vectors() -> None:

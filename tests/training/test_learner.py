@@ -147,27 +147,6 @@ def test_checkpointing_and_compiling_change_nothing(
     assert_close(gradients_of(learner_of(execution=execution), examples)[1], plain[1])
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own doings
-def test_layers_compile_once_for_all_lengths(
-    learner_of: Callable[..., Any], all_examples: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One graph for the first layer, whose input needs no gradient, one for all others, one for the loss."""
-    from torch._dynamo.testing import CompileCounterWithBackend
-    from torch._dynamo.utils import counters
-
-    compile_with, backend = torch.compile, CompileCounterWithBackend("aot_eager")
-    monkeypatch.setattr(torch, "compile", lambda f, dynamic: compile_with(f, dynamic=dynamic, backend=backend))
-    torch._dynamo.reset()
-    counters.clear()
-    learner = learner_of(execution=Execution(device="cpu", pack=True, compile=True, fuse=True))
-    for count in (3, 7, 12, 5):
-        gradients_of(learner, all_examples, range(count))
-    # dynamo hands over an empty graph too
-    assert len([graph for graph in backend.graphs if len(graph.graph.nodes)]) == 3
-    assert not counters["graph_break"]
-
-
 def test_packing_is_judged_by_what_the_model_does(model_of: Callable[..., Any]) -> None:
     assert agrees_packed(model_of(num_key_value_heads=2), kernel=False)
     assert agrees_packed(model_of("qwen2", num_key_value_heads=2), kernel=False)
@@ -206,15 +185,19 @@ def test_a_restarted_learner_is_a_new_one(learner_of: Callable[..., Any], exampl
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own doings
-def test_measuring_between_trainings_compiles_nothing_anew(
+def test_layers_compile_once_for_all_lengths_and_measuring_between_compiles_nothing_anew(
     learner_of: Callable[..., Any],
     all_examples: Any,
     record_of: Callable[..., Any],
     tokenizer_with: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Layers and attention are the model's own while it is scored; what was compiled for training stays good."""
+    """One graph for the first layer, whose input needs no gradient, one for all others, one for the loss.
+
+    Layers and attention are the model's own while it is scored; what was compiled for training stays good.
+    """
     from torch._dynamo.testing import CompileCounterWithBackend
+    from torch._dynamo.utils import counters
 
     from calibudget.lm.loading import LanguageModel
     from calibudget.scoring.local import LocalScorer
@@ -224,6 +207,7 @@ def test_measuring_between_trainings_compiles_nothing_anew(
     compile_with, backend = torch.compile, CompileCounterWithBackend("aot_eager")
     monkeypatch.setattr(torch, "compile", lambda f, dynamic: compile_with(f, dynamic=dynamic, backend=backend))
     torch._dynamo.reset()
+    counters.clear()
     learner = learner_of(execution=Execution(device="cpu", pack=True, compile=True, fuse=True))
     own = type(learner.model.get_base_model().model.layers[0]).forward
     items = [
@@ -237,6 +221,11 @@ def test_measuring_between_trainings_compiles_nothing_anew(
         assert learner.model.get_base_model().model.layers[0].forward.__func__ is own
         scorer = LocalScorer(model, max_new_tokens=3)
         scorer.measure(items)
+    for count in (3, 12, 5):
+        gradients_of(learner, all_examples, range(count))
+    # dynamo hands over an empty graph too
+    assert len([graph for graph in backend.graphs if len(graph.graph.nodes)]) == 3
+    assert not counters["graph_break"]
     found = gradients_of(learner, all_examples, range(7))
     compiled = len(backend.graphs)
     for _ in range(2):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -74,9 +73,9 @@ def test_ranks_tell_zero_from_its_neighbours() -> None:
     assert ordered_differences(doubles, 9, total, quotas, width=2.0**60, offset=1).tolist() == [-1, 1, -2, -2]
 
 
-@pytest.mark.parametrize(
-    ("total", "width", "safe"),
-    [
+def test_differences_wrap_only_where_they_are_known_to_fit(subtests: pytest.Subtests) -> None:
+    """total * width stays below 2**62."""
+    for total, width, safe in [
         (2**61 - 1, 0.5, True),
         (2**61 - 1, 1.0, True),
         (2**61, 1.0, False),
@@ -84,11 +83,9 @@ def test_ranks_tell_zero_from_its_neighbours() -> None:
         (1, 2.0**61, False),
         (2**90, 2.0**-30, True),
         (2**90, 2.0**-29, False),
-    ],
-)
-def test_differences_wrap_only_where_they_are_known_to_fit(total: Any, width: Any, safe: bool) -> None:
-    """total * width stays below 2**62."""
-    assert can_wrap(total, width) is safe
+    ]:
+        with subtests.test(width=width):
+            assert can_wrap(total, width) is safe
 
 
 def test_wrapped_differences_are_the_differences() -> None:

@@ -6,7 +6,6 @@ import math
 import re
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,16 +24,20 @@ from calibudget.allocation.exact.numbers import (
 from calibudget.errors import AllocationError, InputTypeError
 
 
-@pytest.mark.parametrize("value", [0, 7, 10**30, np.int64(7), np.uint8(3)])
-def test_integers_of_python_and_numpy_are_counts(value: Any) -> None:
-    assert as_count(value, "the budget") == value
-    assert type(as_count(value, "the budget")) is int
+def test_integers_of_python_and_numpy_are_counts(subtests: pytest.Subtests) -> None:
+    for value in [0, 7, 10**30, np.int64(7), np.uint8(3)]:
+        with subtests.test(value=value):
+            assert as_count(value, "the budget") == value
+            assert type(as_count(value, "the budget")) is int
 
 
-@pytest.mark.parametrize("value", [True, False, np.True_, 3.0, 2.5, "3", None, Fraction(3), Decimal(3), np.float64(3)])
-def test_nothing_else_is_a_count(value: Any) -> None:
-    with pytest.raises(InputTypeError, match="the budget must be an integer, not"):
-        as_count(value, "the budget")
+def test_nothing_else_is_a_count(subtests: pytest.Subtests) -> None:
+    for value in [True, False, np.True_, 3.0, 2.5, "3", None, Fraction(3), Decimal(3), np.float64(3)]:
+        with (
+            subtests.test(value=value),
+            pytest.raises(InputTypeError, match="the budget must be an integer, not"),
+        ):
+            as_count(value, "the budget")
 
 
 def test_a_negative_count_is_refused() -> None:
@@ -42,9 +45,8 @@ def test_a_negative_count_is_refused() -> None:
         as_count(-1, "the floor", "a")
 
 
-@pytest.mark.parametrize(
-    ("value", "ratio"),
-    [
+def test_real_numbers_are_exact_ratios(subtests: pytest.Subtests) -> None:
+    for value, ratio in [
         (3, (3, 1)),
         (0.5, (1, 2)),
         (0.1, (3602879701896397, 2**55)),
@@ -55,37 +57,42 @@ def test_a_negative_count_is_refused() -> None:
         (np.float64(1.5), (3, 2)),
         (-0.0, (0, 1)),
         (5e-324, (1, 2**1074)),
-    ],
-)
-def test_real_numbers_are_exact_ratios(value: Any, ratio: Any) -> None:
-    assert as_ratio(value, "the utility") == ratio
+    ]:
+        with subtests.test(value=value):
+            assert as_ratio(value, "the utility") == ratio
 
 
-@pytest.mark.parametrize("value", [True, "1", None, 1j, [1]])
-def test_what_is_no_real_number_is_refused(value: Any) -> None:
-    message = f"the utility of 'a' must be a real number, not {value!r} ({type(value).__name__})"
-    with pytest.raises(InputTypeError, match=f"^{re.escape(message)}$"):
-        as_ratio(value, "the utility", "a")
+def test_what_is_no_real_number_is_refused(subtests: pytest.Subtests) -> None:
+    for value in [True, "1", None, 1j, [1]]:
+        with subtests.test(value=value):
+            message = f"the utility of 'a' must be a real number, not {value!r} ({type(value).__name__})"
+            with pytest.raises(InputTypeError, match=f"^{re.escape(message)}$"):
+                as_ratio(value, "the utility", "a")
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), Decimal("NaN"), Decimal("Infinity")])
-def test_what_is_not_finite_is_refused(value: Any) -> None:
-    with pytest.raises(AllocationError, match="the utility of 'a' must be finite, but is"):
-        as_ratio(value, "the utility", "a")
+def test_what_is_not_finite_is_refused(subtests: pytest.Subtests) -> None:
+    for value in [float("nan"), float("inf"), float("-inf"), Decimal("NaN"), Decimal("Infinity")]:
+        with (
+            subtests.test(value=value),
+            pytest.raises(AllocationError, match="the utility of 'a' must be finite, but is"),
+        ):
+            as_ratio(value, "the utility", "a")
 
 
-@pytest.mark.parametrize("value", [-1, -1e-300, Fraction(-1, 3), Decimal("-0.5"), np.int64(-2)])
-def test_what_is_negative_is_refused(value: Any) -> None:
-    with pytest.raises(AllocationError, match="the utility must not be negative, but is"):
-        as_ratio(value, "the utility")
+def test_what_is_negative_is_refused(subtests: pytest.Subtests) -> None:
+    for value in [-1, -1e-300, Fraction(-1, 3), Decimal("-0.5"), np.int64(-2)]:
+        with (
+            subtests.test(value=value),
+            pytest.raises(AllocationError, match="the utility must not be negative, but is"),
+        ):
+            as_ratio(value, "the utility")
 
 
-@pytest.mark.parametrize(
-    ("value", "low", "high"), [(2, 2, 2), (2.5, 3, 2), (Fraction(-0), 0, 0), (Fraction(7, 3), 3, 2)]
-)
-def test_real_bounds_are_rounded_inwards(value: Any, low: int, high: int) -> None:
-    assert lowest_count(value, "the bound") == low
-    assert highest_count(value, "the bound") == high
+def test_real_bounds_are_rounded_inwards(subtests: pytest.Subtests) -> None:
+    for value, low, high in [(2, 2, 2), (2.5, 3, 2), (Fraction(-0), 0, 0), (Fraction(7, 3), 3, 2)]:
+        with subtests.test(value=value):
+            assert lowest_count(value, "the bound") == low
+            assert highest_count(value, "the bound") == high
 
 
 def test_bounds_that_are_no_numbers_are_refused_by_name() -> None:

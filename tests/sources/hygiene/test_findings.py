@@ -155,25 +155,6 @@ def test_neither_a_label_nor_a_place_nor_what_becomes_of_duplicates_counts(tmp_p
     assert look.times == 1
 
 
-def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file, so no folder can be here")
-    look = Look()
-    for folder in (tmp_path / "cache", None):
-        assert kept_findings(folder, CHECK, SETS, look) == FOUND
-    assert look.times == 2
-
-
-def test_what_killed_writers_left_is_removed_after_a_day(tmp_path: Path) -> None:
-    names = ("a.findings.0123456789abcdef.tmp", "a.findings.fedcba9876543210.tmp", "a.other.0123456789abcdef.tmp")
-    old, new, other = (tmp_path / name for name in names)
-    for file in (old, new, other):
-        file.touch()
-    for file in (old, other):
-        os.utime(file, (0, 0))
-    kept_findings(tmp_path, CHECK, SETS, Look())
-    assert [file.exists() for file in (old, new, other)] == [False, True, True]
-
-
 def test_texts_that_change_after_the_pass_are_refused_and_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({"prompt": f"p{n}", "completion": "c"}) + "\n" for n in range(3)))
