@@ -1,9 +1,5 @@
-import re
-from pathlib import Path
-
 import pytest
 
-import calibudget
 from calibudget.messages import counted, fault
 
 
@@ -27,11 +23,3 @@ def test_faults_of_fields_are_told_with_their_numbers() -> None:
     assert fault("less_than", {"lt": 3}) == "must be below 3"
     assert fault("int_type", {}) == "must be an integer"
     assert fault("extra_forbidden", {}) == "is not a field of this format"
-
-
-@pytest.mark.parametrize("module", ["pipeline/notes.py", "pipeline/prepare.py", "cli/tables.py", "cli/grids.py"])
-def test_what_runs_tell_leaves_no_number_to_the_reader(module: str) -> None:
-    """No "record(s)", and no plural after a number that a format string puts in: that is what `counted` is for."""
-    nouns = "record|duplicate|candidate|example|row|source|token|calibration split|difference"
-    text = (Path(calibudget.__file__).parent / module).read_text(encoding="utf-8")
-    assert re.findall(rf"\{{[^{{}}]+\}} (?:[a-z]+ )?(?:{nouns})(?:s|\(s\))\b.*", text) == []

@@ -45,7 +45,7 @@ def test_utility_zero_stays_at_the_lower_bound_until_all_others_are_full() -> No
 
 
 def test_refusals_name_the_source_and_the_numbers(subtests: pytest.Subtests) -> None:
-    for utilities, bounds, message in [
+    cases: list[Any] = [
         ({"a": -1}, {}, "the utility of 'a' must not be negative, but is -1"),
         ({"a": math.nan}, {}, "the utility of 'a' must be finite, but is nan"),
         ({"a": math.inf}, {}, "the utility of 'a' must be finite, but is inf"),
@@ -70,7 +70,8 @@ def test_refusals_name_the_source_and_the_numbers(subtests: pytest.Subtests) -> 
             "upper and utilities must name the same sources, but 'b' is missing from upper "
             "and 'c', 'd' are missing from utilities",
         ),
-    ]:
+    ]
+    for utilities, bounds, message in cases:
         with subtests.test(message=message):
             with pytest.raises(AllocationError) as caught:
                 apportion(utilities, 5, **bounds)

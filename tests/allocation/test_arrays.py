@@ -18,7 +18,7 @@ from calibudget.errors import AllocationError, InputTypeError
 
 
 def test_arrays_of_all_kinds_of_numbers(subtests: pytest.Subtests) -> None:
-    for utilities in [
+    cases: list[Any] = [
         [3.0, 2.0, 1.0],
         np.array([3, 2, 1], dtype=np.uint8),
         np.array([3, 2, 1], dtype=np.float16),
@@ -27,7 +27,8 @@ def test_arrays_of_all_kinds_of_numbers(subtests: pytest.Subtests) -> None:
         np.array([3 * 2**60 + 1, 2**61, 2**60]),
         np.array([Fraction(3, 7), Fraction(2, 7), Fraction(1, 7)], dtype=object),
         np.array([Decimal("0.3"), Decimal("0.2"), Decimal("0.1")], dtype=object),
-    ]:
+    ]
+    for utilities in cases:
         with subtests.test(utilities=utilities):
             made = apportion_arrays(utilities, 3)
             assert made.quotas.tolist() == [2, 1, 0]

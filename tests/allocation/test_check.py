@@ -93,7 +93,7 @@ def test_intervals_at_the_limits_are_good(interval: Any) -> None:
 
 
 def test_a_changed_plan_is_found(subtests: pytest.Subtests) -> None:
-    for changes, finding in [
+    cases: list[Any] = [
         ({"budget": 1_000}, "the quotas sum to 1001, not to the budget 1000"),
         ({"residual_budget": 750}, "the floor quotas leave 751, not the residual budget 750"),
         ({"floor": 99}, "a: floor quota 100 isn't the smaller of pool 500 and floor 99"),
@@ -103,7 +103,8 @@ def test_a_changed_plan_is_found(subtests: pytest.Subtests) -> None:
         ({"exponents": Exponents(availability=1.0)}, "a: utility"),
         ({"exponents": Exponents(reliability=0.0)}, "a: utility"),
         ({"epsilon": 1e-6}, "d: availability 1e-06 isn't 0.001"),
-    ]:
+    ]
+    for changes, finding in cases:
         with subtests.test(finding=finding):
             findings = check_plan(replace(made(), **changes))
             assert any(found.startswith(finding) for found in findings), findings

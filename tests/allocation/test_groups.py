@@ -149,7 +149,7 @@ def test_shares_are_those_within_the_group() -> None:
 
 
 def test_refusals_name_the_group_and_the_numbers(subtests: pytest.Subtests) -> None:
-    for groups, message in [
+    cases: list[Any] = [
         ({"x": {"sources": ["a", "b", "c", "d"]}}, "the groups miss 'e'; each source belongs to exactly one group"),
         (
             {"x": {"sources": list("abcde")}, "y": {"sources": ["b", "a"]}},
@@ -192,7 +192,8 @@ def test_refusals_name_the_group_and_the_numbers(subtests: pytest.Subtests) -> N
             "left: lower floors or raise the budget",
         ),
         ({"x": {"sources": list("abcde"), "cap": -1}}, "the cap of group 'x' must not be negative, but is -1"),
-    ]:
+    ]
+    for groups, message in cases:
         with subtests.test(message=message), pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
             plan(AllocationRequest(policy="equal", pool_sizes=POOLS, budget=2_000, groups=groups))
 

@@ -111,7 +111,7 @@ def test_exponents_weigh_the_factors() -> None:
 
 
 def test_bad_statistics_are_refused_by_name(subtests: pytest.Subtests) -> None:
-    for change, error, message in [
+    cases: list[Any] = [
         ({"pool_size": 3.0}, InputTypeError, r"pool_size of 'a' must be an integer, not 3\.0"),
         ({"pool_size": None}, AllocationError, "the statistics of 'a' have no pool_size"),
         ({"mean_error": None}, AllocationError, "the statistics of 'a' have no mean_error"),
@@ -121,7 +121,8 @@ def test_bad_statistics_are_refused_by_name(subtests: pytest.Subtests) -> None:
         ({"bootstrap_sd": None}, AllocationError, "the statistics of 'a' have no bootstrap_sd"),
         ({"bootstrap_sd": -0.1}, AllocationError, r"bootstrap_sd of 'a' must not be negative, but is -0\.1"),
         ({"bootstrap_sd": math.inf}, AllocationError, "bootstrap_sd of 'a' must be finite, but is inf"),
-    ]:
+    ]
+    for change, error, message in cases:
         with subtests.test(message=message), pytest.raises(error, match=message):
             utilities(ROWS | {"a": ROWS["a"] | change}, 100)
 
@@ -146,7 +147,7 @@ def test_exponents_that_leave_the_doubles_are_refused(exponents: Any) -> None:
 
 def test_utilities_beyond_the_doubles_are_refused_by_name(subtests: pytest.Subtests) -> None:
     """Else sources would get the same, or nothing, for want of digits."""
-    for exponents, message in [
+    cases: list[Any] = [
         (
             {"reliability_exponent": 1e6},
             "reliability_exponent: of 'b', 0.8 to the power of 1e+06 is too small a number",
@@ -164,7 +165,8 @@ def test_utilities_beyond_the_doubles_are_refused_by_name(subtests: pytest.Subte
             "the utility of 'a' is 0.5^-1000 * 22.3383^10 * 1^1, too large a number; take exponents nearer to 0 "
             "(need_exponent, availability_exponent, reliability_exponent)",
         ),
-    ]:
+    ]
+    for exponents, message in cases:
         with subtests.test(message=message), pytest.raises(AllocationError, match=f"^{re.escape(message)}"):
             utilities(ROWS, 1, **exponents)
 

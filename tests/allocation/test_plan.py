@@ -283,12 +283,13 @@ def test_refusals(subtests: pytest.Subtests) -> None:
 
 
 def test_a_policy_without_its_input_is_told_from_a_budget_that_cant_be_met(subtests: pytest.Subtests) -> None:
-    for policy, changes in [
+    cases: list[Any] = [
         ("need", {"statistics": None}),
         ("weights", {"weights": None}),
         ("pooled", {"pooled": None}),
         ("pooled", {"caps": {"a": 1}}),
-    ]:
+    ]
+    for policy, changes in cases:
         with subtests.test(policy=policy):
             with pytest.raises(UnfedPolicyError):
                 made(policy, **changes)
@@ -367,12 +368,13 @@ def test_pooled_quotas_count_the_first_keys_of_all() -> None:
 
 
 def test_bootstrap_means_that_cant_be_used_are_refused_by_name(subtests: pytest.Subtests) -> None:
-    for means, error, message in [
+    cases: list[Any] = [
         ((1.0,), AllocationError, "'a' has 2 bootstrap_means, but 'b' has 1: every source needs as many"),
         ((1.0, math.nan), AllocationError, "bootstrap_means[1] of 'b' must be finite, but is nan"),
         ((1.0, None), InputTypeError, "bootstrap_means[1] of 'b' must be a number, not None (NoneType)"),
         (5, InputTypeError, "bootstrap_means of 'b' must be a sequence of numbers"),
-    ]:
+    ]
+    for means, error, message in cases:
         with subtests.test(message=message):
             sources = {label: replace(row, bootstrap_means=(1.0, 2.0)) for label, row in STATISTICS.sources.items()}
             sources["b"] = replace(sources["b"], bootstrap_means=means)

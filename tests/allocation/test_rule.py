@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def test_every_pool_may_be_used_up() -> None:
 
 
 def test_refusals_name_the_numbers(subtests: pytest.Subtests) -> None:
-    for arguments, message in [
+    cases: list[Any] = [
         (
             {"budget": 60, "floor": 30},
             "the floors of 3 sources come to 70, 10 above the budget 60: "
@@ -62,6 +63,7 @@ def test_refusals_name_the_numbers(subtests: pytest.Subtests) -> None:
         ({"budget": 10, "caps": {"b": -2}}, "the cap of 'b' must not be negative, but is -2"),
         ({"budget": 10, "floors": {"x": 1}}, "floors names 'x', but the sources are 'a', 'b', 'c'"),
         ({"budget": 10, "caps": {"y": 1, "x": 1}}, "caps names 'x', 'y', but the sources are 'a', 'b', 'c'"),
-    ]:
+    ]
+    for arguments, message in cases:
         with subtests.test(message=message), pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
             allocate(POOLS, EVEN, **arguments)

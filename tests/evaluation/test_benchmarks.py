@@ -77,8 +77,9 @@ def test_original_fields_are_read(tmp_path: Path, name: str) -> None:
         assert item.record.completion == renderings.NO_REFERENCE
 
 
-def test_an_item_without_a_usable_gold_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for name, fields, message in [
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
         ("piqa", {"label": 2}, "between 0 and 1"),
         ("piqa", {"label": None}, "needs goal"),
         ("social_i_qa", {"label": 0}, "between 1 and 3"),
@@ -120,13 +121,14 @@ def test_an_item_without_a_usable_gold_is_refused(tmp_path: Path, subtests: pyte
         checked("ifeval", words(num_words=5, relation="at least", more=1), "'more' .* must be absent, not 1"),
         checked("ifeval", keywords("x"), "'keywords' .* must be a list of texts, not 'x'"),
         checked("ifeval", keywords(["C("]), "'keywords' .* a regular expression"),
-    ]:
-        with subtests.test(name=name):
-            row = {field: value for field, value in (ORIGINALS[name] | fields).items() if value is not ...}
-            path = write(tmp_path, name, ORIGINALS[name], row)
-            with pytest.raises(DataError, match=message) as refusal:
-                load_benchmark(name, tmp_path, path=str(path))
-            assert f"{path.name}:2" in str(refusal.value)
+    ],
+)
+def test_an_item_without_a_usable_gold_is_refused(tmp_path: Path, name: str, fields: dict, message: str) -> None:  # type: ignore[type-arg]
+    row = {field: value for field, value in (ORIGINALS[name] | fields).items() if value is not ...}
+    path = write(tmp_path, name, ORIGINALS[name], row)
+    with pytest.raises(DataError, match=message) as refusal:
+        load_benchmark(name, tmp_path, path=str(path))
+    assert f"{path.name}:2" in str(refusal.value)
 
 
 def test_letters_digits_and_text_as_answer_keys(tmp_path: Path) -> None:
@@ -151,8 +153,9 @@ def test_items_that_a_task_does_not_ask_are_counted(tmp_path: Path) -> None:
     assert (len(benchmark.items), benchmark.left_out) == (1, 1)
 
 
-def test_bbh_targets_of_every_form(subtests: pytest.Subtests) -> None:
-    for target, question, gold, text in [
+@pytest.mark.parametrize(
+    ("target", "question", "gold", "text"),
+    [
         ("(B)", "Which?\nOptions:\n(A) a\n(B) b", "B", "So it is b. The answer is (B)."),
         ("True", "not ( True ) is", "True", "The answer is True."),
         ("Yes", "Did it?\nOptions:\n- Yes\n- No", "Yes", "The answer is Yes."),
@@ -162,14 +165,15 @@ def test_bbh_targets_of_every_form(subtests: pytest.Subtests) -> None:
         ("> ) }", "Complete: { ( <", "> ) }", "The answer is > ) }."),
         ("a b c", "Sort: c a b", "a b c", "First a. The answer is a b c."),
         ("Monsters, Inc", "Which?\nOptions:\n(A) Monsters\n(B) Inc", "Monsters, Inc", "The answer is Monsters, Inc."),
-    ]:
-        with subtests.test(target=target):
-            item = renderings.bbh_item({"input": question, "target": target})
-            assert renderings.answer_of_gold("bbh", gold) == (None if len(gold) == 1 else item.answer)
-            assert item.gold == gold
-            assert answers_equal(item.answer, gold, parse_answer(item.answer, text))
-            assert answers_equal(item.answer, gold, parse_answer(item.answer, item.reference))
-            assert not answers_equal(item.answer, gold, parse_answer(item.answer, "The answer is something else."))
+    ],
+)
+def test_bbh_targets_of_every_form(target: str, question: str, gold: str, text: str) -> None:
+    item = renderings.bbh_item({"input": question, "target": target})
+    assert renderings.answer_of_gold("bbh", gold) == (None if len(gold) == 1 else item.answer)
+    assert item.gold == gold
+    assert answers_equal(item.answer, gold, parse_answer(item.answer, text))
+    assert answers_equal(item.answer, gold, parse_answer(item.answer, item.reference))
+    assert not answers_equal(item.answer, gold, parse_answer(item.answer, "The answer is something else."))
 
 
 def test_names_groups_and_own_files() -> None:
@@ -181,10 +185,12 @@ def test_names_groups_and_own_files() -> None:
     assert all(set(names) <= set(TASKS) for names in GROUPS.values())
 
 
-def test_unknown_or_repeated_tasks_are_refused(subtests: pytest.Subtests) -> None:
-    for names in [[], ["nonsense"], ["piqa", "piqa"], ["piqa", "commonsense"], ["paper=x"], [""], ["panel-320", "bbh"]]:
-        with subtests.test(names=names), pytest.raises(InputError, match="task"):
-            expand_tasks(names)
+@pytest.mark.parametrize(
+    "names", [[], ["nonsense"], ["piqa", "piqa"], ["piqa", "commonsense"], ["paper=x"], [""], ["panel-320", "bbh"]]
+)
+def test_unknown_or_repeated_tasks_are_refused(names: list[str]) -> None:
+    with pytest.raises(InputError, match="task"):
+        expand_tasks(names)
 
 
 def test_a_refused_task_says_what_goes() -> None:

@@ -7,6 +7,7 @@ import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,12 +87,13 @@ def test_the_modules_that_tests_use_stand_beside_them() -> None:
 
 
 def test_a_task_without_tests_is_refused(subtests: pytest.Subtests) -> None:
-    for fields in [
+    cases: list[Any] = [
         {},
         {"code": "def f(): pass"},
         {"code": "def f(): pass", "test_list": "assert f()"},
         {"code": 1, "test_list": []},
-    ]:
+    ]
+    for fields in cases:
         with subtests.test(fields=fields), pytest.raises((DataError, KeyError)):
             mbpp_case(fields, "")
 

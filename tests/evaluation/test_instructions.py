@@ -6,6 +6,7 @@ import gzip
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,7 +106,7 @@ def test_every_missed_instruction_is_named() -> None:
 
 
 def test_a_record_that_would_be_checked_at_random_is_refused(subtests: pytest.Subtests) -> None:
-    for fields, message in [
+    cases: list[Any] = [
         (record("keywords:unknown"), "unknown"),
         (record("language:response_language"), "lacks its argument 'language'"),
         (record("language:response_language", language=None), "lacks its argument 'language'"),
@@ -113,7 +114,8 @@ def test_a_record_that_would_be_checked_at_random_is_refused(subtests: pytest.Su
         ({"instruction_id_list": [], "kwargs": []}, "at least 1"),
         ({}, "one length"),
         ({"instruction_id_list": ["punctuation:no_comma"], "kwargs": ["x"]}, "must be an object"),
-    ]:
+    ]
+    for fields, message in cases:
         with subtests.test(message=message), pytest.raises(DataError, match=message):
             parse_instructions(fields)
 

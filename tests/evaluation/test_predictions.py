@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,14 +81,15 @@ def test_an_evaluation_comes_back(tmp_path: Path) -> None:
 
 
 def test_an_edited_evaluation_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for change, message in [
+    cases: list[Any] = [
         (lambda d: d["tasks"]["math"].update(right=2), "aren't those of its items"),
         (lambda d: d["panels"]["MathAvg"].update(score=0.9), "aren't those of its items"),
         (lambda d: d["tasks"]["math"].update(extra=1), "extra"),
         (lambda d: d["tasks"]["math"].pop("mean_nll"), "mean_nll"),
         (lambda d: d.update(schema="calibudget.evaluation/9"), "schema"),
         (lambda d: d.update(tasks=[]), "tasks"),
-    ]:
+    ]
+    for change, message in cases:
         with subtests.test(message=message):
             document = evaluation().to_json()
             change(document)

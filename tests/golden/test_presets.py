@@ -5,6 +5,8 @@ The form is that of the paper's commonsense training pool (paper 3.1); the rules
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from calibudget.tasks.presets import preset
@@ -90,7 +92,7 @@ OPENBOOKQA_TEXT = (
 
 
 def test_original_fields_become_the_instruction_format(subtests: pytest.Subtests) -> None:
-    for name, fields, instruction, answer in [
+    cases: list[Any] = [
         ("piqa", PIQA, PIQA_TEXT, "solution1"),
         ("social_i_qa", SOCIAL, SOCIAL_TEXT, "answer3"),
         ("winogrande", WINOGRANDE, WINOGRANDE_TEXT, "option2"),
@@ -99,7 +101,8 @@ def test_original_fields_become_the_instruction_format(subtests: pytest.Subtests
         ("arc_easy", ARC, ARC_TEXT, "answer2"),
         ("arc_challenge", ARC, ARC_TEXT, "answer2"),
         ("openbookqa", OPENBOOKQA, OPENBOOKQA_TEXT, "answer1"),
-    ]:
+    ]
+    for name, fields, instruction, answer in cases:
         with subtests.test(name=name):
             rendered = preset(name)(fields)
             assert rendered.instruction == instruction

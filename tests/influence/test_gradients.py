@@ -45,13 +45,6 @@ def test_no_example_sees_its_neighbours(learner_of: Callable[..., Any], examples
     assert (among[0] - among[4]).norm() / among[0].norm() > 0.1
 
 
-def test_a_pass_leaves_the_learners_own_gradients_alone(learner_of: Callable[..., Any], examples: Any) -> None:
-    learner = learner_of(pack=True)
-    before = [factor.gradient.clone() for factor in learner.factors]
-    together(ExampleGradients(learner), examples)
-    assert all(torch.equal(factor.gradient, old) for factor, old in zip(learner.factors, before, strict=True))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen2", "gemma2", "phi3", "gpt_neox"])
 def test_other_families_give_what_one_backward_an_example_gives(

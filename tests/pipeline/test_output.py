@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -112,14 +111,6 @@ def test_conversations_come_out_in_every_format_and_layout_and_verify(
     assert manifest["sources"]["talks"]["skipped"] == 1
 
 
-@pytest.mark.parametrize(
-    ("layout", "column"), [("turns", "prompt"), ("completion", "prompt"), ("messages", "messages")]
-)
-def test_plain_records_have_the_layout_that_is_asked_for(tmp_path: Path, recipe: Any, layout: str, column: str) -> None:
-    rows = train_rows(run(recipe(template="alpaca", layout=layout, talks=False), tmp_path / "run"))
-    assert all(isinstance(row[column], str if layout == "completion" else list) for row in rows)
-
-
 def test_rows_are_rendered_by_default_and_verify(tmp_path: Path, recipe: Any) -> None:
     given = recipe(template="alpaca", layout="rendered", talks=False)
     found = run(given, tmp_path / "run")
@@ -144,17 +135,6 @@ def test_a_layout_that_cant_hold_a_record_is_refused_and_nothing_is_left(tmp_pat
     with pytest.raises(InputError, match=r"talks: record .* which the layout 'completion' can't hold"):
         run(recipe(layout="completion"), tmp_path / "run")
     assert not (tmp_path / "run" / "train.jsonl").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["parquet", "dataset"])
-def test_two_runs_give_the_same_bytes(tmp_path: Path, recipe: Any, form: str) -> None:
-    digests = []
-    for name in ("one", "two"):
-        run(recipe(form=form), tmp_path / name)
-        files = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
-        digests.append({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files})
-    assert digests[0] == digests[1]
 
 
 def test_images_are_refused_with_the_line_and_a_clear_word(tmp_path: Path, recipe: Any) -> None:

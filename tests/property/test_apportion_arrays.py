@@ -75,7 +75,7 @@ def filter_agrees(utilities: Any, lower: Any, upper: Any, budget: Any) -> Any:
         (8, 5),
         (50, 2),
         pytest.param(400, 3, marks=pytest.mark.slow),
-        pytest.param(20_000, 1, marks=pytest.mark.slow),
+        pytest.param(20_000, 1, marks=pytest.mark.full),
         pytest.param(200_000, 1, marks=pytest.mark.full),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import DependencyError, ScoringError
+from calibudget.errors import ScoringError
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.measure import measure_all
 from calibudget.scoring.pool import ScorerPool
@@ -126,16 +126,6 @@ def test_errors_of_a_worker_s_scorer_are_raised_here(items_of: Callable[..., Any
         pytest.raises(ScoringError, match="no such directory"),
     ):
         measure_all(pool, items_of(1))
-
-
-@pytest.mark.slow
-def test_a_missing_package_stays_that_error(
-    monkeypatch: pytest.MonkeyPatch, items_of: Callable[..., Any], tmp_path: Path
-) -> None:
-    (tmp_path / "torch.py").write_text("raise ImportError('no torch', name='torch')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    with ScorerPool(ScorerSettings(model="gpt2"), workers=1) as pool, pytest.raises(DependencyError, match="torch"):
-        pool.describe()
 
 
 def test_workers_that_end_while_starting_are_told(

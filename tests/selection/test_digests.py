@@ -15,7 +15,7 @@ def digest(data: Any) -> Any:
 
 
 def test_the_digest_is_that_of_the_canonical_array(subtests: pytest.Subtests) -> None:
-    for indices, canonical in [
+    cases: list[Any] = [
         ([], b"[]"),
         ([3, 1, 2], b"[3,1,2]"),
         (np.array([3, 1, 2]), b"[3,1,2]"),
@@ -24,7 +24,8 @@ def test_the_digest_is_that_of_the_canonical_array(subtests: pytest.Subtests) ->
         ([-1, 2**53 - 1], b"[-1,9007199254740991]"),
         (["b", "a", "é\n"], '["b","a","é\\n"]'.encode()),
         (["1"], b'["1"]'),
-    ]:
+    ]
+    for indices, canonical in cases:
         with subtests.test(canonical=canonical):
             assert canonical_selected_indices_sha256(indices) == digest(canonical)
             assert canonical_selected_indices_sha256(iter(indices)) == digest(canonical)
@@ -37,7 +38,7 @@ def test_order_counts() -> None:
 
 
 def test_what_is_neither_all_integers_nor_all_strings_is_a_type_error(subtests: pytest.Subtests) -> None:
-    for indices in [
+    cases: list[Any] = [
         [True],
         [0, False],
         [1, True],
@@ -49,17 +50,19 @@ def test_what_is_neither_all_integers_nor_all_strings_is_a_type_error(subtests: 
         [1, "a"],
         ["a", 1],
         [[1]],
-    ]:
+    ]
+    for indices in cases:
         with subtests.test(indices=indices), pytest.raises(InputTypeError):
             canonical_selected_indices_sha256(indices)
 
 
 def test_duplicates_and_what_json_cant_carry_are_refused(subtests: pytest.Subtests) -> None:
-    for indices, said in [
+    cases: list[Any] = [
         ([1, 2, 1], "1 is selected twice"),
         (["a", "a"], "'a' is selected twice"),
         ([2**53], "2\\*\\*53"),
         (["\ud800"], "lone"),
-    ]:
+    ]
+    for indices, said in cases:
         with subtests.test(said=said), pytest.raises(InputError, match=said):
             canonical_selected_indices_sha256(indices)

@@ -64,8 +64,9 @@ def test_another_frozen_order_and_shard_count_hold_when_the_contract_says_so(mak
 SWAPPED = (PAPER_SUBGROUPS[1], PAPER_SUBGROUPS[0], *PAPER_SUBGROUPS[2:])
 
 
-def test_a_record_that_is_not_in_order_is_refused(shards: Any, subtests: pytest.Subtests) -> None:
-    for changes, message in [
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
         ({"position": -3}, "position -3 is outside the pool of 13"),
         ({"position": 13}, "position 13 is outside the pool of 13"),
         ({"position": 1_000_001}, "position 1000001 is outside"),
@@ -87,13 +88,14 @@ def test_a_record_that_is_not_in_order_is_refused(shards: Any, subtests: pytest.
         ({"score": float("nan")}, "the score nan, but its largest subgroup mean is"),
         ({"score": float("inf")}, "the score inf"),
         ({"score": 0.8181818181818183}, r"the score 0\.8181818181818183, but its largest .* 0\.8181818181818182"),
-    ]:
-        with subtests.test(message=message):
-            shards[1] = with_record(shards[1], 2, **changes)  # position 9, the first of piqa
-            with pytest.raises(ArtefactError, match=message):
-                check_shard(shards[1])
-            with pytest.raises(ArtefactError, match=f"two: .*{message}"):
-                merge_shards(shards, names=("one", "two", "three", "four"))
+    ],
+)
+def test_a_record_that_is_not_in_order_is_refused(shards: Any, changes: Any, message: str) -> None:
+    shards[1] = with_record(shards[1], 2, **changes)  # position 9, the first of piqa
+    with pytest.raises(ArtefactError, match=message):
+        check_shard(shards[1])
+    with pytest.raises(ArtefactError, match=f"two: .*{message}"):
+        merge_shards(shards, names=("one", "two", "three", "four"))
 
 
 def test_a_score_is_one_of_its_means_bit_for_bit(make_shards: Callable[..., Any]) -> None:
@@ -118,8 +120,9 @@ def test_files_are_named_with_what_to_do(shards: Any, make_shards: Callable[...,
         merge_shards([*shards[:3], other[3]], names=names)
 
 
-def test_a_header_that_does_not_fit_is_refused(shards: Any, subtests: pytest.Subtests) -> None:
-    for changes, message in [
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
         ({"subgroups": SWAPPED}, "the subgroups must be arc_challenge, arc_easy"),
         ({"shards": 5}, "scored in 5 shards, expected were 4"),
         ({"shard": 4}, "there is no shard 4 of 4"),
@@ -129,11 +132,12 @@ def test_a_header_that_does_not_fit_is_refused(shards: Any, subtests: pytest.Sub
         ({"pool_size": 0}, "at least 1 candidate"),
         ({"pool_size": 17}, "1 of 4 positions are missing, first 13"),
         ({"pool_size": 9}, "position 9 is outside the pool of 9"),
-    ]:
-        with subtests.test(message=message):
-            check_shard(shards[1])
-            with pytest.raises(ArtefactError, match=message):
-                check_shard(with_header(shards[1], **changes))
+    ],
+)
+def test_a_header_that_does_not_fit_is_refused(shards: Any, changes: Any, message: str) -> None:
+    check_shard(shards[1])
+    with pytest.raises(ArtefactError, match=message):
+        check_shard(with_header(shards[1], **changes))
 
 
 def test_a_shard_with_a_position_missing_is_refused(shards: Any) -> None:

@@ -126,7 +126,7 @@ def test_a_mix_records_its_parts() -> None:
 
 
 def test_weights_that_part_nothing_are_refused(subtests: pytest.Subtests) -> None:
-    for weights, error in [
+    cases: list[Any] = [
         ({"influence": 1.0}, InputError),
         ({"influence": 1.0, "uniform": 1.0, "quality": 1.0}, InputError),
         ({"influence": 0.0, "uniform": 0}, InputError),
@@ -135,7 +135,8 @@ def test_weights_that_part_nothing_are_refused(subtests: pytest.Subtests) -> Non
         ({"influence": float("inf"), "uniform": 1.0}, AllocationError),
         ({"influence": "0.7", "uniform": 1.0}, CalibudgetError),
         ({"influence": True, "uniform": 1.0}, CalibudgetError),
-    ]:
+    ]
+    for weights, error in cases:
         with subtests.test(weights=weights), pytest.raises(error):
             Mix(parts={"influence": UNIFORM, "uniform": UNIFORM}, weights=weights)
 

@@ -160,7 +160,7 @@ def test_finite_entries_whose_sum_overflows_are_refused() -> None:
 
 
 def test_bad_parameters_are_refused(subtests: pytest.Subtests) -> None:
-    for changes, error in [
+    cases: list[Any] = [
         ({"dimension": 0}, InputError),
         ({"dimension": 2**24 + 1}, InputError),
         ({"dimension": 8.0}, InputTypeError),
@@ -170,6 +170,7 @@ def test_bad_parameters_are_refused(subtests: pytest.Subtests) -> None:
         ({"seed": 1.5}, InputTypeError),
         ({"block_size": 0}, InputError),
         ({"block_size": 1.5}, InputTypeError),
-    ]:
+    ]
+    for changes, error in cases:
         with subtests.test(changes=changes), pytest.raises(error):
             CountSketch(**{"dimension": 8, "seed": 0, **changes})

@@ -60,21 +60,6 @@ def test_a_full_disk_at_the_flush_leaves_nothing_half_written(
     assert names(tmp_path) == ["a"]
 
 
-def test_a_full_disk_in_the_middle_of_writing_leaves_nothing(tmp_path: Path) -> None:
-    resource = pytest.importorskip("resource")
-    signal = pytest.importorskip("signal")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-        with pytest.raises(ArtefactError, match="too large"):
-            write_atomic(tmp_path / "a", b"x" * 200_000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, before)
-    assert names(tmp_path) == []
-
-
 @pytest.mark.parametrize("target", ["missing/a", "taken"])
 def test_a_place_that_takes_no_file_is_an_artefact_error(tmp_path: Path, target: str) -> None:
     (tmp_path / "taken").mkdir()

@@ -33,11 +33,6 @@ def test_a_second_process_is_refused_at_once_and_a_dead_one_holds_nothing(tmp_pa
         pass
 
 
-def test_a_second_block_of_the_same_process_is_refused(tmp_path: Path) -> None:
-    with directory_lock(tmp_path), pytest.raises(ArtefactError, match="in use"), directory_lock(tmp_path):
-        pass
-
-
 def test_an_error_in_the_block_frees_the_lock(tmp_path: Path) -> None:
     with pytest.raises(KeyError), directory_lock(tmp_path):
         raise KeyError
@@ -61,12 +56,6 @@ def test_a_directory_in_use_stays_in_use_after_it_was_asked_for(tmp_path: Path) 
         for _ in range(2):
             with pytest.raises(ArtefactError, match="in use"):
                 check_writable(tmp_path / "a")
-
-
-def test_a_directory_below_a_file_cant_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(ArtefactError, match="can't be made: Not a directory"):
-        check_writable(tmp_path / "file" / "run")
 
 
 def test_a_work_directory_goes_with_its_work_and_stays_with_what_is_left_of_it(tmp_path: Path) -> None:

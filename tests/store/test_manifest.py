@@ -86,7 +86,7 @@ def test_an_edited_field_is_noticed(tmp_path: Path, manifest: Any) -> None:
 
 
 def test_faults_are_named(tmp_path: Path, manifest: Any, subtests: pytest.Subtests) -> None:
-    for path, item, said in [
+    cases: list[Any] = [
         ("schema", "calibudget.manifest/9", "schema: must be"),
         ("manifest_sha256", None, "manifest_sha256: must be text"),
         ("seeds.split", True, "seeds.split: must be an integer"),
@@ -99,7 +99,8 @@ def test_faults_are_named(tmp_path: Path, manifest: Any, subtests: pytest.Subtes
         ("selection.selected_sha256", "x", "selection.selected_sha256: must be of the form"),
         ("artefacts.a/b", 3, "artefacts.a/b: must be an object"),
         ("host", "me", "host: is not a field"),
-    ]:
+    ]
+    for path, item, said in cases:
         with subtests.test(path=path):
             value = json.loads(json.dumps(MANIFEST.to_json(manifest)))
             *parents, last = path.split(".")

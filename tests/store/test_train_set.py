@@ -60,7 +60,7 @@ def make_tool_turns(number: int = 1, **more: Any) -> Any:
 
 
 SUFFIXES = ["jsonl", "parquet", "dataset"]
-LAYOUTS = [
+LAYOUTS: list[Any] = [
     ("completion", make_row, False),
     ("rendered", make_row, False),
     ("messages", make_turns, False),

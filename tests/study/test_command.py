@@ -126,20 +126,6 @@ def test_a_point_that_no_quotas_can_meet_is_refused_before_anything_is_frozen(
     assert not (directory / "frozen.json").exists()
 
 
-def test_every_point_that_cant_be_met_is_named_and_no_other(calibudget: Callable[..., Any], small: Path) -> None:
-    text = small.read_text()
-    small.write_text(
-        text.replace("low-floor:\n    budget: 24", "low-floor:\n    budget: 78").replace(
-            "floor: 4, seeds: [42, 43, 44], train", "floor: 9, seeds: [42, 43, 44], train"
-        )
-    )
-    code, _, err = calibudget("freeze", small, "--output-dir", small.parent / "study")
-    assert code == 2
-    assert "points.low-floor" in err
-    assert "points.splits" in err
-    assert "points.main" not in err
-
-
 def test_what_a_study_will_take_is_told_without_running(calibudget: Callable[..., Any], small: Path) -> None:
     code, out, _ = calibudget("run", small, "--dry-run", "--json")
     assert code == 0

@@ -26,13 +26,6 @@ PIQA = {"goal": "g", "sol1": "a", "sol2": "b", "label": 0}
 ARC = {"question": "q", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "A"}
 
 
-def test_the_instruction_format_passes_unchanged() -> None:
-    rendered = preset("arc_easy")(CONVERTED)
-    assert rendered.instruction == CONVERTED["instruction"]
-    assert rendered.response == CONVERTED["output"]
-    assert rendered.answer == "answer2"
-
-
 def test_an_input_is_joined_and_an_answer_field_may_be_absent() -> None:
     fields = {"instruction": "Choose.", "input": "Answer1: a", "output": "the correct answer is answer1"}
     rendered = preset("openbookqa")(fields)

@@ -86,12 +86,6 @@ def test_shared_weights_are_held_once_and_come_off_again(model_of: Callable[...,
     torch.testing.assert_close(model.unload()(input_ids=ids).logits, expected)
 
 
-def test_dropout_keeps_layers_apart(model_of: Callable[..., Any]) -> None:
-    model = add_adapter(model_of(), TrainingConfig(rank=4, dropout=0.5), "tiny")
-    use_factor_layers(model, share=True)
-    assert not any(module.shared for module in model.modules() if isinstance(module, FactorLinear))
-
-
 def test_factors_stay_float32_under_a_bfloat16_model(model_of: Callable[..., Any]) -> None:
     model = add_adapter(model_of().to(torch.bfloat16), CONFIG, "tiny")
     use_factor_layers(model, share=False)
@@ -155,11 +149,6 @@ def test_transposed_layers_take_factors_too(model_of: Callable[..., Any]) -> Non
     loss = adapted(input_ids=torch.arange(9)[None]).logits.float().square().mean()
     loss.backward()
     assert any(p.grad is not None for p in adapted.parameters() if p.requires_grad)
-
-
-def test_projections_are_known_by_family(model_of: Callable[..., Any]) -> None:
-    assert target_modules(model_of()) == tuple(sorted(PROJECTIONS["llama"]))
-    assert "lm_head" not in linear_names(model_of())
 
 
 def test_unknown_layers_and_families_are_refused(model_of: Callable[..., Any]) -> None:

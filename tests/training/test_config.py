@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_values_out_of_range_are_refused_by_name(subtests: pytest.Subtests) -> N
 
 
 def test_other_plain_values_are_refused_by_name(subtests: pytest.Subtests) -> None:
-    for fields, message in [
+    cases: list[Any] = [
         ({"rnak": 8}, "^rnak: no option of training; did you mean rank\\?$"),
         ({"precision": "float32"}, "^precision: no option of training; there are batch_size, beta1, .*weight_decay$"),
         ({"rank": "8"}, "^rank: must be an integer$"),
@@ -51,7 +52,8 @@ def test_other_plain_values_are_refused_by_name(subtests: pytest.Subtests) -> No
         ({"rank": -1}, "rank: must be at least 1"),
         ({"learning_rate": float("nan")}, "learning_rate"),
         ({"report_to": ["wandbb"]}, "report_to"),
-    ]:
+    ]
+    for fields, message in cases:
         with subtests.test(message=message):
             kind = Execution if "report_to" in fields else TrainingConfig
             with pytest.raises(TrainingError, match=message):

@@ -58,20 +58,6 @@ def test_gradients_are_those_of_the_plain_reference(
     assert_close(found, expected)
 
 
-@pytest.mark.parametrize("pack", [True, False], ids=["packed", "padded"])
-def test_accumulation_changes_nothing(learner_of: Callable[..., Any], example_of: Any, pack: bool) -> None:
-    """Rows of 11 and 101 tokens, both at once against one at a time (huggingface/transformers #24725)."""
-    pair = [example_of(11, 4), example_of(101, 90, number=1)]
-    together, apart = (
-        learner_of(execution=Execution(device="cpu", pack=pack, batch_tokens=tokens), max_length=101)
-        for tokens in (256, 101)
-    )
-    assert [len(learner.batches(pair, [0, 1])) for learner in (together, apart)] == [1, 2]
-    one, other = gradients_of(together, pair), gradients_of(apart, pair)
-    assert one[0] == pytest.approx(other[0], rel=1e-6)
-    assert_close(one[1], other[1])
-
-
 def test_a_sum_per_example_is_the_papers_equation(learner_of: Callable[..., Any], examples: Any) -> None:
     """-E sum_t log p(y_t | x, y_<t): the mean over examples of each one's own sum (paper 2.4)."""
     members = [0, 1, 2]
@@ -162,11 +148,6 @@ def test_a_model_that_cant_be_packed_is_padded_or_refused(model_of: Callable[...
     assert not Learner(model_of("gemma2", **shape), "tiny", config, Execution(device="cpu")).packs_sequences
     with pytest.raises(TrainingError, match="pack: a gemma2 model"):
         Learner(model_of("gemma2", **shape), "tiny", config, PACKED)
-
-
-def test_a_limit_below_the_longest_example_is_refused(learner_of: Callable[..., Any]) -> None:
-    with pytest.raises(TrainingError, match="batch_tokens: 64"):
-        learner_of(execution=Execution(device="cpu", batch_tokens=64))
 
 
 def test_a_restarted_learner_is_a_new_one(learner_of: Callable[..., Any], examples: Any) -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -256,35 +255,6 @@ def test_a_loss_that_isnt_finite_names_the_batch(job_of: Callable[..., Any]) -> 
     named = [example.name for example in job.examples if example.name in str(caught.value)]
     assert len(named) == 4
     assert not job.adapter.exists()
-
-
-def test_a_run_killed_while_its_checkpoints_go_is_recognised_by_resume(
-    job_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job, remove = job_of(), shutil.rmtree
-
-    def die(path: Path, **options: Any) -> None:
-        if path.parent != job.output_dir:
-            return remove(path, **options)
-        next(path.rglob("state.json")).unlink()
-        raise SystemExit
-
-    monkeypatch.setattr("calibudget.store.files.shutil.rmtree", die)
-    with pytest.raises(SystemExit):
-        train(job)
-    monkeypatch.undo()
-    left = [path.name for path in job.output_dir.glob(".calibudget-*.tmp")]
-    assert len(left) == 1
-    before = bytes_of(job)
-    with pytest.raises(ArtefactError, match="another model, train set or configuration"):
-        train(job_of(rank=8), resume=True)
-    result = train(job_of(), resume=True)
-    assert (result.steps, result.final_loss) == (6, lines_of(job)[-1]["loss"])
-    assert {name: data for name, data in before.items() if ".tmp/" not in name} == bytes_of(job)
-    assert sorted(path.name for path in job.output_dir.iterdir() if path.suffix != ".lock") == [
-        "adapter",
-        "training.jsonl",
-    ]
 
 
 def test_checkpoints_are_written_by_the_clock_unless_told(

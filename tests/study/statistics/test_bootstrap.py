@@ -6,7 +6,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from calibudget.errors import StudyError
 from calibudget.study.statistics.bootstrap import TaskItems, bootstrap_examples, bootstrap_tasks
 from calibudget.study.statistics.panels import Stratum
 
@@ -100,23 +99,3 @@ def test_a_stream_belongs_to_its_name_and_seed() -> None:
 
     assert ask("x", 1) == ask("x", 1)
     assert len({ask(name, seed) for name in "xyz" for seed in range(4)}) > 1
-
-
-def test_what_cant_be_resampled_is_named() -> None:
-    strata = [Stratum(tasks=("a",), weight=Fraction(1))]
-    with pytest.raises(StudyError, match="'a' has no differences"):
-        bootstrap_tasks({}, strata, name="x", seed=1)
-    with pytest.raises(StudyError, match="same seeds"):
-        bootstrap_tasks({"a": []}, strata, name="x", seed=1)
-    with pytest.raises(StudyError, match="level"):
-        bootstrap_tasks({"a": [1.0]}, strata, name="x", seed=1, level=1.0)
-    with pytest.raises(StudyError, match="replicate"):
-        bootstrap_tasks({"a": [1.0]}, strata, name="x", seed=1, resamples=0)
-    empty = TaskItems(differences=[np.array([])], shared=True)
-    with pytest.raises(StudyError, match="'a' has a seed without items"):
-        bootstrap_examples({"a": empty}, {"a": 1.0}, name="x", seed=1)
-    with pytest.raises(StudyError, match="'b' has no items"):
-        bootstrap_examples({"a": empty}, {"b": 1.0}, name="x", seed=1)
-    uneven = TaskItems(differences=[np.zeros(2), np.zeros(3)], shared=True)
-    with pytest.raises(StudyError, match="numbers differ"):
-        bootstrap_examples({"a": uneven}, {"a": 1.0}, name="x", seed=1)
