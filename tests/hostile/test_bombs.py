@@ -47,6 +47,7 @@ def test_the_form_of_long_runs_is_unicode_s_own(random: random.Random) -> None:
     assert nfc(text) == unicodedata.normalize("NFC", text)
 
 
+@pytest.mark.slow
 def test_a_pattern_that_backtracks_without_end_is_refused_by_name() -> None:
     spec = AnswerSpec(kind="regex", pattern="(a+)+$")
     assert parse_answer(spec, "baaa") == "aaa"

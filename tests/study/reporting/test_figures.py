@@ -11,6 +11,7 @@ from calibudget.study.reporting.figures import diagnostics_figure, retention_bou
 SEEDS = [42, 43, 44]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("endpoint", "bound", "label"),
     [("Kept", 0.69, "guard: 1.00 pp below plain"), ("NLL", 1.01, "guard: 0.010 nats above plain")],
@@ -24,6 +25,7 @@ def test_the_guard_is_drawn_where_it_lies_and_named(made_up: Any, endpoint: str,
     assert label in diagnostics_figure(results, block)["svg"].decode()
 
 
+@pytest.mark.slow
 def test_without_a_guard_or_its_numbers_there_is_no_line(made_up: Any) -> None:
     points = {"main": {"seeds": SEEDS}}
     free = made_up(points, {})

@@ -234,6 +234,7 @@ def test_table_3_is_one_table(whole: Results) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_figure_2_draws_the_papers_boundary_with_its_variants(whole: Results) -> None:
     text = diagnostics_figure(whole, next(whole.blocks()))["svg"].decode()
     assert "(b) MathAvg against FragileAvg, means" in text
