@@ -103,6 +103,9 @@ class Handler(BaseHTTPRequestHandler):
             ]
             below = sorted({name.partition("/")[0] for name in held if "/" in name}) if not folder else []
             listing += [{"type": "directory", "path": name, "size": 0, "oid": "0" * 40} for name in below]
+            if not listing:
+                self.send(404, b"{}", {"X-Error-Code": "EntryNotFound"})
+                return
         self.send(200, json.dumps(listing).encode(), {"Content-Type": "application/json"})
 
     def send(self, status: int, data: bytes, headers: dict[str, str]) -> None:
@@ -110,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in {"Content-Length": str(len(data)), **headers}.items():
             self.send_header(name, value)
         self.end_headers()
-        if self.command == "GET":
+        if self.command != "HEAD":
             self.wfile.write(data)
 
 

@@ -296,12 +296,23 @@ def check_push(repository: str | None, trainer: str) -> None:
 
 
 def push(folder: Path, repository: str) -> str:
-    """Upload an exported `DatasetDict` and its card; the address is returned."""
+    """Upload an exported `DatasetDict` and its card; the address is returned.
+
+    Raises:
+        InputError: the hub refuses it, or can't be reached.
+    """
     from datasets import DatasetDict
     from huggingface_hub import HfApi
 
-    DatasetDict.load_from_disk(str(folder)).push_to_hub(repository, private=True)
-    found = HfApi().upload_file(
-        path_or_fileobj=str(folder / "README.md"), path_in_repo="README.md", repo_id=repository, repo_type="dataset"
-    )
+    try:
+        DatasetDict.load_from_disk(str(folder)).push_to_hub(repository, private=True)
+        found = HfApi().upload_file(
+            path_or_fileobj=str(folder / "README.md"), path_in_repo="README.md", repo_id=repository, repo_type="dataset"
+        )
+    except Exception as error:  # the hub's client has errors of several libraries, which share no root
+        said = " ".join(str(error).split())
+        raise InputError(
+            f"--push {repository}: {type(error).__name__}: {said}; {folder} is whole, "
+            f"`hf upload {repository} {folder} --repo-type dataset` tries again"
+        ) from error
     return str(getattr(found, "repo_url", repository))
