@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import signal
 import sys
 import warnings
@@ -119,6 +120,21 @@ def make_record(
         answer=answer or f"answer{number % 2 + 1}",
         original={},
     )
+
+
+def bytes_in(directory: Path) -> dict[str, bytes]:
+    """A directory's files but for locks, by their paths in it."""
+    files = (path for path in sorted(directory.rglob("*")) if path.is_file() and path.suffix != ".lock")
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder with the real data sets."""
+    folder = os.environ.get("CALIBUDGET_DATA")
+    if not folder:
+        pytest.skip("CALIBUDGET_DATA names no folder with the real data sets")
+    return Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from calibudget.pipeline.run import run
 from calibudget.pipeline.score import score
 from calibudget.recipe import load_recipe, resolved_yaml
 from calibudget.scoring.local import LocalScorer
+from tests.conftest import bytes_in
 
 
 @pytest.fixture
@@ -22,10 +23,6 @@ def recipe_with(make_recipe: Callable[..., Any], tiny_directory: Path) -> Any:
     own = ["engine=local", f"model={json.dumps(str(tiny_directory))}", "calibration.device=cpu"]
     own += ["calibration.batch_tokens=400", "calibration.max_new_tokens=8", "cache=false"]
     return lambda *overrides: load_recipe(path, [*own, *overrides])
-
-
-def bytes_of(directory: Path) -> Any:
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix != ".lock"}
 
 
 def stop(stage: Any, done: Any, total: Any) -> None:
@@ -38,18 +35,18 @@ def test_another_machine_or_other_workers_halfway_give_the_same_directory(
     recipe_with: Callable[..., Any], tmp_path: Path
 ) -> None:
     run(recipe_with(), tmp_path / "whole")
-    expected = bytes_of(tmp_path / "whole")
+    expected = bytes_in(tmp_path / "whole")
     assert len(expected) == 10
 
     score(recipe_with(), output=tmp_path / "elsewhere.parquet")
     run(recipe_with(), tmp_path / "given", scores=tmp_path / "elsewhere.parquet")
     assert (tmp_path / "elsewhere.parquet").read_bytes() == expected["scores.parquet"]
-    assert bytes_of(tmp_path / "given") == expected
+    assert bytes_in(tmp_path / "given") == expected
 
     with pytest.raises(KeyboardInterrupt):
         run(recipe_with(), tmp_path / "resumed", progress=stop)
     run(recipe_with("workers=2"), tmp_path / "resumed", resume=True)
-    assert bytes_of(tmp_path / "resumed") == expected
+    assert bytes_in(tmp_path / "resumed") == expected
 
 
 @pytest.mark.slow
@@ -57,7 +54,7 @@ def test_another_machine_or_other_workers_halfway_give_the_same_directory(
 def test_a_cluster_gives_the_same_directory(recipe_with: Callable[..., Any], tmp_path: Path) -> None:
     run(recipe_with(), tmp_path / "local")
     run(recipe_with("engine=ray", "workers=2"), tmp_path / "ray")
-    assert bytes_of(tmp_path / "ray") == bytes_of(tmp_path / "local")
+    assert bytes_in(tmp_path / "ray") == bytes_in(tmp_path / "local")
 
 
 @pytest.mark.slow
@@ -67,12 +64,12 @@ def test_whoever_reads_and_whatever_was_kept_the_directory_is_the_same(
 ) -> None:
     path = make_recipe()
     run(load_recipe(path, ["cache=false"]), tmp_path / "plain")
-    expected = bytes_of(tmp_path / "plain")
+    expected = bytes_in(tmp_path / "plain")
     monkeypatch.setattr("calibudget.sources.cache_files.SMALL", 0)
     kept = f"cache={json.dumps(str(tmp_path / 'kept'))}"
     for name, own in (("workers", ["workers=3", "cache=false"]), ("cold", [kept]), ("warm", [kept, "workers=2"])):
         run(load_recipe(path, own), tmp_path / name)
-        assert bytes_of(tmp_path / name) == expected
+        assert bytes_in(tmp_path / name) == expected
     assert list((tmp_path / "kept").glob("*.identities"))
 
 
@@ -83,7 +80,7 @@ def test_another_budget_asks_the_model_nothing_again_and_other_settings_do(
     kept = f"cache={json.dumps(str(tmp_path / 'kept'))}"
     run(recipe_with(kept), tmp_path / "first")
     run(recipe_with("budget=25"), tmp_path / "uncached")
-    expected = bytes_of(tmp_path / "uncached")
+    expected = bytes_in(tmp_path / "uncached")
     asked: list[int] = []
     measured = LocalScorer.measure
 
@@ -93,7 +90,7 @@ def test_another_budget_asks_the_model_nothing_again_and_other_settings_do(
 
     monkeypatch.setattr(LocalScorer, "measure", measure)
     run(recipe_with(kept, "budget=25"), tmp_path / "found")
-    assert (asked, bytes_of(tmp_path / "found")) == ([], expected)
+    assert (asked, bytes_in(tmp_path / "found")) == ([], expected)
 
     for number, other in enumerate(("calibration.max_new_tokens=7", "split_seed=7", "template=chat")):
         run(recipe_with(kept, other), tmp_path / f"other-{number}")
@@ -104,7 +101,7 @@ def test_another_budget_asks_the_model_nothing_again_and_other_settings_do(
         file.write_bytes(file.read_bytes().replace(b'"nll":', b'"nll":1', 1))
     run(recipe_with(kept, "budget=25"), tmp_path / "damaged")
     assert asked
-    assert bytes_of(tmp_path / "damaged") == expected
+    assert bytes_in(tmp_path / "damaged") == expected
 
 
 def test_evidence_says_what_scores_and_not_where(make_recipe: Callable[..., Any]) -> None:

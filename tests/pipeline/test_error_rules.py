@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from math import fsum
 from pathlib import Path
@@ -24,17 +23,14 @@ pytestmark = [pytest.mark.model, pytest.mark.data]
 
 
 @pytest.fixture
-def recipe_of(tmp_path: Path) -> Callable[[str], Recipe]:
+def recipe_of(tmp_path: Path, data_dir: Path) -> Callable[[str], Recipe]:
     """A recipe under an error rule: yes and no questions, whose answers have a few tokens, and worked-out sums."""
-    data = os.environ.get("CALIBUDGET_DATA")
-    if not data:
-        pytest.skip("CALIBUDGET_DATA isn't set: the real data sets aren't here")
 
     def make(error: str) -> Recipe:
         (tmp_path / "recipe.yaml").write_text(
             f"model: embedded\nbudget: 20\ncache: false\nerror: {error}\n"
             "calibration: {per_source: 2, resamples: 20}\n"
-            f"data_dir: {data}\nsources:\n"
+            f"data_dir: {data_dir}\nsources:\n"
             "  boolq: {path: commonsense/boolq.train.jsonl.gz, columns: {output: answer}, answer: true_false}\n"
             "  gsm8k: {path: math/gsm8k.train.jsonl.gz, preset: gsm8k}\n"
         )

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -38,14 +37,6 @@ policy: equal
 sources:
   piqa: {path: commonsense/piqa.test.jsonl, preset: piqa}
 """
-
-
-@pytest.fixture
-def data_dir() -> Path:
-    folder = os.environ.get("CALIBUDGET_DATA")
-    if not folder:
-        pytest.skip("CALIBUDGET_DATA names no folder with the real data sets")
-    return Path(folder)
 
 
 def piqa(number: int) -> dict[str, Any]:

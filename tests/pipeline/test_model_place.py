@@ -17,6 +17,7 @@ from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
+from tests.conftest import bytes_in
 
 RECIPE = """
 model: {model}
@@ -48,10 +49,6 @@ def make_run(folder: Path, model: str) -> Path:
     return folder / "run"
 
 
-def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != ".calibudget.lock"}
-
-
 def test_the_same_run_elsewhere_has_the_same_bytes(
     tiny_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,10 +57,10 @@ def test_the_same_run_elsewhere_has_the_same_bytes(
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     second = make_run(tmp_path / "second", "../there/tiny")
-    assert contents(first) == contents(second)
+    assert bytes_in(first) == bytes_in(second)
     model = json.loads((first / "manifest.json").read_text())["scorer"]["model"]
     assert (model["name"], model["kind"]) == ("tiny", "directory")
-    assert all(str(tmp_path).encode() not in data for data in contents(first).values())
+    assert all(str(tmp_path).encode() not in data for data in bytes_in(first).values())
     assert there.is_dir()
 
 

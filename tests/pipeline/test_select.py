@@ -17,10 +17,7 @@ from calibudget.pipeline.select import select
 from calibudget.recipe import load_recipe
 from calibudget.store.scores import SCORES_NAME
 from calibudget.store.sums import SUMS_NAME
-
-
-def contents(directory: Path) -> Any:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
+from tests.conftest import bytes_in
 
 
 @pytest.fixture
@@ -45,15 +42,15 @@ def test_the_same_command_finishes_an_interrupted_draw(
             draw(tmp_path / "drawn")
     assert not (tmp_path / "drawn" / SUMS_NAME).exists()
     draw(tmp_path / "drawn")
-    assert contents(tmp_path / "drawn") == contents(tmp_path / "whole")
+    assert bytes_in(tmp_path / "drawn") == bytes_in(tmp_path / "whole")
 
 
 def test_a_finished_draw_and_the_scores_of_an_unfinished_run_are_left_alone(draw: Any, tmp_path: Path) -> None:
     draw(tmp_path / "drawn")
-    before = contents(tmp_path / "drawn")
+    before = bytes_in(tmp_path / "drawn")
     with pytest.raises(ArtefactError, match="is finished already; name another directory"):
         draw(tmp_path / "drawn")
-    assert contents(tmp_path / "drawn") == before
+    assert bytes_in(tmp_path / "drawn") == before
     for name in (JOURNAL_NAME, SCORES_NAME):
         directory = tmp_path / name
         shutil.copytree(tmp_path / "drawn", directory)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +39,14 @@ def language_model() -> Any:
 
 
 @pytest.fixture(scope="module")
-def calibration() -> Any:
+def calibration(data_dir: Path) -> Any:
     """A function that gives some calibration records of a source."""
-    data = os.environ.get("CALIBUDGET_DATA")
-    if not data:
-        pytest.skip("CALIBUDGET_DATA isn't set: the real data sets aren't here")
 
     def take(label: Any, count: Any) -> Any:
         name = {"hellaswag": "hellaswag_valsplit"}.get(label, label)
         path = SOURCES.get(label, f"commonsense/{name}.train.jsonl.gz")
         spec = SourceSpec(label=label, path=path, preset=label)
-        read = read_source(spec, Path(data))
+        read = read_source(spec, data_dir)
         split = split_source(read, split_seed=42, selection_seed=42, calibration_size=count)
         return [CalibrationItem(record=record, answer=spec.answers) for record in split.calibration]
 

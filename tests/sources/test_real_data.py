@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,6 @@ from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import part_source
 
 pytestmark = pytest.mark.data
-
-
-@pytest.fixture(scope="module")
-def data() -> Path:
-    if "CALIBUDGET_DATA" not in os.environ:
-        pytest.skip("CALIBUDGET_DATA is not set: the real data sets are needed")
-    return Path(os.environ["CALIBUDGET_DATA"])
 
 
 @pytest.mark.parametrize(
@@ -35,16 +27,16 @@ def data() -> Path:
         pytest.param("winogrande", "winogrande", 63_238, 22_752, marks=pytest.mark.slow),
     ],
 )
-def test_counts_and_repeated_prompts(data: Path, label: str, file: str, count: int, repeats: int) -> None:
+def test_counts_and_repeated_prompts(data_dir: Path, label: str, file: str, count: int, repeats: int) -> None:
     spec = SourceSpec(label=label, path=f"commonsense/{file}.train.jsonl.gz", preset=label)
-    split = part_source(open_source(spec, data, selection_seed=42), split_seed=42, calibration_size=0)
+    split = part_source(open_source(spec, data_dir, selection_seed=42), split_seed=42, calibration_size=0)
     hygiene = inspect_sources([split], [spec]).sources[label]
     assert split.read == count
     assert hygiene.duplicates + hygiene.repeated_prompts == repeats
     assert sum(hygiene.answers.values()) == split.pool_size == count - hygiene.duplicates
 
 
-def test_the_largest_winogrande_size_alone_hardly_repeats(data: Path) -> None:
+def test_the_largest_winogrande_size_alone_hardly_repeats(data_dir: Path) -> None:
     spec = SourceSpec(
         label="winogrande",
         path="commonsense/winogrande.train.jsonl.gz",
@@ -52,15 +44,15 @@ def test_the_largest_winogrande_size_alone_hardly_repeats(data: Path) -> None:
         where={"size": "xl"},
         duplicates="keep",
     )
-    read = read_source(spec, data)
+    read = read_source(spec, data_dir)
     assert (read.read, read.filtered) == (63_238, 63_238 - 40_398)
     assert len({record.prompt_hash for record in read.records}) == 40_394
 
 
-def test_the_one_piqa_prompt_of_its_test_set_is_found(data: Path) -> None:
+def test_the_one_piqa_prompt_of_its_test_set_is_found(data_dir: Path) -> None:
     spec = SourceSpec(label="piqa", path="commonsense/piqa.train.jsonl.gz", preset="piqa")
     test = SourceSpec(label="test", path="commonsense/piqa.test.jsonl.gz", preset="piqa")
-    split = part_source(open_source(spec, data, selection_seed=42), split_seed=42, calibration_size=0)
-    hygiene = inspect_sources([split], [spec], evaluation={"piqa": open_source(test, data, selection_seed=42)})
+    split = part_source(open_source(spec, data_dir, selection_seed=42), split_seed=42, calibration_size=0)
+    hygiene = inspect_sources([split], [spec], evaluation={"piqa": open_source(test, data_dir, selection_seed=42)})
     assert hygiene.sources["piqa"].prompts.evaluation == {"piqa": 1}
     assert hygiene.sources["piqa"].duplicates == 6

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
 from collections.abc import Iterator
 from itertools import islice
@@ -73,13 +72,6 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, handle)
 
 
-@pytest.fixture(scope="module")
-def data() -> Path:
-    if "CALIBUDGET_DATA" not in os.environ:
-        pytest.skip("CALIBUDGET_DATA is not set: the real data sets are needed")
-    return Path(os.environ["CALIBUDGET_DATA"])
-
-
 #: The frame of each instruction format around the texts of a record.
 FRAMES = {
     "piqa": (
@@ -99,13 +91,13 @@ FRAMES = {
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", FRAMES)
-def test_rendered_training_records_have_the_frame_of_the_test_file(data: Path, name: str) -> None:
+def test_rendered_training_records_have_the_frame_of_the_test_file(data_dir: Path, name: str) -> None:
     frame = re.compile(FRAMES[name], re.DOTALL)
-    for row in _rows(data / f"commonsense/{name}.test.jsonl.gz"):
+    for row in _rows(data_dir / f"commonsense/{name}.test.jsonl.gz"):
         assert frame.fullmatch(str(row["instruction"]))
         assert row["output"] == f"the correct answer is {row['answer']}"
     render = preset(name)
-    for row in islice(_rows(data / f"commonsense/{name}.train.jsonl.gz"), 5000):
+    for row in islice(_rows(data_dir / f"commonsense/{name}.train.jsonl.gz"), 5000):
         rendered = render(row)
         assert frame.fullmatch(rendered.instruction)
         assert rendered.response == f"the correct answer is {rendered.answer}"
@@ -114,21 +106,21 @@ def test_rendered_training_records_have_the_frame_of_the_test_file(data: Path, n
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", [name for name in COMMONSENSE if name != "hellaswag"])
-def test_every_test_record_states_its_answer(data: Path, name: str) -> None:
-    for row in _rows(data / f"commonsense/{name}.test.jsonl.gz"):
+def test_every_test_record_states_its_answer(data_dir: Path, name: str) -> None:
+    for row in _rows(data_dir / f"commonsense/{name}.test.jsonl.gz"):
         assert preset(name)(row).answer == row["answer"]
 
 
 @pytest.mark.data
-def test_every_gsm8k_solution_parses_to_its_own_answer(data: Path) -> None:
-    for row in _rows(data / "math/gsm8k.test.jsonl.gz"):
+def test_every_gsm8k_solution_parses_to_its_own_answer(data_dir: Path) -> None:
+    for row in _rows(data_dir / "math/gsm8k.test.jsonl.gz"):
         gold = str(row["answer"]).rpartition("####")[2].strip().replace(",", "")
         assert preset("gsm8k")(row).answer == gold
 
 
 @pytest.mark.data
-def test_every_math_solution_states_an_answer(data: Path) -> None:
-    for row in _rows(data / "math/math.test.jsonl.gz"):
+def test_every_math_solution_states_an_answer(data_dir: Path) -> None:
+    for row in _rows(data_dir / "math/math.test.jsonl.gz"):
         boxed = str(row["answer"]).rpartition("\\boxed")[2]
         assert preset("math")(row).answer in boxed
 

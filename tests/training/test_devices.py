@@ -20,6 +20,7 @@ from calibudget.training.devices import Devices, plain_execution
 from calibudget.training.job import TrainingJob
 from calibudget.training.loop import train
 from calibudget.training.order import plan_steps, rows, share
+from tests.conftest import bytes_in
 
 SETTINGS: dict[str, Any] = {
     "rank": 2,
@@ -90,11 +91,6 @@ else:
 """
 
 
-def bytes_of(directory: Path) -> Any:
-    files = sorted(path for path in directory.rglob("*") if path.is_file() and path.suffix != ".lock")
-    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
-
-
 @pytest.mark.slow
 def test_a_parted_model_trains_to_the_same_bits(
     tiny_directory: Path, examples: Any, tmp_path: Path, language_model: Any
@@ -113,7 +109,7 @@ def test_a_parted_model_trains_to_the_same_bits(
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     subprocess.run([*torchrun, str(tmp_path / "program.py"), str(tmp_path), str(tiny_directory)], check=True)
 
-    assert bytes_of(tmp_path / "parted") == bytes_of(tmp_path / "whole") == bytes_of(tmp_path / "stopped")
+    assert bytes_in(tmp_path / "parted") == bytes_in(tmp_path / "whole") == bytes_in(tmp_path / "stopped")
     held = [json.loads((tmp_path / f"held-{rank}.json").read_text()) for rank in (0, 1)]
     assert held[0] == held[1]
     assert held[0]["local"] * 2 == held[0]["all"] > 60_000

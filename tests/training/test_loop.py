@@ -19,6 +19,7 @@ from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.job import TrainingJob
 from calibudget.training.learner import Learner
 from calibudget.training.loop import train
+from tests.conftest import bytes_in
 
 #: Nine examples, of which five are companions, in batches of four: three steps an epoch, six in all.
 SMALL: dict[str, Any] = {
@@ -50,11 +51,6 @@ def lines_of(job: Any) -> Any:
     return [json.loads(line) for line in (job.output_dir / "training.jsonl").read_text().splitlines()]
 
 
-def bytes_of(job: Any) -> Any:
-    files = sorted(path for path in job.output_dir.rglob("*") if path.is_file() and path.suffix != ".lock")
-    return {path.relative_to(job.output_dir).as_posix(): path.read_bytes() for path in files}
-
-
 def stop_after(step: Any) -> Any:
     def listen(report: Any) -> None:
         if report.step == step:
@@ -80,7 +76,7 @@ def test_a_run_leaves_an_adapter_a_card_and_a_log(job_of: Callable[..., Any]) ->
     job = job_of()
     reports: list[Any] = []
     result = train(job, listener=reports.append)
-    assert sorted(bytes_of(job)) == [
+    assert sorted(bytes_in(job.output_dir)) == [
         "adapter/README.md",
         "adapter/adapter_config.json",
         "adapter/adapter_model.safetensors",
@@ -133,7 +129,7 @@ def test_equal_runs_write_equal_bytes(job_of: Callable[..., Any]) -> None:
     train(one)
     torch.manual_seed(7)  # the global generator plays no part
     train(other)
-    assert bytes_of(one) == bytes_of(other)
+    assert bytes_in(one.output_dir) == bytes_in(other.output_dir)
 
 
 @pytest.mark.slow
@@ -141,7 +137,10 @@ def test_another_seed_gives_another_adapter(job_of: Callable[..., Any]) -> None:
     one, other = job_of("one"), job_of("other", seed=43)
     train(one)
     train(other)
-    assert bytes_of(one)["adapter/adapter_model.safetensors"] != bytes_of(other)["adapter/adapter_model.safetensors"]
+    assert (
+        bytes_in(one.output_dir)["adapter/adapter_model.safetensors"]
+        != bytes_in(other.output_dir)["adapter/adapter_model.safetensors"]
+    )
 
 
 @pytest.mark.slow
@@ -169,7 +168,7 @@ def test_a_stopped_run_resumes_to_the_same_bytes(job_of: Callable[..., Any], ste
     with pytest.raises(ArtefactError, match="unfinished training"):
         train(job_of("stopped"))
     train(job_of("stopped"), resume=True)
-    assert bytes_of(stopped) == bytes_of(whole)
+    assert bytes_in(stopped.output_dir) == bytes_in(whole.output_dir)
 
 
 @pytest.mark.slow
@@ -202,10 +201,10 @@ def test_dropout_is_resumed_too(job_of: Callable[..., Any]) -> None:
     with pytest.raises(InterruptedRunError):
         train(stopped, listener=stop_after(2))
     train(job_of("stopped", dropout=0.3), resume=True)
-    assert bytes_of(stopped) == bytes_of(whole)
+    assert bytes_in(stopped.output_dir) == bytes_in(whole.output_dir)
     plain = job_of("plain")
     train(plain)
-    assert bytes_of(plain)["training.jsonl"] != bytes_of(whole)["training.jsonl"]
+    assert bytes_in(plain.output_dir)["training.jsonl"] != bytes_in(whole.output_dir)["training.jsonl"]
 
 
 def test_an_unfinished_run_of_another_configuration_is_not_resumed(job_of: Callable[..., Any]) -> None:
@@ -220,11 +219,11 @@ def test_an_unfinished_run_of_another_configuration_is_not_resumed(job_of: Calla
 def test_an_adapter_that_is_there_is_never_overwritten(job_of: Callable[..., Any]) -> None:
     job = job_of()
     train(job)
-    before = bytes_of(job)
+    before = bytes_in(job.output_dir)
     for resume in (False, True):
         with pytest.raises(ArtefactError, match="adapter"):
             train(job_of(), resume=resume)
-    assert bytes_of(job) == before
+    assert bytes_in(job.output_dir) == before
 
 
 def test_a_damaged_checkpoint_is_refused(job_of: Callable[..., Any]) -> None:
