@@ -174,7 +174,10 @@ def test_a_run_directory_says_statistics_budget_and_floor(calibudget: Callable[.
     again = calibudget("allocate", tmp_path / "run", "--caps", "a=20", "--json")
     assert plan_of(again).quotas == {"a": 20, "b": 40}
     assert "its own caps aren't taken over" in again.err
-    assert "the scores are hashes" in again.err
+    scored = calibudget("score", tmp_path / "recipe.yaml", "--output", tmp_path / "scores.parquet", "--json")
+    assert all(
+        "the scores are hashes" in shown.err for shown in (again, scored, calibudget("explain", tmp_path / "run", "a"))
+    )
     points = json.loads(calibudget("whatif", tmp_path / "run", "--floor", "0,10", "--json").out)["points"]
     assert [(point["budget"], point["floor"]) for point in points] == [(60, 0), (60, 10)]
     meant = calibudget(
@@ -185,3 +188,4 @@ def test_a_run_directory_says_statistics_budget_and_floor(calibudget: Callable[.
     unfinished = calibudget("verify", tmp_path / "run")
     assert unfinished.code == 1
     assert "this run is unfinished" in unfinished.out
+    assert json.loads(calibudget("verify", tmp_path / "run", "--json").out)["unfinished"]

@@ -43,7 +43,7 @@ def test_field_names_show_the_format(fields: dict[str, object], expected: Format
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"text": "a"}, r"no known format \(text\); name format, preset or columns"),
+        ({"text": "a"}, r"no known format \(text\); name format, preset, columns or prompt"),
         ({}, "no known format"),
         ({"messages": [], "prompt": "a", "completion": "b"}, "messages and prompt-completion"),
         ({"messages": [], "conversations": []}, "messages and sharegpt"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import DataError
+from calibudget.errors import DataError, RecipeError
 from calibudget.records import Message
 from calibudget.sources.source import SourceRead, read_source, record_maker
 from calibudget.sources.spec import SourceSpec
@@ -52,6 +52,44 @@ def test_columns_map_names_and_leave_the_original_alone(write: Write, read: Read
     assert record.prompt[0].content == "p"
     assert record.completion == "s"
     assert record.original == row
+
+
+def test_a_prompt_is_put_together_from_columns(write: Write, read: Read) -> None:
+    path = write("rows.csv", [])
+    path.write_text("question,a,b,key,year,note,instruction\nIs {a} it?,yes,no,B,2020,n,other\n", encoding="utf-8")
+    answer = AnswerSpec(kind="choice", labels=("A", "B"), field="key")
+    result = read(
+        "rows.csv", prompt="{{{year}}} {question}\nA) {a}\nB) {b}", columns={"response": "key"}, answer=answer
+    )
+    (record,) = result.records
+    assert record.prompt == (Message(role="user", content="{2020} Is {a} it?\nA) yes\nB) no"),)
+    assert (record.completion, record.answer) == ("B", "B")
+    assert result.columns_not_used == ("instruction", "note")
+    with pytest.raises(DataError, match=r"rows.csv:2: the column 'c' \(for 'prompt'\) is missing; the record has q"):
+        read("rows.csv", prompt="{question} {c}", columns={"response": "key"})
+    path.write_text("q,a\nWhy?,1\nHow?,\n", encoding="utf-8")
+    assert read("rows.csv", prompt="{q}", columns={"response": "a"}, on_error="skip").skipped == 1
+    with pytest.raises(DataError, match=r"rows.csv:3: .*'a'"):
+        read("rows.csv", prompt="{q} {a}", columns={"response": "q"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"prompt": "{q"}, "`prompt`: .*; a brace of the text itself is written twice, {{ or }}"),
+        ({"prompt": "q}"}, "written twice"),
+        ({"prompt": "{}"}, "the name of a column and nothing else"),
+        ({"prompt": "{q:>9}"}, "the name of a column and nothing else"),
+        ({"prompt": "{q!r}"}, "the name of a column and nothing else"),
+        ({"prompt": "Say {{q}}"}, "names no column"),
+        ({"prompt": "{q}", "preset": "boolq"}, "no place beside `preset`"),
+        ({"prompt": "{q}", "format": "messages"}, "no place beside `format: messages`"),
+        ({"prompt": "{q}", "columns": {"question": "q"}}, "`columns: {question: ...}` both say"),
+    ],
+)
+def test_a_prompt_that_cant_be_put_together_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        SourceSpec(label="s", path="x", **fields)
 
 
 def test_where_filters_and_counts(write: Write, read: Read) -> None:

@@ -32,10 +32,12 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Show the arithmetic of one quota, line by line, each to be checked by hand."""
-    from calibudget.cli.tables import print_json, print_line
+    from calibudget.cli.tables import print_json, print_line, warn_of_hashes
     from calibudget.pipeline.explain import digits, explain, read_evidence
 
-    found = explain(*read_evidence(run_dir), source)
+    plan, statistics = read_evidence(run_dir)
+    found = explain(plan, statistics, source)
+    warn_of_hashes(statistics)
     if as_json:
         print_json(found.to_json())
         return

@@ -106,9 +106,11 @@ def score(
     Interrupted scoring goes on where it stopped when the command is given again. `score merge FILES` puts the parts
     that `--shard` wrote together.
     """
+    from calibudget.cli.interrupts import say
     from calibudget.cli.progress import progress_bar
     from calibudget.cli.tables import print_json, print_line, print_scores
     from calibudget.messages import counted
+    from calibudget.pipeline.notes import FAKE_NOTE
     from calibudget.pipeline.score import export_calibration, merge_scores, score
     from calibudget.recipe import load_recipe
 
@@ -129,6 +131,8 @@ def score(
             return
         scores = score(loaded, output=output, progress=progress, shard=None if shard is None else _shard(shard))
     print_scores(scores, output, as_json=as_json)
+    if loaded.engine == "fake":
+        say(FAKE_NOTE)
 
 
 def _shard(text: str) -> Any:

@@ -101,6 +101,7 @@ class Verification:
         return {
             "schema": "calibudget.verification/1",
             "ok": not self.differences,
+            "unfinished": self.unfinished,
             "levels": dict(self.levels),
             "checked": list(self.checked),
             "differences": [asdict(difference) for difference in self.differences],

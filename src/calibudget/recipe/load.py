@@ -36,8 +36,8 @@ def resolved_fields(recipe: Recipe) -> dict[str, Any]:
     Nor does it say where reading and scoring ran, which changes no byte: `engine` reads "local" for "ray", `workers`,
     `address` and `cache` read as by default, and of a server only the model's name there stays. Of a model's directory
     or file, and of an absolute path to an adapter, an earlier round or a selector's file, only the last name stays;
-    their digests are in the evidence. `evaluation` is told where it is given, as in the evidence of versions that knew
-    of none.
+    their digests are in the evidence. `evaluation` and a source's `prompt` are told where they are given, as in the
+    evidence of versions that knew of none.
     """
     by_default = {"engine": recipe.scorer, "workers": 1, "address": None, "cache": True}
     fields = recipe.model_dump(mode="json") | by_default
@@ -64,6 +64,9 @@ def resolved_fields(recipe: Recipe) -> dict[str, Any]:
     companion = recipe.companion_spec()
     if companion is not None:
         fields["companion"] = _implied(fields["companion"], companion)
+    for source in (*fields["sources"].values(), fields["companion"], *fields["hygiene"]["evaluation"].values()):
+        if source is not None and source["prompt"] is None:
+            del source["prompt"]
     return fields
 
 

@@ -86,7 +86,7 @@ def detect_format(fields: Fields) -> Format:
         return found[0]
     seen = f"the fields show {' and '.join(found)}" if found else "the fields show no known format"
     wrapped = next((name for name, value in fields.items() if _are_rows(value) and meaning(name) is None), None)
-    way = "name format, preset or columns in the recipe" + (f", or `rows: {wrapped}`" if wrapped else "")
+    way = "name format, preset, columns or prompt in the recipe" + (f", or `rows: {wrapped}`" if wrapped else "")
     raise DataError(f"{seen} ({', '.join(fields)}); {way}")
 
 

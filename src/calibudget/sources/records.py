@@ -18,6 +18,7 @@ from calibudget.sources.fields import (
     checked,
     is_blank,
     known,
+    meaning,
     names_read,
     passed_over,
     spellings,
@@ -27,6 +28,7 @@ from calibudget.sources.formats import Fields, detect_format, is_pair, read_exam
 from calibudget.sources.identity import checked_text, digests, own_id
 from calibudget.sources.media import check_text
 from calibudget.sources.spec import SourceSpec
+from calibudget.sources.templates import filled, template_columns
 from calibudget.tasks.answers import gold_answer
 from calibudget.tasks.presets import Preset, preset
 
@@ -76,7 +78,10 @@ class RecordMaker:
         self._wanted = {name: Wanted(values) for name, values in spec.where.items()}
         self._answers = spec.answers
         self._labels = {label: number for number, label in enumerate(answer_labels(spec))}
-        self._is_plain = not (spec.where or spec.columns or spec.preset or spec.id_field or self._labels)
+        self._columns = {ours: _names(theirs) for ours, theirs in spec.columns.items()}
+        if spec.prompt is not None:
+            self._columns["prompt"] = template_columns(spec.prompt)
+        self._is_plain = not (spec.where or self._columns or spec.preset or spec.id_field or self._labels)
         self._is_plain &= self._answers.kind == "none"
         self._ignored = spec.ignored | (OF_THE_RESPONSE if spec.prompts_suffice else frozenset())
         self._ignored |= SPLIT if spec.only_split else frozenset()
@@ -192,7 +197,7 @@ class RecordMaker:
 
     def _key(self, view: Fields, fields: Fields) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The names of the fields that hold something, as the data has them; and of those that may hold a picture."""
-        names = tuple(_present(fields) if self._spec.columns else view)
+        names = tuple(_present(fields) if self._columns else view)
         return names, tuple(name for name, value in view.items() if isinstance(value, Mapping | list))
 
     def _seen(
@@ -213,9 +218,8 @@ class RecordMaker:
             checked=checked(view, read | left),
             respelt=respelt,
         )
-        columns = {ours: _names(theirs) for ours, theirs in self._spec.columns.items()}
-        used = {name for ours in read & set(columns) for name in columns[ours]} | self._named
-        used |= {name for name in (*read, *found.checked) if name not in columns}
+        used = {name for ours in read & set(self._columns) for name in self._columns[ours]} | self._named
+        used |= {name for name in (*read, *found.checked) if name not in self._columns}
         self.unused.update(name for name in key[0] if name not in used)
         if len(self._shapes) < _REMEMBERED:
             self._shapes[key] = found
@@ -224,23 +228,27 @@ class RecordMaker:
     def _mapped(self, fields: Fields) -> dict[str, object]:
         """What the recipe's columns put under our names."""
         mapped: dict[str, object] = {}
-        for ours, theirs in self._spec.columns.items():
-            names = _names(theirs)
+        for ours, names in self._columns.items():
             if not names:
                 continue
             missing = next((name for name in names if name not in fields), None)
             if missing is not None:
                 raise DataError(f"the column {missing!r} (for {ours!r}) is missing; the record has {', '.join(fields)}")
-            mapped[ours] = fields[names[0]] if len(names) == 1 else _joined(fields, names)
+            if ours == "prompt" and self._spec.prompt is not None:
+                texts = {name: checked_text(fields[name], f"the column {name!r} (for `prompt`)") for name in names}
+                mapped[ours] = filled(self._spec.prompt, texts)
+            else:
+                mapped[ours] = fields[names[0]] if len(names) == 1 else _joined(fields, names)
         return mapped
 
     def _view(self, fields: Fields, mapped: Fields) -> Fields:
         """The row as its format reads it: a column that is mapped or left out stands under its own name no more."""
-        columns = self._spec.columns
-        if not columns:
+        if not self._columns:
             return fields
-        gone = {name for theirs in columns.values() for name in _names(theirs)}
+        gone = {name for theirs in self._columns.values() for name in theirs}
         gone |= {name for name in fields if passed_over(name, self._spec.ignored)}
+        if self._spec.prompt is not None:  # a row's own prompt isn't read beside the one that is put together
+            gone |= {name for name in fields if meaning(name) == "prompt"}
         return {**{name: value for name, value in fields.items() if name not in gone}, **mapped}
 
 

@@ -15,9 +15,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict
 from calibudget.errors import RecipeError
 from calibudget.messages import meant
 from calibudget.sources.data_splits import DEFAULT
-from calibudget.sources.fields import READ, Format, known
+from calibudget.sources.fields import READ, TURNS, Format, known, meaning
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.remote import check_path
+from calibudget.sources.templates import template_columns
 from calibudget.store.files import expanded
 from calibudget.tasks.answers import AnswerKind, AnswerSpec
 from calibudget.tasks.presets import preset
@@ -76,6 +77,7 @@ class Source:
         rows: the field of a JSON object that holds the rows, where a file is one object.
         columns: our field name to the data's, or to several whose texts are joined by line feeds; or a field of the
             data to None, which leaves it out on purpose. Applied before anything else reads the row.
+        prompt: a text with names of the data's columns in braces, whose texts take their places; it is the prompt.
         where: field to value or values; other rows are left out (and counted).
         preset: name of a known data set (`calibudget.tasks.PRESETS`), which then renders the rows.
         answer: how answers are parsed and compared; None for the preset's own, or nothing to check.
@@ -85,7 +87,7 @@ class Source:
 
     Raises:
         RecipeError: neither or both of path and hub, a URL that can't name a source, a hub name that is none, an
-            unknown preset, format or word, or a preset beside a format.
+            unknown preset, format or word, a preset beside a format, or a `prompt` that can't be the row's.
     """
 
     __pydantic_config__ = CHECKED
@@ -99,6 +101,7 @@ class Source:
     format: Format | None = None
     rows: Text | None = None
     columns: Mapping[Text, Text | Annotated[tuple[Text, ...], Field(min_length=1)] | None] = field(default_factory=dict)
+    prompt: Text | None = None
     where: Mapping[Text, Scalar | tuple[Scalar, ...]] = field(default_factory=dict)
     preset: Text | None = None
     answer: _Answer | None = None
@@ -131,10 +134,23 @@ class Source:
             raise RecipeError("a `preset` says how rows are read, so `format` has no place beside it")
         if self.preset is not None:
             preset(self.preset)
+        if self.prompt is not None:
+            self._check_prompt(self.prompt)
         for name, words in _CHOICES.items():
             value = getattr(self, name)
             if value is not None and value not in words:
                 raise RecipeError(f"`{name}` must be one of {', '.join(words)}, not {value!r}")
+
+    def _check_prompt(self, template: str) -> None:
+        template_columns(template)
+        if self.preset is not None or self.format in TURNS:
+            other = "preset" if self.preset is not None else f"format: {self.format}"
+            raise RecipeError(
+                f"`prompt` has no place beside `{other}`, which says what the prompt is; give one of them"
+            )
+        twice = next((ours for ours, theirs in self.columns.items() if theirs and meaning(ours) == "prompt"), None)
+        if twice is not None:
+            raise RecipeError(f"`prompt` and `columns: {{{twice}: ...}}` both say what the prompt is; give one of them")
 
     @property
     def paths(self) -> tuple[str, ...]:
