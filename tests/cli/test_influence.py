@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 
+from calibudget.lm.encoding import Encoder
+from calibudget.lm.loading import load_tokenizer
+from calibudget.pipeline.prepare import prepare
+from calibudget.recipe import load_recipe
+
 RECIPE = """
 model: {model}
 budget: 12
@@ -45,6 +50,7 @@ def recipe(tmp_path: Path, tiny_directory: Path) -> Any:
         (["--warm-up", "rank"], "--warm-up 'rank' isn't KEY=VALUE"),
         (["--warm-up-share", "2"], "above 0 and at most 1"),
         (["calibration=none", "policy=equal"], "measured on the calibration splits"),
+        (["--warm-up", "max_length=6"], "more than max_length 6"),
     ],
 )
 def test_what_cant_be_ends_with_exit_code_2(
@@ -54,3 +60,18 @@ def test_what_cant_be_ends_with_exit_code_2(
     assert outcome.code == 2
     assert words in outcome.err
     assert not (tmp_path / "influence").exists()
+
+
+def test_a_dry_run_counts_and_begins_nothing(
+    tmp_path: Path, recipe: Any, calibudget: Callable[..., Any], tiny_directory: Path
+) -> None:
+    output = tmp_path / "influence"
+    shown = calibudget("influence", recipe, "--dry-run", "--warm-up-share", "0.3", "--output-dir", output, "--json")
+    found = json.loads(shown.out)
+    encoder = Encoder("alpaca", load_tokenizer(str(tiny_directory)))
+    splits = prepare(load_recipe(recipe)).splits.values()
+    lengths = [encoder.encode(record).total_length for split in splits for record in split.candidates]
+    assert found["calibration"] == {"apples": 4, "pears": 4}
+    assert (found["candidates"], found["tokens"], found["longest"]) == (24, sum(lengths), max(lengths))
+    assert found["warm_up_examples"] == 3 + 5
+    assert not output.exists()

@@ -14,11 +14,16 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import AllocationError, ArtefactError, DataError, InputError, ScoringError
+from calibudget.errors import AllocationError, ArtefactError, DataError, InputError, RecipeError, ScoringError
+from calibudget.lm.encoding import Encoder
+from calibudget.lm.loading import load_tokenizer
+from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.run import run
 from calibudget.pipeline.run_directory import JOURNAL_NAME
 from calibudget.pipeline.score import score
+from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
+from calibudget.store.canonical import read_object
 from calibudget.store.scores import read_scores, write_scores
 from calibudget.store.splits import read_splits
 from calibudget.store.train_set import read_train
@@ -229,3 +234,34 @@ def test_an_interrupted_run_exits_with_3_and_resumes_to_the_same_bytes(
     whole, again = digests(tmp_path / "whole"), digests(tmp_path / "run")
     assert {name: again[name] for name in same} == {name: whole[name] for name in same}
     assert not journal.exists()
+
+
+def test_too_long_skip_leaves_longer_records_before_anything_is_drawn(
+    tmp_path: Path, make_recipe: Callable[..., Path], tiny_directory: Path
+) -> None:
+    path = make_recipe()
+    path.write_text(path.read_text().replace("engine: fake", f"model: {tiny_directory}\nerror: nll"))
+    encoder = Encoder("alpaca", load_tokenizer(str(tiny_directory)))
+    everything = prepare(load_recipe(path))
+    assert everything.companion is not None
+    records = [record for split in everything.splits.values() for record in (*split.calibration, *split.candidates)]
+    lengths = {one.record_id: encoder.encode(one).total_length for one in (*records, *everything.companion.records)}
+    limit = sorted(lengths.values())[-4] - 1
+    longer = {name for name, length in lengths.items() if length > limit}
+    assert longer & {one.record_id for one in records}
+    overrides = [f"calibration.max_length={limit}", "calibration.too_long=skip"]
+    found = run(load_recipe(path, overrides), tmp_path / "run")
+    assert not longer & {str(row["record_id"]) for row in rows(tmp_path / "run")}
+    manifest: Any = read_object(tmp_path / "run" / "manifest.json")
+    told = [int(note.split(": ")[1].split()[0]) for note in found.notes if "longer than `max_length`" in note]
+    assert sum(row["skipped"] for row in manifest["sources"].values()) == len(
+        longer & {one.record_id for one in records}
+    )
+    assert sum(told) == len(longer)
+    assert verify(tmp_path / "run", data_dir=tmp_path / "data", model=str(tiny_directory)).differences == ()
+    for refused, words in (
+        (["calibration.too_long=skip"], "name that too"),
+        ([*overrides, "engine=fake"], "tokenizer"),
+    ):
+        with pytest.raises(RecipeError, match=words):
+            load_recipe(path, refused)

@@ -15,7 +15,7 @@ from calibudget.cli.options import Json
 from calibudget.messages import counted
 
 if TYPE_CHECKING:
-    from calibudget.pipeline.influence import InfluenceResult
+    from calibudget.pipeline.influence import InfluencePreview, InfluenceResult
     from calibudget.pipeline.proxies import ProxyReport
 
 
@@ -40,6 +40,9 @@ def influence(
         Literal["auto", "float32", "bfloat16"], typer.Option(help="Precision of the frozen model.")
     ] = "auto",
     batch_tokens: Annotated[int, typer.Option(help="Most tokens that go through the model at once.")] = 8192,
+    preview: Annotated[
+        bool, typer.Option("--dry-run", help="Count, check every record's length, and begin nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Score every candidate by what training on it would do for each source's calibration split.
@@ -49,7 +52,7 @@ def influence(
     """
     from calibudget.cli.progress import progress_bar
     from calibudget.cli.train import training_bar
-    from calibudget.pipeline.influence import influence, influence_config, influence_recipe
+    from calibudget.pipeline.influence import influence, influence_config, influence_recipe, preview_influence
     from calibudget.training.config import Execution
 
     recipe = influence_recipe(target, overrides or (), data_dir)
@@ -62,19 +65,37 @@ def influence(
         momentum=momentum,
         shards=shards,
     )
+    run_dir = target if target.is_dir() else None
     with progress_bar() as progress, training_bar() as listener:
+        if preview:
+            _print_preview(preview_influence(recipe, config, run_dir=run_dir, progress=progress), as_json=as_json)
+            return
         result = influence(
             recipe,
             output_dir,
             config,
             execution=Execution(device=device, dtype=dtype, batch_tokens=batch_tokens),
             only=shard or (),
-            run_dir=target if target.is_dir() else None,
+            run_dir=run_dir,
             progress=progress,
             listener=listener,
         )
     if os.environ.get("RANK", "0") == "0":
         _print(result, as_json=as_json)
+
+
+def _print_preview(preview: InfluencePreview, *, as_json: bool) -> None:
+    from calibudget.cli.tables import print_json
+
+    if as_json:
+        print_json(preview.to_json())
+        return
+    typer.echo(
+        f"dry run: {counted(preview.candidates, 'candidate')} of {counted(preview.tokens, 'token')}, the longest of "
+        f"{preview.longest:,}; {counted(preview.warm_up_examples, 'example')} would warm up, and "
+        f"{counted(sum(preview.calibration.values()), 'calibration record')} of "
+        f"{counted(len(preview.calibration), 'source')} are compared with"
+    )
 
 
 def _print(result: InfluenceResult, *, as_json: bool) -> None:

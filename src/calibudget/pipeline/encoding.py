@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from calibudget.errors import InputError, ScoringError
+from calibudget.errors import InputError, RecipeError, ScoringError
 from calibudget.pipeline.progress import Progress
 from calibudget.recipe import Recipe
 from calibudget.records import Record
@@ -47,36 +47,69 @@ def _encoder(model: str, template: Template, *, weights: bool) -> Encoder:
     return Encoder(template, outline.tokenizer, embedding_size=outline.embedding_size)
 
 
-def not_encodable(
-    recipe: Recipe, sources: Mapping[str, Resolved], *, progress: Progress
-) -> dict[str, frozenset[bytes]]:
-    """Digests of the texts that can't be encoded, of the sources that say `on_error: skip`, by label.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfit:
+    """Records of one source that leave before anything is drawn.
+
+    Attributes:
+        texts: digests of their texts.
+        too_long: how many of them are longer than the recipe takes.
+    """
+
+    texts: frozenset[bytes] = frozenset()
+    too_long: int = 0
+
+
+def unfit_records(recipe: Recipe, sources: Mapping[str, Resolved], *, progress: Progress) -> dict[str, Unfit]:
+    """What can't be encoded, of the sources that say `on_error: skip`, and what `too_long: skip` leaves out, by label.
 
     Raises:
         DataError: a file changed since its pass.
+        RecipeError: lengths are asked for, and the model's tokenizer can't be had.
     """
-    skipping = [label for label, source in sources.items() if source.scan.spec.on_error == "skip"]
-    check = _check(recipe) if skipping else None
-    if check is None:
-        return {}
-    found: dict[str, frozenset[bytes]] = {}
-    for done, label in enumerate(skipping):
-        progress("encoding", done, len(skipping))
-        faulty = _faulty(check, sources[label].again())
-        found[label] = frozenset(digests(one.prompt, one.completion, one.tools)[0] for one in faulty)
-    progress("encoding", len(skipping), len(skipping))
+    found = dict.fromkeys(sources, Unfit())
+    skips = {label: source.scan.spec.on_error == "skip" for label, source in sources.items()}
+    looked_at = [label for label in sources if skips[label] or recipe.skips_beyond is not None]
+    for done, label in enumerate(looked_at):
+        progress("encoding", done, len(looked_at))
+        faulty, long = _unfit(recipe, sources[label].again, skips=skips[label])
+        texts = (digests(one.prompt, one.completion, one.tools)[0] for one in (*faulty, *long))
+        found[label] = Unfit(texts=frozenset(texts), too_long=len(long))
+    progress("encoding", len(looked_at), len(looked_at))
     return found
 
 
-def without_faulty(recipe: Recipe, companion: SourceRead) -> SourceRead:
-    """A companion set that says `on_error: skip` without the records that can't be encoded, which are counted."""
-    check = _check(recipe)
-    if check is None:
-        return companion
-    faulty = {record.record_id for record in _faulty(check, companion.records)}
-    kept = tuple(record for record in companion.records if record.record_id not in faulty)
+def without_unfit(recipe: Recipe, companion: SourceRead, *, skips: bool) -> tuple[SourceRead, int]:
+    """A companion set without such records, which count as skipped; and how many of them were too long."""
+    faulty, long = _unfit(recipe, lambda: companion.records, skips=skips)
+    unfit = {record.record_id for record in (*faulty, *long)}
+    kept = tuple(record for record in companion.records if record.record_id not in unfit)
     left = len(companion.records) - len(kept)
-    return replace(companion, records=kept, skipped=companion.skipped + left) if left else companion
+    return replace(companion, records=kept, skipped=companion.skipped + left), len(long)
+
+
+def _unfit(
+    recipe: Recipe, again: Callable[[], Iterable[Record]], *, skips: bool
+) -> tuple[Sequence[Record], Sequence[Record]]:
+    """The records that can't be encoded, where those are skipped, and those that are too long, where a recipe says."""
+    check = _check(recipe) if skips else None
+    faulty = [] if check is None else list(_faulty(check, again()))
+    limit = recipe.skips_beyond
+    if limit is None:
+        return faulty, []
+    encoder = training_encoder(recipe)
+    if encoder is None:
+        raise RecipeError("calibration.too_long: the tokenizer that counts can't be had; is the `model` at hand here?")
+    return faulty, list(_longer(encoder, again(), limit))
+
+
+def _longer(encoder: Encoder, records: Iterable[Record], limit: int) -> Iterator[Record]:
+    """Records of more tokens than a limit; those that can't be encoded are skipped or refused for that."""
+    for chunk in _chunks(records):
+        faulty = {record.record_id for record in _faulty_of(encoder.encode_all, chunk)}
+        fit = [record for record in chunk if record.record_id not in faulty]
+        lengths = (one.total_length for one in encoder.encode_all(fit))
+        yield from (record for record, length in zip(fit, lengths, strict=True) if length > limit)
 
 
 def check_encodable(

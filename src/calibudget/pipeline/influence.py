@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from math import ceil
@@ -17,6 +18,7 @@ from typing import Any, Final, cast
 from calibudget.errors import ArtefactError, DependencyError, RecipeError
 from calibudget.influence.config import WARM_UP, InfluenceConfig
 from calibudget.keys import order_keys
+from calibudget.pipeline.encoding import training_encoder
 from calibudget.pipeline.prepare import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.proxies import merge_proxy_files, read_proxy_file, read_proxy_pool, write_proxy_file
@@ -38,6 +40,8 @@ from calibudget.training.report import Listener
 MERGED_NAME: Final = "influence.jsonl"
 #: Candidates between two entries of a journal.
 _CHUNK: Final = 128
+#: Records whose lengths are checked at a time.
+_ENCODED: Final = 1024
 #: A candidate as `selection.train_row` makes it.
 Row = Mapping[str, object]
 #: Similarities of rows, in their order, to each subgroup.
@@ -166,6 +170,29 @@ class InfluenceResult:
     warm_up_steps: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InfluencePreview:
+    """What influence would work on.
+
+    Attributes:
+        candidates: of all sources, each of which gets a score.
+        calibration: the records whose gradients they are compared with, by source.
+        warm_up_examples: examples that the warm-up trains on.
+        tokens: of all candidates, as they go through the model.
+        longest: of them, in tokens.
+    """
+
+    candidates: int
+    calibration: Mapping[str, int]
+    warm_up_examples: int
+    tokens: int
+    longest: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The `--json` output of `calibudget influence --dry-run`."""
+        return {"schema": "calibudget.influence-dry-run/1", **asdict(self)}
+
+
 def influence_config(recipe: Recipe, warm_up: Sequence[str] = (), **given: Any) -> InfluenceConfig:
     """The configuration from what the command line says.
 
@@ -191,6 +218,28 @@ def influence_recipe(target: Path, overrides: Sequence[str] = (), data_dir: Path
     if data_dir is None:
         raise RecipeError(f"{target}: a run directory doesn't say where its data lies; add --data-dir")
     return recipe_of_run(target, [*overrides, f"data_dir={data_dir.absolute()}"])
+
+
+def preview_influence(
+    recipe: Recipe, config: InfluenceConfig, *, run_dir: Path | None = None, progress: Progress = silent
+) -> InfluencePreview:
+    """What `influence` would do, with every record's length checked; no weights are loaded and nothing is written.
+
+    Raises:
+        InputError: whatever `influence` would refuse before its warm-up.
+    """
+    _check_recipe(recipe)
+    _heavy_parts(Execution())
+    check_scorer(recipe)
+    task = _task(recipe, config, run_dir, progress)
+    lengths = task.lengths(progress)
+    return InfluencePreview(
+        candidates=task.pool.size,
+        calibration={label: len(split.calibration) for label, split in task.prepared.splits.items()},
+        warm_up_examples=len(task.warm_up_rows()),
+        tokens=sum(lengths),
+        longest=max(lengths, default=0),
+    )
 
 
 def influence(
@@ -236,11 +285,8 @@ def influence(
     devices, scorer_of = _heavy_parts(execution)
     check_writable(directory / f".started-{os.getpid()}")  # not itself: others may start on other shards just now
     check_scorer(recipe)
-    prepared = prepare(recipe, earlier_rounds(recipe), progress=progress)
-    pool = proxy_pool({label: [one.record_id for one in split.candidates] for label, split in prepared.splits.items()})
-    if run_dir is not None and read_proxy_pool(run_dir).sha256 != pool.sha256:
-        raise ArtefactError(f"{run_dir}: its candidates aren't those that these sources give; is it the same data?")
-    task = _Task(recipe=recipe, prepared=prepared, pool=pool, config=config)
+    task = _task(recipe, config, run_dir, progress)
+    task.lengths(progress)
     load = partial(_load, recipe, str(devices.device), execution)
     scorer = scorer_of(load, recipe.template, config, execution, devices)
     chosen = task.warm_up_rows()
@@ -265,6 +311,14 @@ def influence(
         warm_up_examples=len(chosen),
         warm_up_steps=scorer.warm_up_steps,
     )
+
+
+def _task(recipe: Recipe, config: InfluenceConfig, run_dir: Path | None, progress: Progress) -> _Task:
+    prepared = prepare(recipe, earlier_rounds(recipe), progress=progress)
+    pool = proxy_pool({label: [one.record_id for one in split.candidates] for label, split in prepared.splits.items()})
+    if run_dir is not None and read_proxy_pool(run_dir).sha256 != pool.sha256:
+        raise ArtefactError(f"{run_dir}: its candidates aren't those that these sources give; is it the same data?")
+    return _Task(recipe=recipe, prepared=prepared, pool=pool, config=config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,6 +359,32 @@ class _Task:
         }
         for _, entry in entries:
             yield from self._rows([records[entry]])
+
+    def lengths(self, progress: Progress) -> list[int]:
+        """Tokens of each candidate, by source; so a record that can't be encoded is told before hours of warm-up.
+
+        Raises:
+            TrainingError, ScoringError: a candidate or a calibration record is too long, or can't be encoded.
+        """
+        from calibudget.training.data import encode_examples
+
+        encoder, config = training_encoder(self.recipe), self.config.warm_up
+        lengths: list[int] = []
+        if encoder is None:
+            raise RecipeError(f"model: {self.recipe.model} can't be had here, and influence takes its gradients")
+        for split in self.prepared.splits.values():
+            progress("checking lengths", len(lengths), self.pool.size)
+            for chosen, of_pool in ((split.calibration, False), (split.candidates, True)):
+                records = iter(chosen)
+                while chunk := list(islice(records, _ENCODED)):
+                    with warnings.catch_warnings():  # cut prompts are told when they are used
+                        warnings.simplefilter("ignore")
+                        encoded = encode_examples(
+                            self._rows(chunk), encoder, max_length=config.max_length, too_long=config.too_long
+                        )
+                    lengths += [len(one.ids) for one in encoded] if of_pool else []
+        progress("checking lengths", self.pool.size, self.pool.size)
+        return lengths
 
     def _rows(self, records: Sequence[Record]) -> list[dict[str, object]]:
         return [train_row(one, "source", layout="turns") for one in records]

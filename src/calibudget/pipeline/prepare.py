@@ -14,11 +14,11 @@ from typing import Final
 
 from calibudget.errors import AllocationError
 from calibudget.messages import counted
-from calibudget.pipeline.encoding import check_encodable, not_encodable, training_encoder, without_faulty
+from calibudget.pipeline.encoding import check_encodable, training_encoder, unfit_records, without_unfit
 from calibudget.pipeline.hygiene import Findings, look
 from calibudget.pipeline.ledger import Ledger
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.recipe import Recipe
+from calibudget.recipe import COMPANION, Recipe
 from calibudget.records import SourceFile, Split
 from calibudget.selection.draw import marked, unmarked
 from calibudget.sources.data_splits import listed
@@ -125,6 +125,7 @@ class Prepared:
         evaluation: the evaluation sets that the recipe's hygiene names.
         findings: what the hygiene's checks found before anything left for it.
         files_not_read: files that lie beside those of a source where its paths lead, by label.
+        too_long: records that left since they are longer than the recipe takes, by label.
     """
 
     splits: Mapping[str, Split]
@@ -136,6 +137,7 @@ class Prepared:
     evaluation: Mapping[str, Resolved] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
     files_not_read: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    too_long: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def pool_sizes(self) -> dict[str, int]:
@@ -193,6 +195,11 @@ class Prepared:
             unused[self.companion.label] = self.companion.columns_not_used
             skipped[self.companion.label] = self.companion.skipped
         told += [f"{label}: {counted(count, 'row')} skipped" for label, count in skipped.items() if count]
+        told += [
+            f"{label}: {counted(count, 'record')} longer than `max_length` left out before the draw, told as skipped"
+            for label, count in self.too_long.items()
+            if count
+        ]
         told += self._files_left
         told += [
             f"{label}: columns not used: {', '.join(map(_told, names))}" for label, names in unused.items() if names
@@ -231,14 +238,15 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
             sources[source.scan.spec.label] = source
             progress("reading sources", done, total)
         companion = read_source(companion_spec, recipe.data_root, readers=readers) if companion_spec else None
-        if companion is not None and companion_spec is not None and companion_spec.on_error == "skip":
-            companion = without_faulty(recipe, companion)
+        long_companions = 0
+        if companion is not None and companion_spec is not None:
+            companion, long_companions = without_unfit(recipe, companion, skips=companion_spec.on_error == "skip")
         evaluation = {source.scan.spec.label: source for source in opened(recipe.evaluation_specs())}
     progress("reading sources", total, total)
     findings = look(recipe, sources, evaluation, companion, progress=progress)
-    skipped = not_encodable(recipe, sources, progress=progress)
+    unfit = unfit_records(recipe, sources, progress=progress)
     parted = {
-        label: part(recipe, source, ledger, findings.barred[label], skipped.get(label, frozenset()))
+        label: part(recipe, source, ledger, findings.barred[label], unfit[label].texts)
         for label, source in sources.items()
     }
     twins = _twins(recipe, parted, sources, progress)
@@ -257,6 +265,7 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
         evaluation=evaluation,
         findings=findings,
         ledger=ledger,
+        too_long={**{label: one.too_long for label, one in unfit.items()}, COMPANION: long_companions},
         files_not_read={
             **{label: source.scan.files_not_read for label, source in sources.items()},
             **({companion.label: companion.files_not_read} if companion is not None else {}),

@@ -96,6 +96,7 @@ class Calibration(_Part):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     batch_tokens: Positive | None = None
     max_length: Positive | None = None
+    too_long: Literal["cut", "skip"] = "cut"
     max_new_tokens: Positive | None = None
 
 
@@ -285,6 +286,10 @@ class Recipe(_Part):
     def _check_answers(self) -> None:
         if self.calibration == "none":
             return
+        if self.skips_beyond is not None and not self.has_tokenizer:
+            raise ValueError("`calibration.too_long: skip` needs a `model`, whose tokenizer counts tokens")
+        if self.calibration.too_long == "skip" and self.max_length is None:
+            raise ValueError("`calibration.too_long: skip` leaves out what is longer than `max_length`: name that too")
         if self.error != "nll+wrong":
             if self.policy == "val-error-floor" and self.signal == "error_rate":
                 raise ValueError(
@@ -364,6 +369,11 @@ class Recipe(_Part):
     def max_length(self) -> int | None:
         """Tokens that a record is cut to when it is encoded, or None."""
         return None if self.calibration == "none" else self.calibration.max_length
+
+    @property
+    def skips_beyond(self) -> int | None:
+        """Tokens beyond which a record leaves before anything is drawn; None where it is cut or refused."""
+        return None if self.calibration == "none" or self.calibration.too_long == "cut" else self.max_length
 
     @property
     def default_floor(self) -> Amount:

@@ -184,12 +184,15 @@ def _check_counts(findings: Findings, recipe: Recipe, label: str, row: SourceEvi
             MANIFEST_NAME, f"sources.{label}.spent", "a count in a later round, and only there", str(row.spent)
         )
     findings.compare(MANIFEST_NAME, accounted, row.read, field=f"sources.{label}.read")
-    _check_left_out(findings, specs[label], row, f"sources.{label}")
+    _check_left_out(findings, recipe, specs[label], row, f"sources.{label}")
 
 
-def _check_left_out(findings: Findings, spec: SourceSpec, row: SourceEvidence | CompanionEvidence, place: str) -> None:
-    """Rows leave a set only in ways that its part of the recipe opens."""
-    ways = {"skipped": spec.on_error == "skip", "filtered": bool(spec.where), "duplicates": spec.duplicates != "refuse"}
+def _check_left_out(
+    findings: Findings, recipe: Recipe, spec: SourceSpec, row: SourceEvidence | CompanionEvidence, place: str
+) -> None:
+    """Rows leave a set only in ways that the recipe opens."""
+    skips = spec.on_error == "skip" or recipe.skips_beyond is not None
+    ways = {"skipped": skips, "filtered": bool(spec.where), "duplicates": spec.duplicates != "refuse"}
     for name, is_open in ways.items():
         if not is_open:
             findings.compare(MANIFEST_NAME, 0, getattr(row, name) or 0, field=f"{place}.{name}")
@@ -203,7 +206,7 @@ def _check_companion(findings: Findings, manifest: Manifest, derived: Derived) -
     if row.filtered is not None:  # `read` counts what `where` left out
         accounted = row.filtered + row.skipped + (row.duplicates if spec.duplicates == "drop" else 0) + row.count
         findings.compare(MANIFEST_NAME, accounted, row.read, field="companion.read")
-    _check_left_out(findings, spec, row, "companion")
+    _check_left_out(findings, derived.recipe, spec, row, "companion")
     if derived.train is not None:
         ids = sorted(derived.train.companion)
         expected = {"count": len(ids), "record_ids_sha256": ids_sha256(ids)}
