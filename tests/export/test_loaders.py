@@ -22,6 +22,7 @@ from calibudget.export.handover import export
 from calibudget.export.trainers import TRAINERS
 from calibudget.lm.loading import outline_model
 from calibudget.pipeline.run import run
+from calibudget.pipeline.train import train
 from calibudget.recipe.load import load_recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.data, pytest.mark.timeout(1200)]
@@ -194,3 +195,22 @@ def test_megatron_reads_the_blend_as_the_quotas(two_fruits: Path, tmp_path: Path
     blend = json.loads((tmp_path / "out" / "blend.json").read_bytes())
     (counts,) = told(python, BLEND, tmp_path / "out", str(blend["train_samples"]))
     assert counts == {Path(one["file"]).stem: one["count"] * blend["epochs"] for one in blend["sources"].values()}
+
+
+def test_the_first_loss_of_trl_is_ours(tmp_path: Path) -> None:
+    """On the exported folder as on the bare `train.jsonl`; later losses depend on each trainer's own random factors."""
+    python = environment("trl")
+    rows = real_rows("commonsense/boolq.train.jsonl.gz", 40)
+    (tmp_path / "boolq.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = "model: embedded\npolicy: equal\nbudget: 8\ncalibration: none\n"
+    (tmp_path / "recipe.yaml").write_text(recipe + "sources: {boolq: {path: boolq.jsonl, answer: none}}\n")
+    run(load_recipe(tmp_path / "recipe.yaml"), tmp_path / "run")
+    options = ["rank=8", "batch_size=8", "epochs=2"]
+    train(tmp_path / "run", [*options, "device=cpu", "dtype=float32"], output_dir=tmp_path / "ours")
+    export(tmp_path / "run", "trl", tmp_path / "trl", options)
+    script = Path(__file__).parents[2] / "benchmarks" / "first_loss.py"
+    folders = [str(tmp_path / name) for name in ("run", "ours", "trl", "result.json")]
+    done = subprocess.run([python, str(script), *folders], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    ours, *theirs = json.loads((tmp_path / "result.json").read_bytes())["losses"].values()
+    assert [losses[0] for losses in theirs] == pytest.approx([ours[0]] * 2, abs=1e-4)
