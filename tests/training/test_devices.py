@@ -13,10 +13,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from calibudget.errors import TrainingError
+from calibudget.errors import DependencyError, TrainingError
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import padded_batch, without_labels
-from calibudget.training.devices import Devices, plain_execution
+from calibudget.training.devices import Devices, plain_execution, shard_model
 from calibudget.training.job import TrainingJob
 from calibudget.training.loop import train
 from calibudget.training.order import plan_steps, rows, share
@@ -132,6 +132,16 @@ def test_a_parted_model_trains_to_the_same_bits(
     found = load_file(tmp_path / "parted" / "adapter" / "adapter_model.safetensors")
     for name, value in load_file(alone.adapter / "adapter_model.safetensors").items():
         assert torch.linalg.vector_norm(found[name] - value) <= 5e-3 * torch.linalg.vector_norm(value), name
+
+
+def test_a_peft_that_takes_a_part_for_the_whole_is_refused(
+    monkeypatch: pytest.MonkeyPatch, language_model: Any
+) -> None:
+    monkeypatch.setattr("calibudget.training.devices.version", lambda _: "0.20.0")
+    devices = Devices("cpu")
+    devices.count = 2
+    with pytest.raises(DependencyError, match=r"needs peft 0\.21 or later, not 0\.20\.0"):
+        shard_model(language_model.model, devices)
 
 
 def test_what_needs_whole_weights_is_left_out_or_refused() -> None:

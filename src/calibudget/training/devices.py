@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from calibudget.errors import TrainingError
+from calibudget.errors import DependencyError, TrainingError
 from calibudget.training.config import Device, Execution
 
 
@@ -82,6 +83,7 @@ def shard_model(model: Any, devices: Devices) -> None:
 
     Raises:
         TrainingError: there is one process only, or the model's blocks aren't known.
+        DependencyError: an older peft, which gives factors the size of one part.
     """
     from accelerate.utils import FullyShardedDataParallelPlugin
     from torch.distributed.device_mesh import init_device_mesh
@@ -89,6 +91,8 @@ def shard_model(model: Any, devices: Devices) -> None:
 
     if devices.count == 1:
         raise TrainingError("shard: one process has nobody to part the model with; start several with torchrun")
+    if tuple(map(int, (found := version("peft")).split(".")[:2])) < (0, 21):
+        raise DependencyError(f"shard: needs peft 0.21 or later, not {found}; install: pip install 'peft>=0.21'")
     names = set(model._no_split_modules or ())
     blocks = [module for module in model.modules() if type(module).__name__ in names]
     if not blocks:
