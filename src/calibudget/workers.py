@@ -27,10 +27,10 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 from calibudget.errors import CalibudgetError, DependencyError, InputError
 from calibudget.messages import counted
+from calibudget.values import Device
 from calibudget.worker_main import Desk, Served
 
 Engine = Literal["local", "ray"]
-Device = Literal["auto", "cpu", "cuda"]
 Request = Mapping[str, object]
 Reply = Mapping[str, Any]
 Key = TypeVar("Key")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from calibudget.influence.gradients import ExampleGradients, Whole, batches
+from calibudget.lm.loading import load_model
 from calibudget.training.config import Execution
 from calibudget.training.learner import Learner
+
+NEEDS_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
 
 
 def together(gradients: Any, examples: Any) -> Any:
@@ -71,3 +75,28 @@ def test_batches_hold_every_example_once_within_their_tokens(examples: Any) -> N
         assert len(batch) * max(examples[index].length for index in batch) <= 64
     assert list(batches(examples, 1)) == [[index] for index in sorted(range(8), key=lambda i: (-examples[i].length, i))]
     assert list(batches([], 64)) == []
+
+
+@pytest.mark.parametrize("second", ["cpu", pytest.param("cuda:0", marks=NEEDS_A_GPU)])
+@pytest.mark.parametrize("pack", [True, False], ids=["packed", "padded"])
+def test_a_model_in_parts_gives_what_one_in_one_piece_gives(
+    learner_of: Callable[..., Any], tiny_directory: Path, examples: Any, config: Any, second: str, pack: bool
+) -> None:
+    """accelerate's hooks carry what passes between two parts; only with a GPU are these on two devices."""
+    from accelerate.hooks import AlignDevicesHook, add_hook_to_module  # type: ignore[import-untyped]
+
+    whole = learner_of(pack=pack)
+    model = load_model(str(tiny_directory), device="cpu").model
+    inner = model.model
+    model.hf_device_map = {"first": "cpu", "second": second}
+    for device, modules in {
+        "cpu": (inner.embed_tokens, inner.rotary_emb, inner.layers[0]),
+        second: (inner.layers[1], inner.norm, model.lm_head),
+    }.items():
+        for module in modules:
+            add_hook_to_module(module, AlignDevicesHook(execution_device=device, place_submodules=True))
+    learner = Learner(model, "tiny", config, Execution(device="cpu", batch_tokens=4096, pack=pack))
+    learner.load(whole.tensors(), 3)
+    expected = together(ExampleGradients(whole), examples)
+    found = together(ExampleGradients(learner), examples)
+    assert ((found - expected).norm(dim=1) / expected.norm(dim=1)).max() < 1e-4

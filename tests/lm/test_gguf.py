@@ -19,7 +19,7 @@ def conversions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """The cache below tmp_path, and a conversion that only writes a file and is counted."""
     made = []
 
-    def convert(path: Any, directory: Path) -> None:
+    def convert(path: Any, directory: Path, _: str) -> None:
         made.append(path.name)
         (directory / "config.json").write_text("{}")
         if path.name == "broken.gguf":
@@ -137,9 +137,27 @@ def test_the_neighbours_of_a_gguf_file_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_text("another template")
     (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "elsewhere"}')
     (tmp_path / "converted").mkdir()
-    gguf._convert(tmp_path / "m.gguf", tmp_path / "converted")
+    gguf._convert(tmp_path / "m.gguf", tmp_path / "converted", "float32")
     kept = gguf.converted(path, file_digest(path).sha256)  # type: ignore[arg-type]
     names = {file.name for file in kept.iterdir()} - {"complete.json"}
     assert {file.name: file_digest(file).sha256 for file in (tmp_path / "converted").iterdir()} == {
         name: file_digest(kept / name).sha256 for name in names
     }
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_a_gpu_gets_the_numbers_in_half_of_the_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    source = resolve_model("embedded")
+    assert source.path is not None
+    sha256 = file_digest(source.path).sha256
+    plain = gguf.converted(source.path, sha256) / "model.safetensors"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    halved = gguf.converted(source.path, sha256, dtype="bfloat16") / "model.safetensors"
+    assert halved.stat().st_size < 0.51 * plain.stat().st_size
+    expected = load_file(plain)
+    for name, value in load_file(halved).items():
+        assert torch.equal(value, expected[name].to(torch.bfloat16)), name

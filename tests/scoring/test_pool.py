@@ -14,7 +14,8 @@ from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.measure import measure_all
 from calibudget.scoring.pool import ScorerPool
 from calibudget.scoring.settings import ScorerSettings, make_scorer
-from calibudget.workers import Device, _environment, _Process
+from calibudget.values import Device
+from calibudget.workers import _environment, _Process
 
 FAKE = ScorerSettings(kind="fake")
 

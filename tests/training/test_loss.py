@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from calibudget.errors import TrainingError
+from calibudget.lm.loading import load_model
 from calibudget.training import loss as module
 from calibudget.training.loss import Head, find_head, response_loss
 
@@ -85,3 +87,13 @@ def test_a_head_that_does_more_is_refused(model_of: Callable[..., Any]) -> None:
     model.config.logit_scale = 2.0  # an attribute that this family's code doesn't look at
     with pytest.raises(TrainingError, match="llama"):
         find_head(model)
+
+
+def test_layers_that_wait_in_memory_are_refused(tiny_directory: Path, tmp_path: Path) -> None:
+    from accelerate import dispatch_model  # type: ignore[import-untyped]
+
+    model = load_model(str(tiny_directory), device="cpu").model
+    here = ("model.embed_tokens", "model.rotary_emb", "model.layers.0", "model.norm", "lm_head")
+    split = dispatch_model(model, {**dict.fromkeys(here, "cpu"), "model.layers.1": "disk"}, offload_dir=tmp_path)
+    with pytest.raises(TrainingError, match=r"layers wait in the machine's memory.*dtype: nf4"):
+        find_head(split)

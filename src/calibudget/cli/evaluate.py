@@ -11,6 +11,7 @@ import typer
 
 from calibudget.cli.options import Json
 from calibudget.errors import InputError
+from calibudget.values import Device, Dtype
 
 if TYPE_CHECKING:
     from calibudget.evaluation.results import Evaluation, TaskResult
@@ -40,10 +41,8 @@ def evaluate(
     defer_code: Annotated[bool, typer.Option("--defer-code", help="Code texts now, verdicts by --rejudge.")] = False,
     rejudge: Annotated[bool, typer.Option("--rejudge", help="Judge the texts in RUN_DIR anew, no model.")] = False,
     template: Annotated[Literal["alpaca", "chat"] | None, typer.Option(help="Prompt template.")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the model runs.")] = "auto",
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"], typer.Option(help="Precision of the model.")
-    ] = "auto",
+    device: Annotated[Device, typer.Option(help="Where the model runs.")] = "auto",
+    dtype: Annotated[Dtype, typer.Option(help="Precision of the model; int8 and nf4 quantise it.")] = "auto",
     batch_tokens: Annotated[int | None, typer.Option(help="Most tokens a batch.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished evaluation.")] = False,
     as_json: Json = False,

@@ -13,6 +13,7 @@ import typer
 
 from calibudget.cli.options import Json
 from calibudget.messages import counted
+from calibudget.values import Device
 
 if TYPE_CHECKING:
     from calibudget.pipeline.influence import InfluencePreview, InfluenceResult
@@ -35,9 +36,9 @@ def influence(
     sketch_seed: Annotated[int, typer.Option(help="Seed of the sketch.")] = 42,
     shards: Annotated[int, typer.Option(min=1, help="Shards that make a complete set.")] = 4,
     shard: Annotated[list[int] | None, typer.Option(help="Score this shard only; may repeat.")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the model runs.")] = "auto",
+    device: Annotated[Device, typer.Option(help="Where the model runs.")] = "auto",
     dtype: Annotated[
-        Literal["auto", "float32", "bfloat16"], typer.Option(help="Precision of the frozen model.")
+        Literal["auto", "float32", "bfloat16", "int8", "nf4"], typer.Option(help="Precision of the frozen model.")
     ] = "auto",
     batch_tokens: Annotated[int, typer.Option(help="Most tokens that go through the model at once.")] = 8192,
     preview: Annotated[

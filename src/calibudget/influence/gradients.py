@@ -26,7 +26,6 @@ from calibudget.training.config import TrainingConfig
 from calibudget.training.data import Batch, TrainingExample, packed_batch, padded_batch
 from calibudget.training.layers import ADAPTER, FactorLinear
 from calibudget.training.learner import Learner
-from calibudget.training.loss import response_loss
 
 
 class Sink(Protocol):
@@ -67,8 +66,9 @@ class Segments:
         """
         if self.index is not None and self.mask is not None:
             narrow = left.shape[-1] <= right.shape[-1]  # masking one of the two is enough
-            left, right = left[0][self.index], right[0][self.index]
-            left, right = (left * self.mask, right) if narrow else (left, right * self.mask)
+            index, mask = self.index.to(left.device), self.mask.to(left.device)
+            left, right = left[0][index], right[0][index]
+            left, right = (left * mask, right) if narrow else (left, right * mask)
         return torch.bmm(left.transpose(1, 2), right)
 
 
@@ -88,9 +88,11 @@ class Capture:
     Attributes:
         segments: where the examples of the batch lie that goes through the model.
         sink: what takes their gradients.
+        device: where they go.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
         self.segments: Segments | None = None
         self.sink: Sink | None = None
 
@@ -106,8 +108,8 @@ class Capture:
         """
         if self.segments is None or self.sink is None:
             return
-        self.sink.add(starts[0], self.segments.outer(upstream, x).flatten(1))
-        self.sink.add(starts[1], self.segments.outer(gradient, inner).flatten(1))
+        self.sink.add(starts[0], self.segments.outer(upstream, x).flatten(1).to(self.device))
+        self.sink.add(starts[1], self.segments.outer(gradient, inner).flatten(1).to(self.device))
 
 
 class CapturingLinear(FactorLinear):
@@ -133,17 +135,18 @@ class CapturingLinear(FactorLinear):
         self.capture.record(self.starts, *tensors)
 
 
-def capture_layers(model: nn.Module, starts_of: Callable[[str], int]) -> Capture:
+def capture_layers(model: nn.Module, starts_of: Callable[[str], int], device: torch.device) -> Capture:
     """Let every layer with factors hand out single examples' gradients.
 
     Args:
         model: a model whose factor layers are `FactorLinear`, none sharing its input with others.
         starts_of: position of a parameter's first entry, by the parameter's name.
+        device: where the gradients go.
 
     Raises:
         TrainingError: factors on a layer that isn't a plain linear one.
     """
-    capture = Capture()
+    capture = Capture(device)
     for name, module in model.named_modules():
         if not hasattr(module, "lora_A"):
             continue
@@ -164,7 +167,7 @@ class _Branch(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, first: Tensor, second: Tensor, scaling: float, record: Callable[..., None]
     ) -> Tensor:
-        down, up = first.to(x.dtype), second.to(x.dtype)
+        down, up = first.to(x), second.to(x)
         inner = F.linear(x, down) * scaling
         ctx.save_for_backward(x, inner, down, up)
         ctx.scaling, ctx.record = scaling, record
@@ -269,8 +272,8 @@ class ExampleGradients:
         first, second = learner.factors
         self.size = first.values.numel() + second.values.numel()
         starts = {**first.offsets, **{name: first.values.numel() + at for name, at in second.offsets.items()}}
-        self._capture = capture_layers(learner.model, starts.__getitem__)
         self._device = first.values.device
+        self._capture = capture_layers(learner.model, starts.__getitem__, self._device)
 
     @property
     def device(self) -> torch.device:
@@ -294,10 +297,7 @@ class ExampleGradients:
         self._capture.segments = segments_of(batch, lengths, learner.model.dtype)
         self._capture.sink = sink
         try:
-            hidden = learner.hidden(batch).flatten(0, 1)
-            one = torch.ones((), device=self._device)
-            loss = response_loss(hidden, batch.label_rows, learner.head, batch.labels, one)
-            loss.backward()  # type: ignore[no-untyped-call]
+            learner.loss(batch, torch.ones((), device=self._device)).backward()  # type: ignore[no-untyped-call]
         finally:
             self._capture.segments = self._capture.sink = None
 

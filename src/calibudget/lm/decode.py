@@ -16,11 +16,11 @@ from calibudget.lm.placement import parts_of
 #: Positions that a cache gains on CPU when it is full; on a GPU it has its final size from the start.
 _GROWTH: Final = 64
 #: Tokens between two looks at what was generated: looking makes a GPU wait.
-_STRIDE: Final = {"cpu": 1, "cuda": 4}
+_STRIDE: Final = {"cpu": 1, "cuda": 4, "mps": 4, "xpu": 4}
 #: Texts longer than this are looked at for an early end an eighth as often.
 _SHORT: Final = 64
 #: Rows are dropped from the batch once this share of it has ended; on a GPU that pays only before many more steps.
-_ENDED_SHARE: Final = {"cpu": 0.25, "cuda": 0.5}
+_ENDED_SHARE: Final = {"cpu": 0.25, "cuda": 0.5, "mps": 0.5, "xpu": 0.5}
 
 #: Says of the ids generated so far whether whatever follows can't change their answer.
 IsFinal = Callable[[Sequence[int]], bool]

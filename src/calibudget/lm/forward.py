@@ -130,7 +130,7 @@ def _read_off(logits: Tensor, targets: Tensor) -> list[Tensor]:
         wanted = targets[start : start + _CHUNK, None]
         losses.append(scores.logsumexp(dim=-1) - scores.gather(1, wanted)[:, 0])
         choices.append(scores.argmax(dim=-1))
-    return [torch.cat(losses).double(), torch.cat(choices), torch.cat(doubts)]
+    return [torch.cat(losses), torch.cat(choices), torch.cat(doubts)]
 
 
 def _results(found: list[Tensor], wanted_ids: list[int], lengths: list[int]) -> list[TeacherForced]:

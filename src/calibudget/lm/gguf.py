@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 from unittest.mock import patch
 
 from filelock import FileLock
@@ -25,6 +25,8 @@ from calibudget.lm.identity import folder_of
 from calibudget.store.canonical import canonical_json, read_object
 from calibudget.store.sums import file_digest
 
+#: Precision of converted files.
+GgufDtype = Literal["float32", "bfloat16"]
 #: Raised whenever the converted files would differ; part of the cache's name.
 CONVERTER_VERSION: Final = 2
 
@@ -47,7 +49,7 @@ def cache_root() -> Path:
         raise ScoringError("no home folder is known to keep models in; set XDG_CACHE_HOME") from error
 
 
-def converted(gguf: Path, sha256: str) -> Path:
+def converted(gguf: Path, sha256: str, *, dtype: GgufDtype = "float32") -> Path:
     """The safetensors directory of a GGUF file, made on first use and checked on every other.
 
     Several processes may ask at once: one converts, the others wait. A cache that was torn or changed is made anew.
@@ -56,17 +58,19 @@ def converted(gguf: Path, sha256: str) -> Path:
         gguf: the file.
         sha256: its digest; with the versions of the converter and of transformers, which writes the tokenizer, it names
             the cache.
+        dtype: of the numbers: float32 for a CPU, bfloat16 for a GPU that computes in it, in half of the room.
 
     Raises:
         DependencyError: the `gguf` package is missing.
         ScoringError: the file can't be read as a model, or the cache can't be written.
     """
-    target = cache_root() / f"{sha256}-{CONVERTER_VERSION}-{version('transformers')}"
+    suffix = "" if dtype == "float32" else f"-{dtype}"
+    target = cache_root() / f"{sha256}-{CONVERTER_VERSION}-{version('transformers')}{suffix}"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(target.with_name(f"{target.name}.lock")):
             if not _is_complete(target):
-                _replace_by_conversion(gguf, target)
+                _replace_by_conversion(gguf, target, dtype)
     except OSError as error:
         raise ScoringError(
             f"the model cache {target} can't be written: {error.strerror or error}; "
@@ -89,11 +93,11 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _replace_by_conversion(gguf: Path, target: Path) -> None:
+def _replace_by_conversion(gguf: Path, target: Path, dtype: str) -> None:
     temporary = Path(tempfile.mkdtemp(prefix=".converting-", dir=target.parent))
     try:
         with quiet():
-            _convert(gguf, temporary)
+            _convert(gguf, temporary, dtype)
         digests = {path.name: file_digest(path) for path in sorted(temporary.iterdir())}
         files = {name: {"bytes": digest.bytes, "sha256": digest.sha256} for name, digest in digests.items()}
         (temporary / _COMPLETE).write_bytes(canonical_json({"schema": _SCHEMA, "files": files}))
@@ -117,7 +121,7 @@ def _is_complete(directory: Path) -> bool:
     return all(files[name] == {"bytes": found.bytes, "sha256": found.sha256} for name, found in digests.items())
 
 
-def _convert(gguf: Path, directory: Path) -> None:
+def _convert(gguf: Path, directory: Path, dtype: str) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, modeling_gguf_pytorch_utils
 
@@ -144,7 +148,7 @@ def _convert(gguf: Path, directory: Path) -> None:
     _mend_tokenizer(tokenizer, metadata, gguf)
     model.config._name_or_path = ""
     # In float32 the file is mapped as it is: a CPU worker needs no copy of its own, and several share one.
-    model.float().save_pretrained(directory)
+    model.to(getattr(torch, dtype)).save_pretrained(directory)
     tokenizer.save_pretrained(directory)
 
 

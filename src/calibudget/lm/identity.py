@@ -92,21 +92,28 @@ def check_shards(directory: Path) -> None:
 
 
 def tensor_shapes(directory: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor in a directory's safetensors files, from their heads.
+    """The shape of every tensor in a directory's safetensors files; see `tensor_heads`."""
+    return {name: shape for name, (_, shape) in tensor_heads(directory).items()}
+
+
+def tensor_heads(directory: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Type ("F32", "BF16", "U8") and shape of every tensor in a directory's safetensors files, from their heads.
 
     Raises:
         ScoringError: a file that is torn or no safetensors.
     """
     from safetensors import SafetensorError, safe_open
 
-    shapes: dict[str, tuple[int, ...]] = {}
+    heads: dict[str, tuple[str, tuple[int, ...]]] = {}
     for path in sorted(directory.glob("*.safetensors")):
         try:
             with safe_open(path, framework="np") as weights:
-                shapes |= {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
+                for name in weights.keys():  # noqa: SIM118
+                    own = weights.get_slice(name)
+                    heads[name] = (own.get_dtype(), tuple(own.get_shape()))
         except (OSError, ValueError, SafetensorError) as error:
             raise ScoringError(f"{path}: can't be read: {error}") from error
-    return shapes
+    return heads
 
 
 def check_configuration(directory: Path) -> None:

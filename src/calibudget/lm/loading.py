@@ -6,20 +6,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.lm.adapters import attach, check_adapter
 from calibudget.lm.encoding import Encoder, Template
 from calibudget.lm.files import ModelSource, fetch_hub, resolve_model
-from calibudget.lm.gguf import CONVERTER_VERSION, converted, quiet
+from calibudget.lm.gguf import CONVERTER_VERSION, GgufDtype, converted, quiet
 from calibudget.lm.identity import bound_files, check_configuration, directory_digest, folder_of, told
 from calibudget.lm.placement import memory_for, parts_of, weight_bytes
+from calibudget.lm.quantised import ON_LOADING, Quantised, keep_layout, quantised
 from calibudget.store.canonical import read_object, sha256_hex
 from calibudget.store.sums import file_digest
-
-Device = Literal["auto", "cpu", "cuda"]
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+from calibudget.values import Device, Dtype
 
 _INSTALL: Final = "pip install 'calibudget[lm]'"
 
@@ -32,8 +31,9 @@ class LanguageModel:
         model: a transformers `...ForCausalLM`, in evaluation mode, adapters included.
         tokenizer: its tokenizer.
         identity: JSON object that says which model this is: name, kind, sha256, revision, parameters, dtype,
-            device ("cpu" or "cuda"), adapter, and of a split model `parts`, blocks by device. Nothing else in it
-            depends on the machine: of a file or a directory the name is its last part.
+            device ("cpu" or "cuda", say), adapter, of a quantised model `quantised`, the method and its settings, and
+            of a split one `parts`, blocks by device. Nothing else in it depends on the machine: of a file or a
+            directory the name is its last part.
         context_length: positions the model has, None where its configuration doesn't say.
         stop_ids: token ids that the model's own generation configuration ends a text with. Nothing else of that is
             kept, so that greedy decoding is the model's first choice: no beams, penalties, bans or forced tokens.
@@ -76,28 +76,32 @@ def load_model(
     Args:
         model: a name for `resolve_model`, or what it returned.
         device: "auto" takes a GPU where there is one.
-        dtype: "auto" is float32 on CPU (bfloat16 moves single NLLs by up to 0.3 there) and bfloat16 on a GPU.
+        dtype: "auto" is float32 on CPU (bfloat16 moves single NLLs by up to 0.3 there) and bfloat16 on a GPU, which
+            "int8" and "nf4" compute in too.
         adapter: directory of a LoRA adapter (safetensors) to put on top.
 
     Raises:
-        DependencyError: torch, transformers or (for an adapter) peft is missing.
+        DependencyError: torch, transformers, (for an adapter) peft or what quantised weights need is missing.
         ScoringError: the model can't be found, read or safely loaded, or memory lacks for it.
     """
     torch, transformers = _libraries()
     source = resolve_model(model) if isinstance(model, str) else model
     where, kind = placement(device, dtype)
-    directory, identity = _materialise(source)
-    memory = _memory(source, directory, where, kind)
+    directory, identity = _materialise(source, where, kind)
+    packing = quantised(source.name, directory, kind, where)
+    memory = _memory(source, directory, where, kind, packing)
+    is_placed = memory is not None or (packing is not None and packing.is_packed)
     with quiet(), told(_unloadable(source)), folder_of(bound_files(directory)) as folder:
         check_configuration(directory)
         loaded, found = transformers.AutoModelForCausalLM.from_pretrained(
             folder,
-            dtype=getattr(torch, kind),
+            dtype=getattr(torch, arithmetic(where, kind)),
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=False,
             output_loading_info=True,
-            **({} if memory is None else {"device_map": "auto", "max_memory": memory}),
+            **({} if packing is None else packing.loading),
+            **({"device_map": "auto" if memory else {"": where}, "max_memory": memory} if is_placed else {}),
         )
         if missing := sorted(found["missing_keys"]):
             raise ScoringError(f"model {source.name!r}: its weights lack {missing[0]} ({len(missing)} tensors in all)")
@@ -109,12 +113,11 @@ def load_model(
     loaded.generation_config = transformers.GenerationConfig()
     if adapter is not None:
         loaded, identity["adapter"] = attach(loaded, adapter).get_base_model(), directory_digest(adapter)
-    (loaded.to(where) if memory is None else loaded).eval()
-    identity |= {
-        "parameters": sum(parameter.numel() for parameter in loaded.parameters()),
-        "dtype": kind,
-        "device": where,
-    }
+    (loaded if is_placed else loaded.to(where)).eval()
+    identity |= {"parameters": loaded.num_parameters(), "dtype": arithmetic(where, kind), "device": where}
+    if packing is not None:
+        keep_layout(loaded)
+        identity["quantised"] = dict(packing.settings)
     if (parts := parts_of(loaded)) is not None:
         identity["parts"] = parts
     return LanguageModel(
@@ -139,10 +142,10 @@ def check_loadable(model: str, *, device: Device = "auto", dtype: Dtype = "auto"
     _, transformers = _libraries()
     where, kind = placement(device, dtype)
     source = resolve_model(model)
-    directory = _materialise(source)[0]
+    directory = _materialise(source, where, kind)[0]
     with told(_unloadable(source)):
         check_configuration(directory)
-    _memory(source, directory, where, kind)
+    _memory(source, directory, where, kind, quantised(source.name, directory, kind, where))
     _configuration(transformers, source, directory)
     _tokenizer(transformers, source, directory)
     if adapter is not None:
@@ -215,25 +218,37 @@ def placement(device: Device, dtype: Dtype) -> tuple[str, str]:
 
     Raises:
         DependencyError: torch or transformers is missing.
-        ScoringError: a GPU was asked for and there is none.
+        ScoringError: a device was asked for that torch doesn't see.
     """
     torch, _ = _libraries()
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ScoringError("device: cuda was asked for and torch sees no GPU; say cpu or auto")
-    where = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
-    return where, ("float32" if where == "cpu" else "bfloat16") if dtype == "auto" else dtype
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device != "cpu" and not getattr(torch, device).is_available():
+        raise ScoringError(f"device: {device} was asked for and torch sees no such GPU; say cpu or auto")
+    return device, arithmetic(device, dtype) if dtype == "auto" else dtype
 
 
-def _memory(source: ModelSource, directory: Path, where: str, kind: str) -> dict[int | str, int] | None:
+def arithmetic(where: str, kind: str) -> str:
+    """The precision that a model computes in on a device: of one quantised on loading that of "auto"."""
+    return ("float32" if where == "cpu" else "bfloat16") if kind in ("auto", *ON_LOADING) else kind
+
+
+def _memory(
+    source: ModelSource, directory: Path, where: str, kind: str, packing: Quantised | None
+) -> dict[int | str, int] | None:
     """What of each device's memory the weights may take; None for a model on one device."""
     if where != "cuda":
         return None
     torch, _ = _libraries()
-    return memory_for(source.name, weight_bytes(directory, getattr(torch, kind).itemsize))
+    needed = weight_bytes(directory, getattr(torch, arithmetic(where, kind)).itemsize, kind)
+    return memory_for(source.name, needed, offloads=packing is None)
 
 
-def _materialise(source: ModelSource) -> tuple[Path, dict[str, object]]:
-    """A model's safetensors directory and the start of its identity."""
+def _materialise(source: ModelSource, where: str = "", kind: str = "") -> tuple[Path, dict[str, object]]:
+    """A model's safetensors directory and the start of its identity.
+
+    A GGUF file's numbers are float32 there, or bfloat16 where a GPU takes them so; without a device as "auto" has it.
+    """
     name = source.name if source.kind in ("hub", "embedded") or source.path is None else source.path.absolute().name
     identity: dict[str, object] = {"name": name, "kind": source.kind, "sha256": None, "revision": None}
     if source.path is None:
@@ -242,7 +257,11 @@ def _materialise(source: ModelSource) -> tuple[Path, dict[str, object]]:
     if source.kind == "directory":
         return source.path, identity | {"sha256": directory_digest(source.path)}
     sha256 = file_digest(source.path.resolve()).sha256
-    return converted(source.path, sha256), identity | {"sha256": sha256, "converter": CONVERTER_VERSION}
+    if not where:
+        where, kind = placement("auto", "auto")
+    dtype: GgufDtype = "bfloat16" if where != "cpu" and arithmetic(where, kind) == "bfloat16" else "float32"
+    directory = converted(source.path, sha256, dtype=dtype)
+    return directory, identity | {"sha256": sha256, "converter": CONVERTER_VERSION}
 
 
 def _directory(source: ModelSource) -> Path:

@@ -15,25 +15,43 @@ from pathlib import Path
 from typing import Any, Final
 
 from calibudget.errors import ScoringError
-from calibudget.lm.identity import tensor_shapes
+from calibudget.lm.identity import tensor_heads
+from calibudget.lm.quantised import bytes_of_weight
 
 #: Share of a card's free memory that weights may take; the rest is for what a batch needs.
 _SHARE: Final = 0.85
 #: Share of the machine's free memory that offloaded weights may take.
 _OFFLOADED_SHARE: Final = 0.7
+#: Marks of the matrices that aren't quantised on loading.
+_KEPT: Final = ("embed", "lm_head", "wte", "wpe")
+#: Bytes of the integers that quantised weights are packed in.
+_INTEGERS: Final = {"U8": 1, "I8": 1, "I16": 2, "U16": 2, "I32": 4, "U32": 4, "I64": 8}
 
 
 class OffloadWarning(UserWarning):
     """Some of a model's layers lie in the machine's memory and are copied to a card each time that they are used."""
 
 
-def weight_bytes(directory: Path, itemsize: int) -> int:
-    """Bytes that a model's weights take when each number has `itemsize` bytes, from the heads of its files."""
-    return itemsize * sum(map(prod, tensor_shapes(directory).values()))
+def weight_bytes(directory: Path, itemsize: int, kind: str = "") -> int:
+    """Bytes that a model's weights take when each number has `itemsize` bytes, from the heads of its files.
+
+    Args:
+        directory: its files; packed integers in them stay as they are.
+        itemsize: bytes of a number.
+        kind: one of `quantised.ON_LOADING` where matrices become that, but for embeddings and head.
+    """
+    total = 0.0
+    for name, (dtype, shape) in tensor_heads(directory).items():
+        is_linear = len(shape) == 2 and not any(mark in name for mark in _KEPT)
+        own = bytes_of_weight(kind, itemsize) if is_linear else itemsize
+        total += prod(shape) * _INTEGERS.get(dtype, own)
+    return int(total)
 
 
-def memory_for(name: str, needed: int) -> dict[int | str, int] | None:
+def memory_for(name: str, needed: int, *, offloads: bool = True) -> dict[int | str, int] | None:
     """What of each card's memory, and of the machine's, a model's weights may take; None where the first card holds it.
+
+    Without `offloads` none may wait in the machine's memory, as quantised weights can't.
 
     Raises:
         ScoringError: cards and machine together lack memory.
@@ -45,7 +63,7 @@ def memory_for(name: str, needed: int) -> dict[int | str, int] | None:
     if needed <= cards[0]:
         return None
     cards += [int(_SHARE * torch.cuda.mem_get_info(card)[0]) for card in range(1, torch.cuda.device_count())]
-    machine = int(_OFFLOADED_SHARE * psutil.virtual_memory().available)
+    machine = int(_OFFLOADED_SHARE * psutil.virtual_memory().available) if offloads else 0
     return split_memory(name, needed, cards, machine)
 
 

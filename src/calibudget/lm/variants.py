@@ -26,7 +26,11 @@ def twin(language_model: LanguageModel) -> LanguageModel:
     from torch import nn
 
     model = language_model.model
-    shared = {id(weight): nn.Parameter(weight.data, requires_grad=False) for weight in model.parameters()}
+    shared = {
+        # a quantised weight is a class of its own, with its scales, and is never trained
+        id(weight): nn.Parameter(weight.data, requires_grad=False) if type(weight) is nn.Parameter else weight
+        for weight in model.parameters()
+    }
     return replace(language_model, model=copy.deepcopy(model, dict(shared)))
 
 
@@ -44,11 +48,10 @@ def adapted(base: LanguageModel, adapter: Path | None) -> Iterator[LanguageModel
     wrapped = attach(base.model, adapter)
     try:
         model = wrapped.get_base_model()
-        if parts_of(model) is None:  # a split model's adapter was put beside its layers
+        if parts_of(model) is None and "quantised" not in base.identity:  # theirs were put beside their layers
             model.to(base.model.device)
         model.eval()
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        identity = {**base.identity, "adapter": directory_digest(adapter), "parameters": parameters}
+        identity = {**base.identity, "adapter": directory_digest(adapter), "parameters": model.num_parameters()}
         yield replace(base, model=model, identity=identity)
     finally:
         wrapped.unload()

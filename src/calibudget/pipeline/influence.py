@@ -36,6 +36,7 @@ from calibudget.store.files import check_writable, work_directory
 from calibudget.store.journal import Journal
 from calibudget.training.config import Execution, TrainingConfig, parse_options
 from calibudget.training.report import Listener
+from calibudget.values import Device
 
 MERGED_NAME: Final = "influence.jsonl"
 #: Candidates between two entries of a journal.
@@ -419,4 +420,4 @@ def _heavy_parts(execution: Execution) -> tuple[Any, Any]:
 def _load(recipe: Recipe, device: str, execution: Execution) -> Any:
     from calibudget.lm.loading import load_model
 
-    return load_model(recipe.model or "", device="cpu" if device == "cpu" else "cuda", dtype=execution.dtype)
+    return load_model(recipe.model or "", device=cast(Device, device.partition(":")[0]), dtype=execution.dtype)

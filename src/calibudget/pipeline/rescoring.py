@@ -55,7 +55,8 @@ def check_rescored(findings: Findings, directory: Path, data_dir: Path, model: s
     items.sort(key=lambda item: order_key("rescoring", 0, item.record.source, item.record.record_id))
     stated = (scored.provenance or {}).get("model")
     ran = stated if isinstance(stated, Mapping) else {}
-    if recipe.calibration != "none" and ran.get("dtype") in ("float32", "bfloat16", "float16"):
+    is_plain = "quantised" not in ran  # else the recipe's own dtype, or the model's files, say how
+    if recipe.calibration != "none" and is_plain and ran.get("dtype") in ("float32", "bfloat16", "float16"):
         calibration = recipe.calibration.model_copy(update={"dtype": ran["dtype"]})
         recipe = recipe.model_copy(update={"calibration": calibration})
     chosen = items[:sample]
@@ -65,8 +66,8 @@ def check_rescored(findings: Findings, directory: Path, data_dir: Path, model: s
     sha256 = found.get("sha256") if isinstance(found, Mapping) else None
     if ran.get("kind") != "server":
         findings.compare(SCORES_NAME, sha256, ran.get("sha256"), field="model.sha256")
-    is_exact = ran.get("dtype") == "float32"
-    tolerance = _ROOM * TOLERANCE.get(str(ran.get("dtype")), COARSE)
+    is_exact = ran.get("dtype") == "float32" and is_plain
+    tolerance = _ROOM * (TOLERANCE.get(str(ran.get("dtype")), COARSE) if is_plain else COARSE)
     by_record = {(score.source, score.record_id): score for score in scored.scores}
     for score in again:
         place = f"{score.source}.{score.record_id}"

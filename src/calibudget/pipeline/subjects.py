@@ -18,7 +18,7 @@ from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.scorer import Scorer
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME
 from calibudget.store.train_set import TRAIN_NAMES
-from calibudget.values import check_labels
+from calibudget.values import Device, Dtype, check_labels
 
 if TYPE_CHECKING:
     from calibudget.lm.loading import LanguageModel
@@ -39,8 +39,8 @@ class Engine:
     """How texts are generated; see `LocalScorer` and `load_model`. No template means the run's own, else alpaca."""
 
     template: Template | None = None
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device: Device = "auto"
+    dtype: Dtype = "auto"
     batch_tokens: int | None = None
 
 

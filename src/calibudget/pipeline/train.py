@@ -21,9 +21,10 @@ from calibudget.store.files import check_writable
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
 from calibudget.store.sums import SUMS_NAME, extend_sums, file_digest
 from calibudget.store.train_set import TRAIN_NAMES, read_train, train_files
-from calibudget.training.config import Device, Execution, TrainingConfig
+from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.job import ADAPTER_NAME, TrainingJob, check_usable
 from calibudget.training.report import LOG_NAME, Listener, TrainingResult, check_trackers
+from calibudget.values import Device
 
 _INSTALL: Final = "pip install 'calibudget[train]'"
 
@@ -204,8 +205,10 @@ def _load(name: str, devices: Any, execution: Execution, shared: Shared | None) 
     from calibudget.lm.loading import load_model
     from calibudget.lm.variants import twin
 
-    where: Device = "cpu" if devices.device.type == "cpu" else "cuda"
+    where = cast(Device, devices.device.type)
     if devices.shards(execution.shard):
+        if execution.dtype in ("int8", "nf4"):
+            raise TrainingError(f"shard: a model in {execution.dtype} isn't parted; leave one of the two out")
         of_a_gpu = where == "cuda" and execution.dtype == "auto"
         return load_model(name, device="cpu", dtype="bfloat16" if of_a_gpu else execution.dtype)
     if shared is None:

@@ -31,7 +31,7 @@ from calibudget.sources.data_splits import DEFAULT
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.readers import Reading
 from calibudget.sources.spec import Duplicates, HygieneRules, OnError, Source, SourceSpec
-from calibudget.values import Count, Positive, check_labels
+from calibudget.values import Count, Device, Dtype, Positive, check_labels
 
 #: Policies whose quotas depend on no score; a recipe with one of them may say `calibration: none`.
 _UNSCORED: Final = tuple(sorted(name for name, policy in POLICIES.items() if not policy.needs_scores))
@@ -92,8 +92,8 @@ class Calibration(_Part):
     adapter: LocalFolder | None = None
     per_source: Annotated[int, Field(ge=2, le=MAX_SAFE_INTEGER)] = 100
     resamples: Annotated[int, Field(ge=2, le=1_000_000)] = 200
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device: Device = "auto"
+    dtype: Dtype = "auto"
     batch_tokens: Positive | None = None
     max_length: Positive | None = None
     too_long: Literal["cut", "skip"] = "cut"

@@ -10,7 +10,8 @@ greedy decoding: in float32 an example at whose choices two tokens nearly tie is
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -87,7 +88,7 @@ def cut(weights: Sequence[int], bound: int) -> list[range]:
     return runs
 
 
-_BATCH_TOKENS: Final = {"cpu": 4096, "cuda": 32768}
+_BATCH_TOKENS: Final = {"cpu": 4096, "cuda": 32768, "mps": 4096, "xpu": 32768}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +117,20 @@ def _checked(item: CalibrationItem, _ids: torch.Tensor, logits: torch.Tensor) ->
     if not logits.amax(dim=-1).isfinite().all():
         raise ScoringError(f"{item.name}: the model gives logits that are no numbers while it answers")
     return logits
+
+
+@contextmanager
+def told_of_operations(device: torch.device) -> Iterator[None]:
+    """Refuse by name an operation that a device lacks, as Apple's and Intel's do some.
+
+    Raises:
+        ScoringError: the device, and what torch said.
+    """
+    try:
+        yield
+    except NotImplementedError as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise ScoringError(f"device: {device.type} can't do what this model needs: {said[0]}; say cpu") from error
 
 
 class LocalScorer:
@@ -156,7 +171,8 @@ class LocalScorer:
         self._batch_tokens = batch_tokens or _BATCH_TOKENS[self._model.device.type]
         self._max_new_tokens = max_new_tokens
         self._early_end = early_end
-        self._packs = can_pack(self._model)
+        with told_of_operations(self._model.device):
+            self._packs = can_pack(self._model)
 
     def describe(self) -> Mapping[str, object]:
         """See `Scorer`; `forward` says whether examples were read packed or one by one."""
@@ -184,7 +200,8 @@ class LocalScorer:
     def measure(self, items: Sequence[CalibrationItem]) -> list[Measurement]:
         """See `Scorer`; a batch that doesn't fit a GPU's memory is halved until it does, which is recorded."""
         try:
-            return self._measure(self._encode(items))
+            with told_of_operations(self._model.device):
+                return self._measure(self._encode(items))
         except torch.OutOfMemoryError as error:
             if len(items) == 1:
                 raise ScoringError(f"{items[0].name}: out of GPU memory with this record alone") from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.scorer import Scorer
+from calibudget.values import Device, Dtype
 
 if TYPE_CHECKING:
     from calibudget.lm.loading import LanguageModel
@@ -32,8 +33,8 @@ class ScorerSettings:
     model: str = ""
     revision: str | None = None
     adapter: str | None = None
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device: Device = "auto"
+    dtype: Dtype = "auto"
     template: Literal["alpaca", "chat"] = "alpaca"
     batch_tokens: int | None = None
     max_length: int | None = None

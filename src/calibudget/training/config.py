@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from dataclasses import fields as options_of
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, ClassVar, Final, Literal, TypeVar, cast
+from typing import Any, ClassVar, Final, Literal, TypeVar, cast, get_args
 
 from calibudget.errors import TrainingError
 from calibudget.messages import fault
+from calibudget.values import Device
 
 Schedule = Literal["cosine", "linear", "constant"]
 Loss = Literal["token_mean", "sum_per_example"]
 TooLong = Literal["refuse", "cut"]
-Device = Literal["auto", "cpu", "cuda"]
-Dtype = Literal["auto", "float32", "bfloat16"]
+Dtype = Literal["auto", "float32", "bfloat16", "int8", "nf4"]
 
 #: Trackers of accelerate that `report_to` may name, and the line that installs each.
 TRACKERS: Final = {
@@ -158,8 +158,8 @@ class Execution:
         _check_integer("batch_tokens", self.batch_tokens, minimum=1)
         if self.checkpoint_every is not None:
             _check_integer("checkpoint_every", self.checkpoint_every, minimum=1)
-        _check_choice("device", self.device, "auto", "cpu", "cuda")
-        _check_choice("dtype", self.dtype, "auto", "float32", "bfloat16")
+        _check_choice("device", self.device, *get_args(Device))
+        _check_choice("dtype", self.dtype, *get_args(Dtype))
         for name in self.report_to:
             _check_choice("report_to", name, *TRACKERS)
 

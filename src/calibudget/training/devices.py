@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from calibudget.errors import DependencyError, TrainingError
-from calibudget.training.config import Device, Execution
+from calibudget.training.config import Execution
+from calibudget.values import Device
 
 
 class Devices:
@@ -30,11 +31,12 @@ class Devices:
     def __init__(self, device: Device = "auto") -> None:
         from accelerate import PartialState  # type: ignore[import-untyped]
 
-        if device == "cuda" and not torch.cuda.is_available():
-            raise TrainingError("device: cuda was asked for and torch sees no GPU; say cpu or auto")
-        on_cpu = device == "cpu" or not torch.cuda.is_available()
-        self._state: Any = PartialState(cpu=on_cpu)
-        self.device = torch.device("cpu") if on_cpu else torch.device(self._state.device)
+        where = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        if where != "cpu" and not getattr(torch, where).is_available():
+            raise TrainingError(f"device: {where} was asked for and torch sees no such GPU; say cpu or auto")
+        self._state: Any = PartialState(cpu=where == "cpu")
+        own: torch.device = self._state.device
+        self.device = own if own.type == where else torch.device(where)
         self.rank: int = self._state.process_index
         self.count: int = self._state.num_processes
 

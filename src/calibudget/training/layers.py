@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 import torch
 from peft.tuners.lora import Linear as LoraLinear
+from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name that every torch program uses
 
@@ -200,7 +201,7 @@ def _flatten(factor: str, parameters: Mapping[str, nn.Parameter]) -> FlatFactor:
     values.grad = torch.zeros_like(values)
     for name, parameter in parameters.items():
         own = slice(offsets[name], offsets[name] + parameter.numel())
-        values.data[own] = parameter.data.flatten()
+        values.data[own] = parameter.data.flatten().to(device)
         parameter.data = values.data[own].view(parameter.shape)
         parameter.grad = values.grad[own].view(parameter.shape)
     return FlatFactor(factor=factor, values=values, offsets=offsets)
@@ -240,7 +241,7 @@ class FactorLinear(LoraLinear):  # type: ignore[misc]
             return output
         if self.shared is not None:
             return self.shared.output(self.place, x)
-        first, second = self.factors(x.dtype)
+        first, second = self.factors(x)
         inner = F.linear(self.lora_dropout[ADAPTER](x), first)
         result: Tensor = self.base_layer(x) + self.raised(inner, second)
         return result
@@ -250,9 +251,9 @@ class FactorLinear(LoraLinear):  # type: ignore[misc]
         scaling = self.scaling[ADAPTER]
         return F.linear(inner if scaling == 1.0 else inner * scaling, second)
 
-    def factors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """A, shape (r, in), and B, shape (out, r), in a precision."""
-        return self.lora_A[ADAPTER].weight.to(dtype), self.lora_B[ADAPTER].weight.to(dtype)
+    def factors(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """A, shape (r, in), and B, shape (out, r), as an input is: in its precision, on its card."""
+        return self.lora_A[ADAPTER].weight.to(x), self.lora_B[ADAPTER].weight.to(x)
 
 
 class SharedInput:
@@ -284,7 +285,7 @@ class SharedInput:
         return output
 
     def _compute(self, x: Tensor) -> dict[int, Tensor]:
-        firsts, seconds = zip(*(layer.factors(x.dtype) for layer in self._layers), strict=True)
+        firsts, seconds = zip(*(layer.factors(x) for layer in self._layers), strict=True)
         inners = torch.split(F.linear(x, torch.cat(firsts)), self._ranks, dim=-1)
         bases = torch.split(F.linear(x, self._weight, self._bias), self._sizes, dim=-1)
         parts = zip(self._layers, bases, inners, seconds, strict=True)
@@ -304,8 +305,15 @@ def use_factor_layers(model: nn.Module, *, share: bool) -> None:
 
 
 def _is_plain(module: Any) -> bool:
-    """Whether a module is peft's layer on a plain linear one, without any of LoRA's variants."""
-    return type(module) is LoraLinear and type(module.get_base_layer()) is nn.Linear and not module.lora_variant
+    """Whether a module is peft's layer on a linear one, plain or of bitsandbytes, without any of LoRA's variants."""
+    if not isinstance(module, LoraLayer) or module.lora_variant:
+        return False
+    return (isinstance(module, LoraLinear) and type(module.get_base_layer()) is nn.Linear) or is_packed(module)
+
+
+def is_packed(module: Any) -> bool:
+    """Whether a module is peft's layer on weights that bitsandbytes quantised."""
+    return type(module).__name__ in ("Linear4bit", "Linear8bitLt") and isinstance(module, LoraLayer)
 
 
 def _groups(model: nn.Module) -> Iterator[list[FactorLinear]]:
@@ -319,5 +327,7 @@ def _groups(model: nn.Module) -> Iterator[list[FactorLinear]]:
 def _alike(layers: Sequence[Any]) -> bool:
     """Whether the base weights can lie in one tensor, and no dropout makes the inputs of the factors differ."""
     bases = [layer.get_base_layer() for layer in layers]
+    if any(type(base) is not nn.Linear for base in bases):
+        return False
     kinds = {(base.in_features, base.weight.dtype, base.weight.device, base.bias is None) for base in bases}
     return len(kinds) == 1 and not any(isinstance(layer.lora_dropout[ADAPTER], nn.Dropout) for layer in layers)

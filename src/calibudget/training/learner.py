@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from calibudget.errors import TrainingError
+from calibudget.lm.placement import parts_of
 from calibudget.training import layers
 from calibudget.training.adapter import add_adapter, frozen_experts, start_factors
 from calibudget.training.config import Execution, TrainingConfig
@@ -123,6 +124,8 @@ class Learner:
             raise TrainingError(f"batch_tokens: {execution.batch_tokens} is less than max_length {config.max_length}")
         self._config, self._execution = config, execution
         self._device: torch.device = model.device
+        # compiled code and captured graphs know neither hooks between cards nor bitsandbytes' own products
+        self._is_special = parts_of(model) is not None or getattr(model, "is_quantized", False)
         self.head = find_head(model.eval())
         self._own_attention: str = model.config._attn_implementation
         self.packs_sequences = self._choose_packing(model)
@@ -273,10 +276,15 @@ class Learner:
         return self._resident_pass(batch.to(self._device), scale.to(self._device, non_blocking=True))
 
     def _resident_pass(self, batch: Batch, scale: Tensor) -> Tensor:
-        hidden = self.hidden(batch).flatten(0, 1)
-        loss = response_loss(hidden, batch.label_rows, self.head, batch.labels, scale, self._chunk_gradient)
+        loss = self.loss(batch, scale, self._chunk_gradient)
         loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+        return loss.detach().to(self._device)
+
+    def loss(self, batch: Batch, scale: Tensor, chunk: Any = chunk_gradient) -> Tensor:
+        """The scaled loss of a batch on the device, a scalar on the card where the output head lies."""
+        hidden = self.hidden(batch).flatten(0, 1).to(self.head.weight.device)
+        rows, labels = batch.label_rows.to(hidden.device), batch.labels.to(hidden.device)
+        return response_loss(hidden, rows, self.head, labels, scale.to(hidden.device), chunk)
 
     def hidden(self, batch: Batch) -> Tensor:
         """Last hidden states of a batch on the device, shape (R, T, H)."""
@@ -294,7 +302,7 @@ class Learner:
     @property
     def _compiles(self) -> bool:
         asked = self._execution.compile
-        return self._on_gpu if asked is None else asked
+        return self._on_gpu and not self._is_special if asked is None else asked
 
     def _choose_packing(self, model: Any) -> bool:
         asked = self._execution.pack
@@ -319,11 +327,11 @@ class Learner:
         kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, dict)}
         redraws = self._execution.gradient_checkpointing and self._config.dropout
         possible = self._on_gpu and self.packs_sequences and not kinds & _LOOKS_AT_POSITIONS
-        possible = possible and not redraws
+        possible = possible and not redraws and not self._is_special
         if asked and not possible:
             raise TrainingError(
-                "graphs: need a GPU, packed sequences, positions that don't depend on the batch, and no dropout under "
-                "gradient_checkpointing"
+                "graphs: need a model on one GPU, not quantised, packed sequences, positions that don't depend on the "
+                "batch, and no dropout under gradient_checkpointing"
             )
         small = sum(parameter.numel() for parameter in model.parameters()) <= _SMALL_MODEL
         return possible and (small if asked is None else asked)

@@ -70,8 +70,14 @@ def find_head(model: Any) -> Head:
 def _check_head(model: Any, head: Head) -> None:
     """Compare the head with the model's own logits on four tokens."""
     ids = torch.arange(4, device=model.device)[None]
-    own = model(input_ids=ids, use_cache=False).logits.float()
-    hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
+    where = head.weight.device
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise TrainingError(
+            "some of the model's layers wait in the machine's memory, and gradients need them on a GPU; take more or "
+            "larger ones, or dtype: nf4"
+        )
+    own = model(input_ids=ids, use_cache=False).logits.float().to(where)
+    hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state.to(where)
     found = _shaped(F.linear(hidden, head.weight, head.bias).float(), head)
     if not torch.allclose(own, found, atol=_TOLERANCE.get(model.dtype, 0.1), rtol=0.02):
         raise TrainingError(

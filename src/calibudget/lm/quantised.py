@@ -1,0 +1,128 @@
+"""Weights in 8 or 4 bits: which kinds are read, what each needs, and what stands in a model's identity.
+
+A model is quantised while it is loaded (`int8`, `nf4`, by bitsandbytes), or its files hold quantised weights. Those
+are read by transformers' own loaders, as far as no other code than installed packages runs: FP8 weights become numbers
+of the model's precision, since the kernels that multiply them as they are would be fetched from the hub.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from calibudget.errors import DependencyError, ScoringError
+
+#: What `dtype` may ask for beside a precision, as bitsandbytes has it.
+ON_LOADING: Final[Mapping[str, Mapping[str, object]]] = {
+    "int8": {"load_in_8bit": True},
+    "nf4": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
+}
+#: Bytes of a weight in each, scales included.
+_BYTES: Final = {"int8": 1.0, "nf4": 0.53}
+#: The package that each kind of quantised weights needs; None for none.
+_NEEDS: Final = {"bitsandbytes": "bitsandbytes", "fp8": None}
+#: Devices on which a package's kernels run.
+_DEVICES: Final = ("cpu", "cuda", "xpu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantised:
+    """How a model's weights are quantised.
+
+    Attributes:
+        settings: the method, its version and its settings, for the model's identity.
+        loading: what transformers' `from_pretrained` is given for it.
+        is_packed: whether the loaded weights are in 8 or 4 bits; FP8 files give numbers of the model's precision.
+    """
+
+    settings: Mapping[str, object]
+    loading: Mapping[str, Any]
+    is_packed: bool
+
+
+def quantised(name: str, directory: Path, kind: str, where: str) -> Quantised | None:
+    """How a model is quantised, from its configuration and what is asked for; None where its weights are plain numbers.
+
+    Args:
+        name: of the model, for messages.
+        directory: its files.
+        kind: a precision, or one of `ON_LOADING`.
+        where: the device.
+
+    Raises:
+        ScoringError: a kind of weights that isn't read, on this device; or a quantised model that is to be quantised.
+        DependencyError: its package isn't installed.
+    """
+    try:
+        stated = json.loads((directory / "config.json").read_bytes()).get("quantization_config")
+    except (ValueError, AttributeError) as error:
+        raise ScoringError(f"model {name!r}: config.json can't be read: {error}") from error
+    if kind not in ON_LOADING and not stated:
+        return None
+    method = str(stated.get("quant_method", "bitsandbytes")) if isinstance(stated, Mapping) else "bitsandbytes"
+    if stated and kind in ON_LOADING:
+        raise ScoringError(f"model {name!r}: its weights are quantised already ({method}); leave dtype: {kind} out")
+    if method not in _NEEDS:
+        raise ScoringError(
+            f"model {name!r}: {method} weights aren't read here, {' and '.join(sorted(_NEEDS))} are; take the model "
+            "unquantised with dtype: nf4, or have a server hold it (engine: openai)"
+        )
+    package = _NEEDS[method]
+    if package is not None:
+        _check_package(name, package, where)
+    return _fp8(stated) if method == "fp8" else _bitsandbytes(kind, stated or {})
+
+
+def bytes_of_weight(kind: str, itemsize: int) -> float:
+    """Bytes that a linear layer's weight takes, where all other numbers have `itemsize` bytes."""
+    return _BYTES.get(kind, itemsize)
+
+
+def keep_layout(model: Any) -> None:
+    """Have 4-bit weights stay as they are on CPUs with bfloat16 units.
+
+    There bitsandbytes would lay them out anew at the first product without a gradient, compute in bfloat16 from then
+    on, and give later backward passes no gradient of their inputs.
+    """
+    for module in model.modules():
+        if getattr(module, "support_avx512bf16_for_cpu", False):
+            module.support_avx512bf16_for_cpu = False
+
+
+def _check_package(name: str, package: str, where: str) -> None:
+    if find_spec(package) is None:
+        raise DependencyError(f"model {name!r}: its weights need {package}; pip install 'calibudget[quantized]'")
+    logging.getLogger(package).setLevel(logging.ERROR)  # it would tell of a cast to float16 at every product
+    kernels = sys.modules.get("kernels", sys)
+    sys.modules["kernels"] = None  # type: ignore[assignment]  # with it, it would fetch code of the hub's on some CPUs
+    try:
+        import_module(package)
+    finally:
+        del sys.modules["kernels"]
+        if kernels is not sys:
+            sys.modules["kernels"] = kernels
+    if where not in _DEVICES:
+        raise ScoringError(f"device: {where}: {package} has no operations there; say cpu, or take another dtype")
+
+
+def _bitsandbytes(kind: str, stated: Mapping[str, object]) -> Quantised:
+    from transformers import BitsAndBytesConfig
+
+    loading = {"quantization_config": BitsAndBytesConfig(**ON_LOADING[kind])} if kind in ON_LOADING else {}
+    settings = {"method": "bitsandbytes", "version": version("bitsandbytes"), **(ON_LOADING.get(kind) or stated)}
+    return Quantised(settings=settings, loading=loading, is_packed=True)
+
+
+def _fp8(stated: Mapping[str, object]) -> Quantised:
+    from transformers import FineGrainedFP8Config
+
+    loading = {"quantization_config": FineGrainedFP8Config(dequantize=True)}
+    return Quantised(settings={"method": "fp8", **stated, "dequantize": True}, loading=loading, is_packed=False)
