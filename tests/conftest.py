@@ -147,6 +147,28 @@ def tiny_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def embedded() -> Any:
+    """The embedded model on the CPU, loaded once in a process; to be used, never changed."""
+    from calibudget.lm.loading import load_model
+
+    return load_model("embedded", device="cpu")
+
+
+@pytest.fixture
+def embedded_once(embedded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever loads the embedded model gets the one that is loaded."""
+    from calibudget.lm import loading
+
+    plain = loading.load_model
+
+    def load(model: Any, **more: Any) -> Any:
+        name = model if isinstance(model, str) else model.name
+        return plain(model, **more) if name != "embedded" or more.get("adapter") else embedded
+
+    monkeypatch.setattr(loading, "load_model", load)
+
+
+@pytest.fixture(scope="session")
 def tokenizer_with() -> Callable[..., object]:
     return make_tokenizer
 

@@ -47,6 +47,7 @@ def test_sources_are_generated_alike_each_time_and_share_no_prompt(tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.model
+@pytest.mark.usefixtures("embedded_once")
 def test_the_demo_on_a_few_records_of_the_real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "_PER_SOURCE", 2)
     result = run_demo(tmp_path / "demo")

@@ -19,7 +19,7 @@ from calibudget.scoring import local
 from calibudget.store.artefacts import read_statistics
 from calibudget.store.scores import read_scores
 
-pytestmark = [pytest.mark.model, pytest.mark.data]
+pytestmark = [pytest.mark.model, pytest.mark.data, pytest.mark.usefixtures("embedded_once")]
 
 
 @pytest.fixture

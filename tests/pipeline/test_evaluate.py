@@ -500,6 +500,7 @@ def test_whole_texts_and_early_ends_parse_alike(tiny_directory: Path, data: Path
 @pytest.mark.model
 @pytest.mark.data
 @pytest.mark.slow
+@pytest.mark.usefixtures("embedded_once")
 @pytest.mark.parametrize("tokens", [2, pytest.param(16, marks=pytest.mark.full)])
 def test_the_embedded_model_on_every_real_task(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokens: int

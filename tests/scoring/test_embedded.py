@@ -10,7 +10,6 @@ import pytest
 from calibudget.allocation.plan import plan
 from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.statistics import summarise
-from calibudget.lm.loading import load_model
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import CalibrationItem, to_scores
@@ -34,8 +33,8 @@ pytestmark = [pytest.mark.model, pytest.mark.data]
 
 
 @pytest.fixture(scope="module")
-def language_model() -> Any:
-    return load_model("embedded", device="cpu")
+def language_model(embedded: Any) -> Any:
+    return embedded
 
 
 @pytest.fixture(scope="module")

@@ -348,12 +348,11 @@ def test_a_run_with_a_server_has_the_quotas_of_a_run_here_and_verifies(
 @few
 @pytest.mark.model
 @pytest.mark.timeout(900)
-def test_the_embedded_model_served_has_the_quotas_of_the_one_here(items_of: Any) -> None:
-    language_model = load_model("embedded", device="cpu")
-    items = items_of(5)
-    here = measure_all(LocalScorer(language_model, max_new_tokens=16), items)
-    with serving(ModelServer("vllm", language_model)) as server:
+def test_the_embedded_model_served_has_the_quotas_of_the_one_here(items_of: Any, embedded: Any) -> None:
+    items = items_of(3)
+    here = measure_all(LocalScorer(embedded, max_new_tokens=8), items)
+    with serving(ModelServer("vllm", embedded)) as server:
         # a reply takes seconds here, and on a busy machine as long as it likes
-        there = measure_all(ServerScorer(server.url, "embedded", max_new_tokens=16, timeout=900.0), items)
+        there = measure_all(ServerScorer(server.url, "embedded", max_new_tokens=8, timeout=900.0), items)
     assert [one.nll for one in there] == pytest.approx([one.nll for one in here], abs=1e-4)
     assert quotas_of(items, there) == quotas_of(items, here)
