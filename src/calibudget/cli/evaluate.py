@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from calibudget.cli.options import Json
+from calibudget.cli.options import Json, ReportTo
 from calibudget.errors import InputError
 from calibudget.values import Device, Dtype
 
@@ -45,6 +45,7 @@ def evaluate(
     dtype: Annotated[Dtype, typer.Option(help="Precision of the model; int8 and nf4 quantise it.")] = "auto",
     batch_tokens: Annotated[int | None, typer.Option(help="Most tokens a batch.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished evaluation.")] = False,
+    report_to: ReportTo = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate a model, a run's adapter, or several adapters of one model on the benchmarks.
@@ -57,7 +58,9 @@ def evaluate(
     from calibudget.pipeline.evaluate import rejudge as judge_texts_again
     from calibudget.pipeline.subjects import Engine
     from calibudget.store.train_set import HELD_OUT_NAME
+    from calibudget.training.trackers import check_trackers, report_once
 
+    check_trackers(report_to or ())
     by_default = HELD_OUT if (Path(target) / HELD_OUT_NAME).is_file() else "paper"
     asking = Asking(
         tasks=tuple(tasks or (by_default,)),
@@ -86,6 +89,7 @@ def evaluate(
             )
     for name, evaluation in found.items():
         _print(name, evaluation, as_json=as_json)
+        report_once(report_to or (), Path(f"{output_dir or 'evaluation'}.tensorboard"), evaluation.to_json())
         if not as_json:
             own = Path(target) if rejudge or output_dir is None else output_dir
             typer.echo("\n".join(_notes(evaluation, own / name)))

@@ -29,6 +29,13 @@ Overrides = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Canonical JSON on stdout instead of a table.")]
 
+ReportTo = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Report numbers and digests to a tracker when done: trackio, wandb, mlflow or tensorboard; may repeat."
+    ),
+]
+
 Engine = Annotated[
     str | None, typer.Option(help="Where scoring runs: local, ray or openai (a server); else as the recipe says.")
 ]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibudget.cli.options import Address, Engine, Json, Overrides, RecipePath, Verdict, Workers, with_engine
+from calibudget.cli.options import Address, Engine, Json, Overrides, RecipePath, ReportTo, Verdict, Workers, with_engine
 from calibudget.errors import InputError
 
 
@@ -58,6 +58,7 @@ def run(
     engine: Engine = None,
     workers: Workers = None,
     address: Address = None,
+    report_to: ReportTo = None,
     as_json: Json = False,
 ) -> None:
     """Split, score, allocate, select and verify, into one run directory."""
@@ -66,7 +67,10 @@ def run(
     from calibudget.pipeline.dry_run import dry_run
     from calibudget.pipeline.run import run
     from calibudget.recipe import load_recipe
+    from calibudget.store.artefacts import ALLOCATION
+    from calibudget.training.trackers import check_trackers, report_once
 
+    check_trackers(report_to or ())
     loaded = load_recipe(recipe, with_engine(overrides, engine, workers, address))
     with progress_bar() as progress:
         if preview:
@@ -83,6 +87,9 @@ def run(
     if result.hygiene is not None and not as_json:
         print_hygiene(result.hygiene)
     print_run(result, as_json=as_json)
+    beside = result.directory.with_name(f"{result.directory.name}.tensorboard")
+    factors = ALLOCATION.to_json(result.plan)["sources"]
+    report_once(report_to or (), beside, result.to_json() | {"factors": factors})
 
 
 def score(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from calibudget.cli.options import Address, Json, Overrides, RecipePath
+from calibudget.cli.options import Address, Json, Overrides, RecipePath, ReportTo
 from calibudget.errors import CheckFailedError
 
 if TYPE_CHECKING:
@@ -102,11 +104,37 @@ def report(
     study_dir: Annotated[Path, typer.Argument(metavar="STUDY_DIR", help="A study's directory.")],
     output_dir: Annotated[Path | None, typer.Option(help="Where the report goes; report/ in the study.")] = None,
     partial: Annotated[bool, typer.Option("--partial", help="Report although cells are missing, and say so.")] = False,
+    report_to: ReportTo = None,
 ) -> None:
     """Write all tables (Markdown, LaTeX, CSV), figures (SVG, PDF, PNG) and what they show and don't show."""
     from calibudget.study.reporting.report import write_report
+    from calibudget.training.trackers import check_trackers, report_once
 
-    print(write_report(study_dir, output=output_dir, partial=partial))
+    check_trackers(report_to or ())
+    written = write_report(study_dir, output=output_dir, partial=partial)
+    print(written)
+    report_once(report_to or (), Path(f"{study_dir}.tensorboard"), dict(_figures(written.parent)))
+
+
+def _figures(report_dir: Path) -> Iterator[tuple[str, object]]:
+    """Every number of a report's tables, by table, the texts of its row, and column."""
+    for path in sorted((report_dir / "tables").glob("*.csv")):
+        with path.open(encoding="utf-8", newline="") as file:
+            for number, row in enumerate(csv.DictReader(file), start=1):
+                cells = {name: _number(cell or "") for name, cell in row.items()}
+                texts = [cell for cell in cells.values() if isinstance(cell, str) and cell]
+                yield from (
+                    ("/".join([path.stem, str(number), *texts, name]), cell)
+                    for name, cell in cells.items()
+                    if isinstance(cell, float)
+                )
+
+
+def _number(cell: str) -> float | str:
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
 
 
 def compare(

@@ -75,7 +75,8 @@ def unfit_records(recipe: Recipe, sources: Mapping[str, Resolved], *, progress: 
         faulty, long = _unfit(recipe, sources[label].again, skips=skips[label])
         texts = (digests(one.prompt, one.completion, one.tools)[0] for one in (*faulty, *long))
         found[label] = Unfit(texts=frozenset(texts), too_long=len(long))
-    progress("encoding", len(looked_at), len(looked_at))
+    if looked_at:
+        progress("encoding", len(looked_at), len(looked_at))
     return found
 
 

@@ -23,7 +23,8 @@ from calibudget.store.sums import SUMS_NAME, extend_sums, file_digest
 from calibudget.store.train_set import TRAIN_NAMES, read_train, train_files
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.job import ADAPTER_NAME, TrainingJob, check_usable
-from calibudget.training.report import LOG_NAME, Listener, TrainingResult, check_trackers
+from calibudget.training.report import LOG_NAME, Listener, TrainingResult
+from calibudget.training.trackers import check_trackers
 from calibudget.values import Device
 
 _INSTALL: Final = "pip install 'calibudget[train]'"

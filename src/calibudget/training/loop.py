@@ -32,7 +32,6 @@ from calibudget.training.report import (
     Listener,
     Pace,
     StepReport,
-    Trackers,
     TrainingLog,
     TrainingResult,
     flops_per_token,
@@ -40,6 +39,7 @@ from calibudget.training.report import (
     model_card,
 )
 from calibudget.training.signals import StopRequest, stop_requests
+from calibudget.training.trackers import Trackers
 
 _SECONDS_BETWEEN_CHECKPOINTS: Final = 600.0
 _LIBRARIES: Final = ("calibudget", "torch", "transformers", "peft", "safetensors")

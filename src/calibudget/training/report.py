@@ -1,4 +1,4 @@
-"""What a training says of itself: step reports, `training.jsonl`, its rate, trackers, and the adapter's card.
+"""What a training says of itself: step reports, `training.jsonl`, its rate, and the adapter's card.
 
 The log holds no clock, so equal runs write equal bytes. The rate is also told as a share of what the device's own
 matrix products reach.
@@ -6,7 +6,6 @@ matrix products reach.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 import time
@@ -19,11 +18,11 @@ from typing import Any, BinaryIO, Final, Self
 import torch
 from torch import nn
 
-from calibudget.errors import ArtefactError, DependencyError, InterruptedRunError
+from calibudget.errors import ArtefactError, InterruptedRunError
 from calibudget.messages import counted
 from calibudget.store.canonical import canonical_json, loads_object
 from calibudget.store.files import sync_directory
-from calibudget.training.config import TRACKERS, TrainingConfig
+from calibudget.training.config import TrainingConfig
 from calibudget.training.data import TrainingExample
 
 
@@ -213,50 +212,6 @@ class Pace:
     def seconds_left(self, steps: int) -> float | None:
         """How long that many further steps take at the pace so far."""
         return steps * (time.perf_counter() - self._start) / self._steps if self._steps else None
-
-
-_PROJECT: Final = "calibudget"
-
-
-class Trackers:
-    """The trackers of one run; without any it does nothing."""
-
-    def __init__(self, names: Sequence[str], directory: Path, settings: Mapping[str, object]) -> None:
-        """Start them."""
-        check_trackers(names)
-        self._trackers = [_start(name, directory) for name in names]
-        for tracker in self._trackers:
-            tracker.store_init_configuration({key: value for key, value in settings.items() if value is not None})
-
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        """Report the numbers of one step."""
-        for tracker in self._trackers:
-            tracker.log(dict(values), step=step)
-
-    def finish(self) -> None:
-        """Close them."""
-        for tracker in self._trackers:
-            tracker.finish()
-
-
-def check_trackers(names: Sequence[str]) -> None:
-    """Refuse trackers that can't be started, before anything is loaded."""
-    for name in names:
-        missing = importlib.util.find_spec(name) is None
-        if name == "tensorboard":
-            missing = missing and importlib.util.find_spec("tensorboardX") is None
-        if missing:
-            raise DependencyError(f"report_to: {name} isn't installed; install it with: {TRACKERS[name]}")
-
-
-def _start(name: str, directory: Path) -> Any:
-    from accelerate.tracking import LOGGER_TYPE_TO_CLASS  # type: ignore[import-untyped]
-
-    kind = LOGGER_TYPE_TO_CLASS[name]
-    tracker = kind(_PROJECT, logging_dir=str(directory)) if kind.requires_logging_directory else kind(_PROJECT)
-    if hasattr(tracker, "start"):
-        tracker.start()
-    return tracker
 
 
 CARD_NAME: Final = "README.md"
