@@ -12,6 +12,7 @@ import pytest
 
 from calibudget.cli.main import exit_code
 from calibudget.errors import ArtefactError
+from calibudget.pipeline.evaluate import Asking, evaluate
 from calibudget.pipeline.explain import explain, read_evidence
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
@@ -59,6 +60,26 @@ def test_every_number_of_the_tables_is_its_artefact_s(hostile_run: Path, reporte
     assert [cells for _, cells in reported.tables["file-table"][1:]] == [
         [name, f"{int(size):,}", digest] for name, size, digest in sums
     ]
+
+
+def test_training_and_evaluation_are_shown_as_their_files_have_them(hostile_run: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(hostile_run, run_dir)
+    rows = [{"goal": f"Goal {n}.", "sol1": "Twist.", "sol2": "Sing.", "label": n % 2} for n in range(5)]
+    (tmp_path / "piqa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    evaluate(str(run_dir), Asking(tasks=("piqa=piqa.jsonl",), data_dir=tmp_path))
+    losses = [2.5, 1.25, 0.123456]
+    (run_dir / "training.jsonl").write_text(
+        "".join(json.dumps({"loss": loss, "step": step}) + "\n" for step, loss in enumerate(losses, start=1))
+    )
+    page = Page.read(write_report(run_dir))
+    tasks = _document(run_dir, "evaluation.json")["tasks"]
+    assert list(tasks) == ["piqa"]
+    for (_, cells), (name, row) in zip(page.tables["evaluation-table"][1:], tasks.items(), strict=True):
+        fields = [row[field] for field in ("items", "right", "score", "standard_error", "mean_nll")]
+        assert cells == [name, *map(shown, fields), shown(len(row["shared_with_training"]))]
+    told = {name: page.facts[name] for name in ("steps", "first_loss", "last_loss")}
+    assert told == {"steps": "3", "first_loss": shown(losses[0]), "last_loss": shown(losses[-1])}
 
 
 def test_the_arithmetic_the_policies_and_the_sliders_are_those_of_the_commands(

@@ -13,6 +13,7 @@ from calibudget.allocation.policies import policy_named
 from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.utility import FACTORS
 from calibudget.errors import CalibudgetError
+from calibudget.evaluation.results import EVALUATION_NAME, Evaluation, read_evaluation
 from calibudget.pipeline.allocate import Comparison, compare_policies, request_of_run
 from calibudget.pipeline.explain import Explanation, explain, sentence
 from calibudget.pipeline.explore import explore
@@ -26,12 +27,14 @@ from calibudget.pipeline.verify import Verification, verify
 from calibudget.records import AllocationPlan, Record, Score, SourceAllocation, Statistics
 from calibudget.sources.hygiene.records import HYGIENE, HYGIENE_NAME, Hygiene
 from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS_NAME, read_statistics
-from calibudget.store.canonical import read_object
+from calibudget.store.canonical import loads_object, read_object
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
 from calibudget.store.scores import SCORES_NAME, read_scores
 from calibudget.store.sums import FileDigest, read_sums
 
 _Read = TypeVar("_Read")
+#: What `train` writes, named here since its module loads torch.
+TRAINING_LOG_NAME: Final = "training.jsonl"
 #: With more sources than it, a source has its sentence, without its arithmetic and its records.
 MOST_DETAILED: Final = 100
 #: Characters of the texts of all records together; those of further records are left out.
@@ -120,6 +123,8 @@ class RunFacts:
         has_texts: whether the sources were read for the records' texts.
         texts_left_out: how many records have none for want of room.
         noticed: what the sources repeat and share.
+        evaluation: the benchmarks that `evaluate` left in the run; None where there are none.
+        losses: of each optimizer step that `train` left in the run; empty where it wasn't trained on there.
     """
 
     name: str
@@ -138,6 +143,8 @@ class RunFacts:
     has_texts: bool
     texts_left_out: int
     noticed: tuple[Noticed, ...]
+    evaluation: Evaluation | None = None
+    losses: tuple[float, ...] = ()
 
     @property
     def detailed(self) -> bool:
@@ -261,7 +268,15 @@ def run_facts(directory: Path, data_dir: Path | None, progress: Progress) -> Run
         has_texts=bool(records),
         texts_left_out=left_out,
         noticed=() if hygiene is None else tuple(noticed(hygiene)),
+        evaluation=_or_none(lambda: read_evaluation(directory / EVALUATION_NAME)),
+        losses=_or_none(lambda: _losses(directory / TRAINING_LOG_NAME)) or (),
     )
+
+
+def _losses(path: Path) -> tuple[float, ...]:
+    lines = path.read_bytes().splitlines() if path.is_file() else []
+    steps = (loads_object(line, f"{path.name}: line {number}") for number, line in enumerate(lines, start=1))
+    return tuple(float(str(step["loss"])) for step in steps)
 
 
 def explained(plan: AllocationPlan, statistics: Statistics | None) -> tuple[Explanation, ...]:
