@@ -53,5 +53,5 @@ def test_amounts_may_be_shares_beside_labels_with_spaces() -> None:
 
 @pytest.mark.parametrize("text", ["Open Orca", "a=1 b", "=3", "a=1 =2", ""])
 def test_a_text_that_is_no_pair_is_refused_and_says_how_an_option_repeats(text: str) -> None:
-    with pytest.raises(InputError, match=r"--sizes .*write label=number; several follow one another: a=1 b=2"):
+    with pytest.raises(InputError, match=r"--sizes .*write label=number; several as a=1 b=2"):
         named_integers([text], "--sizes")

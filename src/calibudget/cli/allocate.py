@@ -62,23 +62,24 @@ def statistics(
         list[Path],
         typer.Argument(
             metavar="SCORES...",
-            help="Scores, Parquet or JSONL (source, nll, correct[, record_id]), lm-eval's samples_*.jsonl or Inspect's "
-            "logs; several are joined by record.",
+            help="Scores: Parquet, JSONL (source, nll, correct[, record_id]), lm-eval's samples_*.jsonl or Inspect's "
+            "logs. Several files are joined by record.",
         ),
     ],
     pool_sizes: Annotated[
         list[str],
-        typer.Option(help="label=n, or a JSON object of them, or a splits.parquet; may repeat."),
+        typer.Option(help="Pool sizes as label=n, as a JSON object, or as a splits.parquet; may repeat."),
     ],
     error: Annotated[
-        Literal["nll+wrong", "nll", "nll_per_answer"] | None, typer.Option(help="Error rule; default as scored.")
+        Literal["nll+wrong", "nll", "nll_per_answer"] | None,
+        typer.Option(help="The error of a record. Default: as scored."),
     ] = None,
-    resamples: Annotated[int, typer.Option(min=2, help="Bootstrap means per source.")] = 200,
-    bootstrap_seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap streams.")] = 42,
+    resamples: Annotated[int, typer.Option(min=2, help="Bootstrap resamples per source.")] = 200,
+    bootstrap_seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 42,
     verdict: Verdict = None,
     output: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
 ) -> None:
-    """Turn a scores file into the statistics that the allocator takes."""
+    """Compute the statistics that `allocate` takes from scores."""
     from calibudget.pipeline.statistics import read_pool_sizes, statistics_of_file
     from calibudget.store.artefacts import statistics_bytes
     from calibudget.store.files import write_atomic
@@ -100,11 +101,12 @@ def statistics(
 
 def allocate(
     statistics: StatisticsPath = None,
-    budget: Annotated[str | None, typer.Option(help="What to allocate, an integer; a RUN_DIR's own.")] = None,
+    budget: Annotated[str | None, typer.Option(help="The budget, an integer. Default: the RUN_DIR's.")] = None,
     floor: Annotated[
-        str | None, typer.Option(help="Minimum of every source: an integer, or '10% of budget'; 0, or a RUN_DIR's own.")
+        str | None,
+        typer.Option(help="Floor of every source: an integer, or '10% of budget'. Default: the RUN_DIR's, or 0."),
     ] = None,
-    policy: Annotated[str, typer.Option(help="How the budget above the floor is spent.")] = "calibudget",
+    policy: Annotated[str, typer.Option(help="The rule for the budget above the floor.")] = "calibudget",
     sizes: Sizes = None,
     floors: Floors = None,
     caps: Caps = None,
@@ -116,12 +118,12 @@ def allocate(
     reliability_exponent: Annotated[float, typer.Option()] = 1.0,
     need_transform: NeedTransform = None,
     max_repeats: MaxRepeats = 1,
-    compare: Annotated[bool, typer.Option("--compare", help="Other policies beside it.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Show other policies beside it.")] = False,
     splits: Splits = None,
     unit: UnitOption = "examples",
     as_json: Json = False,
 ) -> None:
-    """Show exact integer quotas; with --json the allocation.json object."""
+    """Show exact integer quotas; with --json as an allocation.json."""
     from calibudget.allocation.policies import policy_named
     from calibudget.cli.tables import print_comparison, print_plan, warn_of_hashes
     from calibudget.pipeline.allocate import compare_policies, plan_allocation, request_from_files
@@ -157,15 +159,16 @@ def allocate(
 def whatif(
     statistics: StatisticsPath = None,
     budget: Annotated[
-        list[str] | None, typer.Option(help="Budgets, integers; a list with commas, or repeated; a RUN_DIR's own.")
+        list[str] | None, typer.Option(help="Budgets, integers; with commas, or repeated. Default: the RUN_DIR's.")
     ] = None,
     floor: Annotated[
-        list[str] | None, typer.Option(help="Floors: integers, or '10% of budget'; likewise; 0, or a RUN_DIR's own.")
+        list[str] | None,
+        typer.Option(help="Floors: integers, or '10% of budget'; likewise. Default: the RUN_DIR's, or 0."),
     ] = None,
-    need_exponent: Annotated[list[str], typer.Option(help="Exponents of the need; likewise.")] = ["1"],  # noqa: B006
-    availability_exponent: Annotated[list[str], typer.Option(help="Of the availability.")] = ["0.5"],  # noqa: B006
-    reliability_exponent: Annotated[list[str], typer.Option(help="Of the reliability.")] = ["1"],  # noqa: B006
-    policy: Annotated[str, typer.Option(help="How the budget above the floor is spent.")] = "calibudget",
+    need_exponent: Annotated[list[str], typer.Option(help="Exponents of need; likewise.")] = ["1"],  # noqa: B006
+    availability_exponent: Annotated[list[str], typer.Option(help="Exponents of availability.")] = ["0.5"],  # noqa: B006
+    reliability_exponent: Annotated[list[str], typer.Option(help="Exponents of reliability.")] = ["1"],  # noqa: B006
+    policy: Annotated[str, typer.Option(help="The rule for the budget above the floor.")] = "calibudget",
     sizes: Sizes = None,
     floors: Floors = None,
     caps: Caps = None,
@@ -178,7 +181,7 @@ def whatif(
     unit: UnitOption = "examples",
     as_json: Json = False,
 ) -> None:
-    """Show the quotas at every combination of these budgets, floors and exponents."""
+    """Show the quotas for every combination of budgets, floors and exponents."""
     from calibudget.cli.grids import print_grid
     from calibudget.cli.tables import warn_of_hashes
     from calibudget.pipeline.allocate import request_from_files
@@ -220,12 +223,14 @@ def stability(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="A statistics.json or a scores file for each split.")
     ],
-    budget: Annotated[str, typer.Option(help="Examples to allocate, an integer.")] = ...,  # type: ignore[assignment]
-    floor: Annotated[str, typer.Option(help="Minimum of every source: an integer, or '10% of budget'.")] = "0",
+    budget: Annotated[str, typer.Option(help="The budget, an integer.")] = ...,  # type: ignore[assignment]
+    floor: Annotated[str, typer.Option(help="Floor of every source: an integer, or '10% of budget'.")] = "0",
     policy: Annotated[
-        list[str] | None, typer.Option(help="A policy to audit; may repeat. [those that need scores]")
+        list[str] | None, typer.Option(help="A policy to compare; may repeat. Default: those that need scores.")
     ] = None,
-    pairs: Annotated[bool, typer.Option("--pairs", help="How surely pairs of sources keep their order.")] = False,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Show how surely one source's quota stays above another's.")
+    ] = False,
     pool_sizes: PoolSizes = None,
     floors: Floors = None,
     caps: Caps = None,
@@ -236,11 +241,11 @@ def stability(
     reliability_exponent: Annotated[float, typer.Option()] = 1.0,
     need_transform: NeedTransform = None,
     max_repeats: MaxRepeats = 1,
-    resamples: Annotated[int, typer.Option(min=2, help="Bootstrap means per source of a scores file.")] = 200,
-    bootstrap_seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap streams.")] = 42,
+    resamples: Annotated[int, typer.Option(min=2, help="Bootstrap resamples per source of a scores file.")] = 200,
+    bootstrap_seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 42,
     as_json: Json = False,
 ) -> None:
-    """Compare the quotas that independently drawn calibration splits of the same sources lead to."""
+    """Show how far quotas move between independently drawn calibration splits."""
     from calibudget.allocation.request import AllocationRequest
     from calibudget.cli.grids import print_audit
     from calibudget.pipeline.explore import audit, read_measured

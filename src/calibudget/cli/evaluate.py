@@ -22,35 +22,43 @@ def evaluate(
     tasks: Annotated[
         list[str] | None,
         typer.Option(
-            help="Tasks or groups (paper, commonsense, modern, code, all), panel-320, held-out for what the run holds "
-            "out, name=file for one of your own. [held-out where the run has it, else paper]"
+            help="Tasks or groups (paper, commonsense, modern, code, all), panel-320, held-out for the run's own "
+            "held-out records, name=file for your own. Default: held-out if the run has it, else paper."
         ),
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the tasks' files lie; the hub without it.")] = None,
-    output_dir: Annotated[Path | None, typer.Option(help="Where the results go; a run's own directory.")] = None,
-    model: Annotated[str | None, typer.Option(help="Where a run's model lies, if not where the run found it.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="The folder of the tasks' files. Default: the hub.")] = None,
+    output_dir: Annotated[Path | None, typer.Option(help="Where the results go. Default: the run directory.")] = None,
+    model: Annotated[str | None, typer.Option(help="The place of a run's model, if it has moved.")] = None,
     adapter: Annotated[list[Path] | None, typer.Option(help="An adapter of the model; may repeat.")] = None,
-    panel: Annotated[list[str] | None, typer.Option(help="A mean of your own: name=task,task; may repeat.")] = None,
-    train: Annotated[Path | None, typer.Option(help="Training set to look for prompts in; a run's own.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse tasks that were trained or calibrated on.")] = False,
-    likelihood: Annotated[bool, typer.Option("--likelihood", help="Choices by likelihood too, named apart.")] = False,
-    limit: Annotated[int | None, typer.Option(help="Only so many items a task, in keyed order.")] = None,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(help="Most tokens decoded an answer; without it each task's own.")
+    panel: Annotated[list[str] | None, typer.Option(help="Your own mean of tasks: name=task,task; may repeat.")] = None,
+    train: Annotated[
+        Path | None, typer.Option(help="The training set to compare prompts with. Default: the run's own.")
     ] = None,
-    defer_code: Annotated[bool, typer.Option("--defer-code", help="Code texts now, verdicts by --rejudge.")] = False,
-    rejudge: Annotated[bool, typer.Option("--rejudge", help="Judge the texts in RUN_DIR anew, no model.")] = False,
-    template: Annotated[Literal["alpaca", "chat"] | None, typer.Option(help="Prompt template.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse items that were trained or calibrated on.")] = False,
+    likelihood: Annotated[
+        bool, typer.Option("--likelihood", help="Also answer multiple choice by likelihood, under names of its own.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option(help="Ask at most this many items per task, in keyed order.")] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="Most tokens of an answer. Default: each task's own.")
+    ] = None,
+    defer_code: Annotated[
+        bool, typer.Option("--defer-code", help="Generate code now and judge it later, by --rejudge.")
+    ] = False,
+    rejudge: Annotated[
+        bool, typer.Option("--rejudge", help="Judge the texts in RUN_DIR again, without a model.")
+    ] = False,
+    template: Annotated[Literal["alpaca", "chat"] | None, typer.Option(help="The prompt template.")] = None,
     device: Annotated[Device, typer.Option(help="Where the model runs.")] = "auto",
     dtype: Annotated[Dtype, typer.Option(help="Precision of the model; int8 and nf4 quantise it.")] = "auto",
-    batch_tokens: Annotated[int | None, typer.Option(help="Most tokens a batch.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished evaluation.")] = False,
+    batch_tokens: Annotated[int | None, typer.Option(help="Most tokens per batch.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an unfinished evaluation.")] = False,
     report_to: ReportTo = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a model, a run's adapter, or several adapters of one model on the benchmarks.
+    """Evaluate a model, a run's adapter, or several adapters of one model on benchmarks.
 
-    Generated code runs in bubblewrap only; where that is missing, code tasks are refused before anything starts.
+    Generated code runs in bubblewrap only. Without it code tasks are refused before anything starts.
     """
     from calibudget.cli.progress import progress_bar
     from calibudget.evaluation.benchmarks import HELD_OUT

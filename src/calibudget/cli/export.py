@@ -19,30 +19,31 @@ def export(
         str,
         typer.Option(
             "--for",
-            help="trl, llamafactory, axolotl, ms-swift, unsloth, open-instruct, torchtune, megatron, huggingface or "
-            "croissant.",
+            help="The trainer: trl, llamafactory, axolotl, ms-swift, unsloth, open-instruct, torchtune, megatron, "
+            "huggingface or croissant.",
         ),
     ],
-    output_dir: Annotated[Path, typer.Option(help="A new or empty folder for what the trainer takes.")],
+    output_dir: Annotated[Path, typer.Option(help="A new or empty folder for the trainer's files.")],
     options: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Training options, e.g. rank=64 epochs=1.")
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Load it with the trainer's own code and compare every token and label.")
+        bool,
+        typer.Option("--check", help="Load the folder with the trainer's own code; compare every token and label."),
     ] = False,
     python: Annotated[
-        str | None, typer.Option(help="With --check: the interpreter that has the trainer; this one.")
+        str | None, typer.Option(help="With --check: the Python that has the trainer. Default: this one.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Where the model lies, if not where the recipe says.")] = None,
+    model: Annotated[str | None, typer.Option(help="The place of the model, if not as in the recipe.")] = None,
     allow_other_model: Annotated[
-        bool, typer.Option("--allow-other-model", help="Hand over to a model that the run wasn't calibrated on.")
+        bool, typer.Option("--allow-other-model", help="Allow a model that the run wasn't calibrated on.")
     ] = False,
     push: Annotated[
-        str | None, typer.Option(help="With --for huggingface: the hub's repository to upload to, owner/name.")
+        str | None, typer.Option(help="With --for huggingface: upload to this repository, owner/name.")
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Write a run's train set and the configuration that trains it, for another trainer."""
+    """Write a run's train set and its training configuration for another trainer."""
     from calibudget import export as room
     from calibudget.cli.progress import progress_bar
     from calibudget.cli.tables import print_json

@@ -26,21 +26,21 @@ def influence(
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Fields of the recipe to replace.")
     ] = None,
     output_dir: Annotated[Path, typer.Option(help="Where warm-up, shards and influence.jsonl go.")] = Path("influence"),
-    data_dir: Annotated[Path | None, typer.Option(help="Where a run's sources lie.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="The folder of a run's sources.")] = None,
     warm_up: Annotated[
         list[str] | None, typer.Option(help="A training option of the warm-up, e.g. epochs=1; may repeat.")
     ] = None,
-    warm_up_share: Annotated[float, typer.Option(help="Part of each source's candidates that warms up.")] = 0.05,
-    momentum: Annotated[bool, typer.Option("--momentum", help="Put the warm-up's momentum into updates.")] = False,
+    warm_up_share: Annotated[float, typer.Option(help="The part of each source's candidates in the warm-up.")] = 0.05,
+    momentum: Annotated[bool, typer.Option("--momentum", help="Use the warm-up's momentum in updates.")] = False,
     dimension: Annotated[int, typer.Option(help="Buckets of a gradient's sketch.")] = 8192,
     sketch_seed: Annotated[int, typer.Option(help="Seed of the sketch.")] = 42,
-    shards: Annotated[int, typer.Option(min=1, help="Shards that make a complete set.")] = 4,
+    shards: Annotated[int, typer.Option(min=1, help="How many shards make a complete set.")] = 4,
     shard: Annotated[list[int] | None, typer.Option(help="Score this shard only; may repeat.")] = None,
     device: Annotated[Device, typer.Option(help="Where the model runs.")] = "auto",
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "int8", "nf4"], typer.Option(help="Precision of the frozen model.")
     ] = "auto",
-    batch_tokens: Annotated[int, typer.Option(help="Most tokens that go through the model at once.")] = 8192,
+    batch_tokens: Annotated[int, typer.Option(help="Most tokens per batch.")] = 8192,
     preview: Annotated[
         bool, typer.Option("--dry-run", help="Count, check every record's length, and begin nothing.")
     ] = False,
@@ -48,7 +48,7 @@ def influence(
 ) -> None:
     """Score every candidate by what training on it would do for each source's calibration split.
 
-    Interrupted work goes on where it stopped when the command is given again. Shards may be scored in processes of
+    The same command continues interrupted work. Shards may be scored in processes of
     their own, or on several GPUs: torchrun -m calibudget influence RECIPE.
     """
     from calibudget.cli.progress import progress_bar
@@ -130,15 +130,15 @@ def _print(result: InfluenceResult, *, as_json: bool) -> None:
         typer.echo("not merged: the other shards are still to be scored")
 
 
-app = typer.Typer(name="proxy", help="Check and merge proxy scores, the per-candidate scores that a selector may use.")
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Proxy-score files, one a shard.")]
+app = typer.Typer(name="proxy", help="Check and merge proxy scores: scores of candidates for a selector.")
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Proxy-score files, one per shard.")]
 Subgroups = Annotated[
     list[str] | None,
     typer.Option("--subgroup", help="A calibration subgroup; repeat in the frozen order. Default: the paper's eight."),
 ]
-Shards = Annotated[int, typer.Option(min=1, help="Shards that make a complete set.")]
+Shards = Annotated[int, typer.Option(min=1, help="How many shards make a complete set.")]
 Pool = Annotated[
-    Path | None, typer.Option(help="A run directory, or its splits.parquet: the pool that must have been scored.")
+    Path | None, typer.Option(help="A run directory, or its splits.parquet: the pool that the scores must be of.")
 ]
 
 
@@ -158,7 +158,7 @@ def validate(
 @app.command()
 def merge(
     files: Files,
-    output: Annotated[Path, typer.Option(help="Write the merged scores here, best candidate first.")],
+    output: Annotated[Path, typer.Option(help="The file for the merged scores, best candidate first.")],
     subgroup: Subgroups = None,
     shards: Shards = 4,
     pool: Pool = None,

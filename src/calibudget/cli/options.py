@@ -21,13 +21,14 @@ _PAIR: Final = re.compile(r"\s*(?P<label>[^\s].*?)=(?P<value>[^\s=]*(?:\s*%)?(?:
 #: The options that take label=value, as often as is wanted.
 _BY_LABEL: Final = frozenset({"--sizes", "--pool-sizes", "--floors", "--caps", "--weights"})
 #: How they are given more than once.
-REPEATS: Final = "several follow one another: a=1 b=2"
+REPEATS: Final = "several as a=1 b=2"
 
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.")]
 Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Fields of the recipe to replace, dotted keys.")
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Fields of the recipe to replace, e.g. calibration.per_source=200."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Canonical JSON on stdout instead of a table.")]
+Json = Annotated[bool, typer.Option("--json", help="Print canonical JSON instead of a table.")]
 
 ReportTo = Annotated[
     list[str] | None,
@@ -37,42 +38,48 @@ ReportTo = Annotated[
 ]
 
 Engine = Annotated[
-    str | None, typer.Option(help="Where scoring runs: local, ray or openai (a server); else as the recipe says.")
+    str | None, typer.Option(help="Where to score: local, ray or openai (a server). Default: as in the recipe.")
 ]
-Workers = Annotated[int | None, typer.Option(help="How many batches are scored at once: one process a GPU, or actors.")]
+Workers = Annotated[
+    int | None, typer.Option(help="How many batches to score at once: one process per GPU, or Ray actors.")
+]
 Address = Annotated[str | None, typer.Option(help="The Ray cluster's address; auto finds the one of this machine.")]
 
 Sizes = Annotated[
-    list[str] | None, typer.Option(help=f"label=n pool sizes, for policies that need no statistics; {REPEATS}.")
+    list[str] | None, typer.Option(help=f"Pool sizes as label=n, for policies that need no statistics; {REPEATS}.")
 ]
 PoolSizes = Annotated[
-    list[str] | None, typer.Option(help=f"label=n, or a JSON object of them, or a splits.parquet; {REPEATS}.")
+    list[str] | None, typer.Option(help=f"Pool sizes as label=n, as a JSON object, or as a splits.parquet; {REPEATS}.")
 ]
 Floors = Annotated[
-    list[str] | None, typer.Option(help=f"label=n floors of single sources, or 'label=5% of pool'; {REPEATS}.")
+    list[str] | None, typer.Option(help=f"Floors of single sources, as label=n or 'label=5% of pool'; {REPEATS}.")
 ]
 Caps = Annotated[
-    list[str] | None, typer.Option(help=f"label=n caps of single sources, or 'label=20% of budget'; {REPEATS}.")
+    list[str] | None, typer.Option(help=f"Caps of single sources, as label=n or 'label=20% of budget'; {REPEATS}.")
 ]
 Weights = Annotated[
     list[str] | None,
-    typer.Option(help=f"label=x weights for --policy weights; {REPEATS}. Or a file of RegMix, olmix or DoReMi."),
+    typer.Option(help=f"Weights for --policy weights, as label=x; {REPEATS}. Or a file from RegMix, olmix or DoReMi."),
 ]
-Signal = Annotated[str, typer.Option(help="What val-error-floor takes: error_rate or z.")]
-NeedTransform = Annotated[str | None, typer.Option(help="rank or log1p.")]
+Signal = Annotated[str, typer.Option(help="What val-error-floor follows: error_rate, or z (NLL plus error).")]
+NeedTransform = Annotated[str | None, typer.Option(help="Transform the needs: rank or log1p.")]
 Verdict = Annotated[
     str | None,
-    typer.Option(help="Of lm-eval's or Inspect's logs: the metric[,filter] or scorer that says what is right."),
+    typer.Option(
+        help="The metric[,filter] of an lm-eval log, or the scorer of an Inspect log, that says what is right."
+    ),
 ]
 Groups = Annotated[
-    str | None, typer.Option(help="Groups as a recipe has them: a YAML or JSON file, or written out as '{...}'.")
+    str | None, typer.Option(help="Groups as in a recipe: a YAML or JSON file, or written out as '{...}'.")
 ]
-UnitOption = Annotated[str, typer.Option(help="What budget, floors, caps and sizes count: examples or tokens.")]
+UnitOption = Annotated[str, typer.Option(help="The unit of budget, floors, caps and sizes: examples or tokens.")]
 Splits = Annotated[
     Path | None,
-    typer.Option(help="A splits.parquet: candidates for the pooled policy, and with counts pools in tokens."),
+    typer.Option(help="A run's splits.parquet, for the policy pooled and for pools in tokens."),
 ]
-MaxRepeats = Annotated[int, typer.Option(min=1, help="How often an example may be drawn; multiplies pools.")]
+MaxRepeats = Annotated[
+    int, typer.Option(min=1, help="How often one example may be drawn; pools count that many times.")
+]
 
 
 def with_engine(

@@ -11,14 +11,18 @@ from calibudget.cli.options import Json
 
 
 def report(
-    directory: Annotated[Path, typer.Argument(metavar="RUN_DIR|STUDY_DIR", help="A run directory, or a study's.")],
-    output: Annotated[Path | None, typer.Option(help="The file to write; report.html in the directory.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where a run's sources lie: shows the texts of its calibration records too.")
+    directory: Annotated[
+        Path, typer.Argument(metavar="RUN_DIR|STUDY_DIR", help="A run directory, or a study's directory.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option(help="The file to write. Default: report.html in the directory.")
     ] = None,
-    partial: Annotated[bool, typer.Option("--partial", help="Show a study although cells are missing.")] = False,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="A run's sources: also show the texts of its calibration records.")
+    ] = None,
+    partial: Annotated[bool, typer.Option("--partial", help="Show a study even if cells are missing.")] = False,
 ) -> None:
-    """Show a run or a study as one HTML file, to be opened offline, printed or sent."""
+    """Write a run or a study as one HTML file, to open offline, print or send."""
     from calibudget.cli.progress import progress_bar
     from calibudget.report import write_report
 
@@ -31,7 +35,7 @@ def explain(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="The source's label.")],
     as_json: Json = False,
 ) -> None:
-    """Show the arithmetic of one quota, line by line, each to be checked by hand."""
+    """Show the arithmetic of one quota, line by line."""
     from calibudget.cli.tables import print_json, print_line, warn_of_hashes
     from calibudget.pipeline.explain import digits, explain, read_evidence
 

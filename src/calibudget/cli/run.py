@@ -38,20 +38,18 @@ def run(
     recipe: RecipePath,
     overrides: Overrides = None,
     output_dir: Annotated[
-        Path | None, typer.Option(help="The run directory to make; default runs/ and the recipe's name.")
+        Path | None, typer.Option(help="The run directory to write. Default: runs/ and the recipe's name.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run of the same recipe.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run of the same recipe.")] = False,
     preview: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Show counts, tokens and the time expected, by one batch on the model; begin no run."
-        ),
+        typer.Option("--dry-run", help="Show counts, tokens and the expected time (from one scored batch); don't run."),
     ] = False,
     scores: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Scores made elsewhere (`calibudget score`, or of `score --export`); no model is loaded. May repeat: "
-            "files that say different things of the records are joined."
+            help="Use scores made elsewhere (by `calibudget score`, or for the texts of `score --export`), without a "
+            "model. May repeat: several files are joined by record."
         ),
     ] = None,
     verdict: Verdict = None,
@@ -97,11 +95,11 @@ def score(
     overrides: Overrides = None,
     output: Annotated[Path, typer.Option(help="The scores file to write.")] = Path("scores.parquet"),
     shard: Annotated[
-        str | None, typer.Option(help="Score the i-th of n parts only, as i/n: one machine each of several.")
+        str | None, typer.Option(help="Score only part i of n, as i/n, e.g. on one of several machines.")
     ] = None,
     export: Annotated[
         Path | None,
-        typer.Option(help="Score nothing: write the calibration records as rendered text, JSONL, for another scorer."),
+        typer.Option(help="Don't score: write the calibration records as rendered text (JSONL) for another scorer."),
     ] = None,
     engine: Engine = None,
     workers: Workers = None,
@@ -110,7 +108,7 @@ def score(
 ) -> None:
     """Score the calibration split of every source; `run --scores` takes the file on any machine.
 
-    Interrupted scoring goes on where it stopped when the command is given again. `score merge FILES` puts the parts
+    The same command continues interrupted scoring. `score merge FILES` puts the parts
     that `--shard` wrote together.
     """
     from calibudget.cli.interrupts import say
@@ -154,8 +152,8 @@ def _shard(text: str) -> Any:
 def select(
     recipe: RecipePath,
     overrides: Overrides = None,
-    allocation: Annotated[Path, typer.Option(help="The allocation.json whose quotas are drawn.")] = ...,  # type: ignore[assignment]
-    output_dir: Annotated[Path, typer.Option(help="Folder to write the train set and its evidence to.")] = ...,  # type: ignore[assignment]
+    allocation: Annotated[Path, typer.Option(help="The allocation.json whose quotas to draw.")] = ...,  # type: ignore[assignment]
+    output_dir: Annotated[Path, typer.Option(help="The folder for the train set and its evidence.")] = ...,  # type: ignore[assignment]
     as_json: Json = False,
 ) -> None:
     """Draw exactly the quotas of an allocation and write the train set."""
@@ -175,23 +173,23 @@ def verify(
         Path | None, typer.Argument(metavar="[RUN_DIR]", help="A finished run directory.", show_default=False)
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Where the sources lie: reads them again and re-derives the pools too.")
+        Path | None, typer.Option(help="The sources' folder: also read them again and derive the pools.")
     ] = None,
     previous: Annotated[
-        list[Path] | None, typer.Option(help="A later round's earlier run directories: re-derives its ledger too.")
+        list[Path] | None, typer.Option(help="Of a later round: its earlier run directories, to derive its ledger too.")
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="The signer's key, a PEM file: checks its signature too.")] = None,
+    key: Annotated[Path | None, typer.Option(help="The signer's key, a PEM file: also check the signature.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="The model that scored: scores a sample again (with --data-dir).")
+        str | None, typer.Option(help="The model that scored: also score a sample again (needs --data-dir).")
     ] = None,
-    sample: Annotated[int, typer.Option(help="How many calibration records are scored again.")] = 20,
+    sample: Annotated[int, typer.Option(help="How many calibration records to score again.")] = 20,
     distribution: Annotated[
         bool,
-        typer.Option("--distribution", help="Check calibudget's own files, or an unpacked sdist's."),
+        typer.Option("--distribution", help="Check the files of calibudget itself, or of an unpacked sdist."),
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Re-derive everything derivable; exit 0 only if nothing differs."""
+    """Derive a run again from its evidence; exit 0 only if nothing differs."""
     from calibudget.cli.tables import print_verification
     from calibudget.pipeline.distribution import check_distribution
     from calibudget.pipeline.rounds import ledger_of
@@ -213,7 +211,7 @@ def sign(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run directory.")],
     key: Annotated[Path, typer.Option(help="The private key, a PEM file of Ed25519, ECDSA or RSA.")],
 ) -> None:
-    """Sign a run that verifies: a statement of its files' digests, in signature.dsse.json."""
+    """Sign the digests of a run that verifies, in signature.dsse.json."""
     from calibudget.cli.tables import print_line
     from calibudget.pipeline.sign import sign
 
@@ -223,7 +221,7 @@ def sign(
 def demo(
     output_dir: Annotated[Path, typer.Option(help="Where the generated sources and the run go.")] = Path("demo-run"),
 ) -> None:
-    """Generate eight sources, score them with a real model, allocate, select, verify, compare."""
+    """Try the main job on generated sources and a real model."""
     from calibudget.cli.progress import progress_bar
     from calibudget.cli.tables import print_comparison, print_run
     from calibudget.pipeline.allocate import compare_policies, request_from_files

@@ -54,7 +54,8 @@ def as_text(name: str) -> str:
 
 def schema(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Such as recipe, protocol or manifest; without it, all names.")
+        str | None,
+        typer.Argument(metavar="NAME", help="recipe, protocol, manifest and so on. Default: list all names."),
     ] = None,
 ) -> None:
     """Print the JSON Schema of a recipe, a study's protocol or a file of a run directory."""

@@ -30,11 +30,11 @@ def freeze(
     protocol: ProtocolPath,
     output_dir: StudyDir,
     amend: Annotated[
-        bool, typer.Option("--amend", help="Keep a change of a frozen study; what it touches is exploratory then.")
+        bool, typer.Option("--amend", help="Accept a change of a frozen study; what it touches becomes exploratory.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write down a protocol and the digests of recipe, data, models and code, before anything is run."""
+    """Record a protocol and the digests of recipe, data, models and code, before anything runs."""
     from calibudget.cli.progress import progress_bar
     from calibudget.study.protocol import load_protocol
     from calibudget.study.run import freeze_study
@@ -65,20 +65,18 @@ def freeze(
 @app.command()
 def run(
     protocol: ProtocolPath,
-    output_dir: Annotated[
-        Path | None, typer.Option(help="The study's directory, where the protocol is frozen.")
-    ] = None,
+    output_dir: Annotated[Path | None, typer.Option(help="The study's directory, with the frozen protocol.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Cells, hours and memory expected; nothing is run.")
+        bool, typer.Option("--dry-run", help="Show the expected cells, hours and memory; don't run.")
     ] = False,
     engine: Annotated[
-        Literal["local", "ray"], typer.Option(help="Where cells are made: local, or ray for actors on a cluster.")
+        Literal["local", "ray"], typer.Option(help="Where to make cells: local, or ray (a cluster).")
     ] = "local",
-    workers: Annotated[int, typer.Option(min=1, help="How many cells a cluster makes at a time.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="How many cells the cluster makes at once.")] = 1,
     address: Address = None,
     as_json: Json = False,
 ) -> None:
-    """Run every cell of a frozen study that isn't finished; the same command goes on after a stop.
+    """Run every unfinished cell of a frozen study; the same command continues after a stop.
 
     Exit code 1 if cells failed, or if protocol, recipe, data or code aren't what is frozen.
     """
@@ -102,11 +100,15 @@ def run(
 @app.command()
 def report(
     study_dir: Annotated[Path, typer.Argument(metavar="STUDY_DIR", help="A study's directory.")],
-    output_dir: Annotated[Path | None, typer.Option(help="Where the report goes; report/ in the study.")] = None,
-    partial: Annotated[bool, typer.Option("--partial", help="Report although cells are missing, and say so.")] = False,
+    output_dir: Annotated[
+        Path | None, typer.Option(help="Where the report goes. Default: report/ in the study.")
+    ] = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Write the report even if cells are missing; it says so.")
+    ] = False,
     report_to: ReportTo = None,
 ) -> None:
-    """Write all tables (Markdown, LaTeX, CSV), figures (SVG, PDF, PNG) and what they show and don't show."""
+    """Write a study's tables (Markdown, LaTeX, CSV) and figures (SVG, PDF, PNG), and what they show."""
     from calibudget.study.reporting.report import write_report
     from calibudget.training.trackers import check_trackers, report_once
 
@@ -141,18 +143,18 @@ def compare(
     recipe: RecipePath,
     overrides: Overrides = None,
     policies: Annotated[
-        str, typer.Option(help="The policies, comma-separated; the first is the one that is judged.")
+        str, typer.Option(help="The policies, comma-separated; the first is judged against the others.")
     ] = "calibudget,equal,proportional",
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds every policy gets.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds each policy gets.")] = 3,
     output_dir: Annotated[Path, typer.Option(help="Where cells, report and verdicts go.")] = Path("comparison"),
     training: Annotated[list[str] | None, typer.Option(help="An option of training, name=value; may repeat.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what it would take.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what it will take; don't run.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a recipe under several policies and judge them by the records that it holds out, in one frozen study.
+    """Train a recipe under several policies and judge them by its held-out records, in one frozen study.
 
-    What it will take is told first. The same command goes on after a stop. Exit code 1 if cells failed, or if recipe,
-    data or code aren't what was frozen.
+    It first shows what it will take. The same command continues after a stop. Exit code 1 if cells failed, or if
+    recipe, data or code aren't what was frozen.
     """
     from calibudget.cli.progress import progress_bar
     from calibudget.study.compare import comparison, expect_comparison, training_options

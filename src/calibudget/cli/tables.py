@@ -177,7 +177,7 @@ def print_verification(verification: Verification, run_dir: Path, *, as_json: bo
         print_json(verification.to_json())
         return
     if verification.unfinished:
-        print_line(f"{run_dir}: this run is unfinished; `calibudget run --resume` goes on with it")
+        print_line(f"{run_dir}: this run is unfinished; `calibudget run --resume` continues it")
         return
     for difference in verification.differences:
         print_line(f"differs  {difference}")

@@ -28,19 +28,19 @@ def train(
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Training options, e.g. rank=64 epochs=1.")
     ] = None,
     also: Annotated[
-        list[Path] | None, typer.Option(help="An earlier round whose examples are trained on too; may repeat.")
+        list[Path] | None, typer.Option(help="Also train on this earlier round's examples; may repeat.")
     ] = None,
     output_dir: Annotated[
-        Path | None, typer.Option(help="Where adapter/ and training.jsonl go; the run directory.")
+        Path | None, typer.Option(help="Where adapter/ and training.jsonl go. Default: the run directory.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Where the model lies, if not where the recipe says.")] = None,
+    model: Annotated[str | None, typer.Option(help="The place of the model, if not as in the recipe.")] = None,
     allow_other_model: Annotated[
-        bool, typer.Option("--allow-other-model", help="Train a model that the run wasn't calibrated on.")
+        bool, typer.Option("--allow-other-model", help="Allow a model that the run wasn't calibrated on.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished training.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an unfinished training.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train LoRA+ on a run's train set; by default exactly as the paper does.
+    """Train LoRA+ on a run's train set, by default with the paper's configuration.
 
     On several GPUs: accelerate launch -m calibudget train RUN_DIR, or torchrun -m calibudget train RUN_DIR.
     """
