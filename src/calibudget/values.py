@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 
@@ -17,10 +17,6 @@ from calibudget.errors import InputError
 from calibudget.keys import MAX_SAFE_INTEGER, nfc
 
 Value = TypeVar("Value")
-#: Where a model runs; "auto" is a CUDA GPU where there is one, else the CPU.
-Device = Literal["auto", "cpu", "cuda", "mps", "xpu"]
-#: A model's precision, or how its linear layers are quantised while it is loaded.
-Dtype = Literal["auto", "float32", "bfloat16", "float16", "int8", "nf4"]
 #: Of a record that a recipe holds: no unknown fields, and types as strict as its annotations say.
 CHECKED: Final = ConfigDict(extra="forbid", strict=False)
 

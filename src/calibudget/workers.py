@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar
 
 from calibudget.errors import CalibudgetError, DependencyError, InputError
+from calibudget.hardware import Device
 from calibudget.messages import counted
-from calibudget.values import Device
 from calibudget.worker_main import Desk, Served
 
 Engine = Literal["local", "ray"]

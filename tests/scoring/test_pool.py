@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ScoringError
+from calibudget.hardware import Device
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.measure import measure_all
 from calibudget.scoring.pool import ScorerPool
 from calibudget.scoring.settings import ScorerSettings, make_scorer
-from calibudget.values import Device
 from calibudget.workers import _environment, _Process
 
 FAKE = ScorerSettings(kind="fake")

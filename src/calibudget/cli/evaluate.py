@@ -11,7 +11,7 @@ import typer
 
 from calibudget.cli.options import Json, ReportTo
 from calibudget.errors import InputError
-from calibudget.values import Device, Dtype
+from calibudget.hardware import Device, Dtype
 
 if TYPE_CHECKING:
     from calibudget.evaluation.results import Evaluation, TaskResult

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from calibudget.cli.options import Json
+from calibudget.hardware import Device
 from calibudget.messages import counted
-from calibudget.values import Device
 
 if TYPE_CHECKING:
     from calibudget.pipeline.influence import InfluencePreview, InfluenceResult

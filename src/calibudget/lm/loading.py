@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from calibudget.errors import DependencyError, ScoringError
+from calibudget.hardware import Device, Dtype
 from calibudget.lm.adapters import attach, check_adapter
 from calibudget.lm.encoding import Encoder, Template
 from calibudget.lm.files import ModelSource, fetch_hub, resolve_model
@@ -18,7 +19,6 @@ from calibudget.lm.placement import memory_for, parts_of, weight_bytes
 from calibudget.lm.quantised import ON_LOADING, Quantised, keep_layout, quantised
 from calibudget.store.canonical import read_object, sha256_hex
 from calibudget.store.sums import file_digest
-from calibudget.values import Device, Dtype
 
 _INSTALL: Final = "pip install 'calibudget[lm]'"
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from calibudget.errors import ArtefactError, DependencyError, RecipeError
+from calibudget.hardware import Device
 from calibudget.influence.config import WARM_UP, InfluenceConfig
 from calibudget.keys import order_keys
 from calibudget.pipeline.encoding import training_encoder
@@ -36,7 +37,6 @@ from calibudget.store.files import check_writable, work_directory
 from calibudget.store.journal import Journal
 from calibudget.training.config import Execution, TrainingConfig, parse_options
 from calibudget.training.report import Listener
-from calibudget.values import Device
 
 MERGED_NAME: Final = "influence.jsonl"
 #: Candidates between two entries of a journal.

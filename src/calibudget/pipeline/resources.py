@@ -14,8 +14,8 @@ from calibudget.recipe import Recipe, resolved_fields
 from calibudget.store.canonical import canonical_json
 
 if TYPE_CHECKING:
+    from calibudget.hardware import Device, Dtype
     from calibudget.lm.loading import LanguageModel
-    from calibudget.values import Device, Dtype
 
 #: Fields of a recipe that reading and parting its sources goes by.
 _READ_BY = (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from calibudget.errors import InputError, ScoringError
 from calibudget.evaluation.engine import MakeScorer
+from calibudget.hardware import Device, Dtype
 from calibudget.keys import nfc
 from calibudget.lm.variants import adapted
 from calibudget.pipeline.resources import Shared
@@ -18,7 +19,7 @@ from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.scorer import Scorer
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME
 from calibudget.store.train_set import TRAIN_NAMES
-from calibudget.values import Device, Dtype, check_labels
+from calibudget.values import check_labels
 
 if TYPE_CHECKING:
     from calibudget.lm.loading import LanguageModel

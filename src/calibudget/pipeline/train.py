@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from calibudget.errors import ArtefactError, DependencyError, RecipeError, TrainingError
+from calibudget.hardware import Device
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import recipe_of_run
@@ -25,7 +26,6 @@ from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.job import ADAPTER_NAME, TrainingJob, check_usable
 from calibudget.training.report import LOG_NAME, Listener, TrainingResult
 from calibudget.training.trackers import check_trackers
-from calibudget.values import Device
 
 _INSTALL: Final = "pip install 'calibudget[train]'"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from calibudget.errors import DependencyError, ScoringError
+from calibudget.hardware import Device, Dtype
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.scorer import Scorer
-from calibudget.values import Device, Dtype
 
 if TYPE_CHECKING:
     from calibudget.lm.loading import LanguageModel

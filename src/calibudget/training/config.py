@@ -12,8 +12,8 @@ from functools import cache
 from typing import Any, ClassVar, Final, Literal, TypeVar, cast, get_args
 
 from calibudget.errors import TrainingError
+from calibudget.hardware import Device
 from calibudget.messages import fault
-from calibudget.values import Device
 
 Schedule = Literal["cosine", "linear", "constant"]
 Loss = Literal["token_mean", "sum_per_example"]

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from calibudget.errors import DependencyError, TrainingError
+from calibudget.hardware import Device
 from calibudget.training.config import Execution
-from calibudget.values import Device
 
 
 class Devices:
