@@ -15,7 +15,7 @@ from calibudget.pipeline.kept_scores import kept_measurements
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.recipe import Recipe
-from calibudget.records import Score, Split
+from calibudget.records import ErrorRule, Score, Split
 from calibudget.scoring.measure import Shard, measure_all
 from calibudget.scoring.pool import open_scorer
 from calibudget.scoring.scorer import Measurement, Scorer, judged, to_scores
@@ -88,7 +88,7 @@ def merge_scores(paths: Sequence[str | Path], output: str | Path) -> tuple[Score
         raise ArtefactError(f"{target}: exists already; name another output, or move it away")
     files = {Path(path): read_scores(Path(path)) for path in paths}
     shards: dict[int, Path] = {}
-    first: tuple[Path, object] | None = None
+    work: tuple[int, ErrorRule, dict[str, object]] | None = None
     halved = 0
     for path, found in files.items():
         stated = dict(found.provenance or {})
@@ -98,21 +98,22 @@ def merge_scores(paths: Sequence[str | Path], output: str | Path) -> tuple[Score
         splits = stated.pop("batch_splits", 0)
         halved = max(halved, splits if isinstance(splits, int) else 0)
         own = (shard["count"], found.error, stated)
-        first = first or (path, own)
-        if own != first[1]:
-            raise ArtefactError(
-                f"{path}: was scored otherwise than {first[0]} (another model, precision, batch or rule)"
-            )
+        work = work or own
+        if own != work:
+            first = next(iter(files))
+            raise ArtefactError(f"{path}: was scored otherwise than {first} (another model, precision, batch or rule)")
         if shard["index"] in shards:
             raise ArtefactError(f"{path}: is shard {shard['index']}, and so is {shards[shard['index']]}")
         shards[shard["index"]] = path
-    count = first[1][0] if first is not None and isinstance(first[1], tuple) else 1
+    if work is None:
+        raise ArtefactError("no shard is given, so there is nothing to put together")
+    count, error, provenance = work
     if missing := sorted(set(range(1, count + 1)) - set(shards)):
         raise ArtefactError(f"shard {missing[0]} of {count} is missing ({counted(len(missing), 'shard')} in all)")
     scores = sorted(
         (one for file in files.values() for one in file.scores), key=lambda one: (one.source, one.record_id)
     )
-    write_scores(target, scores, error=found.error, provenance={**stated, "batch_splits": halved})
+    write_scores(target, scores, error=error, provenance={**provenance, "batch_splits": halved})
     return tuple(scores)
 
 
