@@ -39,6 +39,13 @@ def test_a_folder_with_splits_gives_the_one_that_is_named(tmp_path: Path, path: 
     assert found(tmp_path, path, split=split) == [SHARDS[place]]
 
 
+def test_files_that_describe_a_set_are_told_and_not_read(tmp_path: Path) -> None:
+    make(tmp_path, "d/a.jsonl", "d/dataset_info.json", "d/sub/package.json")
+    given = find_files(SourceSpec(label="s", path="d"), tmp_path)
+    assert [file.name for file in given.files] == ["d/a.jsonl"]
+    assert [Path(name).name for name in given.beside] == ["dataset_info.json", "package.json"]
+
+
 @pytest.mark.parametrize(
     ("names", "split", "chosen"),
     [

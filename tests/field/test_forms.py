@@ -190,6 +190,16 @@ PRETTY = "\n".join(json.dumps(row, indent=1) for row in ROWS)
         ),
         ("x.json", json.dumps({"instruction": ["q"], "output": ["a"]}, indent=1), "its lists seem to be columns"),
         ("x.json", json.dumps({"train": ROWS, "test": ROWS}, indent=1), r"as in `rows: train`"),
+        ("x.json", json.dumps({"test": ROWS, "train": ROWS}), r"or `rows: train`"),
+        ("x.jsonl.gz", "", "the compressed file is cut short"),
+        ("x.jsonl.zst", "", "the compressed file is cut short"),
+        ("x.jsonl", "null", "a row must be an object, not null"),
+        (
+            "x.jsonl",
+            '{"prompt": [{"role": "user", "content": "q"}], "chosen": "a"}',
+            r"`columns: \{completion: chosen\}`",
+        ),
+        ("x.jsonl", '{"task_id": "HumanEval/0", "prompt": "q"}', r"`columns: \{completion: FIELD\}`"),
         ("x.jsonl", '{"prompt": "q", "chosen": "a", "rejected": "b"}', r"`columns: \{completion: chosen\}`"),
         (
             "x.jsonl",

@@ -233,6 +233,8 @@ def test_a_quoted_number_is_text_and_the_largest_integers_stand(tmp_path: Path) 
     rows = 'where: {n: "9007199254740993", m: [9007199254740991, 1e300]}'
     recipe = load_recipe(write(tmp_path, PLAIN.replace("path: a.jsonl,", f"path: a.jsonl, {rows},")))
     assert recipe.sources["a"].where == {"n": "9007199254740993", "m": (9007199254740991, 1e300)}
+    beyond = PLAIN.replace("path: a.jsonl,", "path: a.jsonl, where: {n: 1.0e+20},")
+    assert "sources.a.where.n: 1e+20 is beyond 2**53 - 1" in refusal(tmp_path, beyond)  # JSON writes its digits
 
 
 def test_exponents_beyond_the_doubles_are_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:

@@ -116,7 +116,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "an array": (b"[1]", "a row must be an object, not list"),
     "a string": (b'"x"', "not str"),
     "a number": (b"1", "not int"),
-    "null": (b"null", "not NoneType"),
+    "null": (b"null", "not null"),
     "two values": (b"{} {}", "Extra data"),
     "a comma after the last member": (b'{"a": 1,}', "not valid JSON"),
     "a comma after the last item": (b'{"a": [1,]}', "not valid JSON"),

@@ -185,7 +185,7 @@ def _unwritable(value: object, at: Location = ()) -> Iterator[tuple[Location, st
                 yield from _unwritable(inner, (*at, index))
         case float() if not math.isfinite(value):
             yield at, f"{value} isn't a finite number; write one, or put it in quotes if it is meant as text"
-        case int() if abs(value) > MAX_SAFE_INTEGER:
+        case int() | float() if abs(value) > MAX_SAFE_INTEGER and (isinstance(value, int) or abs(value) < 1e21):
             yield at, f"{value!s:.60} is beyond 2**53 - 1, where JSON's integers end; put it in quotes, as text"
         case str() if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
             yield at, f"{value!a:.60} holds half of a surrogate pair, which is no character"

@@ -63,6 +63,9 @@ def open_plain(path: Path, limits: Limits) -> IO[bytes]:
     if ending not in COMPRESSED:
         return path.open("rb", buffering=_BUFFER)
     raw = path.open("rb")
+    if not raw.peek(1):
+        raw.close()
+        raise EOFError  # zlib takes no bytes for an empty text; it is a download that failed
     if ending == ".gz":
         plain = cast("IO[bytes]", gzip.GzipFile(fileobj=raw, mode="rb"))
     else:

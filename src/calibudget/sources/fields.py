@@ -69,10 +69,13 @@ _NAMES: Final[Mapping[Meaning, tuple[str, ...]]] = {
     ),
     "verdict": (
         "label", "kto_tag", "is_correct", "is_accepted", "accepted", "is_desirable", "desirable", "is_valid", "correct",
-        "verified", "is_verified",
+        "verified", "is_verified", "passed", "is_passed", "is_good", "keep", "include", "use",
     ),
-    "complaint": ("rejected", "is_rejected", "is_undesirable", "undesirable", "is_wrong", "is_incorrect"),
-    "split": ("split", "data_split", "dataset_split"),
+    "complaint": (
+        "rejected", "is_rejected", "is_undesirable", "undesirable", "is_wrong", "is_incorrect", "deleted",
+        "is_deleted", "removed", "is_test", "is_validation",
+    ),
+    "split": ("split", "data_split", "dataset_split", "partition"),
 }  # fmt: skip
 
 
@@ -243,6 +246,8 @@ def check_teaching(row: Mapping[str, object], name: str, what: str) -> bool:
     value, means = row[name], meaning(name)
     text = _stated(value)
     if means in ("flag", "mark"):
+        parts = {_stated(one) for one in value} if isinstance(value, list) else set()
+        text = parts.pop() if len(parts) == 1 else text
         taught, untaught = (_YES, _NO) if means == "flag" else (_NO, _YES)
         if known(name) == "mask" and not isinstance(value, bool):  # of a loss mask 1 is taught, of a masked turn 0
             taught = untaught = frozenset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from calibudget.errors import DataError, InputError
 from calibudget.sources.data_splits import check_named, is_hidden, listed, of_split
@@ -15,6 +15,9 @@ from calibudget.sources.rows import SUFFIXES
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.canonical import read_object
 from calibudget.store.files import confined, resolved
+
+#: What is kept beside data to describe it: no row stands in it.
+_OF_A_SET: Final = frozenset(("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "package.json"))
 
 
 class DataFile(NamedTuple):
@@ -105,7 +108,7 @@ def _local(pattern: str, data_dir: Path, spec: SourceSpec) -> tuple[list[DataFil
         file.relative_to(base).as_posix(): file
         for path, files in inside.items()
         for file in files
-        if not path.is_dir() or file.name.lower().endswith(SUFFIXES)
+        if not path.is_dir() or (file.name.lower().endswith(SUFFIXES) and file.name not in _OF_A_SET)
     }
     if found and not expanded and not saved:
         hidden = [file.relative_to(base).as_posix() for path in found if path.is_dir() for file in path.rglob("*")]

@@ -30,7 +30,9 @@ from calibudget.errors import DataError
 from calibudget.records import Message
 from calibudget.sources.fields import (
     HISTORY,
+    LEAVE_OUT,
     OF_TEACHING,
+    PREFERRED,
     PROMPT_ALIASES,
     RESPONSE_ALIASES,
     SYSTEM,
@@ -85,8 +87,14 @@ def detect_format(fields: Fields) -> Format:
     if len(found) == 1:
         return found[0]
     seen = f"the fields show {' and '.join(found)}" if found else "the fields show no known format"
-    wrapped = next((name for name, value in fields.items() if _are_rows(value) and meaning(name) is None), None)
-    way = "name format, preset, columns or prompt in the recipe" + (f", or `rows: {wrapped}`" if wrapped else "")
+    preferred = next((name for name in PREFERRED if name in fields), None)
+    lists = [name for name, value in fields.items() if _are_rows(value)]
+    wrapped = ["train"] if "train" in lists else [name for name in lists if meaning(name) is None]
+    way = "name format, preset, columns or prompt in the recipe"
+    if preferred:
+        way += f", as in `columns: {{messages: {preferred}}}`"
+    elif wrapped:
+        way += f", or `rows: {wrapped[0]}`"
     raise DataError(f"{seen} ({', '.join(fields)}); {way}")
 
 
@@ -117,6 +125,12 @@ def read_example(
         check_row(fields, [name for name in fields if meaning(name) in ("joined", "history")])
         both = [*prompt, *(completion or ())]
         return _conversation(both, "prompt and completion", fields, ignored, prompts_suffice)
+    if isinstance(prompt, list):
+        preferred = next((name for name in PREFERRED if name in fields), "FIELD")
+        raise DataError(
+            f"the field 'prompt' holds turns, so the field 'completion' must hold turns too; say which holds them "
+            f"(`columns: {{completion: {preferred}}}`), or {LEAVE_OUT}"
+        )
     return _exchange(fields, format, ignored, prompts_suffice)
 
 

@@ -20,7 +20,6 @@ from calibudget.sources.fields import (
     PREFERRED,
     PROMPT_ALIASES,
     RESPONSE_ALIASES,
-    meaning,
     way_out,
 )
 from calibudget.sources.rows import Written
@@ -174,7 +173,7 @@ def field_text(fields: Mapping[str, object], names: Sequence[str], what: str) ->
             if text and "\0" not in text:
                 return text
         return checked_text(value, f"the {what} (field {name!r})")
-    own = next((name for name in (*PREFERRED, *fields) if name in fields and meaning(name) is None), "FIELD")
+    own = next((name for name in PREFERRED if name in fields), "FIELD")
     raise DataError(
         f"no {what}: none of the fields {', '.join(names)} is there; the record has {_names(fields)}; say which holds "
         f"it (`columns: {{{names[0]}: {own}}}`), or {LEAVE_OUT}"

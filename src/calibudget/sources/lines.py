@@ -63,7 +63,7 @@ def _strictly(line: bytes, nesting: int) -> dict[str, object] | DataError:
 def as_row(value: object, nesting: int) -> dict[str, object] | DataError:
     """A parsed value as a row, or why it is none."""
     if not isinstance(value, dict):
-        return DataError(f"a row must be an object, not {type(value).__name__}")
+        return DataError(f"a row must be an object, not {'null' if value is None else type(value).__name__}")
     if is_deeper(value, nesting):
         return DataError(f"nested deeper than {nesting} levels")
     return value

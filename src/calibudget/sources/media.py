@@ -25,7 +25,8 @@ _PAIR: Final = re.compile(
 )
 #: A word in brackets, alone in its line or at an end of the text.
 _BRACKETED: Final = re.compile(
-    r"(?:\A[ \t]*|^[ \t]*(?=\[[^\]\n]*\][ \t]*$))\[(image|video|audio)\](?![(\[:])|\[(image|video|audio)\]\s*\Z",
+    r"(?:\A[ \t]*|^[ \t]*(?=\[[^\]\n]*\][ \t]*$))\[(image|video|audio)[_ -]?\d*\](?![(\[:])"
+    r"|\[(image|video|audio)[_ -]?\d*\]\s*\Z",
     re.IGNORECASE | re.MULTILINE,
 )
 #: A picture in other words: as Qwen-VL's sets name it (HTML's `img` is never closed), as Pixtral's mark, as its bytes.
@@ -38,6 +39,12 @@ _PICTURE: Final = re.compile(
 _OF_HTML: Final = re.compile(
     rf"<img\s|</?(?!(?:{_KINDS})>)[a-z][a-z0-9]*[\s/>]|\b(?:html|css|xml|markup)\b", re.IGNORECASE
 )
+#: What stands before a type in angle brackets, as in `vector<video>`. `<Image>` is a type by its capital.
+_GENERIC: Final = re.compile(
+    r"(?:vector|list|array|vec|set|deque|queue|stack|option(?:al)?|ptr|box|future|iterable|sequence|collection|span)\Z",
+    re.IGNORECASE,
+)
+_COMPONENT: Final = re.compile(r"<[A-Z][a-z]+>")
 _LINE_END: Final = re.compile(r"[\s.?!:]*(?:\n|\Z)")
 
 
@@ -68,7 +75,9 @@ def _is_word(token: re.Match[str], text: str) -> bool:
     """Whether what is written like a token of media is a word of its text."""
     before = text[: token.start()]
     is_closed = token[1] is not None and f"</{token[1].lower()}>" in text
-    if is_closed or _WORD_AFTER.match(text, token.end()) or before.endswith(_QUOTES):
+    if is_closed or _WORD_AFTER.match(text, token.end()) or before.endswith(_QUOTES) or _GENERIC.search(before[-20:]):
+        return True
+    if _COMPONENT.fullmatch(token[0]) and token[0] != "<Img>":
         return True
     if token[0].lower() != "<img>":
         return False

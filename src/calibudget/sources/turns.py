@@ -175,7 +175,7 @@ def _content(content: object, place: str, ignored: Collection[str]) -> object:
     texts = []
     for part in content:
         if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+            kind = part.get("type", ", ".join(part)) if isinstance(part, Mapping) else type(part).__name__
             raise DataError(f"{place} holds {kind!r}; only text can be trained on; {LEAVE_OUT}")
         for name, one in part.items():
             if name not in ("type", "text") and not passed_over(name, ignored):
