@@ -123,6 +123,13 @@ def test_a_gold_answer_that_cannot_be_is_refused_by_name(subtests: pytest.Subtes
                 "10x",
                 "5k",
                 "2\u03c0",
+                "minus 5",
+                "Negative 5",
+                "3 million",
+                "$2 thousand",
+                "x > 5",
+                "5<x",
+                "\u2264 7",
             )
         ),
     ]:

@@ -38,8 +38,13 @@ _DECIMAL_COMMA: Final = re.compile(
 )
 #: Fractions of one character, with the whole number before them.
 _VULGAR: Final = re.compile(r"(\d ?)?([\u00bc-\u00be\u2150-\u215e\u2189])")
-#: What makes digits of a gold field a part of something else: "B-52", "10x", "5k", "2pi"; a unit's letter does not.
-_NAMED: Final = re.compile(r"[^\W\d_]-(?=\d)|(?<=\d)[a-zA-Z](?<![mglLshWVJ])(?!\w)|(?<=\d) ?\\?(?:pi\b|\u03c0)")
+#: What makes digits of a gold field a part of something else: "B-52", "10x", "5k", "2pi", "minus 5", "3 million",
+#: "x > 5"; a unit's letter does not.
+_NAMED: Final = re.compile(
+    r"[^\W\d_]-(?=\d)|(?<=\d)[a-zA-Z](?<![mglLshWVJ])(?!\w)|(?<=\d) ?\\?(?:pi\b|\u03c0)"
+    r"|(?i:\b(?:minus|negative) (?=[$\d])|(?<=\d) (?:hundred|thousand|[mb]illion|trillion|dozen)\b)"
+    r"|[<>\u2264\u2265]=? ?(?=[$\d])|(?<=\d) ?[<>\u2264\u2265]"
+)
 _SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _RAISED: Final = re.compile(r"(?<=10)[⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]{1,3}")
 _NUMBER: Final = re.compile(
