@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from calibudget.cli.main import app
-from calibudget.errors import ArtefactError
+from calibudget.errors import ArtefactError, ScoringError
 from calibudget.pipeline.score import merge_scores, score
 from calibudget.recipe import Recipe, load_recipe
 from calibudget.scoring.measure import Shard
@@ -53,6 +53,12 @@ def test_merged_shards_are_the_whole(recipe: Recipe, tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="is no shard"):
         merge_scores([tmp_path / "whole.parquet"], tmp_path / "other.parquet")
     assert not (tmp_path / "other.parquet").exists()
+
+
+def test_more_shards_than_batches_are_refused(recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(ScoringError, match=r"500 shards, and only \d+ batches"):
+        score(recipe, output=tmp_path / "1.parquet", shard=Shard(index=1, count=500))
+    assert not (tmp_path / "1.parquet").exists()
 
 
 def test_shards_of_two_scorings_are_refused(recipe: Recipe, tmp_path: Path) -> None:

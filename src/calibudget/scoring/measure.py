@@ -68,12 +68,17 @@ def measure_all(
         One measurement an item, in the order of the items; of a shard those of its batches alone.
 
     Raises:
-        ScoringError: an item given twice or one that can't be scored, or an NLL that isn't finite; it is named.
+        ScoringError: an item given twice or one that can't be scored, or an NLL that isn't finite; it is named. Or
+            more shards than batches.
         ArtefactError: a journal of other work.
     """
     _check_unique(items)
     batches = scorer.batches(items)
     if shard is not None:
+        if shard.count > len(batches):
+            raise ScoringError(
+                f"{shard.count} shards, and only {len(batches)} batches to score: ask for no more shards"
+            )
         batches = batches[shard.index - 1 :: shard.count]
     total = sum(map(len, batches))
     found: dict[int, Measurement] = {}
