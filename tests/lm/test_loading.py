@@ -60,7 +60,7 @@ def test_a_missing_gpu_is_an_error(tiny_directory: Path) -> None:
 
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(ScoringError, match="no GPU"):
+    with pytest.raises(ScoringError, match="torch sees no such GPU"):
         load_model(str(tiny_directory), device="cuda")
 
 
