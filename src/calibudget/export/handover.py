@@ -76,13 +76,15 @@ def export(
         progress: told of the stages.
 
     Raises:
-        InputError: no such trainer.
+        InputError: no such trainer, or a folder inside the run directory.
         ArtefactError: the run isn't finished or doesn't verify, or the folder holds something.
         TrainingError: options or rows that can't be trained on, another model, or one that the trainer doesn't know.
         DependencyError: the model's libraries are missing.
     """
     target, directory, output = trainer_named(trainer), Path(run_dir), Path(output_dir)
     run, recipe = finished_run(directory), recipe_of_run(directory)
+    if output.resolve().is_relative_to(directory.resolve()):
+        raise InputError(f"{output}: lies in the run directory, which would no longer verify; name a folder beside it")
     options = training_options(recipe, overrides)
     _check_verified(directory, progress)
     with _new_folder(output) as folder:
