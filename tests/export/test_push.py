@@ -143,6 +143,7 @@ def test_a_push_that_the_hub_refuses_is_told_with_what_is_there(
     last = refused.stderr.splitlines()[-1]
     assert "--push acme/other: " in last
     assert last.endswith(
-        f"; {tmp_path / 'out'} is whole, `hf upload acme/other {tmp_path / 'out'} --repo-type dataset` tries again"
+        f"; {tmp_path / 'out'} is whole, "
+        f"`hf upload acme/other {tmp_path / 'out'} --repo-type dataset --private` tries again"
     )
     assert (tmp_path / "out" / "export.json").exists()

@@ -14,6 +14,7 @@ import pytest
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.lm.loading import check_loadable, load_model
 from calibudget.lm.placement import weight_bytes
+from calibudget.lm.quantised import quantised
 from calibudget.lm.variants import twin
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.scorer import CalibrationItem
@@ -119,6 +120,12 @@ def test_other_methods_are_refused_by_name_with_ways_out(tiny_directory: Path, t
     for refuse in (load_model, check_loadable):
         with pytest.raises(ScoringError, match=rf"{method} weights aren't read.*nf4.*engine: openai"):
             refuse(name, device="cpu")
+
+
+def test_settings_that_are_no_object_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": "fp8"}))
+    with pytest.raises(ScoringError, match="quantization_config must be an object"):
+        quantised("here", tmp_path, "auto", "cpu")
 
 
 def test_a_missing_quantiser_is_named_with_its_extra(tiny_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -315,6 +315,6 @@ def push(folder: Path, repository: str) -> str:
         said = " ".join(str(error).split())
         raise InputError(
             f"--push {repository}: {type(error).__name__}: {said}; {folder} is whole, "
-            f"`hf upload {repository} {folder} --repo-type dataset` tries again"
+            f"`hf upload {repository} {folder} --repo-type dataset --private` tries again"
         ) from error
     return str(getattr(found, "repo_url", repository))

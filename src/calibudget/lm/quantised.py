@@ -67,7 +67,9 @@ def quantised(name: str, directory: Path, kind: str, where: str) -> Quantised | 
         raise ScoringError(f"model {name!r}: config.json can't be read: {error}") from error
     if kind not in ON_LOADING and not stated:
         return None
-    method = str(stated.get("quant_method", "bitsandbytes")) if isinstance(stated, Mapping) else "bitsandbytes"
+    if stated and not isinstance(stated, Mapping):
+        raise ScoringError(f"model {name!r}: config.json: quantization_config must be an object")
+    method = str((stated or {}).get("quant_method", "bitsandbytes"))
     if stated and kind in ON_LOADING:
         raise ScoringError(f"model {name!r}: its weights are quantised already ({method}); leave dtype: {kind} out")
     if method not in _NEEDS:
