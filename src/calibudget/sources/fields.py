@@ -86,14 +86,13 @@ def _folded(name: str) -> str:
 _KNOWN: Final = {_folded(name): name for names in _NAMES.values() for name in names}
 _MEANINGS: Final = {name: meaning for meaning, names in _NAMES.items() for name in names}
 
-#: Fields that say whether a response is taught.
-OF_TEACHING: Final = frozenset(name for meaning in ("flag", "mark", "verdict", "complaint") for name in _NAMES[meaning])
+#: Meanings of fields that say whether a response or a turn is taught, and those fields.
+TEACHING: Final[tuple[Meaning, ...]] = ("flag", "mark", "verdict", "complaint")
+OF_TEACHING: Final = frozenset(name for meaning in TEACHING for name in _NAMES[meaning])
 #: Fields that name the split that a row is of.
 SPLIT: Final = frozenset(_NAMES["split"])
 #: Fields that say something of the response alone, or of a row that isn't taught.
-OF_THE_RESPONSE: Final = frozenset(
-    name for meaning in ("reasoning", "flag", "mark", "verdict", "complaint", "split") for name in _NAMES[meaning]
-)
+OF_THE_RESPONSE: Final = frozenset(name for meaning in ("reasoning", *TEACHING, "split") for name in _NAMES[meaning])
 
 _EXCHANGE: Final[frozenset[Meaning]] = frozenset({"prompt", "response", "joined", "system", "history", "tools"})
 _CONVERSATION: Final[frozenset[Meaning]] = frozenset({"turns", "system", "tools"})
@@ -138,8 +137,6 @@ _OF_A_CHOICE: Final = frozenset({"choices", "options", "endings", "candidates", 
 _EMPTY: Final = frozenset({"[]", "{}", "null"})
 #: The fields of a picture or a sound as `datasets` keeps them, under any name.
 _STRUCTS: Final = ({"bytes", "path"}, {"array", "sampling_rate"}, {"array", "path", "sampling_rate"})
-#: Meanings of fields that say whether a response is taught.
-_OF_TEACHING: Final[tuple[Meaning, ...]] = ("flag", "mark", "verdict", "complaint")
 #: A longer text names no split.
 _LONGEST_SPLIT: Final = 40
 
@@ -196,7 +193,7 @@ def aliases(format: Format) -> tuple[tuple[str, ...], tuple[str, ...]]:  # noqa:
 
 def checked(row: Mapping[str, object], read: Collection[str]) -> tuple[str, ...]:
     """Which fields must be looked at in every row like this one: they aren't read, though they may say what counts."""
-    asked = {*_CARRIED, *_OF_TEACHING, "split"}
+    asked = {*_CARRIED, *TEACHING, "split"}
     return tuple(
         name
         for name, value in row.items()
@@ -218,7 +215,7 @@ def check_row(row: Mapping[str, object], names: Iterable[str], split: str = DEFA
             means = "media"
         if _is_empty(value):
             continue
-        if means in _OF_TEACHING:
+        if means in TEACHING:
             if not check_teaching(row, name, f"the field {name!r}"):
                 unused.append(name)
         elif means == "split":

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from calibudget.errors import DataError, InputError
 from calibudget.sources import cells, lines
 from calibudget.sources.compression import COMPRESSED, why_broken
-from calibudget.sources.fields import meaning
+from calibudget.sources.fields import TEACHING, meaning
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.lines import is_deeper
 from calibudget.store.canonical import plain_json
@@ -89,7 +89,7 @@ def _column(column: pa.Array, nesting: int, name: str) -> list[object]:
     values = _values(column)
     if _is_plain(column.type):
         return values
-    if meaning(name) in ("flag", "mark", "verdict", "complaint"):  # null says nothing, but NaN says something
+    if meaning(name) in TEACHING:  # null says nothing, but NaN says something
         values = ["NaN" if value != value else value for value in values]
     has_bytes = "binary" in str(column.type)
     try:

@@ -1,7 +1,4 @@
-"""What a recipe says of one source, validated where it stands alone.
-
-What a recipe asks of its sources' hygiene.
-"""
+"""What a recipe says of one source and of its sources' hygiene, validated where it stands alone."""
 
 from __future__ import annotations
 

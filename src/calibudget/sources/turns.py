@@ -10,6 +10,7 @@ from calibudget.errors import DataError, InputError
 from calibudget.records import Message
 from calibudget.sources.fields import (
     LEAVE_OUT,
+    TEACHING,
     check_teaching,
     check_turn_field,
     is_blank,
@@ -39,8 +40,6 @@ _NAMED: Final = ("role", "from")
 #: Fields of every turn that are read, or whose meaning is looked at.
 _READ: Final = frozenset({*_TEXTS, *_NAMED, "tool_calls", "function_call"})
 _LOOKED_AT: Final = ("media", "reasoning", "functions", "tools")
-#: Those that say whether a turn is taught; only the last one is.
-_OF_TEACHING: Final = ("flag", "mark", "verdict", "complaint")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,7 @@ def read_turns(value: object, field: str, ignored: Collection[str] = ()) -> Conv
         unused |= _not_read(turn, said, field, ignored)
         for name, one in said.items():
             check_turn_field(name, one, place)
-            if number == len(turns) and meaning(name) in _OF_TEACHING and not is_blank(one):
+            if number == len(turns) and meaning(name) in TEACHING and not is_blank(one):
                 check_teaching(said, name, f"{place}, the last: {name!r}")
         message = _message(said, place, ignored)
         if message is not None:
@@ -108,7 +107,7 @@ def _listed(value: object, field: str) -> list[object]:
 
 def _not_read(turn: Mapping[str, object], said: Mapping[str, object], field: str, ignored: Collection[str]) -> set[str]:
     """The fields of a turn that are neither read nor looked at, under the name of the field that holds the turns."""
-    of_teaching = [name for name in said if meaning(name) in _OF_TEACHING[:2]]
+    of_teaching = [name for name in said if meaning(name) in TEACHING[:2]]
     switches = [name for name, one in said.items() if isinstance(one, bool) and name not in of_teaching]
     names = [*switches, *(name for name in said if meaning(name) not in _LOOKED_AT and name not in of_teaching)]
     seconds = {two for one, two in (_TEXTS, _NAMED) if one in said}
