@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,3 +113,5 @@ def test_evidence_says_what_scores_and_not_where(make_recipe: Callable[..., Any]
     assert here == there
     assert b"engine: local" in here
     assert b"engine: fake" in resolved_yaml(load_recipe(path, ["workers=4"]))
+    assert b"workers: 1\n" in resolved_yaml(load_recipe(path))
+    assert load_recipe(path).reading.workers == os.cpu_count()

@@ -142,4 +142,4 @@ def _expected(scorer: Scorer, recipe: Recipe, prepared: Prepared) -> tuple[dict[
     started = time.perf_counter()
     measure_all(scorer, [items[i] for i in probe])
     elapsed = time.perf_counter() - started
-    return tokens, elapsed * sum(lengths) / sum(lengths[i] for i in probe) / min(recipe.workers, len(batches))
+    return tokens, elapsed * sum(lengths) / sum(lengths[i] for i in probe) / min(recipe.scorers, len(batches))

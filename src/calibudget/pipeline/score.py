@@ -241,11 +241,11 @@ def scorer_for(recipe: Recipe, shared: Shared | None = None) -> Iterator[Scorer]
         ScoringError, DependencyError: the model or the cluster can't be found, loaded or used.
     """
     settings = settings_of(recipe)
-    if shared is not None and recipe.adapter is None and recipe.engine == "local" and recipe.workers == 1:
+    if shared is not None and recipe.adapter is None and recipe.engine == "local" and recipe.scorers == 1:
         yield make_scorer(settings, shared.model(settings.model, device=settings.device, dtype=settings.dtype))
         return
     engine: Engine = "ray" if recipe.engine == "ray" else "local"
-    with open_scorer(settings, engine=engine, workers=recipe.workers, address=recipe.address) as scorer:
+    with open_scorer(settings, engine=engine, workers=recipe.scorers, address=recipe.address) as scorer:
         yield scorer
 
 

@@ -33,11 +33,11 @@ def resolved_fields(recipe: Recipe) -> dict[str, Any]:
     """The recipe as plain JSON values, with the answers and rules that presets and defaults imply.
 
     An absolute `data_dir` is left out: it says where data lies on one machine, and evidence must be the same on all.
-    Nor does it say where reading and scoring ran, which changes no byte: `engine` reads "local" for "ray", `workers`,
-    `address` and `cache` read as by default, and of a server only the model's name there stays. Of a model's directory
-    or file, and of an absolute path to an adapter, an earlier round or a selector's file, only the last name stays;
-    their digests are in the evidence. `evaluation`, `calibration.too_long` and a source's `prompt` are told where they
-    say something else than by default, as in the evidence of versions that didn't know them.
+    Nor does it say where reading and scoring ran, which changes no byte: `engine` reads "local" for "ray", `workers`
+    1, `address` and `cache` read as by default, and of a server only the model's name there stays. Of a model's
+    directory or file, and of an absolute path to an adapter, an earlier round or a selector's file, only the last name
+    stays; their digests are in the evidence. `evaluation`, `calibration.too_long` and a source's `prompt` are told
+    where they say something else than by default, as in the evidence of versions that didn't know them.
     """
     by_default = {"engine": recipe.scorer, "workers": 1, "address": None, "cache": True}
     fields = recipe.model_dump(mode="json") | by_default

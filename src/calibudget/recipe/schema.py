@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -38,6 +39,8 @@ from calibudget.values import Count, Positive, check_labels
 _UNSCORED: Final = tuple(sorted(name for name, policy in POLICIES.items() if not policy.needs_scores))
 #: Fields of earlier versions; an older resolved recipe holds them as null.
 _REMOVED: Final = ("importance", "warm_up")
+#: Bytes of a file that is worth starting a process for, where nobody said how many workers there are.
+_WORTH_A_WORKER: Final = 32 << 20
 #: Label of the companion set in files and messages; no source may bear it.
 COMPANION = "companion"
 
@@ -150,7 +153,7 @@ class Recipe(_Part):
     engine: Literal["local", "ray", "openai", "fake"] = "local"
     base_url: str | None = None
     server: Server = Server()
-    workers: Annotated[int, Field(ge=1, le=10_000)] = 1
+    workers: Literal["auto"] | Annotated[int, Field(ge=1, le=10_000)] = "auto"
     address: str | None = None
     cache: Annotated[bool | LocalFolder, BeforeValidator(_says_yes_or_no)] = True
     budget: Count | TokenBudget
@@ -325,10 +328,18 @@ class Recipe(_Part):
 
     @property
     def reading(self) -> Reading:
-        """Who reads the sources, and where what they find is kept."""
+        """Who reads the sources, and where what they find is kept; `workers: auto` is a process a core."""
         cache = cache_folder() if self.cache is True else self.beside(self.cache) if self.cache else None
-        engine: Literal["local", "ray"] = "ray" if self.engine == "ray" else "local"
-        return Reading(engine=engine, workers=self.workers, address=self.address, cache=cache)
+        if self.engine == "ray":
+            return Reading(engine="ray", workers=self.scorers, address=self.address, cache=cache)
+        if self.workers == "auto":
+            return Reading(workers=os.cpu_count() or 1, smallest=_WORTH_A_WORKER, cache=cache)
+        return Reading(workers=self.workers, cache=cache)
+
+    @property
+    def scorers(self) -> int:
+        """How many batches are scored at once; `workers: auto` is one process, or one actor of a cluster."""
+        return 1 if self.workers == "auto" else self.workers
 
     @property
     def previous_rounds(self) -> tuple[Path, ...]:

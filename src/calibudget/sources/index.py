@@ -256,7 +256,7 @@ def find_or_make(spec: SourceSpec, given: Input, folder: Path, kept: Path | None
     Raises:
         DataError: the input can't be read, changed meanwhile, or holds a row that can't be used.
     """
-    if kept is None or not is_large(given):
+    if kept is None or (given.bytes or 0) < cache_files.SMALL:
         with writing(folder):
             return make_identities(spec, given, folder / f"{secrets.token_hex(16)}.identities")
     bound = given.bound()
@@ -272,11 +272,6 @@ def find_or_make(spec: SourceSpec, given: Input, folder: Path, kept: Path | None
     except OSError:  # a cache that can't be written costs time, not the run
         with writing(folder):
             return make_identities(spec, given, folder / path.name, bound)
-
-
-def is_large(given: Input) -> bool:
-    """Whether an input is worth a worker or a place in the cache: its length is known, and isn't small."""
-    return given.bytes is not None and given.bytes >= cache_files.SMALL
 
 
 def make_identities(spec: SourceSpec, given: Input, path: Path, bound: SourceFile | None = None) -> Identities:

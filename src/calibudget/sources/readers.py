@@ -17,8 +17,9 @@ from typing import Any, Final, Self
 from pydantic import TypeAdapter
 
 from calibudget.errors import CalibudgetError, DataError
+from calibudget.sources import cache_files
 from calibudget.sources.files import DataFile
-from calibudget.sources.index import Identities, find_or_make, is_large, read_identities
+from calibudget.sources.index import Identities, find_or_make, read_identities
 from calibudget.sources.inputs import FileInput, Input
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import Scratch, writing
@@ -34,12 +35,14 @@ class Reading:
     Attributes:
         engine: "local" for this machine, "ray" for actors on a cluster.
         workers: how many inputs are read at once; 1 with "local" is this process.
+        smallest: bytes under which this process reads a file itself; it reads small ones itself in any case.
         address: a Ray cluster's; None starts one on this machine.
         cache: the folder where identities and findings are kept for the next time, None to keep nothing.
     """
 
     engine: Engine = "local"
     workers: int = 1
+    smallest: int = 0
     address: str | None = None
     cache: Path | None = None
 
@@ -99,8 +102,9 @@ class Readers:
             DataError: from the function: the input can't be read, or a row can't be used and isn't to be skipped.
         """
         folder, kept = self._scratch.folder(), self._reading.cache
+        smallest = max(self._reading.smallest, cache_files.SMALL)
         is_here = self._reading.engine == "local" and self._reading.workers == _HERE
-        if is_here or not isinstance(given, FileInput) or not is_large(given):
+        if is_here or not isinstance(given, FileInput) or (given.bytes or 0) < smallest:
             return partial(find_or_make, spec, given, folder, kept)
         request = _Request(spec=spec, file=given.file, folder=folder, cache=kept)
         return partial(_found, self._send(request), self._send, request)
