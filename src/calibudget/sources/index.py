@@ -26,7 +26,7 @@ from calibudget.sources import cache_files
 from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
 from calibudget.sources.fields import check_row, checked, is_blank, passed_over
 from calibudget.sources.inputs import Input
-from calibudget.sources.records import RecordMaker, answer_labels
+from calibudget.sources.records import Named, RecordMaker, answer_labels
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import writing
 from calibudget.store.canonical import canonical_json
@@ -110,8 +110,7 @@ def name_rows(spec: SourceSpec, given: Input, tally: Tally) -> Iterator[pa.Recor
     schema = identity_schema()
     maker = RecordMaker(spec)
     name = maker.name
-    columns: list[list[Any]] = [[], [], [], [], []]
-    texts, prompts, places, answers, own_ids = columns
+    found: list[tuple[Named, int]] = []
     rows = 0
     for at, fields in given.rows():
         rows += 1
@@ -125,17 +124,13 @@ def name_rows(spec: SourceSpec, given: Input, tally: Tally) -> Iterator[pa.Recor
         if named is None:
             tally.filtered += 1
             continue
-        text, prompt, own_id, answer = named
-        texts.append(text)
-        prompts.append(prompt)
-        places.append(at)
-        answers.append(answer)
-        own_ids.append(own_id)
-        if len(texts) == _BATCH:
-            yield _batch(schema, columns)
+        found.append((named, at))
+        if len(found) == _BATCH:
+            yield _batch(schema, found)
+            found.clear()
     tally.read += rows
     tally.note(maker, _beside(spec, given))
-    yield _batch(schema, columns)
+    yield _batch(schema, found)
 
 
 def _beside(spec: SourceSpec, given: Input) -> list[str]:
@@ -160,22 +155,25 @@ def column(batch: pa.RecordBatch, name: str, dtype: str) -> NDArray[Any]:
     return np.frombuffer(batch[name].buffers()[1], dtype=dtype, count=len(batch))
 
 
-def _batch(schema: pa.Schema, columns: Sequence[list[Any]]) -> pa.RecordBatch:
-    """The columns, which are empty afterwards, as a batch.
+def _batch(schema: pa.Schema, found: Sequence[tuple[Named, int]]) -> pa.RecordBatch:
+    """What names rows, each with its place, as a batch.
 
     It is made of buffers: `pyarrow.array` and `to_numpy` import pandas where that is installed, some 40 MB for nothing.
     """
     import pyarrow as pa
 
-    texts, prompts, places, answers, own_ids = columns
-    buffers = [b"".join(texts), b"".join(prompts), array("q", places), array("b", answers)]
+    buffers = [
+        b"".join([named[0] for named, _ in found]),
+        b"".join([named[1] for named, _ in found]),
+        array("q", [at for _, at in found]),
+        array("b", [named[3] for named, _ in found]),
+    ]
     arrays = [
-        pa.Array.from_buffers(schema.field(number).type, len(texts), [None, pa.py_buffer(buffer)])
+        pa.Array.from_buffers(schema.field(number).type, len(found), [None, pa.py_buffer(buffer)])
         for number, buffer in enumerate(buffers)
     ]
-    arrays.append(pa.nulls(len(own_ids), pa.string()) if None in own_ids else _strings(own_ids))
-    for values in columns:
-        values.clear()
+    own_ids = [named[2] for named, _ in found if named[2] is not None]
+    arrays.append(_strings(own_ids) if own_ids else pa.nulls(len(found), pa.string()))
     return pa.record_batch(arrays, schema=schema)
 
 

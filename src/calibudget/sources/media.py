@@ -53,7 +53,7 @@ def check_text(text: str, place: str, ignored: Collection[str]) -> None:
 
     What is written like one is also a word of HTML: one that is closed later, stands in quotes, or is called a tag is.
     """
-    if not any(mark in text for mark in ("<", "[", "data:image/")):
+    if "<" not in text and "[" not in text and "data:image/" not in text:  # at every row: a loop costs three times more
         return
     picture = _PICTURE.search(text)
     if picture is not None and "image" not in ignored:

@@ -57,6 +57,7 @@ class _Shape(NamedTuple):
 
 _Tools = tuple[Mapping[str, object], ...]
 #: Prompt (a single user turn as its text), completion, tools, gold answer, and the fields under our names and theirs.
+_Key = tuple[tuple[str, ...], tuple[type, ...]]
 _Parsed = tuple[str | tuple[Message, ...], str, _Tools, str | None, Fields]
 
 
@@ -85,7 +86,7 @@ class RecordMaker:
         self._is_plain &= self._answers.kind == "none"
         self._ignored = spec.ignored | (OF_THE_RESPONSE if spec.prompts_suffice else frozenset())
         self._ignored |= SPLIT if spec.only_split else frozenset()
-        self._shapes: dict[tuple[tuple[str, ...], tuple[str, ...]], _Shape] = {}
+        self._shapes: dict[_Key, _Shape] = {}
         named = (*spec.where, *spec.also_used, spec.id_field, self._answers.field)
         self._named = {name for name in named if name is not None}
 
@@ -178,6 +179,8 @@ class RecordMaker:
             shape = self._seen(key, view, found, read, respelt)
         if shape.checked:
             self.unused.update(check_row(view, shape.checked, self._spec.split))
+        if not shape.respelt:
+            return self._as_read(view, shape)
         with _told_as_spelt(shape.respelt):
             return self._as_read(_respelt(view, shape.respelt), shape)
 
@@ -195,14 +198,13 @@ class RecordMaker:
             self.seen.update(name.rpartition("[].")[2] for name in example.unused)
         return example.prompt, example.completion, example.tools
 
-    def _key(self, view: Fields, fields: Fields) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The names of the fields that hold something, as the data has them; and of those that may hold a picture."""
-        names = tuple(_present(fields) if self._columns else view)
-        return names, tuple(name for name, value in view.items() if isinstance(value, Mapping | list))
+    def _key(self, view: Fields, fields: Fields) -> _Key:
+        """The names of the fields that hold something, as the data has them; and the types of what they hold."""
+        return tuple(_present(fields) if self._columns else view), tuple(map(type, view.values()))
 
     def _seen(
         self,
-        key: tuple[tuple[str, ...], tuple[str, ...]],
+        key: _Key,
         view: Fields,
         format: Format | None,  # noqa: A002 - the recipe's word
         read: set[str],
