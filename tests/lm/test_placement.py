@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from calibudget.errors import ScoringError
 from calibudget.lm.loading import load_model
-from calibudget.lm.placement import OffloadWarning, memory_for, parts_of, split_memory, weight_bytes
+from calibudget.lm.placement import OffloadWarning, hand_on, memory_for, parts_of, split_memory, weight_bytes
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import CalibrationItem
@@ -59,6 +60,42 @@ def test_a_batch_read_in_pieces_is_scored_as_one(
     found = scorer.measure(items)
     assert [one.nll for one in found] == pytest.approx([one.nll for one in expected], abs=1e-5)
     assert [one.text for one in found] == [one.text for one in expected]
+
+
+def test_what_all_layers_are_given_crosses_to_another_device_once(tiny_directory: Path) -> None:
+    """Between two cards each copy makes both wait; accelerate's hooks make some for every layer."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Copies(TorchDispatchMode):
+        """Notes the shape of what is copied to the second device."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.shapes: list[tuple[int, ...]] = []
+
+        def __torch_dispatch__(self, function: Any, _types: Any, values: Any = (), named: Any = None) -> Any:
+            result = function(*values, **(named or {}))
+            if function is torch.ops.aten._to_copy.default and result.device.type == "meta":
+                self.shapes.append(tuple(result.shape))
+            return result
+
+    model = load_model(str(tiny_directory), device="cpu").model
+    layers = model.config.num_hidden_layers
+    placed = {"model.embed_tokens": "cpu", "model.rotary_emb": "cpu"}
+    placed |= {f"model.layers.{layer}": "meta" for layer in range(layers)} | {"model.norm": "meta", "lm_head": "meta"}
+    for name, device in placed.items():
+        model.get_submodule(name).to(device)
+    hand_on(model, placed)
+    assert parts_of(model) == {"cpu": 2, "meta": layers + 2}
+    ids = torch.arange(9)[None]
+    head = model.config.hidden_size // model.config.num_attention_heads
+    for _ in range(2):  # a second forward brings its own
+        with Copies() as copies:
+            logits = model(input_ids=ids, position_ids=ids, use_cache=False).logits
+        assert logits.device.type == "meta"  # and doesn't come back by itself
+        assert copies.shapes.count((1, 9, model.config.hidden_size)) == 1
+        assert copies.shapes.count((1, 9, head)) == 2  # cosines and sines
+        assert len(copies.shapes) <= 4 < 2 * layers + 1  # and positions
 
 
 def test_the_fewest_cards_that_hold_the_weights_take_part() -> None:

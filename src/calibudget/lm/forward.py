@@ -24,8 +24,8 @@ from calibudget.lm.tree import grow
 
 #: Rows of logits that are turned to float32 at once.
 _CHUNK: Final = 256
-#: Pieces of a batch for each card that a model lies on: with two for two cards each would wait for half of the time.
-_PIECES_PER_CARD: Final = 2
+#: Pieces of a batch for each card that a model lies on: of n pieces in turn, c cards wait for c - 1 steps in n + c - 1.
+_PIECES_PER_CARD: Final = 4
 _ATTENTION_LAYERS: Final = frozenset({"full_attention", "sliding_attention"})
 #: Kinds of rotary position whose angles depend on the longest sequence of the batch.
 _LENGTH_DEPENDENT: Final = frozenset({"dynamic", "longrope"})

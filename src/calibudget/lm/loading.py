@@ -15,7 +15,7 @@ from calibudget.lm.encoding import Encoder, Template
 from calibudget.lm.files import ModelSource, fetch_hub, resolve_model
 from calibudget.lm.gguf import CONVERTER_VERSION, GgufDtype, converted, quiet
 from calibudget.lm.identity import bound_files, check_configuration, directory_digest, folder_of, told
-from calibudget.lm.placement import memory_for, parts_of, weight_bytes
+from calibudget.lm.placement import cards_of, hand_on, memory_for, parts_of, weight_bytes
 from calibudget.lm.quantised import ON_LOADING, Quantised, keep_layout, quantised
 from calibudget.store.canonical import read_object, sha256_hex
 from calibudget.store.sums import file_digest
@@ -120,6 +120,8 @@ def load_model(
         identity["quantised"] = dict(packing.settings)
     if (parts := parts_of(loaded)) is not None:
         identity["parts"] = parts
+        if len(parts) == cards_of(loaded):
+            hand_on(loaded, loaded.hf_device_map)
     return LanguageModel(
         model=loaded,
         tokenizer=_tokenizer(transformers, source, directory),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from itertools import accumulate
 from math import prod
 from pathlib import Path
@@ -104,6 +105,48 @@ def parts_of(model: Any) -> Mapping[str, int] | None:
     placed = getattr(model, "hf_device_map", None) or {}
     names = Counter(f"cuda:{device}" if isinstance(device, int) else str(device) for device in placed.values())
     return dict(sorted(names.items())) if len(names) > 1 else None
+
+
+def hand_on(model: Any, placed: Mapping[str, Any]) -> None:
+    """Have the blocks of a model, placed on devices by name, bring what they are given to their own.
+
+    This takes the place of accelerate's hooks where no weights wait elsewhere. Those copy positions and masks anew for
+    every layer and logits back to the first card, and each copy between two cards makes either wait for all that the
+    other was told before: only one would ever be at work. Here a layer's input crosses once for each change of device,
+    what all layers are given crosses once a forward, and logits stay where they are made.
+    """
+    import torch
+    from accelerate.hooks import remove_hook_from_module  # type: ignore[import-untyped]
+
+    remove_hook_from_module(model, recurse=True)
+    model.hf_device_map = dict(placed)
+    shared: dict[tuple[int, Any], tuple[Any, Any]] = {}
+
+    def bring(device: Any, _: Any, values: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
+        return _moved(values, device, {}), _moved(named, device, shared)
+
+    for name, place in placed.items():
+        device = torch.device("cuda", place) if isinstance(place, int) else torch.device(place)
+        model.get_submodule(name).register_forward_pre_hook(partial(bring, device), with_kwargs=True)
+    model.register_forward_pre_hook(lambda *_: shared.clear())
+    model.register_forward_hook(lambda *_: shared.clear())
+
+
+def _moved(value: Any, device: Any, copies: dict[tuple[int, Any], tuple[Any, Any]]) -> Any:
+    """A value with its tensors on a device; each is copied there once, as `copies` (tensor and copy) tell."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        if value.device == device:
+            return value
+        if (id(value), device) not in copies:
+            copies[id(value), device] = (value, value.to(device))
+        return copies[id(value), device][1]
+    if isinstance(value, dict):
+        return {name: _moved(own, device, copies) for name, own in value.items()}
+    if type(value) in (tuple, list):
+        return type(value)(_moved(own, device, copies) for own in value)
+    return value
 
 
 def cards_of(model: Any) -> int:
