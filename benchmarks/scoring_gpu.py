@@ -15,8 +15,8 @@ batch sizes; `scaling` times one and two worker processes, one a GPU, on 3,200 r
 
 The limit is the time that the multiply-adds of all tokens of prompts and responses take at the matmul rate measured in
 the same run, with logits at response positions only and no decoding. Prints one Markdown table and writes it with all
-numbers to the output directory. A GPU machine needs torch and transformers, and of this package's own dependencies
-pyarrow, filelock and rfc8785 (and gguf for a .gguf file). `--device cpu` shrinks every model to a tiny one.
+numbers to the output directory, as JSON. A GPU machine needs torch and transformers, and of this package's own
+dependencies pyarrow, filelock and rfc8785 (and gguf for a .gguf file). `--device cpu` makes every model tiny.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import json
 import os
 import platform
 import random
+import shlex
 import statistics
 import sys
 import tempfile
@@ -96,8 +97,7 @@ def measure_parts(
         try:
             parts[name](arguments, report)
         except Exception as error:  # one part's fault must not cost the others' measurements
-            report.note(name, f"FAILED: {type(error).__name__}: {error}")
-            traceback.print_exc()
+            report.note(name, f"FAILED: {type(error).__name__}: {error}\n{traceback.format_exc()}")
         report.note(name, f"took {time.perf_counter() - start:.0f} s")
         free()
     print(report.table())
@@ -112,7 +112,7 @@ class Report:
         self.notes: list[str] = []
         self._directory = arguments.output
         self.matmul = matmul_rate(arguments.device)
-        libraries = ", ".join(f"{name} {found(name)}" for name in ("torch", "transformers"))
+        libraries = ", ".join(f"{name} {found(name)}" for name in ("torch", "transformers", "accelerate", "peft"))
         self.machine = f"{machine_of(arguments.device)}, Python {platform.python_version()}, {libraries}"
         self.note("machine", f"{self.machine}; matmul {self.matmul / 1e12:.3g} TFLOP/s")
 
@@ -149,9 +149,9 @@ class Report:
 
     def _write(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
-        body = {"machine": self.machine, "matmul": self.matmul, "rows": self.rows, "notes": self.notes}
+        body = {"command": shlex.join(["python", *sys.argv]), "machine": self.machine, "matmul": self.matmul}
+        body |= {"rows": self.rows, "notes": self.notes, "table": self.table().splitlines()}
         (self._directory / f"{self._name}.json").write_text(json.dumps(body, indent=1))
-        (self._directory / f"{self._name}.md").write_text(self.table())
 
 
 def found(name: str) -> str:
@@ -189,7 +189,8 @@ def on_gpu() -> bool:
 def peak_gib() -> float:
     import torch
 
-    return torch.cuda.max_memory_allocated() / 2**30 if on_gpu() else 0.0
+    cards = range(torch.cuda.device_count()) if on_gpu() else ()
+    return max((torch.cuda.max_memory_allocated(card) for card in cards), default=0) / 2**30
 
 
 def free() -> None:
@@ -198,7 +199,8 @@ def free() -> None:
     gc.collect()
     if on_gpu():
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+        for card in range(torch.cuda.device_count()):
+            torch.cuda.reset_peak_memory_stats(card)
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from calibudget.errors import ScoringError
-from calibudget.lm.loading import load_model
+from calibudget.lm.loading import check_loadable, load_model
 from calibudget.lm.placement import OffloadWarning, hand_on, memory_for, parts_of, split_memory, weight_bytes
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.measure import measure_all
@@ -102,6 +102,7 @@ def test_the_fewest_cards_that_hold_the_weights_take_part() -> None:
     cards = [68 * GB] * 4
     assert split_memory("m", 100 * GB, cards, 0) == {0: 68 * GB, 1: 68 * GB, "cpu": 0}
     assert split_memory("m", 140 * GB, cards, 0) == {0: 68 * GB, 1: 68 * GB, 2: 68 * GB, "cpu": 0}
+    assert split_memory("m", 10 * GB, cards, 0, least=2) == {0: 68 * GB, 1: 68 * GB, "cpu": 0}  # as it is asked for
 
 
 def test_what_no_card_holds_waits_in_memory_with_a_warning_or_is_refused_with_the_numbers() -> None:
@@ -121,3 +122,11 @@ def test_a_model_that_one_card_holds_is_not_split(tiny_directory: Path, monkeypa
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     share = int(0.85 * needed)
     assert memory_for("m", needed) == {0: share, 1: share, "cpu": 0}
+    with pytest.raises(ScoringError, match="gpus: 3 for each worker, and a worker sees 2"):
+        memory_for("m", needed, gpus=3)
+
+
+def test_several_gpus_for_a_model_on_a_cpu_are_refused(tiny_directory: Path) -> None:
+    for load in (load_model, check_loadable):
+        with pytest.raises(ScoringError, match="gpus: 2 for each worker, and the device is cpu"):
+            load(str(tiny_directory), device="cpu", gpus=2)  # type: ignore[operator]

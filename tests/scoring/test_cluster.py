@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -78,6 +79,22 @@ class TestCluster:
             pool.describe()
         assert ray.is_initialized()  # a connection that was there before stays
         ray.shutdown()
+
+    def test_each_actor_has_gpus_of_its_own(self, cluster: Any) -> None:
+        """Ray shares out what a node says it has, here GPUs that aren't there."""
+        import ray
+
+        node = cluster.add_node(num_cpus=3, num_gpus=5)
+        settings = ScorerSettings(kind="fake", device="cuda", gpus=2)
+        with ScorerPool(settings, workers=3, engine="ray", address=cluster.address) as pool:
+            for reply in [pool.submit(None) for _ in range(2)]:
+                reply.result()
+            actors = [worker._actor for worker in pool._workers.values() if worker.lacks(0) == ""]  # type: ignore[union-attr]
+            seen = [ray.get(one.__ray_call__.remote(lambda _: os.environ["CUDA_VISIBLE_DEVICES"])) for one in actors]
+        cluster.remove_node(node)
+        cards = [card for own in seen for card in own.split(",")]
+        assert [len(own.split(",")) for own in seen] == [2, 2]
+        assert len(set(cards)) == 4
 
     def test_a_killed_node_costs_its_batches_only(
         self, cluster: Any, items_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch

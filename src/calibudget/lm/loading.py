@@ -67,6 +67,7 @@ def load_model(
     device: Device = "auto",
     dtype: Dtype = "auto",
     adapter: Path | None = None,
+    gpus: int = 1,
 ) -> LanguageModel:
     """Load a model for scoring or generation.
 
@@ -79,6 +80,7 @@ def load_model(
         dtype: "auto" is float32 on CPU (bfloat16 moves single NLLs by up to 0.3 there) and bfloat16 on a GPU, which
             "int8" and "nf4" compute in too.
         adapter: directory of a LoRA adapter (safetensors) to put on top.
+        gpus: how many GPUs to split it over at least, even if fewer hold it.
 
     Raises:
         DependencyError: torch, transformers, (for an adapter) peft or what quantised weights need is missing.
@@ -89,7 +91,7 @@ def load_model(
     where, kind = placement(device, dtype)
     directory, identity = _materialise(source, where, kind)
     packing = quantised(source.name, directory, kind, where)
-    memory = _memory(source, directory, where, kind, packing)
+    memory = _memory(source, directory, where, kind, packing, gpus)
     is_placed = memory is not None or (packing is not None and packing.is_packed)
     with quiet(), told(_unloadable(source)), folder_of(bound_files(directory)) as folder:
         check_configuration(directory)
@@ -131,7 +133,9 @@ def load_model(
     )
 
 
-def check_loadable(model: str, *, device: Device = "auto", dtype: Dtype = "auto", adapter: Path | None = None) -> None:
+def check_loadable(
+    model: str, *, device: Device = "auto", dtype: Dtype = "auto", adapter: Path | None = None, gpus: int = 1
+) -> None:
     """Refuse what `load_model` couldn't load, before long work is done for it; no weights are read, only their heads.
 
     A hub model is fetched and a GGUF file converted into the cache, as loading would.
@@ -147,7 +151,7 @@ def check_loadable(model: str, *, device: Device = "auto", dtype: Dtype = "auto"
     directory = _materialise(source, where, kind)[0]
     with told(_unloadable(source)):
         check_configuration(directory)
-    _memory(source, directory, where, kind, quantised(source.name, directory, kind, where))
+    _memory(source, directory, where, kind, quantised(source.name, directory, kind, where), gpus)
     _configuration(transformers, source, directory)
     _tokenizer(transformers, source, directory)
     if adapter is not None:
@@ -236,14 +240,16 @@ def arithmetic(where: str, kind: str) -> str:
 
 
 def _memory(
-    source: ModelSource, directory: Path, where: str, kind: str, packing: Quantised | None
+    source: ModelSource, directory: Path, where: str, kind: str, packing: Quantised | None, gpus: int
 ) -> dict[int | str, int] | None:
     """What of each device's memory the weights may take; None for a model on one device."""
     if where != "cuda":
+        if gpus > 1:
+            raise ScoringError(f"gpus: {gpus} for each worker, and the device is {where}")
         return None
     torch, _ = _libraries()
     needed = weight_bytes(directory, getattr(torch, arithmetic(where, kind)).itemsize, kind)
-    return memory_for(source.name, needed, offloads=packing is None)
+    return memory_for(source.name, needed, gpus=gpus, offloads=packing is None)
 
 
 def _materialise(source: ModelSource, where: str = "", kind: str = "") -> tuple[Path, dict[str, object]]:

@@ -49,26 +49,32 @@ def weight_bytes(directory: Path, itemsize: int, kind: str = "") -> int:
     return int(total)
 
 
-def memory_for(name: str, needed: int, *, offloads: bool = True) -> dict[int | str, int] | None:
-    """What of each card's memory, and of the machine's, a model's weights may take; None where the first card holds it.
+def memory_for(name: str, needed: int, *, gpus: int = 1, offloads: bool = True) -> dict[int | str, int] | None:
+    """What of each card's memory, and of the machine's, a model's weights may take; None where all go to the first.
 
-    Without `offloads` none may wait in the machine's memory, as quantised weights can't.
+    Args:
+        name: of the model.
+        needed: bytes of its weights.
+        gpus: cards that are to take part at least, even if fewer hold the weights.
+        offloads: whether weights may wait in the machine's memory, as quantised ones can't.
 
     Raises:
-        ScoringError: cards and machine together lack memory.
+        ScoringError: fewer cards than that, or cards and machine together lack memory.
     """
     import psutil  # type: ignore[import-untyped]
     import torch
 
+    if gpus > 1 and gpus > torch.cuda.device_count():
+        raise ScoringError(f"gpus: {gpus} for each worker, and a worker sees {torch.cuda.device_count()}")
     cards = [int(_SHARE * torch.cuda.mem_get_info(0)[0])]
-    if needed <= cards[0]:
+    if gpus == 1 and needed <= cards[0]:
         return None
     cards += [int(_SHARE * torch.cuda.mem_get_info(card)[0]) for card in range(1, torch.cuda.device_count())]
     machine = int(_OFFLOADED_SHARE * psutil.virtual_memory().available) if offloads else 0
-    return split_memory(name, needed, cards, machine)
+    return split_memory(name, needed, cards, machine, least=gpus)
 
 
-def split_memory(name: str, needed: int, cards: list[int], machine: int) -> dict[int | str, int]:
+def split_memory(name: str, needed: int, cards: list[int], machine: int, *, least: int = 1) -> dict[int | str, int]:
     """The fewest cards that hold the weights, or all of them and the machine's memory; see `memory_for`.
 
     Args:
@@ -76,6 +82,7 @@ def split_memory(name: str, needed: int, cards: list[int], machine: int) -> dict
         needed: bytes of its weights.
         cards: bytes that each card has for weights.
         machine: bytes that the machine has for weights.
+        least: cards that take part in any case.
 
     Raises:
         ScoringError: all together lack memory.
@@ -84,7 +91,7 @@ def split_memory(name: str, needed: int, cards: list[int], machine: int) -> dict
     told += f"{len(cards)} GPU(s)"
     for count, room in enumerate(accumulate(cards), start=1):
         # layers aren't divided, so the cards can't be filled to the last byte
-        if needed <= 0.97 * room:
+        if count >= least and needed <= 0.97 * room:
             return {**dict(enumerate(cards[:count])), "cpu": 0}
     if needed > sum(cards) + machine:
         raise ScoringError(

@@ -40,6 +40,7 @@ def settings_of(recipe: Recipe) -> ScorerSettings:
         adapter=None if recipe.adapter is None else str(recipe.adapter),
         device=calibration.device,
         dtype=calibration.dtype,
+        gpus=calibration.gpus,
         template=recipe.template,
         batch_tokens=calibration.batch_tokens,
         max_length=calibration.max_length,

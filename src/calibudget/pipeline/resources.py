@@ -51,7 +51,7 @@ class Shared:
 
     def __init__(self) -> None:
         self._prepared: tuple[bytes, Prepared] | None = None
-        self._model: tuple[tuple[str, str, str], LanguageModel] | None = None
+        self._model: tuple[tuple[str, str, str, int], LanguageModel] | None = None
         self._benchmark = lru_cache(maxsize=64)(load_benchmark)
 
     def prepared(self, recipe: Recipe, *, progress: Progress) -> Prepared:
@@ -63,14 +63,14 @@ class Shared:
             self._prepared = (key, prepare(recipe, progress=progress))
         return self._prepared[1]
 
-    def model(self, name: str, *, device: Device = "auto", dtype: Dtype = "auto") -> LanguageModel:
+    def model(self, name: str, *, device: Device = "auto", dtype: Dtype = "auto", gpus: int = 1) -> LanguageModel:
         """A loaded model; see `load_model`."""
         from calibudget.lm.loading import load_model, placement
 
-        key = (name, *placement(device, dtype))
+        key = (name, *placement(device, dtype), gpus)
         if self._model is None or self._model[0] != key:
             self._model = None
-            self._model = (key, load_model(name, device=device, dtype=dtype))
+            self._model = (key, load_model(name, device=device, dtype=dtype, gpus=gpus))
         return self._model[1]
 
     def benchmark(self, name: str, data_dir: Path | None, *, path: str | None = None) -> Benchmark:

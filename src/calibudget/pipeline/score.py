@@ -227,7 +227,13 @@ def check_scorer(recipe: Recipe) -> None:
     elif settings.kind == "local" and recipe.address is None:
         from calibudget.lm.loading import check_loadable
 
-        check_loadable(settings.model, device=settings.device, dtype=settings.dtype, adapter=recipe.adapter)
+        check_loadable(
+            settings.model,
+            device=settings.device,
+            dtype=settings.dtype,
+            adapter=recipe.adapter,
+            gpus=settings.gpus,
+        )
 
 
 @contextmanager
@@ -242,7 +248,8 @@ def scorer_for(recipe: Recipe, shared: Shared | None = None) -> Iterator[Scorer]
     """
     settings = settings_of(recipe)
     if shared is not None and recipe.adapter is None and recipe.engine == "local" and recipe.scorers == 1:
-        yield make_scorer(settings, shared.model(settings.model, device=settings.device, dtype=settings.dtype))
+        own = shared.model(settings.model, device=settings.device, dtype=settings.dtype, gpus=settings.gpus)
+        yield make_scorer(settings, own)
         return
     engine: Engine = "ray" if recipe.engine == "ray" else "local"
     with open_scorer(settings, engine=engine, workers=recipe.scorers, address=recipe.address) as scorer:

@@ -36,8 +36,9 @@ def resolved_fields(recipe: Recipe) -> dict[str, Any]:
     Nor does it say where reading and scoring ran, which changes no byte: `engine` reads "local" for "ray", `workers`
     1, `address` and `cache` read as by default, and of a server only the model's name there stays. Of a model's
     directory or file, and of an absolute path to an adapter, an earlier round or a selector's file, only the last name
-    stays; their digests are in the evidence. `evaluation`, `calibration.too_long` and a source's `prompt` are told
-    where they say something else than by default, as in the evidence of versions that didn't know them.
+    stays; their digests are in the evidence. `evaluation`, `calibration.too_long`, `calibration.gpus` and a source's
+    `prompt` are told where they say something else than by default, as in the evidence of versions that didn't know
+    them.
     """
     by_default = {"engine": recipe.scorer, "workers": 1, "address": None, "cache": True}
     fields = recipe.model_dump(mode="json") | by_default
@@ -53,6 +54,8 @@ def resolved_fields(recipe: Recipe) -> dict[str, Any]:
         del fields["evaluation"]
     if recipe.calibration != "none" and recipe.skips_beyond is None:
         del fields["calibration"]["too_long"]
+    if recipe.calibration != "none" and recipe.calibration.gpus == 1:
+        del fields["calibration"]["gpus"]
     if recipe.calibration != "none" and recipe.calibration.adapter is not None:
         fields["calibration"]["adapter"] = _portable(recipe.calibration.adapter)
     if recipe.rounds is not None:

@@ -98,6 +98,7 @@ class Calibration(_Part):
     resamples: Annotated[int, Field(ge=2, le=1_000_000)] = 200
     device: Device = "auto"
     dtype: Dtype = "auto"
+    gpus: Annotated[int, Field(ge=1, le=64)] = 1
     batch_tokens: Positive | None = None
     max_length: Positive | None = None
     too_long: Literal["cut", "skip"] = "cut"
@@ -243,7 +244,7 @@ class Recipe(_Part):
                 )
         elif self.calibration != "none":
             part = self.calibration
-            local = {"adapter": None, "device": "auto", "dtype": "auto", "batch_tokens": None}
+            local = {"adapter": None, "device": "auto", "dtype": "auto", "gpus": 1, "batch_tokens": None}
             if named := [name for name, default in local.items() if getattr(part, name) != default]:
                 raise ValueError(f"`calibration.{named[0]}` belongs to a model loaded here; a server has its own")
 

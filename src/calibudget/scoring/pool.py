@@ -53,7 +53,7 @@ class ScorerPool(Pool):
 
     Args:
         settings: what each worker makes its scorer of; the measurements depend on nothing else.
-        workers: how many; each is on one GPU, or on a share of the CPU.
+        workers: how many; each is on as many GPUs as the settings say, or on a share of the CPU.
         engine: as `Pool` has it.
         address: as `Pool` has it.
         patience: as `Pool` has it.
@@ -81,6 +81,7 @@ class ScorerPool(Pool):
             engine=engine,
             address=address,
             device=settings.device,
+            gpus=settings.gpus,
             refusal=ScoringError,
             patience=patience,
         )

@@ -26,6 +26,7 @@ class ScorerSettings:
         model: a model's name for `resolve_model`.
         revision: branch, tag or commit of a hub model.
         adapter: directory of a LoRA adapter.
+        gpus: GPUs that the model is split over at least.
         seconds: time that a batch of the fake scorer takes.
     """
 
@@ -33,6 +34,7 @@ class ScorerSettings:
     model: str = ""
     revision: str | None = None
     adapter: str | None = None
+    gpus: int = 1
     device: Device = "auto"
     dtype: Dtype = "auto"
     template: Literal["alpaca", "chat"] = "alpaca"
@@ -78,6 +80,7 @@ def make_scorer(settings: ScorerSettings, language_model: LanguageModel | None =
             device=settings.device,
             dtype=settings.dtype,
             adapter=Path(settings.adapter) if settings.adapter else None,
+            gpus=settings.gpus,
         )
     from calibudget.scoring.local import LocalScorer  # needs torch, whose absence load_model explains
 
