@@ -66,11 +66,11 @@ def test_what_all_layers_are_given_crosses_to_another_device_once(tiny_directory
     """Between two cards each copy makes both wait; accelerate's hooks make some for every layer."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Copies(TorchDispatchMode):
+    class Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Notes the shape of what is copied to the second device."""
 
         def __init__(self) -> None:
-            super().__init__()
+            super().__init__()  # type: ignore[no-untyped-call]
             self.shapes: list[tuple[int, ...]] = []
 
         def __torch_dispatch__(self, function: Any, _types: Any, values: Any = (), named: Any = None) -> Any:
@@ -129,4 +129,4 @@ def test_a_model_that_one_card_holds_is_not_split(tiny_directory: Path, monkeypa
 def test_several_gpus_for_a_model_on_a_cpu_are_refused(tiny_directory: Path) -> None:
     for load in (load_model, check_loadable):
         with pytest.raises(ScoringError, match="gpus: 2 for each worker, and the device is cpu"):
-            load(str(tiny_directory), device="cpu", gpus=2)  # type: ignore[operator]
+            load(str(tiny_directory), device="cpu", gpus=2)
