@@ -135,8 +135,8 @@ def hand_on(model: Any, placed: Mapping[str, Any]) -> None:
     for name, place in placed.items():
         device = torch.device("cuda", place) if isinstance(place, int) else torch.device(place)
         model.get_submodule(name).register_forward_pre_hook(partial(bring, device), with_kwargs=True)
-    model.register_forward_pre_hook(lambda *_: shared.clear())
-    model.register_forward_hook(lambda *_: shared.clear())
+    model.base_model.register_forward_pre_hook(lambda *_: shared.clear())
+    model.base_model.register_forward_hook(lambda *_: shared.clear())
 
 
 def _moved(value: Any, device: Any, copies: dict[tuple[int, Any], tuple[Any, Any]]) -> Any:
