@@ -1,6 +1,6 @@
 """Attacks at their counts: what is attacked, by whom, and how many cases there are.
 
-`make test` tries a few cases of each attack, `make test-full` all of them, in parts with seeds of their own. What each
+`make test` tries a few cases of most attacks, `make test-full` all of them, in parts with seeds of their own. What each
 came to is in docs/reliability.md.
 """
 
@@ -34,20 +34,20 @@ INFLUENCE = [
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`@pytest.mark.cases(few, full, each)`: a few cases for `make test`; the full count in parts, each of its seed."""
+    """`@pytest.mark.cases(few, full, each)`: few cases or none in `make test`; all in parts, each of its seed."""
     mark = metafunc.definition.get_closest_marker("cases")
     if mark is None:
         return
     few, full, each = mark.args
-    parts = [pytest.param((20, few), id=f"few-{few}")]
+    parts = [pytest.param((20, few), id=f"few-{few}")] if few else []
     for number in range(-(-full // each)):
         count = min(each, full - number * each)
         parts.append(pytest.param((1000 + number, count), id=f"part-{number}-{count}", marks=pytest.mark.full))
     metafunc.parametrize("part", parts)
 
 
-def chance_of(part: Any) -> random.Random:
-    return random.Random(part[0])  # noqa: S311 - cases, no secrets
+def chance_of(part: Any, name: str = "") -> random.Random:
+    return random.Random(f"{name}{part[0]}" if name else part[0])  # noqa: S311 - cases, no secrets
 
 
 class Zygote:

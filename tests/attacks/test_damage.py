@@ -69,6 +69,8 @@ def test_a_damaged_model_loads_or_is_refused(zygote: Any, whole: Any, tmp_path: 
         shutil.copytree(zygote.folder / "tiny", place / "tiny")
         if kind == "adapter":
             shutil.copytree(zygote.folder / "whole-train" / "adapter", place / "adapter")
+        if case == 0:  # what is only imported now isn't the file's time
+            load(place / "tiny")
         folder = place / ("tiny" if kind == "model" else "adapter")
         path = chance.choice(sorted(one for one in folder.iterdir() if one.suffix != ".md"))
         path.write_bytes(damaged(path.read_bytes(), chance))

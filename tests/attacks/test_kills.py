@@ -54,7 +54,7 @@ def test_a_command_killed_at_a_step_goes_on_to_the_same_bytes(
 
 
 @pytest.mark.parametrize("name", WORKS)
-@pytest.mark.cases(1, 40, 10)
+@pytest.mark.cases(0, 40, 10)
 def test_a_command_killed_at_a_moment_goes_on_to_the_same_bytes(
     zygote: Any, whole: Any, tmp_path: Path, name: str, part: Any
 ) -> None:

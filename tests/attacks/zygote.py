@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import random
+import select
 import signal
 import sys
 import time
@@ -154,18 +155,11 @@ def give(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def reply(child: int, request: dict[str, Any]) -> dict[str, Any]:
-    kill_after = request.get("kill_after")
-    ends = time.monotonic() + (request.get("seconds", 300) if kill_after is None else kill_after)
-    while True:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
-            break
-        if time.monotonic() > ends:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            break
-        time.sleep(0.002)
-    code: Any = os.waitstatus_to_exitcode(status) if found else "endless" if kill_after is None else -signal.SIGKILL
+    ended = os.pidfd_open(child)
+    if not select.select([ended], [], [], request.get("kill_after"))[0]:
+        os.kill(child, signal.SIGKILL)
+    os.close(ended)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     count = Path(request["count"])
     steps = int(count.read_text()) if count.exists() else None
     count.unlink(missing_ok=True)

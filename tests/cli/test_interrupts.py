@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -119,7 +119,7 @@ def test_a_signal_in_a_finalizer_stops_the_command_all_the_same(
 
     def working(*_arguments: Any, **_options: Any) -> None:
         Dying()
-        time.sleep(30)
+        threading.Event().wait()
 
     monkeypatch.setattr("calibudget.pipeline.verify.verify", working)
     outcome = calibudget("verify", "out")

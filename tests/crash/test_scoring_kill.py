@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,12 +118,11 @@ def finish(start: Any, workers: Any, tmp_path: Path) -> Any:
     return json.loads((tmp_path / "out").read_text())
 
 
-def has_ended(pid: Any) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
+def wait_for_end(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        ended = os.pidfd_open(pid)
+        select.select([ended], [], [])
+        os.close(ended)
 
 
 def at_batches(*few: Any) -> Any:
@@ -150,8 +150,8 @@ def test_a_killed_sharded_run_resumes_and_leaves_no_workers(
 ) -> None:
     process, workers = start(2, "run", batch)
     assert process.wait() == -signal.SIGKILL
-    while not all(map(has_ended, workers)):  # or the test's own time is up
-        time.sleep(0.05)
+    for worker in workers:  # or the test's own time is up
+        wait_for_end(worker)
     journal = tmp_path / "journal"
     before = journal.read_bytes()
     assert before.count(b'"batch":') == batch
@@ -173,6 +173,8 @@ def test_an_interrupted_sharded_run_resumes(start: Any, expected: Any, tmp_path:
     assert process.stdout.readline() == "waiting\n"
     process.send_signal(signal.SIGINT)
     assert process.wait() not in (0, -signal.SIGKILL)
-    assert all(map(has_ended, workers))
+    for worker in workers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker, 0)
     assert 3 <= (tmp_path / "journal").read_bytes().count(b'"batch":') < 10
     assert finish(start, 2, tmp_path) == expected

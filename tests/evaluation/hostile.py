@@ -76,12 +76,15 @@ FAKES = [
     fake(
         "a thread that leaves with status 0",
         """
-        import os, threading, time
+        import os, threading
         def leave():
-            time.sleep(.1)
+            called.wait()
             os._exit(0)
+        called = threading.Event()
         threading.Thread(target=leave).start()
-        def add(a, b): time.sleep(1)
+        def add(a, b):
+            called.set()
+            threading.Event().wait()
         """,
     ),
     fake(
@@ -90,7 +93,7 @@ FAKES = [
         import os, signal, time
         signal.signal(signal.SIGALRM, lambda *a: os._exit(0))
         signal.setitimer(signal.ITIMER_REAL, .1)
-        def add(a, b): time.sleep(1)
+        def add(a, b): time.sleep(3600)
         """,
     ),
     fake(

@@ -145,8 +145,8 @@ def test_the_neighbours_of_a_gguf_file_are_not_read(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.slow
 @pytest.mark.model
+@pytest.mark.full  # converts the whole model
 def test_a_gpu_gets_the_numbers_in_half_of_the_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
     from safetensors.torch import load_file

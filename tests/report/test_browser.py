@@ -22,7 +22,7 @@ def browser() -> Iterator[Any]:
     found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     with playwright.sync_playwright() as driver:
         try:
-            started = driver.chromium.launch(executable_path=found)
+            started = driver.chromium.launch(executable_path=found, timeout=0)
         except playwright.Error as error:
             pytest.skip(f"no Chromium that starts: {str(error).splitlines()[0]}")
         yield started
@@ -38,6 +38,7 @@ def opened(browser: Any) -> Iterator[Callable[..., Any]]:
 
     def open_page(path: Path, **settings: Any) -> Any:
         context = browser.new_context(**settings)
+        context.set_default_timeout(0)  # the test's own time is the bound
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: noise.append(message.text))
@@ -74,7 +75,7 @@ def test_a_script_that_got_in_would_not_run(browser: Any, report: Path, tmp_path
         path = tmp_path / f"{name}.html"
         path.write_text(text if rule else text.replace("Content-Security-Policy", "x"), encoding="utf-8")
         page = browser.new_page()
-        page.goto(path.as_uri())
+        page.goto(path.as_uri(), timeout=0)
         assert page.title() == title
         page.close()
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -85,17 +84,20 @@ def test_the_journal_is_shared_with_a_single_scorer(items_of: Callable[..., Any]
 
 
 @pytest.mark.slow
-def test_a_killed_worker_costs_its_batch_only(items_of: Callable[..., Any]) -> None:
-    items, told, killed = items_of(40), [], []
+def test_a_killed_worker_costs_its_batch_only(items_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    items, told, killed, ask = items_of(40), [], [], _Process.ask
 
-    def kill_one(done: Any, total: Any) -> None:
-        told.append(done)
-        if len(told) == 2:
-            killed.append(pids(pool)[0])
-            os.kill(killed[0], signal.SIGKILL)
+    def ask_and_kill(self: _Process, request: Any, folder: Path | None) -> Any:
+        if told and not killed:
+            killed.append(self._process.pid)
+            self._process.kill()
+        return ask(self, request, folder)
 
-    with ScorerPool(ScorerSettings(kind="fake", seconds=0.05), workers=2) as pool:
-        assert measure_all(pool, items, progress=kill_one) == measure_all(FakeScorer(), items)
+    monkeypatch.setattr(_Process, "ask", ask_and_kill)
+    with ScorerPool(FAKE, workers=2) as pool:
+        found = measure_all(pool, items, progress=lambda done, _total: told.append(done))
+        assert found == measure_all(FakeScorer(), items)
+        assert killed
         assert killed[0] not in pids(pool)
     assert told == sorted(told)
 
