@@ -93,7 +93,7 @@ def test_whatever_is_changed_in_a_run_or_an_evaluation_is_found(made: Path, tmp_
     assert verify(made).differences == ()
 
 
-@pytest.mark.cases(10, 1000, 100)
+@pytest.mark.cases(4, 1000, 100)
 def test_whatever_is_changed_in_a_study_is_told(zygote: Any, whole: Any, tmp_path: Path, part: Any) -> None:
     chance = chance_of(part)
     whole("study")

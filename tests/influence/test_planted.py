@@ -84,7 +84,7 @@ def test_the_tiny_model_tells_helpful_from_harmful_from_unrelated(
     assert 0.2 < auc(scores["helpful"][:15], scores["helpful"][15:]) < 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.model
 def test_smollm2_tells_helpful_from_harmful_from_unrelated(tmp_path: Path) -> None:
     warm_up: dict[str, Any] = {

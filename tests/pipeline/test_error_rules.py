@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
+from itertools import islice
 from math import fsum
 from pathlib import Path
 
@@ -25,14 +27,17 @@ pytestmark = [pytest.mark.model, pytest.mark.data, pytest.mark.usefixtures("embe
 @pytest.fixture
 def recipe_of(tmp_path: Path, data_dir: Path) -> Callable[[str], Recipe]:
     """A recipe under an error rule: yes and no questions, whose answers have a few tokens, and worked-out sums."""
+    for name, path in (("boolq", "commonsense/boolq.train.jsonl.gz"), ("gsm8k", "math/gsm8k.train.jsonl.gz")):
+        with gzip.open(data_dir / path) as rows:
+            (tmp_path / f"{name}.jsonl").write_bytes(b"".join(islice(rows, 300)))
 
     def make(error: str) -> Recipe:
         (tmp_path / "recipe.yaml").write_text(
             f"model: embedded\nbudget: 20\ncache: false\nerror: {error}\n"
             "calibration: {per_source: 2, resamples: 20}\n"
-            f"data_dir: {data_dir}\nsources:\n"
-            "  boolq: {path: commonsense/boolq.train.jsonl.gz, columns: {output: answer}, answer: true_false}\n"
-            "  gsm8k: {path: math/gsm8k.train.jsonl.gz, preset: gsm8k}\n"
+            "sources:\n"
+            "  boolq: {path: boolq.jsonl, columns: {output: answer}, answer: true_false}\n"
+            "  gsm8k: {path: gsm8k.jsonl, preset: gsm8k}\n"
         )
         return load_recipe(tmp_path / "recipe.yaml")
 
@@ -47,23 +52,15 @@ def _refuse(*_: object, **__: object) -> None:
     raise GenerationError
 
 
-def test_nothing_is_generated_where_no_answer_counts(
-    recipe_of: Callable[[str], Recipe], monkeypatch: pytest.MonkeyPatch
+def test_whole_answers_count_up_to_the_cap_and_verify_holds_them_to_it_and_nothing_is_generated(
+    recipe_of: Callable[[str], Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "continue_greedily", _refuse)
-    for error in ("nll", "nll_per_answer"):
-        found = score(recipe_of(error))
-        assert all(one.correct is None and one.prediction is None for one in found), error
-    with pytest.raises(GenerationError):
-        score(recipe_of("nll+wrong"))
-
-
-def test_whole_answers_count_up_to_the_cap_and_verify_holds_them_to_it(
-    recipe_of: Callable[[str], Recipe], tmp_path: Path
-) -> None:
     by_rule: dict[str, RunResult] = {}
     for error in ("nll", "nll_per_answer"):
         by_rule[error] = run(recipe_of(error), tmp_path / error)
+    with pytest.raises(GenerationError):
+        score(recipe_of("nll+wrong"))
     assert any("answers differ widely in length" in note for note in by_rule["nll"].notes)
     assert not any("answers differ widely" in note for note in by_rule["nll_per_answer"].notes)
     directory = tmp_path / "nll_per_answer"
@@ -71,6 +68,7 @@ def test_whole_answers_count_up_to_the_cap_and_verify_holds_them_to_it(
         read_statistics(directory / "statistics.json"),
         read_scores(directory / "scores.parquet").scores,
     )
+    assert all(one.correct is None and one.prediction is None for one in scores)
     for label, row in statistics.sources.items():
         own = [one for one in scores if one.source == label]
         whole = [one.response_tokens * one.nll for one in own]

@@ -85,9 +85,8 @@ def test_any_number_of_workers_finds_the_same(folder: Path, workers: int, fields
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("ray_leftovers")
+@pytest.mark.usefixtures("ray_here")
 def test_a_cluster_finds_the_same(folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("ray")
     expected = found(folder)
     assert found(folder, Reading(engine="ray", workers=2)) == expected
     for _ in range(2):
@@ -95,7 +94,7 @@ def test_a_cluster_finds_the_same(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("ray_leftovers")
+@pytest.mark.usefixtures("ray_here")
 @pytest.mark.parametrize("reading", [Reading(workers=2), Reading(engine="ray", workers=2)], ids=str)
 def test_the_first_bad_row_is_named_whoever_meets_it(folder: Path, reading: Reading) -> None:
     for number in (5, 2):

@@ -164,7 +164,7 @@ def test_a_restarted_learner_is_a_new_one(learner_of: Callable[..., Any], exampl
         assert torch.equal(used.tensors()[name], value), name
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own doings
 def test_layers_compile_once_for_all_lengths_and_measuring_between_compiles_nothing_anew(
     learner_of: Callable[..., Any],
