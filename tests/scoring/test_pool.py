@@ -85,7 +85,9 @@ def test_the_journal_is_shared_with_a_single_scorer(items_of: Callable[..., Any]
 
 @pytest.mark.slow
 def test_a_killed_worker_costs_its_batch_only(items_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    items, told, killed, ask = items_of(40), [], [], _Process.ask
+    items, ask = items_of(40), _Process.ask
+    told: list[int] = []
+    killed: list[int] = []
 
     def ask_and_kill(self: _Process, request: Any, folder: Path | None) -> Any:
         if told and not killed:
