@@ -1,9 +1,10 @@
-"""Ordered sequences: what counts as one, and those whose values are made as they are asked for."""
+"""Ordered sequences: what counts as one, those whose values are made as they are asked for, and their chunks."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, TypeVar, overload
 
 import numpy as np
@@ -16,6 +17,13 @@ T = TypeVar("T")
 _STRETCH: Final = 16_384
 #: Sequences of characters or bytes, which are one value each.
 _TEXTS: Final = (str, bytes, bytearray, memoryview)
+
+
+def chunks(values: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
+    """Values in their order, `size` at a time; the last chunk holds what is left."""
+    iterator = iter(values)
+    while chunk := tuple(islice(iterator, size)):
+        yield chunk
 
 
 class MadeOnDemand(Sequence[T]):

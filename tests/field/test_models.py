@@ -11,6 +11,7 @@ import pytest
 
 from calibudget.errors import ScoringError
 from calibudget.pipeline.dry_run import dry_run
+from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
 from calibudget.pipeline.verify import verify
@@ -88,6 +89,24 @@ def test_a_record_that_the_template_refuses_is_told_by_the_run_not_by_train(
         with pytest.raises(ScoringError, match=rf"a\.jsonl:{number + 1}: .*take it out of the data"):
             run(unscored, tmp_path / f"unscored-{number}")
     assert all("take it out of the data, or say `on_error: skip`" in message for message in told)
+
+
+def test_a_run_of_a_version_that_took_what_the_template_refuses_verifies(
+    recipe_of: Callable[..., Any], tokenizer_with: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record with a system turn is held out to be evaluated and taught to no model."""
+    tokenizer, overrides = tokenizer_with(chat_template=NO_SYSTEM), ["calibration=none", "evaluation={per_source: 36}"]
+    for number in range(6):
+        rows = [turns_of(i, system=i == number) for i in range(41)]
+        recipe = load_recipe(recipe_of(rows, tokenizer, "chat"), overrides)
+        if any(len(one.prompt) == 2 for one in prepare(recipe, is_finished=True).splits["a"].evaluation):
+            break
+    with pytest.raises(ScoringError, match="no system turns"):
+        run(recipe, tmp_path / "refused")
+    with monkeypatch.context() as earlier:
+        earlier.setattr("calibudget.pipeline.prepare.check_encodable", lambda *_: None)
+        run(recipe, tmp_path / "out")
+    assert verify(tmp_path / "out", data_dir=tmp_path).differences == ()
 
 
 def test_what_no_template_takes_is_told_or_skipped_without_a_model_too(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DependencyError, InputError
-from calibudget.training import trackers
+from calibudget.training.trackers import _shown, report_once
 
 SECRET = "hf_abcdefghijklmnopqrstuvwxyz0123456789"  # noqa: S105 - made up
 RECIPE = """
@@ -83,23 +83,12 @@ def test_trackio_has_every_quota_factor_and_digest(ran: Any, tmp_path: Path) -> 
     assert settings[0]["manifest_sha256"] == result["manifest_sha256"]
 
 
-def test_names_that_become_equal_are_kept_apart_and_unknown_trackers_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    logged: dict[str, float] = {}
-
-    class Seen:
-        def __init__(self, names: Any, directory: Any, settings: Any) -> None:
-            logged.update(settings=settings)
-
-        def log(self, values: Any, step: int) -> None:
-            logged.update(values)
-
-        def finish(self) -> None: ...
-
-    monkeypatch.setattr(trackers, "Trackers", Seen)
-    trackers.report_once(["mlflow"], Path("x"), {"q": {"é": 1, "ü": 2, "n": None}, "sha": "ab", "list": [1]})
-    assert logged == {"settings": {"sha": "ab"}, "q/_": 1.0, "q/_-2": 2.0}
+def test_names_that_become_equal_are_kept_apart_and_trackers_that_cannot_be_had_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert [*_shown([("q", "é"), ("q", "ü"), ("sha",)]).values()] == ["q/_", "q/_-2", "sha"]
     with pytest.raises(InputError, match=r"no tracker 'mlfow'; did you mean 'mlflow'"):
-        trackers.check_trackers(["mlfow"])
+        report_once(["mlfow"], Path("x"), {})
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(DependencyError, match="pip install wandb"):
-        trackers.check_trackers(["wandb"])
+        report_once(["wandb"], Path("x"), {})

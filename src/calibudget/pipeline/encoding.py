@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from calibudget.errors import InputError, RecipeError, ScoringError
 from calibudget.pipeline.progress import Progress
 from calibudget.recipe import Recipe
 from calibudget.records import Record
+from calibudget.sequences import chunks
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.identity import digests
 from calibudget.sources.source import SourceRead
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from calibudget.lm.encoding import Encoder, Template
 
 #: Records encoded at a time.
-_CHUNK = 1024
+ENCODED: Final = 1024
+#: The lengths of records, in tokens (in characters where no model is at hand); raises a ScoringError for one that can't
+#: be encoded.
+_Check = Callable[[Sequence[Record]], list[int]]
 
 
 def training_encoder(recipe: Recipe) -> Encoder | None:
@@ -72,9 +75,9 @@ def unfit_records(recipe: Recipe, sources: Mapping[str, Resolved], *, progress: 
     looked_at = [label for label in sources if skips[label] or recipe.skips_beyond is not None]
     for done, label in enumerate(looked_at):
         progress("encoding", done, len(looked_at))
-        faulty, long = _unfit(recipe, sources[label].again, skips=skips[label])
-        texts = (digests(one.prompt, one.completion, one.tools)[0] for one in (*faulty, *long))
-        found[label] = Unfit(texts=frozenset(texts), too_long=len(long))
+        unfit = list(_unfit(recipe, sources[label].again(), skips=skips[label]))
+        texts = frozenset(digests(one.prompt, one.completion, one.tools)[0] for one, _ in unfit)
+        found[label] = Unfit(texts=texts, too_long=sum(is_long for _, is_long in unfit))
     if looked_at:
         progress("encoding", len(looked_at), len(looked_at))
     return found
@@ -82,35 +85,26 @@ def unfit_records(recipe: Recipe, sources: Mapping[str, Resolved], *, progress: 
 
 def without_unfit(recipe: Recipe, companion: SourceRead, *, skips: bool) -> tuple[SourceRead, int]:
     """A companion set without such records, which count as skipped; and how many of them were too long."""
-    faulty, long = _unfit(recipe, lambda: companion.records, skips=skips)
-    unfit = {record.record_id for record in (*faulty, *long)}
-    kept = tuple(record for record in companion.records if record.record_id not in unfit)
+    unfit = list(_unfit(recipe, companion.records, skips=skips))
+    ids = {record.record_id for record, _ in unfit}
+    kept = tuple(record for record in companion.records if record.record_id not in ids)
     left = len(companion.records) - len(kept)
-    return replace(companion, records=kept, skipped=companion.skipped + left), len(long)
+    return replace(companion, records=kept, skipped=companion.skipped + left), sum(is_long for _, is_long in unfit)
 
 
-def _unfit(
-    recipe: Recipe, again: Callable[[], Iterable[Record]], *, skips: bool
-) -> tuple[Sequence[Record], Sequence[Record]]:
-    """The records that can't be encoded, where those are skipped, and those that are too long, where a recipe says."""
-    check = _check(recipe) if skips else None
-    faulty = [] if check is None else list(_faulty(check, again()))
-    limit = recipe.skips_beyond
-    if limit is None:
-        return faulty, []
-    encoder = training_encoder(recipe)
-    if encoder is None:
+def _unfit(recipe: Recipe, records: Iterable[Record], *, skips: bool) -> Iterator[tuple[Record, bool]]:
+    """The records that leave, each with whether it is too long; the others of them can't be encoded."""
+    limit, check = recipe.skips_beyond, _check(recipe)
+    if limit is not None and training_encoder(recipe) is None:
         raise RecipeError("calibration.too_long: the tokenizer that counts can't be had; is the `model` at hand here?")
-    return faulty, list(_longer(encoder, again(), limit))
-
-
-def _longer(encoder: Encoder, records: Iterable[Record], limit: int) -> Iterator[Record]:
-    """Records of more tokens than a limit; those that can't be encoded are skipped or refused for that."""
-    for chunk in _chunks(records):
-        faulty = {record.record_id for record in _faulty_of(encoder.encode_all, chunk)}
-        fit = [record for record in chunk if record.record_id not in faulty]
-        lengths = (one.total_length for one in encoder.encode_all(fit))
-        yield from (record for record, length in zip(fit, lengths, strict=True) if length > limit)
+    if check is None or not (skips or limit is not None):
+        return
+    for chunk in chunks(records, ENCODED):
+        for record, length in _lengths(check, chunk):
+            if length is None and skips:
+                yield record, False
+            elif length is not None and limit is not None and length > limit:
+                yield record, True
 
 
 def check_encodable(
@@ -129,11 +123,11 @@ def check_encodable(
     check = _check(recipe)
     if check is None:
         return
-    for chunk in _chunks(records):
+    for chunk in chunks(records, ENCODED):
         try:
             check(chunk)
         except ScoringError as error:
-            record = next(_faulty_of(check, chunk), None)
+            record = next((one for one, length in _lengths(check, chunk) if length is None), None)
             place = None if record is None else place_of(record)
             told = f"{place}: " if place is not None else ""
             raise ScoringError(
@@ -142,38 +136,25 @@ def check_encodable(
             ) from error
 
 
-def _check(recipe: Recipe) -> Callable[[Sequence[Record]], object] | None:
-    """What raises a ScoringError for records that can't be encoded, or only rendered where no model is at hand."""
+def _check(recipe: Recipe) -> _Check | None:
+    """How records are encoded, or only rendered where no model is at hand; None where neither is."""
     encoder = training_encoder(recipe)
     if encoder is not None:
-        return encoder.encode_all
+        return lambda records: [one.total_length for one in encoder.encode_all(records)]
     if recipe.output.layout == "rendered" and (recipe.template == "alpaca" or not recipe.has_tokenizer):
         from calibudget.lm.encoding import alpaca_text
 
-        return lambda records: [alpaca_text(record) for record in records]
+        return lambda records: [len(alpaca_text(record)) for record in records]
     return None
 
 
-def _chunks(records: Iterable[Record]) -> Iterator[Sequence[Record]]:
-    iterator = iter(records)
-    while chunk := tuple(islice(iterator, _CHUNK)):
-        yield chunk
-
-
-def _faulty(check: Callable[[Sequence[Record]], object], records: Iterable[Record]) -> Iterator[Record]:
-    """The records that can't be encoded."""
-    for chunk in _chunks(records):
-        yield from _faulty_of(check, chunk)
-
-
-def _faulty_of(check: Callable[[Sequence[Record]], object], records: Sequence[Record]) -> Iterator[Record]:
-    """Those of a few records, found by halves."""
+def _lengths(check: _Check, records: Sequence[Record]) -> Iterator[tuple[Record, int | None]]:
+    """Records with their lengths; those that can't be encoded, found by halves, have none."""
     try:
-        check(records)
+        yield from zip(records, check(records), strict=True)
     except ScoringError:
-        if len(records) == 1:
-            yield records[0]
-            return
         half = len(records) // 2
-        yield from _faulty_of(check, records[:half])
-        yield from _faulty_of(check, records[half:])
+        for part in (records[:half], records[half:]) if half else ():
+            yield from _lengths(check, part)
+        if not half:
+            yield records[0], None

@@ -212,17 +212,21 @@ def _told(column: str) -> str:
     return column if column.isidentifier() or re.fullmatch(r"[\w\-.\[\]]+", column) else repr(column)
 
 
-def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress = silent) -> Prepared:
+def prepare(
+    recipe: Recipe, ledger: Ledger | None = None, *, is_finished: bool = False, progress: Progress = silent
+) -> Prepared:
     """Read, normalise, drop duplicates and draw the calibration and evaluation splits (paper 2.1).
 
     Args:
         recipe: its sources, seeds and calibration are used.
         ledger: the rounds before this one; what they spent leaves the pools.
+        is_finished: whether these are the sources of a finished run, so that what it held out is taken as it is.
         progress: told how many sources' files are here (those of a store are copied), and how many are read.
 
     Raises:
         DataError: a file, a line or a record can't be used, a source is too small for its calibration split, or an
             earlier round's calibration split can't be drawn again.
+        ScoringError: a record that is held out can't be encoded; see `check_encodable`.
     """
     specs = recipe.source_specs()
     companion_spec = recipe.companion_spec()
@@ -251,7 +255,8 @@ def prepare(recipe: Recipe, ledger: Ledger | None = None, *, progress: Progress 
     }
     twins = _twins(recipe, parted, sources, progress)
     splits = {label: one.split(twins.get(label)) for label, one in parted.items()}
-    if training_encoder(recipe) is not None:  # what a template takes for no turns is told before anything is scored
+    # what a template takes for no turns is told before anything is scored
+    if not is_finished and training_encoder(recipe) is not None:
         held_out = (one for split in splits.values() for one in (*split.calibration, *split.evaluation))
         check_encodable(
             recipe,

@@ -48,7 +48,9 @@ def check_rescored(findings: Findings, directory: Path, data_dir: Path, model: s
     ]
     recipe = load_recipe(directory / RECIPE_NAME, [*overrides, f"model={json.dumps(model)}"])
     ledger = ROUNDS.read(directory / ROUNDS_NAME) if (directory / ROUNDS_NAME).exists() else None
-    prepared = findings.derive(RECIPE_NAME, "sources that can be read", lambda: prepare(recipe, ledger))
+    prepared = findings.derive(
+        RECIPE_NAME, "sources that can be read", lambda: prepare(recipe, ledger, is_finished=True)
+    )
     if prepared is None:
         return
     items = calibration_items(recipe, prepared.splits.values())

@@ -2,101 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 
 from calibudget.errors import ScoringError
+from calibudget.pipeline.encoding import ENCODED
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import Recipe
-from calibudget.records import Record, Split
+from calibudget.records import Record
+from calibudget.sequences import chunks
 from calibudget.store.splits import TokenCount
 
-if TYPE_CHECKING:
-    from calibudget.lm.encoding import Template
 
-#: Records encoded at a time.
-_CHUNK = 1024
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCounter:
+    """How records are counted.
 
-
-class TokenCounter(Protocol):
-    """The seam to the tokenizer."""
-
-    @property
-    def tokenizer_sha256(self) -> str | None:
-        """Digest of the tokenizer's serial form, None where it has none."""
-        ...
-
-    def count(self, records: Sequence[Record]) -> list[TokenCount]:
-        """Prompt and response tokens of each record, the end token included, after truncation.
-
-        Raises:
-            ScoringError: a record that can't be encoded; it is named.
-        """
-        ...
-
-
-class WordCounter:
-    """Counts for `engine: fake`: the words of all turns of the prompt, those of the response and one for its end.
-
-    Args:
-        max_length: words that a record's response is cut to fit in, or None.
+    Attributes:
+        count: prompt and response tokens of each record, the end token included, after truncation; raises a
+            ScoringError that names a record which can't be encoded.
+        tokenizer_sha256: digest of the tokenizer's serial form, None where words are counted.
     """
 
+    count: Callable[[Sequence[Record]], list[TokenCount]]
     tokenizer_sha256: str | None = None
-
-    def __init__(self, max_length: int | None) -> None:
-        self._max_length = max_length
-
-    def count(self, records: Sequence[Record]) -> list[TokenCount]:
-        """See `TokenCounter`."""
-        return [self._count(record) for record in records]
-
-    def _count(self, record: Record) -> TokenCount:
-        prompt = sum(len(turn.content.split()) for turn in record.prompt)
-        response = len(record.completion.split()) + 1
-        if self._max_length is not None:
-            response = min(response, self._max_length - prompt)
-        if response < 1:
-            raise ScoringError(
-                f"source {record.source}, record {record.record_id}: its prompt of {prompt} words leaves no room "
-                f"within max_length {self._max_length}; raise max_length or leave the record out"
-            )
-        return TokenCount(prompt=prompt, response=response)
-
-
-class EncodedCounter:
-    """Counts with the model's own tokenizer under the recipe's template; no weights are loaded.
-
-    Args:
-        model: a name for `lm.resolve_model`.
-        template: as the recipe says.
-        max_length: tokens that a record is cut to, or None.
-    """
-
-    def __init__(self, model: str, template: Template, max_length: int | None) -> None:
-        from calibudget.lm.encoding import Encoder
-        from calibudget.lm.loading import load_tokenizer, tokenizer_digest
-
-        tokenizer = load_tokenizer(model)
-        self._encoder = Encoder(template, tokenizer, max_length)
-        self.tokenizer_sha256 = tokenizer_digest(tokenizer)
-
-    def count(self, records: Sequence[Record]) -> list[TokenCount]:
-        """See `TokenCounter`."""
-        return [
-            TokenCount(prompt=len(encoded.prompt_ids), response=len(encoded.response_ids))
-            for encoded in self._encoder.encode_all(records)
-        ]
 
 
 def token_counter(recipe: Recipe) -> TokenCounter:
-    """The counter that a recipe's engine, model, template and maximal length ask for."""
+    """The counter that a recipe's engine, model, template and maximal length ask for; no weights are loaded."""
     if recipe.engine == "fake":
-        return WordCounter(recipe.max_length)
-    return EncodedCounter(recipe.model or "", recipe.template, recipe.max_length)
+        return TokenCounter(count=lambda records: [_words(record, recipe.max_length) for record in records])
+    from calibudget.lm.encoding import Encoder
+    from calibudget.lm.loading import load_tokenizer, tokenizer_digest
+
+    tokenizer = load_tokenizer(recipe.model or "")
+    encoder = Encoder(recipe.template, tokenizer, recipe.max_length)
+
+    def count(records: Sequence[Record]) -> list[TokenCount]:
+        encoded = encoder.encode_all(records)
+        return [TokenCount(prompt=len(one.prompt_ids), response=len(one.response_ids)) for one in encoded]
+
+    return TokenCounter(count=count, tokenizer_sha256=tokenizer_digest(tokenizer))
+
+
+def _words(record: Record, max_length: int | None) -> TokenCount:
+    """The words of all turns of the prompt, those of the response and one for its end, cut to a maximal length."""
+    prompt = sum(len(turn.content.split()) for turn in record.prompt)
+    response = len(record.completion.split()) + 1
+    if max_length is not None:
+        response = min(response, max_length - prompt)
+    if response < 1:
+        raise ScoringError(
+            f"source {record.source}, record {record.record_id}: its prompt of {prompt} words leaves no room "
+            f"within max_length {max_length}; raise max_length or leave the record out"
+        )
+    return TokenCount(prompt=prompt, response=response)
 
 
 def counted_by(recipe: Recipe) -> dict[str, object] | None:
@@ -125,18 +87,12 @@ def with_tokens(
     done = 0
     for label, split in prepared.splits.items():
         counted[label] = {}
-        for chunk in _chunks(split):
+        for chunk in chunks(chain(split.calibration, split.candidates), ENCODED):
             progress("counting tokens", done, total)
             counted[label] |= _count(counter, chunk, skips=skips[label])
             done += len(chunk)
     progress("counting tokens", total, total)
     return replace(prepared, tokens=counted, token_counter=settings | {"tokenizer_sha256": counter.tokenizer_sha256})
-
-
-def _chunks(split: Split) -> Iterator[Sequence[Record]]:
-    records = chain(split.calibration, split.candidates)
-    while chunk := tuple(islice(records, _CHUNK)):
-        yield chunk
 
 
 def _count(counter: TokenCounter, records: Sequence[Record], *, skips: bool) -> dict[str, TokenCount]:

@@ -204,11 +204,12 @@ def _check_train_file(directory: Path, manifest: Manifest) -> Path:
 def _load(name: str, devices: Any, execution: Execution, shared: Shared | None) -> Any:
     """A model to put factors on: loaded for that, or a twin of the shared one; on a CPU if it is to be parted."""
     from calibudget.lm.loading import load_model
+    from calibudget.lm.quantised import ON_LOADING
     from calibudget.lm.variants import twin
 
     where = cast(Device, devices.device.type)
     if devices.shards(execution.shard):
-        if execution.dtype in ("int8", "nf4"):
+        if execution.dtype in ON_LOADING:
             raise TrainingError(f"shard: a model in {execution.dtype} isn't parted; leave one of the two out")
         of_a_gpu = where == "cuda" and execution.dtype == "auto"
         return load_model(name, device="cpu", dtype="bfloat16" if of_a_gpu else execution.dtype)

@@ -298,7 +298,7 @@ def _records(directory: Path, data_dir: Path, progress: Progress) -> dict[tuple[
     """The calibration records with their texts, read from the sources again."""
     recipe = recipe_of_run(directory, [f"data_dir={json.dumps(str(data_dir.absolute()), ensure_ascii=False)}"])
     ledger = ROUNDS.read(directory / ROUNDS_NAME) if recipe.rounds is not None else None
-    prepared = prepare(recipe, ledger, progress=progress)
+    prepared = prepare(recipe, ledger, is_finished=True, progress=progress)
     return {
         (label, record.record_id): record for label, split in prepared.splits.items() for record in split.calibration
     }

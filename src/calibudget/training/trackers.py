@@ -70,10 +70,12 @@ def report_once(names: Sequence[str], directory: Path, found: Mapping[str, objec
         found: the object, as JSON.
 
     Raises:
+        DependencyError: a tracker isn't installed.
         ArtefactError: a tracker can't take it; the results themselves are whole.
     """
     if not names:
         return
+    check_trackers(names)
     from accelerate import PartialState  # type: ignore[import-untyped]
 
     leaves = dict(_leaves(found, ()))
@@ -86,11 +88,10 @@ def report_once(names: Sequence[str], directory: Path, found: Mapping[str, objec
             trackers = Trackers(names, directory, settings)
             trackers.log({shown[place]: value for place, value in numbers.items()}, step=0)
             trackers.finish()
-        atexit.register(_say_the_rest_on_stderr)  # after trackio's own, so that it runs before it
-    except DependencyError:
-        raise
     except Exception as error:  # of its store or its server, of any type
         raise ArtefactError(f"report_to: {error}; what was made is whole, only the report isn't") from error
+    finally:
+        atexit.register(_say_the_rest_on_stderr)  # after trackio's own, so that it runs before it
 
 
 def _say_the_rest_on_stderr() -> None:

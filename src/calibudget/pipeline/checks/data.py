@@ -46,7 +46,7 @@ def check_sources(
     recipe = load_recipe(directory / RECIPE_NAME, [override, "cache=false"])  # what was kept proves nothing
     recipe = recipe.model_copy(update={"model": model})
     wanted = f"sources that can be read below {data_dir}"
-    prepared = findings.derive(RECIPE_NAME, wanted, lambda: prepare(recipe, ledger))
+    prepared = findings.derive(RECIPE_NAME, wanted, lambda: prepare(recipe, ledger, is_finished=True))
     if prepared is None:
         return
     if manifest is not None:
