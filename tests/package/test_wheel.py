@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.pipeline.distribution import check_distribution
+from calibudget.pipeline.verify import check_distribution
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.11", "3.12", "3.13")

@@ -191,9 +191,8 @@ def verify(
 ) -> int:
     """Derive a run again from its evidence; exit 0 only if nothing differs."""
     from calibudget.cli.tables import print_verification
-    from calibudget.pipeline.distribution import check_distribution
     from calibudget.pipeline.rounds import ledger_of
-    from calibudget.pipeline.verify import verify
+    from calibudget.pipeline.verify import check_distribution, verify
 
     if distribution:
         checked = check_distribution(run_dir)

@@ -59,12 +59,7 @@ def make_manifest(
     recipe, prepared = run.recipe, run.prepared
     provenance = None if made is None else dict(made.provenance or {})
     digests = digest_selection(selection)
-    names = [RECIPE_NAME, SPLITS_NAME, HYGIENE_NAME, ALLOCATION_NAME, SELECTION_NAME]
-    names += train_files(recipe.output.train_name)
-    names += [HELD_OUT_NAME] if recipe.evaluation_size else []
-    names += [SCORES_NAME, STATISTICS_NAME] if made is not None else []
-    names += [ROUNDS_NAME] if prepared.ledger is not None else []
-    names += [SELECTOR_NAME] if recipe.selector.given else []
+    names = artefact_names(recipe, is_scored=made is not None)
     scores: dict[str, list[Score]] = {}
     for score in made.scores if made is not None else ():
         scores.setdefault(score.source, []).append(score)
@@ -88,6 +83,16 @@ def make_manifest(
         token_counter=prepared.token_counter,
         train_set=taught(recipe, rendering(recipe).end),
     )
+
+
+def artefact_names(recipe: Recipe, *, is_scored: bool) -> list[str]:
+    """The files of a run that its manifest binds."""
+    names = [RECIPE_NAME, SPLITS_NAME, HYGIENE_NAME, ALLOCATION_NAME, SELECTION_NAME]
+    names += train_files(recipe.output.train_name)
+    names += [HELD_OUT_NAME] if recipe.evaluation_size else []
+    names += [SCORES_NAME, STATISTICS_NAME] if is_scored else []
+    names += [ROUNDS_NAME] if recipe.rounds is not None else []
+    return names + ([SELECTOR_NAME] if recipe.selector.given else [])
 
 
 def seeds_of(recipe: Recipe) -> Seeds:

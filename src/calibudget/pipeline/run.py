@@ -10,7 +10,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from calibudget.allocation.statistics import summarise
 from calibudget.errors import CheckFailedError
 from calibudget.pipeline.allocate import plan_recipe
 from calibudget.pipeline.inputs import run_of
@@ -22,6 +21,7 @@ from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.pipeline.run_directory import JOURNAL_NAME, check_usable, is_finished, keep_model_place, open_run
 from calibudget.pipeline.score import GivenScores, check_scorer, read_given, score_splits, scorer_for
 from calibudget.pipeline.select import check_unchanged, write_inputs, write_selected
+from calibudget.pipeline.statistics import statistics_of
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, resolved_yaml
@@ -174,19 +174,11 @@ def _statistics(
 ) -> tuple[Statistics | None, tuple[str, ...]]:
     if made is None or recipe.calibration == "none":
         return None, ()
-    provenance = dict(made.provenance or {})
-    write_scores(directory / SCORES_NAME, made.scores, error=made.error, provenance=provenance)
-    model = provenance["model"]
+    write_scores(directory / SCORES_NAME, made.scores, error=made.error, provenance=made.provenance or {})
+    resamples, seed = recipe.calibration.resamples, recipe.bootstrap_seed
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        statistics = summarise(
-            made.scores,
-            prepared.pool_sizes,
-            model=model if isinstance(model, dict) else {},
-            error=made.error,
-            resamples=recipe.calibration.resamples,
-            bootstrap_seed=recipe.bootstrap_seed,
-        )
+        statistics = statistics_of(made, prepared.pool_sizes, resamples=resamples, bootstrap_seed=seed)
     write_statistics(directory / STATISTICS_NAME, statistics)
     return statistics, tuple(str(warning.message) for warning in caught)
 

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
+
+from pydantic import TypeAdapter
 
 from calibudget.errors import ArtefactError, RecipeError, ScoringError
 from calibudget.messages import counted
 from calibudget.pipeline.calibration import calibration_items, settings_of
-from calibudget.pipeline.kept_scores import kept_measurements
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.recipe import Recipe
 from calibudget.records import ErrorRule, Score, Split
 from calibudget.scoring.measure import Shard, measure_all
 from calibudget.scoring.pool import open_scorer
-from calibudget.scoring.scorer import Measurement, Scorer, judged, to_scores
+from calibudget.scoring.scorer import (
+    CalibrationItem,
+    Measurement,
+    Scorer,
+    item_to_json,
+    judged,
+    measurement_to_json,
+    to_scores,
+)
 from calibudget.scoring.settings import make_scorer
+from calibudget.sources.cache_files import keep, kept_path, read_kept
 from calibudget.store.canonical import canonical_json
 from calibudget.store.files import work_directory, write_atomic
 from calibudget.store.scores import ScoreFile, read_scores, read_scores_file, write_scores
@@ -27,6 +38,7 @@ from calibudget.workers import Engine
 
 #: Of the folder beside an output, which holds what is done of it; gone when it is whole.
 WORK_SUFFIX: Final = ".work"
+_KEPT: Final = "calibudget.measurements/1"
 
 
 def score(
@@ -200,7 +212,7 @@ def score_splits(
 
     # what a server says of itself doesn't name its weights, so its scores may be another model's tomorrow
     folder = recipe.reading.cache if recipe.scorer == "local" and shard is None else None
-    measurements, were_kept = kept_measurements(folder, scorer, items, measure)
+    measurements, were_kept = _kept_measurements(folder, scorer, items, measure)
     if were_kept:
         progress("scores found in the cache", len(items), len(items))
     splits_made = max((one.batch_splits for one in measurements), default=0)
@@ -211,6 +223,51 @@ def score_splits(
         items = [item for item in items if (item.record.source, item.record.record_id) in scored]
     scores = sorted(to_scores(items, measurements, recipe.error), key=lambda score: (score.source, score.record_id))
     return ScoreFile(scores=tuple(scores), error=recipe.error, provenance=provenance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """A file of measurements, and its own name, by which a copy of another is told."""
+
+    schema: Literal["calibudget.measurements/1"]
+    name: str
+    measurements: list[Measurement]
+
+
+@cache
+def _files() -> TypeAdapter[_Kept]:
+    return TypeAdapter(_Kept)
+
+
+def _kept_measurements(
+    folder: Path | None,
+    scorer: Scorer,
+    items: Sequence[CalibrationItem],
+    measure: Callable[[], list[Measurement]],
+) -> tuple[list[Measurement], bool]:
+    """What a scorer says of all items: what is kept of an earlier time, or what it says now, which is then kept.
+
+    It follows from all that the scorer says it depends on (model, precision, device, versions), from the items in their
+    order and from this code. Budgets, floors, policies and the seeds of later stages play no part.
+
+    Args:
+        folder: the cache, None to neither look nor keep.
+        scorer: describes itself.
+        items: each record once.
+        measure: asks the scorer about all of them.
+
+    Returns:
+        One measurement an item, in their order, and whether they were found.
+    """
+    if folder is None:
+        return measure(), False
+    path = kept_path(folder, "measurements", _KEPT, dict(scorer.describe()), [item_to_json(item) for item in items])
+    kept = read_kept(path, _files())
+    if kept is not None:
+        return kept.measurements, True
+    made = measure()
+    keep(path, {"schema": _KEPT, "measurements": [measurement_to_json(one) for one in made]})
+    return made, False
 
 
 def check_scorer(recipe: Recipe) -> None:

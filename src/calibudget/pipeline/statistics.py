@@ -31,12 +31,18 @@ def statistics_of_file(
     """
     found = read_scores_file(*scores, error=error, verdict=verdict)
     _check_same_sources(found, pool_sizes, scores[0])
-    model = (found.provenance or {}).get("model", {})
+    return statistics_of(found, pool_sizes, resamples=resamples, bootstrap_seed=bootstrap_seed)
+
+
+def statistics_of(
+    scored: ScoreFile, pool_sizes: Mapping[str, int], *, resamples: int, bootstrap_seed: int
+) -> Statistics:
+    """The statistics of scores, by the rule and of the model that they name; see `summarise`."""
     return summarise(
-        found.scores,
+        scored.scores,
         pool_sizes,
-        model=model if isinstance(model, dict) else {},
-        error=found.error,
+        model=scored.model,
+        error=scored.error,
         resamples=resamples,
         bootstrap_seed=bootstrap_seed,
     )

@@ -10,12 +10,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibudget.allocation.statistics import summarise
 from calibudget.errors import ArtefactError, InputError
-from calibudget.pipeline.checks.data import check_sources
+from calibudget.pipeline.checks.data import check_rescored, check_sources
 from calibudget.pipeline.checks.evaluation import check_evaluation
 from calibudget.pipeline.checks.evidence import (
     Derived,
@@ -32,17 +32,17 @@ from calibudget.pipeline.checks.signature import check_signature
 from calibudget.pipeline.checks.splits import check_scored_records, check_splits, derive_selector
 from calibudget.pipeline.checks.train import check_held_out, check_train
 from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME, Ledger
+from calibudget.pipeline.manifest import artefact_names
 from calibudget.pipeline.pools import Pools, pools_of_splits
-from calibudget.pipeline.rescoring import check_rescored
 from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, UNFINISHED, is_finished, model_place
 from calibudget.pipeline.selectors import RecipeSelector
+from calibudget.pipeline.statistics import statistics_of
 from calibudget.recipe import Recipe
 from calibudget.recipe.load import recipe_from_fields
 from calibudget.recipe.yaml import parse_document
 from calibudget.records import AllocationPlan, Selection, Statistics
 from calibudget.sources.hygiene.records import HYGIENE_NAME, Hygiene
 from calibudget.store.artefacts import (
-    ALLOCATION_NAME,
     SELECTION,
     SELECTION_NAME,
     STATISTICS_NAME,
@@ -53,10 +53,8 @@ from calibudget.store.artefacts import (
 from calibudget.store.canonical import read_bytes, read_object
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
 from calibudget.store.scores import SCORES_NAME, ScoreFile, read_scores
-from calibudget.store.selector import SELECTOR_NAME
 from calibudget.store.splits import SPLITS_NAME, SplitIds, read_splits
 from calibudget.store.sums import SIGNATURE_NAME, SUMS_NAME, Difference, check_sums
-from calibudget.store.train_set import HELD_OUT_NAME, train_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +118,8 @@ class _Beside(NamedTuple):
 
     data_dir: Path | None
     previous: Ledger | None
+    model: str | None
+    sample: int
 
 
 def verify(
@@ -159,32 +159,60 @@ def verify(
         raise ArtefactError(f"{directory}: no such run directory")
     if model is not None and data_dir is None:
         raise InputError("scoring records again takes their texts: say where the sources lie (--data-dir)")
+    if model is not None and sample < 1:
+        raise InputError(f"sample: at least one record, not {sample}")
     findings = Findings(directory)
-    unfinished = {name: makes for name, makes in UNFINISHED.items() if (directory / name).is_dir()}
-    findings.extend(check_sums(directory, unfinished))
-    findings.checked.append(f"{SUMS_NAME}: the length and digest of every file, and that there are no others")
-    if unfinished:
-        findings.checked.append(f"not judged: what {' and '.join(unfinished)} is unfinished work of")
+    _check_files(findings, directory)
     manifest, digest = findings.read(MANIFEST_NAME, lambda path: _read_manifest(findings, path)) or (None, "")
     resolved = findings.read(RECIPE_NAME, lambda path: _read_recipe(path, model))
     found = None
     if resolved is not None:
-        beside = _Beside(data_dir=None if data_dir is None else Path(data_dir), previous=previous)
+        beside = _Beside(None if data_dir is None else Path(data_dir), previous, model, sample)
         found = _check_chain(findings, directory, resolved, manifest, digest, beside)
     elif manifest is not None:
         check_bindings(findings, directory, manifest, [])
     if key is not None:
         check_signature(findings, Path(key))
-    if model is not None and data_dir is not None:
-        check_rescored(findings, directory, Path(data_dir), model, sample)
-    levels = _levels(directory, data_dir=data_dir, key=key, model=model)
     return Verification(
-        levels=levels,
+        levels=_levels(directory, data_dir=data_dir, key=key, model=model),
         differences=tuple(findings.differences),
         checked=tuple(findings.checked),
         found=found,
         unfinished=not is_finished(directory) and (directory / RECIPE_NAME).exists(),
     )
+
+
+def check_distribution(directory: Path | None = None) -> Verification:
+    """Compare every file of a distribution with its `SHA256SUMS.tsv` (paper, appendix).
+
+    Files that Python compiled, and the metadata that a builder adds to an sdist, aren't bound.
+
+    Args:
+        directory: an unpacked sdist; None is the installed package.
+
+    Raises:
+        ArtefactError: there are no sums: a checkout or an editable install, whose files change as they like.
+    """
+    root = directory or Path(str(files("calibudget")))
+    if not (root / SUMS_NAME).exists():
+        raise ArtefactError(
+            f"{root}: holds no {SUMS_NAME}; wheels and sdists do, a checkout and an editable install don't"
+        )
+    made = ("PKG-INFO", ".gitignore")
+    differences = [one for one in check_sums(root) if "__pycache__" not in one.file.split("/") and one.file not in made]
+    return Verification(
+        differences=tuple(differences),
+        checked=("distribution: length and digest of every file that it was built of",),
+        levels={"files": "checked"},
+    )
+
+
+def _check_files(findings: Findings, directory: Path) -> None:
+    unfinished = {name: makes for name, makes in UNFINISHED.items() if (directory / name).is_dir()}
+    findings.extend(check_sums(directory, unfinished))
+    findings.checked.append(f"{SUMS_NAME}: the length and digest of every file, and that there are no others")
+    if unfinished:
+        findings.checked.append(f"not judged: what {' and '.join(unfinished)} is unfinished work of")
 
 
 def _levels(
@@ -210,65 +238,75 @@ def _check_chain(
     beside: _Beside,
 ) -> Found | None:
     recipe = resolved.recipe
-    train_name = recipe.output.train_name
-    is_given = manifest is not None and manifest.allocation.given
-    is_scored = recipe.calibration != "none" and not is_given
+    is_scored = recipe.calibration != "none" and not (manifest is not None and manifest.allocation.given)
     tells_hygiene = has_hygiene(resolved.fields)
     if manifest is not None:
-        names = _artefact_names(recipe, is_scored=is_scored) + ([HYGIENE_NAME] if tells_hygiene else [])
-        check_bindings(findings, directory, manifest, names)
+        names = artefact_names(recipe, is_scored=is_scored)
+        check_bindings(findings, directory, manifest, {*names} - (set() if tells_hygiene else {HYGIENE_NAME}))
     splits = findings.read(SPLITS_NAME, read_splits)
     ledger = _read_ledger(findings, recipe, splits, beside.previous)
+    derived = _derive(findings, resolved, manifest, splits, ledger, is_scored=is_scored)
+    if manifest is not None:
+        check_manifest(findings, manifest, derived)
+    hygiene = check_hygiene(findings, recipe, manifest, splits) if tells_hygiene else None
+    if not (directory / EVALUATION_WORK).is_dir():
+        check_evaluation(findings, directory, splits)
+    if beside.data_dir is not None:
+        prepared = check_sources(findings, directory, beside.data_dir, recipe, manifest, splits, ledger)
+        if prepared is not None and beside.model is not None:
+            check_rescored(findings, directory, prepared, beside.model, beside.sample)
+    if manifest is None or derived.plan is None or derived.selection is None:
+        return None
+    return Found(
+        manifest=manifest,
+        manifest_sha256=manifest_sha256,
+        plan=derived.plan,
+        tokens=digest_selection(derived.selection).tokens,
+        hygiene=hygiene,
+    )
+
+
+def _derive(
+    findings: Findings,
+    resolved: _Resolved,
+    manifest: Manifest | None,
+    splits: SplitIds | None,
+    ledger: Ledger | None,
+    *,
+    is_scored: bool,
+) -> Derived:
+    """Everything from the splits to the train set, each derived from what was derived before and compared."""
+    recipe = resolved.recipe
     scored = findings.read(SCORES_NAME, read_scores) if is_scored else None
+    pools = selector = statistics = plan = selection = None
     if splits is not None:
         check_splits(findings, recipe, splits)
         if recipe.evaluation_size:
             check_held_out(findings, recipe, splits)
-    is_known = splits is not None and (ledger is None) == (recipe.rounds is None)
-    pools = pools_of_splits(recipe, splits, ledger) if splits is not None and is_known else None
-    selector = None if splits is None else derive_selector(findings, recipe, splits)
-    statistics = plan = selection = None
-    if splits is not None and scored is not None:
-        check_scored_records(findings, recipe, splits, scored)
-        statistics = _derive_statistics(findings, recipe, splits, scored)
-        stored = findings.read(STATISTICS_NAME, read_statistics)
-        if statistics is not None and stored is not None:
-            findings.compare(STATISTICS_NAME, statistics_to_json(statistics), statistics_to_json(stored))
-            findings.checked.append("statistics: means, error rates, bootstrap means and sd, from the scores")
-    if pools is not None and is_given:
+        if (ledger is None) == (recipe.rounds is None):
+            pools = pools_of_splits(recipe, splits, ledger)
+        selector = derive_selector(findings, recipe, splits)
+        if scored is not None:
+            check_scored_records(findings, recipe, splits, scored)
+            statistics = _derive_statistics(findings, recipe, splits, scored)
+    if pools is not None and manifest is not None and manifest.allocation.given:
         plan = given_plan(findings, pools)
     elif pools is not None and (statistics is not None or not is_scored):
         plan = derive_plan(findings, recipe, pools, statistics)
     if pools is not None and plan is not None and selector is not None:
         companion_count = manifest.companion.count if manifest is not None and manifest.companion is not None else 0
         selection = _derive_selection(findings, selector, pools, plan, companion_count)
-    train = None if selection is None else check_train(findings, recipe, selection, train_name, manifest)
-    if manifest is not None:
-        derived = Derived(
-            recipe=recipe,
-            recipe_fields=resolved.fields,
-            splits=splits,
-            pools=pools,
-            scored=scored,
-            statistics=statistics,
-            plan=plan,
-            selection=selection,
-            train=train,
-        )
-        check_manifest(findings, manifest, derived)
-    hygiene = check_hygiene(findings, recipe, manifest, splits) if tells_hygiene else None
-    if not (directory / EVALUATION_WORK).is_dir():
-        check_evaluation(findings, directory, splits)
-    if beside.data_dir is not None:
-        check_sources(findings, directory, beside.data_dir, manifest, splits, ledger, train_name, recipe.model)
-    if manifest is None or plan is None or selection is None:
-        return None
-    return Found(
-        manifest=manifest,
-        manifest_sha256=manifest_sha256,
+    train_name = recipe.output.train_name
+    return Derived(
+        recipe=recipe,
+        recipe_fields=resolved.fields,
+        splits=splits,
+        pools=pools,
+        scored=scored,
+        statistics=statistics,
         plan=plan,
-        tokens=digest_selection(selection).tokens,
-        hygiene=hygiene,
+        selection=selection,
+        train=None if selection is None else check_train(findings, recipe, selection, train_name, manifest),
     )
 
 
@@ -307,33 +345,22 @@ def _read_ledger(findings: Findings, recipe: Recipe, splits: SplitIds | None, pr
     return ledger
 
 
-def _artefact_names(recipe: Recipe, *, is_scored: bool) -> list[str]:
-    scored = [SCORES_NAME, STATISTICS_NAME] if is_scored else []
-    rounds = [ROUNDS_NAME] if recipe.rounds is not None else []
-    train = train_files(recipe.output.train_name)
-    selector = [SELECTOR_NAME] if recipe.selector.given else []
-    held_out = [HELD_OUT_NAME] if recipe.evaluation_size else []
-    return [RECIPE_NAME, SPLITS_NAME, *held_out, *rounds, *scored, ALLOCATION_NAME, *selector, SELECTION_NAME, *train]
-
-
 def _derive_statistics(findings: Findings, recipe: Recipe, splits: SplitIds, scored: ScoreFile) -> Statistics | None:
-    """The statistics as they follow from the scores."""
-    model = (scored.provenance or {}).get("model")
+    """The statistics as they follow from the scores, compared with `statistics.json`."""
     resamples = 0 if recipe.calibration == "none" else recipe.calibration.resamples
 
     def again() -> Statistics:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the run itself warned of small splits
-            return summarise(
-                scored.scores,
-                splits.pool_sizes,
-                model=model if isinstance(model, dict) else {},
-                error=scored.error,
-                resamples=resamples,
-                bootstrap_seed=recipe.bootstrap_seed,
-            )
+            seed = recipe.bootstrap_seed
+            return statistics_of(scored, splits.pool_sizes, resamples=resamples, bootstrap_seed=seed)
 
-    return findings.derive(STATISTICS_NAME, "statistics that the scores allow", again)
+    statistics = findings.derive(STATISTICS_NAME, "statistics that the scores allow", again)
+    stored = findings.read(STATISTICS_NAME, read_statistics)
+    if statistics is not None and stored is not None:
+        findings.compare(STATISTICS_NAME, statistics_to_json(statistics), statistics_to_json(stored))
+        findings.checked.append("statistics: means, error rates, bootstrap means and sd, from the scores")
+    return statistics
 
 
 def _derive_selection(

@@ -80,6 +80,12 @@ class ScoreFile:
     error: ErrorRule
     provenance: Mapping[str, object] | None
 
+    @property
+    def model(self) -> dict[str, object]:
+        """What identifies the model that scored; empty for a file that doesn't say."""
+        model = (self.provenance or {}).get("model")
+        return dict(model) if isinstance(model, Mapping) else {}
+
 
 def write_scores(path: Path, scores: Iterable[Score], *, error: ErrorRule, provenance: Mapping[str, object]) -> None:
     """Write `scores.parquet`, atomically.

@@ -1,54 +1,70 @@
-"""With the data at hand: do the splits and the counts follow from the sources' own files?"""
+"""With the data at hand: do the splits and the counts follow from the sources' own files?
+
+With the model at hand too: does it say again of some calibration records what the scores say of them?
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 from calibudget.errors import InputError
+from calibudget.keys import order_key
 from calibudget.messages import counted
+from calibudget.pipeline.calibration import calibration_items, settings_of
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.hygiene import check_hygiene_sources
 from calibudget.pipeline.checks.splits import check_selector_sources
 from calibudget.pipeline.checks.train import unrepeated_id
 from calibudget.pipeline.ledger import Ledger
+from calibudget.pipeline.notes import COARSE, TOLERANCE
 from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.tokens import token_counter, with_tokens
 from calibudget.recipe import Recipe, load_recipe
-from calibudget.records import Record
+from calibudget.records import Record, Score
+from calibudget.scoring.measure import measure_all
+from calibudget.scoring.scorer import to_scores
+from calibudget.scoring.settings import make_scorer
 from calibudget.sources.hygiene.records import HYGIENE_NAME
 from calibudget.sources.pool import chosen_records
 from calibudget.store.artefacts import ids_sha256
 from calibudget.store.canonical import plain_json
 from calibudget.store.manifest import MANIFEST_NAME, Manifest
+from calibudget.store.scores import SCORES_NAME, ScoreFile, read_scores
 from calibudget.store.splits import SPLITS_NAME, SplitIds
 from calibudget.store.train_set import read_train
+
+#: The batches are others than the run's: single NLLs may move this many times as far as was measured of them.
+_ROOM: Final = 10
 
 
 def check_sources(
     findings: Findings,
     directory: Path,
     data_dir: Path,
+    resolved: Recipe,
     manifest: Manifest | None,
     splits: SplitIds | None,
     ledger: Ledger | None,
-    train: str,
-    model: str | None,
-) -> None:
+) -> Prepared | None:
     """Read the sources again and compare files, counts, splits, companion and the originals of the train set.
 
-    `model` is where the model lies on this machine, for tokens to be counted again.
+    `resolved` is the run's recipe on the model as this machine has it, for tokens to be counted again.
+
+    Returns:
+        The sources; None, and a difference, where they can't be read.
     """
     override = f"data_dir={json.dumps(str(data_dir.absolute()), ensure_ascii=False)}"
     recipe = load_recipe(directory / RECIPE_NAME, [override, "cache=false"])  # what was kept proves nothing
-    recipe = recipe.model_copy(update={"model": model})
+    recipe = recipe.model_copy(update={"model": resolved.model})
     wanted = f"sources that can be read below {data_dir}"
     prepared = findings.derive(RECIPE_NAME, wanted, lambda: prepare(recipe, ledger, is_finished=True))
     if prepared is None:
-        return
+        return None
     if manifest is not None:
         _check_evidence(findings, prepared, manifest)
     if splits is not None:
@@ -57,8 +73,64 @@ def check_sources(
     check_selector_sources(findings, recipe, prepared)
     if manifest is not None and HYGIENE_NAME in manifest.artefacts:
         check_hygiene_sources(findings, hygiene_of(recipe, prepared))
-    findings.read(train, lambda path: _check_originals(findings, recipe, prepared, path))
+    findings.read(recipe.output.train_name, lambda path: _check_originals(findings, recipe, prepared, path))
     findings.checked.append("sources: files, counts, splits and originals, read again")
+    return prepared
+
+
+def check_rescored(findings: Findings, directory: Path, prepared: Prepared, model: str, sample: int) -> None:
+    """Score a sample of the calibration records again and compare NLLs within a tolerance, and answers.
+
+    The sample is the first so many records under a key of their own, over all sources. In another precision than
+    float32 an answer may differ where two tokens nearly tie, so there only NLLs are compared; likewise where a server
+    scored, whose weights have no digest.
+
+    Raises:
+        InputError: the model can't be found, loaded or used.
+    """
+    scored = findings.read(SCORES_NAME, read_scores)
+    if scored is None:
+        return
+    overrides = ["engine=local", "workers=1", "server={}", f"model={json.dumps(model)}"]
+    recipe = load_recipe(directory / RECIPE_NAME, overrides)
+    items = calibration_items(recipe, prepared.splits.values())
+    items.sort(key=lambda item: order_key("rescoring", 0, item.record.source, item.record.record_id))
+    ran = scored.model
+    is_plain = "quantised" not in ran  # else the recipe's own dtype, or the model's files, say how
+    if recipe.calibration != "none" and is_plain and ran.get("dtype") in ("float32", "bfloat16", "float16"):
+        calibration = recipe.calibration.model_copy(update={"dtype": ran["dtype"]})
+        recipe = recipe.model_copy(update={"calibration": calibration})
+    chosen = items[:sample]
+    scorer = make_scorer(settings_of(recipe))
+    found = scorer.describe().get("model")
+    again = to_scores(chosen, measure_all(scorer, chosen), recipe.error)
+    if ran.get("kind") != "server":
+        sha256 = found.get("sha256") if isinstance(found, Mapping) else None
+        findings.compare(SCORES_NAME, sha256, ran.get("sha256"), field="model.sha256")
+    is_exact = ran.get("dtype") == "float32" and is_plain
+    tolerance = _ROOM * (TOLERANCE.get(str(ran.get("dtype")), COARSE) if is_plain else COARSE)
+    _compare_scores(findings, scored, again, tolerance, with_answers=is_exact)
+    findings.checked.append(
+        f"scores: {len(again)} calibration records scored again, NLLs within {tolerance:g} nats"
+        + ("" if is_exact else "; their answers aren't compared in this precision")
+    )
+
+
+def _compare_scores(
+    findings: Findings, scored: ScoreFile, again: Sequence[Score], tolerance: float, *, with_answers: bool
+) -> None:
+    by_record = {(score.source, score.record_id): score for score in scored.scores}
+    for score in again:
+        place = f"{score.source}.{score.record_id}"
+        own = by_record.get((score.source, score.record_id))
+        if own is None:
+            findings.add(SCORES_NAME, place, "a score of this calibration record", "none")
+            continue
+        if not abs(score.nll - own.nll) <= tolerance:
+            findings.add(SCORES_NAME, f"{place}.nll", f"{score.nll:.9g} within {tolerance:g}", f"{own.nll:.9g}")
+        if with_answers:
+            expected, stored = ([one.response_tokens, one.correct, one.prediction] for one in (score, own))
+            findings.compare(SCORES_NAME, expected, stored, field=f"{place}.answer")
 
 
 def _check_evidence(findings: Findings, prepared: Prepared, manifest: Manifest) -> None:

@@ -104,8 +104,8 @@ def _check_frame(findings: Findings, evaluation: Evaluation, directory: Path) ->
             held = findings.derive(SPLITS_NAME, "calibration records", lambda: calibration_set(directory / SPLITS_NAME))
             findings.compare(EVALUATION_NAME, held, dict(evaluation.calibration_set), field="calibration_set")
     scored = findings.read(SCORES_NAME, read_scores) if (directory / SCORES_NAME).exists() else None
-    model = (scored.provenance or {}).get("model") if scored is not None else None
-    if isinstance(model, Mapping) and model.get("sha256") is not None:
+    model = scored.model if scored is not None else {}
+    if model.get("sha256") is not None:
         names = ["kind", "sha256", "revision"]
         names += ["name"] if model.get("kind") in ("hub", "embedded") else []  # a directory may be renamed
         expected, found = ({name: own.get(name) for name in names} for own in (model, evaluation.model))

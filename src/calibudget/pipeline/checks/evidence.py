@@ -72,7 +72,7 @@ class Derived:
     train: TrainIds | None
 
 
-def check_bindings(findings: Findings, directory: Path, manifest: Manifest, names: Sequence[str]) -> None:
+def check_bindings(findings: Findings, directory: Path, manifest: Manifest, names: Iterable[str]) -> None:
     """Compare the artefacts' lengths and digests with those that the manifest binds."""
     for name in sorted(set(names) - set(manifest.artefacts)):
         findings.add(MANIFEST_NAME, f"artefacts.{name}", "its bytes and digest", "nothing")
