@@ -34,7 +34,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from calibudget.influence.gradients import AdamDirection, ExampleGradients, Whole, batches, plain_update
+from calibudget.influence.gradients import AdamDirection, ExampleGradients, Whole, plain_update
 from calibudget.influence.similarity import Sketches, SketchTable
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_model, load_tokenizer
@@ -43,6 +43,7 @@ from calibudget.training.adapter import add_adapter
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import TrainingExample, encode_examples
 from calibudget.training.learner import Learner
+from calibudget.training.order import rows
 
 SEVEN = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
 SEVEN |= {"num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096}
@@ -283,7 +284,10 @@ def ours(
     found = None
     free()
     direction, table = laid_out(given.direction, learner, given.names), relaid(given.table, learner, given.names)
-    parts = [[examples[index] for index in members] for members in batches(examples, tokens)]
+    parts = [
+        [examples[index] for index in members]
+        for members in rows(range(len(examples)), [one.length for one in examples], tokens)
+    ]
     weights = [weights_of(each, device) for each in parts]
 
     def alone() -> None:
@@ -313,7 +317,7 @@ def whole_gradients(
 ) -> torch.Tensor:
     """Every entry of the examples' gradients, in the peer's order."""
     found = torch.zeros((len(examples), sum(own.stop - own.start for own in order)), device=gradients.device)
-    for members in batches(examples, tokens):
+    for members in rows(range(len(examples)), [one.length for one in examples], tokens):
         chosen = [examples[index] for index in members]
         whole = Whole(len(chosen), gradients.size, gradients.device)
         gradients(chosen, whole)

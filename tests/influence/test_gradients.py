@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from calibudget.influence.gradients import ExampleGradients, Whole, batches
+from calibudget.influence.gradients import ExampleGradients, Whole
 from calibudget.lm.loading import load_model
 from calibudget.training.config import Execution
 from calibudget.training.learner import Learner
@@ -66,15 +66,6 @@ def test_other_families_give_what_one_backward_an_example_gives(
     expected = torch.stack(expected)  # type: ignore[assignment]
     found = together(ExampleGradients(learner), examples)
     assert ((found - expected).norm(dim=1) / expected.norm(dim=1)).max() < 1e-4  # type: ignore[attr-defined]
-
-
-def test_batches_hold_every_example_once_within_their_tokens(examples: Any) -> None:
-    found = list(batches(examples, 64))
-    assert sorted(index for batch in found for index in batch) == list(range(len(examples)))
-    for batch in found:
-        assert len(batch) * max(examples[index].length for index in batch) <= 64
-    assert list(batches(examples, 1)) == [[index] for index in sorted(range(8), key=lambda i: (-examples[i].length, i))]
-    assert list(batches([], 64)) == []
 
 
 @pytest.mark.parametrize("second", ["cpu", pytest.param("cuda:0", marks=NEEDS_A_GPU)])

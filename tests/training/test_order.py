@@ -75,3 +75,5 @@ def test_padded_rows_hold_their_limit_and_everything() -> None:
     assert sorted(itertools.chain(*found)) == list(range(8))
     assert all(len(batch) * max(lengths[i] for i in batch) <= 202 for batch in found)
     assert found[0] == [1, 4]
+    assert rows(range(3), [5, 9, 5], 1) == [[1], [0], [2]]
+    assert rows([], lengths, 64) == []

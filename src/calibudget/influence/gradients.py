@@ -13,7 +13,7 @@ Gradients of single examples with respect to a model's factors, a batch of examp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -284,7 +284,7 @@ class ExampleGradients:
         """Send one batch through the model and its gradients to a sink, layer after layer.
 
         Args:
-            examples: the batch; see `batches`.
+            examples: the batch.
             sink: takes each factor's gradients of the *sum* over an example's response tokens; divided by their number
                 they are those of its mean loss.
         """
@@ -315,25 +315,3 @@ class Whole:
     def add(self, start: int, gradients: Tensor) -> None:
         """See `Sink`."""
         self.gradients[:, start : start + gradients.shape[1]] = gradients.float()
-
-
-def batches(examples: Sequence[TrainingExample], batch_tokens: int) -> Iterator[list[int]]:
-    """Part examples into batches of about equal lengths, which waste little where rows are filled up.
-
-    A function of the examples alone, so that their scores are too.
-
-    Args:
-        examples: in any order.
-        batch_tokens: most tokens of a batch, filling included; a longer example is a batch by itself.
-
-    Yields:
-        Indices of each batch's examples, longest first, equal lengths in their order.
-    """
-    batch: list[int] = []
-    for index in sorted(range(len(examples)), key=lambda index: (-examples[index].length, index)):
-        if batch and (len(batch) + 1) * examples[batch[0]].length > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch

@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 
 from calibudget.errors import ScoringError
-from calibudget.influence.gradients import ExampleGradients, batches
+from calibudget.influence.gradients import ExampleGradients
 from calibudget.selection.sketch import CountSketch
 from calibudget.training.data import TrainingExample
+from calibudget.training.order import rows
 
 #: Positions hashed at a time.
 _HASHED: Final = 1 << 22
@@ -155,7 +156,8 @@ class Similarities:
         """Sketches of length 1, in the order of the examples, shape (E, dimension), float64."""
         device = self._gradients.device
         found = torch.zeros((len(examples), self._table.dimension), dtype=torch.float64, device=device)
-        for members in batches(examples, self._batch_tokens):
+        lengths = [example.length for example in examples]
+        for members in rows(range(len(examples)), lengths, self._batch_tokens):
             chosen = [examples[index] for index in members]
             weights = torch.tensor([1.0 / example.response_length for example in chosen], device=device)
             sink = Sketches(self._table, weights, direction)

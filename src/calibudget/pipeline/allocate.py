@@ -119,17 +119,14 @@ def request_from_files(
         InputError: an unknown unit, pool sizes that nothing tells or that two things tell, or splits of other pools.
         ArtefactError: a file isn't what it should be.
     """
-    if unit == "examples":
-        asked, told = (statistics is None) != (not sizes), "give a STATISTICS file or --sizes label=n, one of the two"
-    elif unit == "tokens":
-        asked = (splits is None) != (not sizes)
-        told = (
+    if unit not in ("examples", "tokens"):
+        raise InputError(f"the unit {unit!r} is unknown; a budget counts examples or tokens")
+    if unit == "examples" and (statistics is None) == (not sizes):
+        raise InputError("give a STATISTICS file or --sizes label=n, one of the two")
+    if unit == "tokens" and (splits is None) == (not sizes):
+        raise InputError(
             "with --unit tokens give --sizes label=tokens or --splits FILE, one of the two; statistics count examples"
         )
-    else:
-        asked, told = False, f"the unit {unit!r} is unknown; a budget counts examples or tokens"
-    if not asked:
-        raise InputError(told)
     if statistics is not None and statistics.is_dir():
         statistics = statistics / STATISTICS_NAME
     elif statistics is not None and statistics.suffix in (".parquet", ".jsonl"):
@@ -149,15 +146,14 @@ def request_from_files(
             f"{splits}: has other pools than the rest ({differ!r}: {pools.sizes.get(differ)} there, "
             f"{pool_sizes.get(differ)} here)"
         )
-    request = AllocationRequest(
+    return AllocationRequest(
         policy=policy,
         pool_sizes=pool_sizes,
         statistics=read,
         statistics_sha256=None if read is None else statistics_sha256(read),
         unit="tokens" if unit == "tokens" else "examples",
         **fields,
-    )
-    return request, pools
+    ), pools
 
 
 def request_of_run(directory: Path) -> tuple[AllocationRequest, Pools]:

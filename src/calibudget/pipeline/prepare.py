@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from calibudget.errors import AllocationError
 from calibudget.messages import counted
@@ -207,9 +207,43 @@ class Prepared:
         return (*told, *self.empty)
 
 
+class _Read(NamedTuple):
+    """Everything that a recipe names, read: sources and evaluation sets by label, and the companion set.
+
+    The last is how many of its records left since they are longer than the recipe takes.
+    """
+
+    sources: dict[str, Resolved]
+    evaluation: dict[str, Resolved]
+    companion: SourceRead | None
+    long_companions: int
+
+
 def _told(column: str) -> str:
     """A column's name as a person may read it among others."""
     return column if column.isidentifier() or re.fullmatch(r"[\w\-.\[\]]+", column) else repr(column)
+
+
+def _read(recipe: Recipe, progress: Progress) -> _Read:
+    specs = recipe.source_specs()
+    companion_spec = recipe.companion_spec()
+    total = len(specs) + (companion_spec is not None)
+    found = partial(progress, "finding files", total=total)
+    check_distinct_files([*specs, *([companion_spec] if companion_spec else [])], recipe.data_root, found)
+    sources: dict[str, Resolved] = {}
+    companion, long_companions = None, 0
+    with Readers(recipe.reading) as readers:
+        progress("reading sources", 0, total)
+        opened = partial(open_sources, data_dir=recipe.data_root, selection_seed=recipe.selection_seed, readers=readers)
+        for done, source in enumerate(opened(specs), start=1):
+            sources[source.scan.spec.label] = source
+            progress("reading sources", done, total)
+        if companion_spec is not None:
+            companion = read_source(companion_spec, recipe.data_root, readers=readers)
+            companion, long_companions = without_unfit(recipe, companion, skips=companion_spec.on_error == "skip")
+        evaluation = {source.scan.spec.label: source for source in opened(recipe.evaluation_specs())}
+    progress("reading sources", total, total)
+    return _Read(sources, evaluation, companion, long_companions)
 
 
 def prepare(
@@ -228,25 +262,7 @@ def prepare(
             earlier round's calibration split can't be drawn again.
         ScoringError: a record that is held out can't be encoded; see `check_encodable`.
     """
-    specs = recipe.source_specs()
-    companion_spec = recipe.companion_spec()
-    total = len(specs) + (companion_spec is not None)
-    found = partial(progress, "finding files", total=total)
-    everything = [*specs, *([companion_spec] if companion_spec else [])]
-    check_distinct_files(everything, recipe.data_root, found)
-    sources: dict[str, Resolved] = {}
-    with Readers(recipe.reading) as readers:
-        progress("reading sources", 0, total)
-        opened = partial(open_sources, data_dir=recipe.data_root, selection_seed=recipe.selection_seed, readers=readers)
-        for done, source in enumerate(opened(specs), start=1):
-            sources[source.scan.spec.label] = source
-            progress("reading sources", done, total)
-        companion = read_source(companion_spec, recipe.data_root, readers=readers) if companion_spec else None
-        long_companions = 0
-        if companion is not None and companion_spec is not None:
-            companion, long_companions = without_unfit(recipe, companion, skips=companion_spec.on_error == "skip")
-        evaluation = {source.scan.spec.label: source for source in opened(recipe.evaluation_specs())}
-    progress("reading sources", total, total)
+    sources, evaluation, companion, long_companions = _read(recipe, progress)
     findings = look(recipe, sources, evaluation, companion, progress=progress)
     unfit = unfit_records(recipe, sources, progress=progress)
     parted = {

@@ -5,15 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from calibudget.errors import ArtefactError, DependencyError, RecipeError, TrainingError
+from calibudget.errors import ArtefactError, RecipeError, TrainingError
 from calibudget.hardware import Device
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import recipe_of_run
-from calibudget.pipeline.training_options import TrainingOptions, training_options, within_context
+from calibudget.pipeline.training_options import TrainingOptions, training_libraries, training_options, within_context
 from calibudget.recipe import Recipe
 from calibudget.records import Record
 from calibudget.selection.rows import RowRole, train_row
@@ -22,12 +23,13 @@ from calibudget.store.files import check_writable
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
 from calibudget.store.sums import SUMS_NAME, extend_sums, file_digest
 from calibudget.store.train_set import TRAIN_NAMES, read_train, train_files
-from calibudget.training.config import Execution, TrainingConfig
+from calibudget.training.config import Execution
 from calibudget.training.job import ADAPTER_NAME, TrainingJob, check_usable
 from calibudget.training.report import LOG_NAME, Listener, TrainingResult
 from calibudget.training.trackers import check_trackers
 
-_INSTALL: Final = "pip install 'calibudget[train]'"
+if TYPE_CHECKING:
+    from calibudget.training.devices import Devices
 
 
 def train(
@@ -73,40 +75,28 @@ def train(
     """
     directory = Path(run_dir)
     runs = [finished_run(Path(path)) for path in (directory, *also)]
-    recipe = recipe_of_run(directory)
-    options = options or training_options(recipe, overrides)
-    loop = _import_loop()
+    options = options or training_options(runs[0].recipe, overrides)
+    with training_libraries("training"):
+        from calibudget.training import loop
+        from calibudget.training.devices import Devices
     check_trackers(options.execution.report_to)
     output = Path(output_dir) if output_dir is not None else directory
-    devices = loop.Devices(options.execution.device)
+    devices = Devices(options.execution.device)
     if devices.is_main:
         check_usable(output, resume=resume)
         check_writable(output)
-    name = model or recipe.model
-    if name is None:
-        raise RecipeError("the run's recipe names no model; name one with --model")
-    language_model = _load(name, devices, options.execution, shared)
+    language_model = _load(model or runs[0].recipe.model, devices, options.execution, shared)
     calibrated_on = check_model(
         runs[0].manifest, language_model.identity, language_model.tokenizer, allow_other=allow_other_model
     )
-    config = within_context(options, language_model.context_length)
-    job = TrainingJob(
-        language_model=language_model,
-        examples=_encode(_rows(runs), recipe, config, language_model, progress),
-        config=config,
-        execution=options.execution,
-        output_dir=output,
-        evidence=_evidence(runs, calibrated_on),
-    )
+    job = _job(runs, language_model, options, output, calibrated_on, progress)
+    conclude = partial(_bind, output) if output == directory else None
+    return loop.train(job, devices=devices, resume=resume, listener=listener, conclude=conclude)
 
-    def bind() -> None:
-        made = [output / LOG_NAME, *sorted((output / ADAPTER_NAME).iterdir())]
-        extend_sums(output, [path.relative_to(output).as_posix() for path in made])
 
-    result: TrainingResult = loop.train(
-        job, devices=devices, resume=resume, listener=listener, conclude=bind if output == directory else None
-    )
-    return result
+def _bind(output: Path) -> None:
+    made = [output / LOG_NAME, *sorted((output / ADAPTER_NAME).iterdir())]
+    extend_sums(output, [path.relative_to(output).as_posix() for path in made])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,12 +191,14 @@ def _check_train_file(directory: Path, manifest: Manifest) -> Path:
     return directory / names[0]
 
 
-def _load(name: str, devices: Any, execution: Execution, shared: Shared | None) -> Any:
+def _load(name: str | None, devices: Devices, execution: Execution, shared: Shared | None) -> Any:
     """A model to put factors on: loaded for that, or a twin of the shared one; on a CPU if it is to be parted."""
     from calibudget.lm.loading import load_model
     from calibudget.lm.quantised import ON_LOADING
     from calibudget.lm.variants import twin
 
+    if name is None:
+        raise RecipeError("the run's recipe names no model; name one with --model")
     where = cast(Device, devices.device.type)
     if devices.shards(execution.shard):
         if execution.dtype in ON_LOADING:
@@ -268,33 +260,34 @@ def _named(model: Mapping[str, object]) -> str:
     return f"{model.get('name')!r}{digest}"
 
 
-def _encode(
-    rows: Iterator[dict[str, object]],
-    recipe: Recipe,
-    config: TrainingConfig,
+def _job(
+    runs: Sequence[FinishedRun],
     language_model: Any,
+    options: TrainingOptions,
+    output: Path,
+    calibrated_on: str | None,
     progress: Progress,
-) -> Sequence[Any]:
+) -> TrainingJob:
+    """What is trained: the rows of all runs, encoded."""
     from calibudget.lm.encoding import Encoder
     from calibudget.training.data import encode_examples
 
+    recipe, config = runs[0].recipe, within_context(options, language_model.context_length)
     progress("encoding", 0, None)
     if recipe.max_length is not None and config.max_length < recipe.max_length:
         warnings.warn(
             f"max_length {config.max_length} is less than the calibration.max_length {recipe.max_length} that the run "
             f"was measured with: longer examples are {'refused' if config.too_long == 'refuse' else 'cut'}",
-            stacklevel=2,
+            stacklevel=3,
         )
     encoder = Encoder(recipe.template, language_model.tokenizer, embedding_size=language_model.embedding_size)
-    examples = encode_examples(rows, encoder, max_length=config.max_length, too_long=config.too_long)
+    examples = encode_examples(_rows(runs), encoder, max_length=config.max_length, too_long=config.too_long)
     progress("encoding", len(examples), len(examples))
-    return examples
-
-
-def _import_loop() -> Any:
-    """The training package's heavy parts, or the line that installs what they need."""
-    try:
-        from calibudget.training import loop
-    except ImportError as error:
-        raise DependencyError(f"training needs {error.name}; install: {_INSTALL}") from error
-    return loop
+    return TrainingJob(
+        language_model=language_model,
+        examples=examples,
+        config=config,
+        execution=options.execution,
+        output_dir=output,
+        evidence=_evidence(runs, calibrated_on),
+    )

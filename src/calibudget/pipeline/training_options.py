@@ -1,15 +1,25 @@
-"""How a run is trained: options as they are told, within a model's context."""
+"""How a run is trained: options as they are told, within a model's context, and the libraries that it takes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from calibudget.errors import TrainingError
+from calibudget.errors import DependencyError, TrainingError
 from calibudget.recipe import Recipe
 from calibudget.recipe.yaml import parse_assignment
 from calibudget.training.config import Execution, TrainingConfig, parse_options
+
+
+@contextmanager
+def training_libraries(what: str) -> Iterator[None]:
+    """Say of imports in the block that fail which line installs what they need."""
+    try:
+        yield
+    except ImportError as error:
+        raise DependencyError(f"{what} needs {error.name}; install: pip install 'calibudget[train]'") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
