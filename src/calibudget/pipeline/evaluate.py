@@ -45,9 +45,9 @@ from calibudget.evaluation.results import (
 from calibudget.pipeline.own_tasks import held_out_benchmarks, own_source
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
-from calibudget.pipeline.run_directory import EVALUATION_WORK, calibration_set
-from calibudget.pipeline.subjects import Engine, Scored, Subject, check_subject, find_subject, scorers_of
-from calibudget.pipeline.train import finished_run, is_rendered, rendered_records
+from calibudget.pipeline.run_directory import EVALUATION_WORK, calibration_set, records_again
+from calibudget.pipeline.subjects import Engine, Scored, Subject, check_subject, check_unbegun, find_subject, scorers_of
+from calibudget.pipeline.train import finished_run, is_rendered
 from calibudget.store.canonical import canonical_json
 from calibudget.store.files import (
     check_writable,
@@ -131,10 +131,9 @@ def evaluate(
         ScoringError: the model or an adapter can't be used.
     """
     subject = find_subject(target, adapters, output_dir, model)
-    outputs = [subject.output / name for name in subject.adapters]
     if not resume:
-        _check_unbegun(subject.output, outputs)
-    for output in outputs:
+        check_unbegun(subject)
+    for output in subject.outputs:
         check_writable(output)
     if shared is None:
         check_subject(subject, engine or Engine())
@@ -169,8 +168,15 @@ def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Pro
     held_out = {HELD_OUT: [name for name in own if name.startswith(HELD_OUT)]} if HELD_OUT in asking.tasks else {}
     panels = declared_panels({**held_out, **asking.panels}, own)
     splits = None if train is None else _splits_beside(train)
-    trained = _shared_with_training(benchmarks, train, strict=asking.strict)
-    calibration = None if splits is None else _shared_with_calibration(benchmarks, splits, strict=asking.strict)
+    prompts = frozenset() if train is None else _prompts_of(train)
+    trained = {one.name: shared_items(one, prompts) for one in benchmarks}
+    held = None if splits is None else _calibration_of(splits)
+    calibration = None if held is None else {one.name: calibration_items(one, held) for one in benchmarks}
+    if asking.strict:
+        _refuse_shared(trained, f"prompts are in the training set {train}", "train without them")
+        advice = "name the task's file under `hygiene: evaluation` of the recipe"
+        place = splits and splits.parent
+        _refuse_shared(calibration or {}, f"items are calibration records of {place}", advice)
     judge = open_judge(benchmarks, defer_code=asking.defer_code)
     frame = Evaluation(
         model={},
@@ -281,61 +287,27 @@ def _load(name: str, path: str | None, data_dir: Path | None, shared: Shared | N
     return (load_benchmark if shared is None else shared.benchmark)(name, data_dir, path=path)
 
 
-def _check_unbegun(directory: Path, outputs: Sequence[Path]) -> None:
-    """Refuse outputs of which one is finished or begun, unless they are to be gone on with."""
-    finished = [output for output in outputs if (output / EVALUATION_NAME).exists()]
-    if len(finished) == len(outputs):
-        raise ArtefactError(f"{directory}: holds an evaluation already; name another --output-dir")
-    for output in outputs:
-        if (output / EVALUATION_WORK).exists() and output not in finished:
-            raise ArtefactError(
-                f"{output}: holds an unfinished evaluation; go on with --resume, or delete {EVALUATION_WORK} in it"
-            )
-    if finished:
-        raise ArtefactError(
-            f"{directory}: holds the evaluations of {len(finished)} of the {len(outputs)} adapters; "
-            "go on with --resume, or name another --output-dir"
-        )
-
-
-def _shared_with_training(
-    benchmarks: Sequence[Benchmark], train: Path | None, *, strict: bool
-) -> dict[str, tuple[str, ...]]:
-    prompts = frozenset() if train is None else _prompts_of(train)
-    shared = {benchmark.name: shared_items(benchmark, prompts) for benchmark in benchmarks}
-    for name, ids in shared.items():
-        if ids and strict:
-            raise DataError(
-                f"task {name!r}: {len(ids)} of its prompts are in the training set {train} (the first: {ids[0]}); "
-                "train without them, or leave --strict out to have them reported"
-            )
-    return shared
-
-
 def _prompts_of(train: Path) -> frozenset[str]:
     """Prompt hashes of a training set; a run's rendered rows hold no bare prompts, so their records are made again."""
     if (train.parent / MANIFEST_NAME).is_file() and (train.parent / SUMS_NAME).is_file():
         run = finished_run(train.parent)
         if run.train_file == train and is_rendered(run):
-            return frozenset(record.prompt_hash for _, record in rendered_records(run))
+            return frozenset(record.prompt_hash for _, record in records_again(run.recipe, train))
     return training_prompts(train)
 
 
-def _shared_with_calibration(
-    benchmarks: Sequence[Benchmark], splits: Path, *, strict: bool
-) -> dict[str, tuple[str, ...]]:
-    """Items that calibrated the run, by task: they are excluded from evaluation (paper 3.1)."""
-    sources = read_splits(splits).sources.values()
-    calibration = frozenset(one for ids in sources for one in ids.calibration)
-    shared = {benchmark.name: calibration_items(benchmark, calibration) for benchmark in benchmarks}
+def _calibration_of(splits: Path) -> frozenset[str]:
+    """Ids of the records that calibrated a run: they are excluded from evaluation (paper 3.1)."""
+    return frozenset(one for ids in read_splits(splits).sources.values() for one in ids.calibration)
+
+
+def _refuse_shared(shared: Mapping[str, Sequence[str]], what: str, advice: str) -> None:
     for name, ids in shared.items():
-        if ids and strict:
+        if ids:
             raise DataError(
-                f"task {name!r}: {len(ids)} of its items are calibration records of {splits.parent} (the first: "
-                f"{ids[0]}); name the task's file under `hygiene: evaluation` of the recipe, or leave --strict out to "
+                f"task {name!r}: {len(ids)} of its {what} (the first: {ids[0]}); {advice}, or leave --strict out to "
                 "have them reported"
             )
-    return shared
 
 
 def _ways(benchmarks: Sequence[Benchmark], judge: Judge, *, likelihood: bool) -> Iterator[_Way]:

@@ -65,12 +65,18 @@ class Ledger:
         return [each.sources[label] for each in self.rounds if label in each.sources]
 
 
-def _picked_twice(ledger: Ledger) -> str | None:
+def picked_twice(ledger: Ledger) -> str | None:
+    """A source of which an example was picked twice, by two rounds or by one; None where there is none."""
     for label in sorted({label for each in ledger.rounds for label in each.sources}):
         picks = sum(len(each.sources[label].record_ids) for each in ledger.rounds if label in each.sources)
         if picks != len(ledger.spent(label)):
-            return f"an example of {label!r} was picked by two rounds, or twice by one"
+            return label
     return None
 
 
-ROUNDS: Final = Artefact("calibudget.rounds/1", Ledger, check=_picked_twice)
+def _check(ledger: Ledger) -> str | None:
+    label = picked_twice(ledger)
+    return None if label is None else f"an example of {label!r} was picked by two rounds, or twice by one"
+
+
+ROUNDS: Final = Artefact("calibudget.rounds/1", Ledger, check=_check)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
-from calibudget.errors import ArtefactError, InputError
+from calibudget.errors import InputError
 from calibudget.evaluation.benchmarks import HELD_OUT, Benchmark, Task
-from calibudget.pipeline.run_directory import recipe_of_run
+from calibudget.pipeline.run_directory import recipe_of_run, records_again
 from calibudget.recipe.load import recipe_from_fields
 from calibudget.recipe.yaml import parse_document
 from calibudget.records import SourceFile
 from calibudget.scoring.scorer import CalibrationItem
-from calibudget.sources.source import record_maker
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.sums import file_digest
-from calibudget.store.train_set import HELD_OUT_NAME, read_train
+from calibudget.store.train_set import HELD_OUT_NAME
 
 
 def held_out_task(label: str) -> str:
@@ -38,18 +35,11 @@ def held_out_benchmarks(directory: Path) -> list[Benchmark]:
             f"{directory}: holds no records out for evaluation; say `evaluation: {{per_source: 200}}` in the recipe, "
             "or name tasks (--tasks)"
         )
-    specs = {spec.label: spec for spec in recipe_of_run(directory).source_specs()}
-    makers = {label: record_maker(spec) for label, spec in specs.items()}
+    recipe = recipe_of_run(directory)
+    answers = {spec.label: spec.answers for spec in recipe.source_specs()}
     items: dict[str, list[CalibrationItem]] = {}
-    for row in read_train(path):
-        label, record_id = str(row["source"]), str(row["record_id"])
-        record = makers[label](cast(Mapping[str, object], row["original"])) if label in makers else None
-        if record is None:
-            raise ArtefactError(
-                f"{path}: {label}/{record_id}: isn't of a source of the recipe, or its filter leaves it out"
-            )
-        record = replace(record, record_id=record_id)
-        items.setdefault(label, []).append(CalibrationItem(record=record, answer=specs[label].answers))
+    for _, record in records_again(recipe, path):
+        items.setdefault(record.source, []).append(CalibrationItem(record=record, answer=answers[record.source]))
     digest = file_digest(path)
     file = SourceFile(name=path.name, bytes=digest.bytes, sha256=digest.sha256)
     return [

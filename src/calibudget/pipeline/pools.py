@@ -142,13 +142,15 @@ class Pools:
 def pools_of_run(recipe: Recipe, prepared: Prepared) -> Pools:
     """The pools of sources that were just read."""
     candidates = {label: split.candidate_ids for label, split in prepared.splits.items()}
-    return _pools_of(recipe, candidates, prepared.tokens or {}, prepared.ledger)
+    counted = (prepared.tokens or {}) if recipe.unit == "tokens" else None
+    return _pools(candidates, counted, recipe.selection_seed, recipe.max_repeats, prepared.ledger)
 
 
 def pools_of_splits(recipe: Recipe, splits: SplitIds, ledger: Ledger | None) -> Pools:
     """The pools that a `splits.parquet` describes, after the rounds of a ledger."""
+    counted = {label: ids.tokens for label, ids in splits.sources.items()} if recipe.unit == "tokens" else None
     candidates = {label: ids.candidates for label, ids in splits.sources.items()}
-    return _pools_of(recipe, candidates, {label: ids.tokens for label, ids in splits.sources.items()}, ledger)
+    return _pools(candidates, counted, recipe.selection_seed, recipe.max_repeats, ledger)
 
 
 def listed_pools(splits: SplitIds, unit: str, max_repeats: int, name: str) -> Pools:
@@ -162,16 +164,6 @@ def listed_pools(splits: SplitIds, unit: str, max_repeats: int, name: str) -> Po
         raise ArtefactError(f"{name}: counts no tokens; the file of a run with a budget of tokens does")
     candidates = {label: ids.candidates for label, ids in splits.sources.items()}
     return _pools(candidates, counted if unit == "tokens" else None, splits.selection_seed, max_repeats)
-
-
-def _pools_of(
-    recipe: Recipe,
-    candidates: Mapping[str, Sequence[str]],
-    counted: Mapping[str, Mapping[str, TokenCount]],
-    ledger: Ledger | None,
-) -> Pools:
-    tokens = counted if recipe.unit == "tokens" else None
-    return _pools(candidates, tokens, recipe.selection_seed, recipe.max_repeats, ledger)
 
 
 def _pools(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from calibudget.errors import ArtefactError, RecipeError
-from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME, Ledger, Round, RoundSource
+from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME, Ledger, Round, RoundSource, picked_twice
 from calibudget.pipeline.pools import pools_of_splits
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.selectors import selector_of_run
@@ -50,12 +50,11 @@ def ledger_of(directories: Iterable[Path]) -> Ledger:
         for each in _rounds_of(directory, verified.found):
             rounds.setdefault(each.manifest_sha256, each)
     ledger = Ledger(rounds=tuple(rounds.values()))
-    for label in sorted({label for each in ledger.rounds for label in each.sources}):
-        picks = sum(len(each.sources[label].record_ids) for each in ledger.rounds if label in each.sources)
-        if picks != len(ledger.spent(label)):
-            raise ArtefactError(
-                f"two of the earlier rounds picked the same examples of {label!r}; each must name those before it"
-            )
+    label = picked_twice(ledger)
+    if label is not None:
+        raise ArtefactError(
+            f"two of the earlier rounds picked the same examples of {label!r}; each must name those before it"
+        )
     return ledger
 
 

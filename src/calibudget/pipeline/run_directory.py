@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from calibudget.errors import ArtefactError, CalibudgetError, ScoringError
 from calibudget.lm.files import portable_model
 from calibudget.lm.gguf import cache_root
 from calibudget.recipe import Recipe, load_recipe
+from calibudget.records import Record
+from calibudget.selection.rows import RowRole
+from calibudget.sources.source import record_maker
 from calibudget.store.canonical import read_bytes, read_object
 from calibudget.store.files import expanded, held_names, output_directory, write_atomic
 from calibudget.store.manifest import MANIFEST_NAME
 from calibudget.store.sums import SUMS_NAME, file_digest
+from calibudget.store.train_set import read_train
 
 RECIPE_NAME: Final = "recipe.resolved.yaml"
 #: Finished scores of an unfinished run; gone when the run is whole.
@@ -98,6 +103,25 @@ def model_place(directory: Path, recipe: Recipe) -> str | None:
 
 def _place_of(manifest_sha256: str) -> Path:
     return cache_root() / f"{manifest_sha256}.place"
+
+
+def records_again(recipe: Recipe, path: Path) -> Iterator[tuple[RowRole, Record]]:
+    """The records of a file's rows, each made of its original fields again, with its role.
+
+    Raises:
+        ArtefactError: a row isn't of a source of the recipe, or its filter leaves it out.
+    """
+    companion = recipe.companion_spec()
+    specs = [*recipe.source_specs(), *([companion] if companion else [])]
+    makers = {spec.label: record_maker(spec) for spec in specs}
+    for row in read_train(path):
+        label, record_id = str(row["source"]), str(row["record_id"])
+        record = makers[label](cast(Mapping[str, object], row["original"])) if label in makers else None
+        if record is None:
+            raise ArtefactError(
+                f"{path}: {label}/{record_id}: isn't of a source of the recipe, or its filter leaves it out"
+            )
+        yield cast(RowRole, row["role"]), replace(record, record_id=record_id)
 
 
 def calibration_set(splits: Path) -> dict[str, object]:

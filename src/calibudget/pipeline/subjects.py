@@ -8,13 +8,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from calibudget.errors import InputError, ScoringError
+from calibudget.errors import ArtefactError, InputError, ScoringError
 from calibudget.evaluation.engine import MakeScorer
+from calibudget.evaluation.results import EVALUATION_NAME
 from calibudget.hardware import Device, Dtype
 from calibudget.keys import nfc
 from calibudget.lm.variants import adapted
 from calibudget.pipeline.resources import Shared
-from calibudget.pipeline.run_directory import RECIPE_NAME, recipe_of_run
+from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, recipe_of_run
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.scorer import Scorer
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME
@@ -66,6 +67,11 @@ class Subject:
     template: Template = "alpaca"
     is_fake: bool = False
     sha256: str | None = None
+
+    @property
+    def outputs(self) -> list[Path]:
+        """Where each adapter's results go."""
+        return [self.output / name for name in self.adapters]
 
 
 class Scored(NamedTuple):
@@ -146,6 +152,24 @@ def _check_names(names: Sequence[str], adapters: Sequence[Path]) -> None:
                 f"adapters {other} and {adapter}: both would have the folder {name!r} of the output; rename one "
                 "(the folder of a run, for its own adapter), or evaluate them one after another"
             )
+
+
+def check_unbegun(subject: Subject) -> None:
+    """Refuse outputs of which one is finished or begun, unless they are to be gone on with."""
+    directory, outputs = subject.output, subject.outputs
+    finished = [output for output in outputs if (output / EVALUATION_NAME).exists()]
+    if len(finished) == len(outputs):
+        raise ArtefactError(f"{directory}: holds an evaluation already; name another --output-dir")
+    for output in outputs:
+        if (output / EVALUATION_WORK).exists() and output not in finished:
+            raise ArtefactError(
+                f"{output}: holds an unfinished evaluation; go on with --resume, or delete {EVALUATION_WORK} in it"
+            )
+    if finished:
+        raise ArtefactError(
+            f"{directory}: holds the evaluations of {len(finished)} of the {len(outputs)} adapters; "
+            "go on with --resume, or name another --output-dir"
+        )
 
 
 def check_subject(subject: Subject, engine: Engine) -> None:

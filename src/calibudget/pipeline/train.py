@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -13,12 +13,10 @@ from calibudget.errors import ArtefactError, RecipeError, TrainingError
 from calibudget.hardware import Device
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
-from calibudget.pipeline.run_directory import recipe_of_run
+from calibudget.pipeline.run_directory import recipe_of_run, records_again
 from calibudget.pipeline.training_options import TrainingOptions, training_libraries, training_options, within_context
 from calibudget.recipe import Recipe
-from calibudget.records import Record
-from calibudget.selection.rows import RowRole, train_row
-from calibudget.sources.source import record_maker
+from calibudget.selection.rows import train_row
 from calibudget.store.files import check_writable
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
 from calibudget.store.sums import SUMS_NAME, extend_sums, file_digest
@@ -138,27 +136,13 @@ def rows_to_encode(run: FinishedRun) -> Iterator[dict[str, object]]:
     if not is_rendered(run):
         yield from read_train(run.train_file)
         return
-    for role, record in rendered_records(run):
+    for role, record in records_again(run.recipe, run.train_file):
         yield train_row(record, role, layout="turns")
 
 
 def is_rendered(run: FinishedRun) -> bool:
     """Whether the rows of a run hold texts under the template."""
     return (run.manifest.train_set or {}).get("layout") == "rendered"
-
-
-def rendered_records(run: FinishedRun) -> Iterator[tuple[RowRole, Record]]:
-    """The records of rendered rows, made of their originals again, each with its role."""
-    companion = run.recipe.companion_spec()
-    specs = (*run.recipe.source_specs(), *([companion] if companion else []))
-    makers = {spec.label: record_maker(spec) for spec in specs}
-    for row in read_train(run.train_file):
-        record = makers[str(row["source"])](cast(Mapping[str, object], row["original"]))
-        if record is None:
-            raise ArtefactError(
-                f"{run.train_file}: {row['source']}/{row['record_id']}: the recipe's filter leaves it out"
-            )
-        yield cast(RowRole, row["role"]), replace(record, record_id=str(row["record_id"]))
 
 
 def _evidence(runs: Sequence[FinishedRun], calibrated_on: str | None) -> dict[str, object]:

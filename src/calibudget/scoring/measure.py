@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from calibudget.errors import ArtefactError, ScoringError
 from calibudget.scoring.scorer import (
@@ -25,12 +25,8 @@ from calibudget.store.journal import Journal
 _SCHEMA: Final = "calibudget.scoring-journal/1"
 
 
-class Progress(Protocol):
-    """Called with the items done so far (journalled ones included) and their total."""
-
-    def __call__(self, done: int, total: int) -> None:
-        """Say how far it is."""
-        ...
+#: Called with the items done so far (journalled ones included) and their total.
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

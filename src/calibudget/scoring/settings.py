@@ -24,7 +24,6 @@ class ScorerSettings:
         kind: "local"; "openai" for `ServerScorer`, which `base_url` to `timeout` belong to; or "fake" for `FakeScorer`,
             which uses none of the other fields but `seconds`.
         model: a model's name for `resolve_model`.
-        revision: branch, tag or commit of a hub model.
         adapter: directory of a LoRA adapter.
         gpus: GPUs that the model is split over at least.
         seconds: time that a batch of the fake scorer takes.
@@ -32,7 +31,6 @@ class ScorerSettings:
 
     kind: Literal["local", "openai", "fake"] = "local"
     model: str = ""
-    revision: str | None = None
     adapter: str | None = None
     gpus: int = 1
     device: Device = "auto"
@@ -71,12 +69,11 @@ def make_scorer(settings: ScorerSettings, language_model: LanguageModel | None =
         return FakeScorer(seconds=settings.seconds)
     if settings.kind == "openai":
         return _server_scorer(settings)
-    from calibudget.lm.files import resolve_model
     from calibudget.lm.loading import load_model
 
     if language_model is None:
         language_model = load_model(
-            resolve_model(settings.model, revision=settings.revision),
+            settings.model,
             device=settings.device,
             dtype=settings.dtype,
             adapter=Path(settings.adapter) if settings.adapter else None,
