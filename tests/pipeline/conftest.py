@@ -95,6 +95,11 @@ def exam_run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return root / "run"
 
 
+def rewrite_sums(directory: Path) -> None:
+    """Make the sums those of the files that are there."""
+    write_sums(directory, sorted(one.name for one in directory.iterdir() if not one.name.startswith((".", "SHA"))))
+
+
 def forge(directory: Path) -> None:
     """What a thorough forger does after an edit: bind the files anew, seal the manifest anew, rewrite the sums."""
     path = directory / "manifest.json"
@@ -103,4 +108,4 @@ def forge(directory: Path) -> None:
         digest = file_digest(directory / name)
         manifest["artefacts"][name] = {"bytes": digest.bytes, "sha256": digest.sha256}
     path.write_bytes(canonical_json(sealed(manifest, "manifest_sha256")))
-    write_sums(directory, sorted(one.name for one in directory.iterdir() if not one.name.startswith((".", "SHA"))))
+    rewrite_sums(directory)

@@ -264,19 +264,14 @@ def forge(file: Path, path: Any, value: Any) -> None:
         (("sources", "boolq", "barred"), 7, "sources.boolq.barred"),
         (("sources", "boolq", "majority"), 0.9, "sources.boolq.majority"),
         (("rules", "contamination", "ngram"), 12, "rules.contamination.ngram"),
-        (("rules", "duplicates", "piqa"), "keep", "rules.duplicates.piqa"),
         (("evaluation",), {}, "evaluation"),
-        (("companion",), None, "companion"),
-        (("sources", "boolq", "checks", "unheard_of"), {}, None),
     ],
 )
 def test_an_edited_report_is_told_from_the_directory_alone(
-    finished_exam: Path, path: Any, value: Any, field: str | None
+    finished_exam: Path, path: Any, value: Any, field: str
 ) -> None:
     forge(finished_exam / "hygiene.json", path, value)
-    told = [one.field for one in verify(finished_exam).differences if one.file == "hygiene.json"]
-    assert told  # at least that its bytes are others
-    assert field is None or any(one == field for one in told)
+    assert field in {one.field for one in verify(finished_exam).differences if one.file == "hygiene.json"}
 
 
 def test_a_dropped_record_that_is_in_the_splits_and_a_count_that_its_ids_do_not_give_are_told(
@@ -298,10 +293,8 @@ def test_a_dropped_record_that_is_in_the_splits_and_a_count_that_its_ids_do_not_
     ("path", "value"),
     [
         (("sources", "boolq", "records"), 31),
-        (("sources", "boolq", "repeats"), 90),
         (("sources", "boolq", "checks", "evaluation_prompts", "evaluation exam", "others"), 3),
         (("sources", "boolq", "prompts", "candidates"), {"piqa": 1}),
-        (("companion", "prompts", "companion"), 1),
         (("evaluation", "exam", "repeated_prompts"), 2),
     ],
 )

@@ -48,16 +48,11 @@ def test_a_run_selects_exactly_the_budget_and_joins_the_companion(
     assert len(companion) == result.companion_count == 9  # companion rows are joined unchanged, repeats included
     per_source = {label: sum(row["source"] == label for row in selected) for label in result.plan.quotas}
     assert per_source == result.plan.quotas
-    assert all(row["original"]["meta"]["n"] > 2**60 for row in selected if row["original"]["meta"]["n"] % 2)
-
-
-def test_calibration_and_selection_share_no_record(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
-    run(load_recipe(make_recipe()), tmp_path / "run")
     splits = read_splits(tmp_path / "run" / "splits.parquet")
-    selected = {(row["source"], row["record_id"]) for row in rows(tmp_path / "run")}
     for label, ids in splits.sources.items():
-        assert not set(ids.calibration) & set(ids.candidates)
-        assert not {(label, record_id) for record_id in ids.calibration} & selected
+        drawn = {row["record_id"] for row in selected if row["source"] == label}
+        assert not set(ids.calibration) & {*ids.candidates, *drawn}
+    assert all(row["original"]["meta"]["n"] > 2**60 for row in selected if row["original"]["meta"]["n"] % 2)
 
 
 def test_two_runs_and_shuffled_input_files_give_the_same_bytes(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
@@ -131,25 +126,14 @@ def test_what_can_t_be_met_is_refused_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{broken", "boolq.jsonl:2"),
-        ('{"instruction": "no answer"}', "boolq.jsonl:2"),
-        ('{"output": "true"}', "boolq.jsonl:2"),
-        ('{"instruction": "", "output": "true"}', "boolq.jsonl:2"),
-        ('{"instruction": "a", "instruction": "b", "output": "true"}', "boolq.jsonl:2"),
-        ('{"instruction": "a", "output": "no label in sight"}', "boolq.jsonl:2"),
-        ("[1, 2]", "boolq.jsonl:2"),
-    ],
+    "line", ["{broken", '{"output": "true"}', '{"instruction": "a", "output": "no label"}', "[1, 2]"]
 )
-def test_a_bad_line_is_named_and_can_be_skipped(
-    make_recipe: Callable[..., Any], tmp_path: Path, line: str, message: str
-) -> None:
+def test_a_bad_line_is_named_and_can_be_skipped(make_recipe: Callable[..., Any], tmp_path: Path, line: str) -> None:
     recipe = make_recipe()
     file = tmp_path / "data" / "boolq.jsonl"
     first, *rest = file.read_text().splitlines()
     file.write_text("\n".join([first, line, *rest]) + "\n")
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=r"boolq\.jsonl:2"):
         run(load_recipe(recipe), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     run(load_recipe(recipe, ["on_error=skip"]), tmp_path / "run")

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from calibudget.errors import ArtefactError, DependencyError, InterruptedRunError, RecipeError, TrainingError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
-from calibudget.pipeline.training_options import training_options
+from calibudget.pipeline.training_options import training_options, within_context
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
 from calibudget.store.sums import extend_sums, read_sums
@@ -107,12 +108,26 @@ def test_options_are_the_papers_with_the_recipes_seed(two_fruits: Path) -> None:
     assert options.execution.report_to == ("wandb",)
     assert options.execution.pack is False
     assert training_options(recipe, ("seed=9",)).config.seed == 9
+    for override in ("rank", "rank=four", "device=tpu"):
+        with pytest.raises((RecipeError, TrainingError), match=override.partition("=")[0]):
+            training_options(recipe, (override,))
 
 
-@pytest.mark.parametrize("override", ["rnak=4", "rank", "rank=four", "rank=0", "device=tpu"])
-def test_wrong_options_are_refused(two_fruits: Path, override: str) -> None:
-    with pytest.raises((RecipeError, TrainingError), match=override.partition("=")[0]):
-        training_options(load_recipe(two_fruits / "recipe.resolved.yaml"), (override,))
+@pytest.mark.parametrize(
+    ("overrides", "context", "expected"),
+    [
+        ((), None, 1024),
+        (("rank=2",), 256, 256),
+        (("max_length=200",), 256, 200),
+        (("max_length=2048",), 4096, 2048),
+    ],
+)
+def test_a_length_that_isnt_told_is_the_context_where_that_is_shorter(
+    two_fruits: Path, overrides: Any, context: int | None, expected: int
+) -> None:
+    options = training_options(load_recipe(two_fruits / "recipe.resolved.yaml"), overrides)
+    config = within_context(options, context)
+    assert config == replace(options.config, max_length=expected)
 
 
 def test_a_tracker_that_isnt_installed_is_named_with_its_line(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

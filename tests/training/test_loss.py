@@ -79,7 +79,9 @@ def test_extreme_logits_stay_finite() -> None:
 def test_heads_of_families_that_shape_their_logits_are_known(
     model_of: Callable[..., Any], family: str, settings: Any
 ) -> None:
-    find_head(model_of(family, num_key_value_heads=2, **settings))
+    head = find_head(model_of(family, num_key_value_heads=2, **settings))
+    assert head.softcap == settings.get("final_logit_softcapping")
+    assert head.factor == settings.get("logit_scale", 1.0) / settings.get("logits_scaling", 1.0)
 
 
 def test_a_head_that_does_more_is_refused(model_of: Callable[..., Any]) -> None:
