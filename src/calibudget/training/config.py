@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from dataclasses import fields as options_of
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, ClassVar, Final, Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, cast, get_type_hints
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from calibudget.errors import TrainingError
 from calibudget.hardware import Device
 from calibudget.messages import fault
+from calibudget.values import Count, Flag, Integer, Number, Positive, Size
 
 Schedule = Literal["cosine", "linear", "constant"]
 Loss = Literal["token_mean", "sum_per_example"]
@@ -29,6 +32,11 @@ TRACKERS: Final = {
 }
 
 _Options = TypeVar("_Options")
+_AboveZero = Annotated[Number, Field(gt=0)]
+_Share = Annotated[Number, Field(ge=0, lt=1)]
+_Seed = Annotated[Integer, Field(ge=0)]
+#: Pydantic's names of what is wrong with a number out of range.
+_RANGES: Final = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,47 +71,33 @@ class TrainingConfig:
         seed: decides the factors' start and the order of the examples.
     """
 
-    rank: int = 128
-    scaling: float = 128.0
-    dropout: float = 0.0
+    rank: Positive = 128
+    scaling: _AboveZero = 128.0
+    dropout: _Share = 0.0
     target_modules: tuple[str, ...] | None = None
-    learning_rate: float = 2e-5
-    learning_rate_ratio: float = 8.0
-    weight_decay: float = 0.0
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
+    learning_rate: _AboveZero = 2e-5
+    learning_rate_ratio: _AboveZero = 8.0
+    weight_decay: Size = 0.0
+    beta1: _Share = 0.9
+    beta2: _Share = 0.999
+    epsilon: _AboveZero = 1e-8
     loss: Loss = "token_mean"
-    max_grad_norm: float | None = 1.0
+    max_grad_norm: _AboveZero | None = 1.0
     schedule: Schedule = "cosine"
-    warmup_fraction: float = 0.03
-    epochs: int = 3
-    batch_size: int = 32
-    max_length: int = 1024
+    warmup_fraction: _Share = 0.03
+    epochs: Positive = 3
+    batch_size: Positive = 32
+    max_length: Positive = 1024
     too_long: TooLong = "refuse"
-    recovery_steps: int = 0
-    recovery_learning_rate: float | None = None
-    seed: int = 42
+    recovery_steps: Count = 0
+    recovery_learning_rate: _AboveZero | None = None
+    seed: _Seed = 42
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
-        for name in ("rank", "epochs", "batch_size", "max_length"):
-            _check_integer(name, getattr(self, name), minimum=1)
-        _check_integer("recovery_steps", self.recovery_steps, minimum=0)
-        _check_integer("seed", self.seed, minimum=0)
-        for name in ("scaling", "learning_rate", "learning_rate_ratio", "epsilon"):
-            _check_number(name, getattr(self, name), above=0.0)
-        for name in ("max_grad_norm", "recovery_learning_rate"):
-            if getattr(self, name) is not None:
-                _check_number(name, getattr(self, name), above=0.0)
-        for name in ("dropout", "beta1", "beta2", "warmup_fraction"):
-            _check_number(name, getattr(self, name), minimum=0.0, below=1.0)
-        _check_number("weight_decay", self.weight_decay, minimum=0.0)
-        _check_choice("schedule", self.schedule, "cosine", "linear", "constant")
-        _check_choice("loss", self.loss, "token_mean", "sum_per_example")
-        _check_choice("too_long", self.too_long, "refuse", "cut")
+        _check(self)
         if self.target_modules is not None and not self.target_modules:
             raise TrainingError("target_modules: names at least one layer, or is left out")
 
@@ -140,28 +134,25 @@ class Execution:
 
     device: Device = "auto"
     dtype: Dtype = "auto"
-    batch_tokens: int = 10_240
-    pack: bool | None = None
-    fuse: bool | None = None
-    compile: bool | None = None
-    graphs: bool | None = None
-    gradient_checkpointing: bool = False
-    shard: bool | None = None
-    deterministic: bool = False
-    checkpoint_every: int | None = None
+    batch_tokens: Positive = 10_240
+    pack: Flag | None = None
+    fuse: Flag | None = None
+    compile: Flag | None = None
+    graphs: Flag | None = None
+    gradient_checkpointing: Flag = False
+    shard: Flag | None = None
+    deterministic: Flag = False
+    checkpoint_every: Positive | None = None
     report_to: tuple[str, ...] = ()
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
-        _check_integer("batch_tokens", self.batch_tokens, minimum=1)
-        if self.checkpoint_every is not None:
-            _check_integer("checkpoint_every", self.checkpoint_every, minimum=1)
-        _check_choice("device", self.device, *get_args(Device))
-        _check_choice("dtype", self.dtype, *get_args(Dtype))
+        _check(self)
         for name in self.report_to:
-            _check_choice("report_to", name, *TRACKERS)
+            if name not in TRACKERS:
+                raise TrainingError(f"report_to: {name!r} isn't one of {', '.join(TRACKERS)}")
 
 
 def parse_options(kind: type[_Options], fields: Mapping[str, object], *, elsewhere: Collection[str] = ()) -> _Options:
@@ -175,15 +166,13 @@ def parse_options(kind: type[_Options], fields: Mapping[str, object], *, elsewhe
     Raises:
         TrainingError: an unknown field, or a value of the wrong type or out of range; the field is named.
     """
-    from pydantic import ValidationError
-
     try:
         found: _Options = _adapter(cast("Hashable", kind)).validate_json(json.dumps(dict(fields)), strict=True)
         return found
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        message = fault(first["type"], first.get("ctx", {})) or first["msg"].removeprefix("Value error, ")
+        message = _words(error)
         if first["type"] == "unexpected_keyword_argument":
             message = _unknown(field, {*(option.name for option in options_of(cast("Any", kind))), *elsewhere})
         raise TrainingError(f"{field}: {message}" if field else message) from error
@@ -197,34 +186,28 @@ def _unknown(field: str, known: Collection[str]) -> str:
     return f"no option of training; {proposed}"
 
 
+def _check(options: TrainingConfig | Execution) -> None:
+    """Hold every field to its type, however the options were made."""
+    for name, adapter in _field_adapters(cast("Hashable", type(options))).items():
+        try:
+            adapter.validate_python(getattr(options, name))
+        except ValidationError as error:
+            raise TrainingError(f"{name}: {_words(error)}") from error
+
+
+def _words(error: ValidationError) -> str:
+    """What is wrong with the first field that is; of a number out of range also which it is."""
+    first = error.errors()[0]
+    message = fault(first["type"], first.get("ctx", {})) or first["msg"].removeprefix("Value error, ")
+    return f"{message}, not {first['input']}" if first["type"] in _RANGES else message
+
+
 @cache
-def _adapter(kind: Hashable) -> Any:
-    from pydantic import TypeAdapter
-
-    options: Any = kind
-    return TypeAdapter(options)
+def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+    return TypeAdapter(cast("Any", kind))
 
 
-def _check_integer(name: str, value: object, *, minimum: int | None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TrainingError(f"{name}: must be an integer, not {value!r}")
-    if minimum is not None and value < minimum:
-        raise TrainingError(f"{name}: must be at least {minimum}, not {value}")
-
-
-def _check_number(
-    name: str, value: object, *, above: float | None = None, minimum: float | None = None, below: float | None = None
-) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise TrainingError(f"{name}: must be a finite number, not {value!r}")
-    if above is not None and value <= above:
-        raise TrainingError(f"{name}: must be above {above:g}, not {value}")
-    if minimum is not None and value < minimum:
-        raise TrainingError(f"{name}: must be at least {minimum:g}, not {value}")
-    if below is not None and value >= below:
-        raise TrainingError(f"{name}: must be below {below:g}, not {value}")
-
-
-def _check_choice(name: str, value: object, *choices: str) -> None:
-    if value not in choices:
-        raise TrainingError(f"{name}: {value!r} isn't one of {', '.join(choices)}")
+@cache
+def _field_adapters(kind: Hashable) -> dict[str, TypeAdapter[Any]]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {option.name: TypeAdapter(hints[option.name]) for option in options_of(cast("Any", kind))}
