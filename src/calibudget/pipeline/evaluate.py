@@ -167,7 +167,8 @@ def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Pro
     own = [one.name for one in benchmarks if one.own_answer is not None]
     held_out = {HELD_OUT: [name for name in own if name.startswith(HELD_OUT)]} if HELD_OUT in asking.tasks else {}
     panels = declared_panels({**held_out, **asking.panels}, own)
-    splits = None if train is None else _splits_beside(train)
+    beside = None if train is None else train.absolute().parent / SPLITS_NAME
+    splits = beside if beside is not None and beside.is_file() else None  # a training set may lie by itself
     prompts = frozenset() if train is None else _prompts_of(train)
     trained = {one.name: shared_items(one, prompts) for one in benchmarks}
     held = None if splits is None else _calibration_of(splits)
@@ -188,12 +189,6 @@ def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Pro
     )
     ways = tuple(_ways(benchmarks, judge, likelihood=asking.likelihood))
     return _Plan(ways, trained, calibration, frame)
-
-
-def _splits_beside(train: Path) -> Path | None:
-    """The splits of the run that a training set belongs to; None where it lies by itself."""
-    path = train.absolute().parent / SPLITS_NAME
-    return path if path.is_file() else None
 
 
 def _training_set(train: Path, *, is_own: bool) -> dict[str, object]:

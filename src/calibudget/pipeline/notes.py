@@ -89,16 +89,24 @@ def _shifted(row: SourceStatistics, change: float) -> SourceStatistics:
     return replace(row, mean_error=max(row.mean_error + change, 0.0), bootstrap_sd=max(row.bootstrap_sd - change, 0.0))
 
 
-def run_notes(recipe: Recipe, plan: AllocationPlan, selection: Selection, manifest: Manifest) -> tuple[str, ...]:
+def run_notes(recipe: Recipe, plan: AllocationPlan, selection: Selection, manifest: Manifest) -> Iterator[str]:
     """An unused floor, examples too long for their quota, repeated ones, and what a round of floors leaves."""
-    fake = (FAKE_NOTE,) if recipe.engine == "fake" and recipe.calibration != "none" else ()
-    return (*fake, *_no_floor(recipe), *_too_long(manifest), *_repeats(recipe, selection), *_left(recipe, plan))
-
-
-def _no_floor(recipe: Recipe) -> Iterator[str]:
+    if recipe.engine == "fake" and recipe.calibration != "none":
+        yield FAKE_NOTE
     if recipe.floor and policy_named(recipe.policy).floor_use == "none":
         floors = recipe.model_dump(mode="json")["floor"]
         yield f"the policy {recipe.policy!r} knows no floor: `floor: {floors}` isn't used, and counts as 0"
+    for label, row in manifest.sources.items():
+        if row.tokens is not None and row.tokens.too_long:
+            left_out = counted(row.tokens.too_long, "candidate")
+            yield f"{label}: {left_out} longer than its quota of {counted(row.quota, 'token')} left out"
+    for label, picks in selection.picks.items() if recipe.max_repeats > 1 else ():
+        count = sum(unmarked(pick)[1] > 1 for pick in picks)
+        if count:
+            yield f"{label}: {counted(count, 'row')} of repeated examples"
+    left = recipe.budget_total - plan.budget
+    if left:
+        yield f"left for the next round: {left:,} of the budget of {recipe.budget_total:,}"
 
 
 def length_notes(scores: Sequence[Score], error: ErrorRule) -> Iterator[str]:
@@ -119,26 +127,6 @@ def length_notes(scores: Sequence[Score], error: ErrorRule) -> Iterator[str]:
             f"{means[long]:,.0f} in {long}, so an NLL a token says little of one beside the other; "
             "`error: nll_per_answer` shows what whole answers would change"
         )
-
-
-def _too_long(manifest: Manifest) -> Iterator[str]:
-    for label, row in manifest.sources.items():
-        if row.tokens is not None and row.tokens.too_long:
-            left_out = counted(row.tokens.too_long, "candidate")
-            yield f"{label}: {left_out} longer than its quota of {counted(row.quota, 'token')} left out"
-
-
-def _repeats(recipe: Recipe, selection: Selection) -> Iterator[str]:
-    for label, picks in selection.picks.items() if recipe.max_repeats > 1 else ():
-        count = sum(unmarked(pick)[1] > 1 for pick in picks)
-        if count:
-            yield f"{label}: {counted(count, 'row')} of repeated examples"
-
-
-def _left(recipe: Recipe, plan: AllocationPlan) -> Iterator[str]:
-    left = recipe.budget_total - plan.budget
-    if left:
-        yield f"left for the next round: {left:,} of the budget of {recipe.budget_total:,}"
 
 
 class Noticed(NamedTuple):

@@ -200,13 +200,16 @@ def check_model(manifest: Manifest, identity: Mapping[str, object], tokenizer: A
     Raises:
         TrainingError: it is another one, or counts tokens otherwise than the run's budget did, and isn't allowed.
     """
+    from calibudget.lm.loading import tokenizer_digest
+
     calibrated_on = _other_model(manifest, identity, tokenizer)
     if calibrated_on is not None and not allow_other:
         raise TrainingError(
             f"the run was calibrated on {calibrated_on} and this is {_named(identity)}: quotas don't carry over to "
             "another model; train the calibrated one, or say --allow-other-model"
         )
-    if _counted_otherwise(manifest, tokenizer) and not allow_other:
+    counted = (manifest.token_counter or {}).get("tokenizer_sha256")
+    if not allow_other and counted is not None and counted != tokenizer_digest(tokenizer):
         raise TrainingError(
             f"the run's token budget was counted with another tokenizer than that of {identity.get('name')!r}: a token "
             "is another amount of text there; train the model that the recipe names, or say --allow-other-model"
@@ -229,14 +232,6 @@ def _other_model(manifest: Manifest, loaded: Mapping[str, object], tokenizer: An
         return None if is_same else _named(calibrated)
     key = "sha256" if calibrated.get("sha256") else "name"
     return None if calibrated.get(key) == loaded.get(key) else _named(calibrated)
-
-
-def _counted_otherwise(manifest: Manifest, tokenizer: Any) -> bool:
-    """Whether a run's token budget was counted with another tokenizer."""
-    from calibudget.lm.loading import tokenizer_digest
-
-    counted = (manifest.token_counter or {}).get("tokenizer_sha256")
-    return counted is not None and counted != tokenizer_digest(tokenizer)
 
 
 def _named(model: Mapping[str, object]) -> str:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
+from operator import attrgetter
 from typing import Final
 
 import torch
@@ -56,7 +57,7 @@ def plan_batches(loads: Sequence[Load], batch_tokens: int) -> list[tuple[int, ..
     whose prompts begin alike; then those of like length. A batch has at most a quarter of `batch_tokens` as rows of
     logits, which bounds its memory. An item that is larger than a bound has a batch of its own.
     """
-    order = sorted(range(len(loads)), key=lambda i: _order(loads[i]))
+    order = sorted(range(len(loads)), key=lambda i: attrgetter("limit", "source", "tokens", "record_id")(loads[i]))
     batches: list[list[int]] = []
     tokens = rows = 0
     for index in order:
@@ -68,10 +69,6 @@ def plan_batches(loads: Sequence[Load], batch_tokens: int) -> list[tuple[int, ..
         batches[-1].append(index)
         tokens, rows = tokens + load.tokens, rows + load.response_tokens
     return [tuple(batch) for batch in batches]
-
-
-def _order(load: Load) -> tuple[int, str, int, str]:
-    return load.limit, load.source, load.tokens, load.record_id
 
 
 def cut(weights: Sequence[int], bound: int) -> list[range]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, Final, Literal, cast
 
 import numpy as np
@@ -23,6 +22,7 @@ from calibudget.errors import TrainingError
 from calibudget.lm.encoding import Encoded, Encoder
 from calibudget.messages import counted
 from calibudget.records import Message, Record
+from calibudget.sequences import chunks
 from calibudget.training.config import TooLong
 
 #: Where an example comes from: a selected source example, or the companion set.
@@ -83,8 +83,7 @@ def encode_examples(
     """
     examples: list[TrainingExample] = []
     cut = 0
-    iterator = iter(rows)
-    while chunk := list(islice(iterator, _CHUNK)):
+    for chunk in chunks(rows, _CHUNK):
         records = [record_of(row) for row in chunk]
         for row, encoded in zip(chunk, encoder.encode_all(records), strict=True):
             examples.append(_example(row, encoded, max_length, too_long))
@@ -254,7 +253,7 @@ def packed_batch(
     lengths = [example.length for example in examples]
     used = sum(lengths)
     width = _coarse(used + 1, multiple, parts=8) if fixed else -(-used // multiple) * multiple
-    lengths += _filling(width - used, longest)
+    lengths += [min(longest, width - start) for start in range(used, width, longest)]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ids = np.full(width, _FILLER, dtype=np.int64)
     ids[:used] = np.concatenate([example.ids for example in examples])
@@ -287,10 +286,6 @@ def _labels(examples: Sequence[TrainingExample], starts: Sequence[int]) -> tuple
     ]
     labels = [example.ids[example.prompt_length :].astype(np.int64) for example in examples]
     return np.concatenate(rows), np.concatenate(labels)
-
-
-def _filling(count: int, longest: int) -> list[int]:
-    return [min(longest, count - start) for start in range(0, count, longest)]
 
 
 def _coarse(count: int, multiple: int, *, parts: int) -> int:

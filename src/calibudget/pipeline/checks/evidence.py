@@ -17,7 +17,7 @@ from calibudget.errors import InputError
 from calibudget.pipeline.allocate import plan_recipe, read_plan
 from calibudget.pipeline.checks.findings import Findings, equal
 from calibudget.pipeline.checks.train import TrainIds
-from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME, Ledger
+from calibudget.pipeline.ledger import ROUNDS_NAME, Ledger
 from calibudget.pipeline.manifest import (
     allocation_evidence,
     quota_evidence,
@@ -104,7 +104,8 @@ def check_manifest(findings: Findings, manifest: Manifest, derived: Derived) -> 
         expected = _source(derived, label)
         if tokens is not None:
             expected["tokens"] = asdict(tokens[label]) if label in tokens else None
-        findings.compare(MANIFEST_NAME, expected, _only(row, expected), field=f"sources.{label}")
+        stated = asdict(row)
+        findings.compare(MANIFEST_NAME, expected, {name: stated[name] for name in expected}, field=f"sources.{label}")
         _check_counts(findings, derived.recipe, label, row)
     _check_companion(findings, manifest, derived)
     findings.checked.append("manifest: recipe, seeds, counts, statistics, quotas and digests")
@@ -119,7 +120,8 @@ def _sections(derived: Derived, manifest: Manifest) -> dict[str, object]:
     }
     if derived.scored is not None or recipe.calibration == "none" or is_given:
         sections["scorer"] = None if derived.scored is None else derived.scored.provenance
-        sections["parser"] = None if derived.scored is None else _parser(manifest)
+        parser = manifest.parser if manifest.parser in EARLIER_PARSERS else PARSER_VERSION
+        sections["parser"] = None if derived.scored is None else parser
     if derived.plan is not None:
         own = asdict(allocation_evidence(derived.plan, given=is_given))
         if manifest.allocation.quotas_sha256 is None:  # a run of an earlier version
@@ -129,11 +131,6 @@ def _sections(derived: Derived, manifest: Manifest) -> dict[str, object]:
         drawn = asdict(selection_evidence(digest_selection(derived.selection)))
         sections["selection"] = {name: value for name, value in drawn.items() if value is not None}
     return sections
-
-
-def _parser(manifest: Manifest) -> str:
-    """The parser that a run may have been scored with: today's, or an earlier one that it names."""
-    return manifest.parser if manifest.parser in EARLIER_PARSERS else PARSER_VERSION
 
 
 def _source(derived: Derived, label: str) -> dict[str, Any]:
@@ -164,11 +161,6 @@ def _tokens(findings: Findings, derived: Derived) -> dict[str, TokenEvidence] | 
         "an allocation of these pools",
         lambda: token_evidence(pools, splits.pool_sizes, plan, digest_selection(selection)),
     )
-
-
-def _only(row: SourceEvidence, names: Mapping[str, object]) -> dict[str, object]:
-    fields = asdict(row)
-    return {name: fields[name] for name in names}
 
 
 def _check_counts(findings: Findings, recipe: Recipe, label: str, row: SourceEvidence) -> None:
@@ -289,12 +281,6 @@ def check_ledger(findings: Findings, recipe: Recipe, ledger: Ledger, splits: Spl
         _check_apart(findings, field, "no candidate that an earlier round held out", held_out)
         _check_calibration(findings, recipe, ids, reused_calibration(recipe, ledger, label), field)
     findings.checked.append("rounds: nothing is drawn or calibrates that an earlier round used")
-
-
-def check_previous(findings: Findings, ledger: Ledger, previous: Ledger) -> None:
-    """Compare the ledger with the one that the earlier rounds' directories give."""
-    findings.compare(ROUNDS_NAME, ROUNDS.to_json(previous), ROUNDS.to_json(ledger))
-    findings.checked.append("rounds: the ledger, from the directories of the earlier rounds")
 
 
 def _check_calibration(findings: Findings, recipe: Recipe, ids: SourceIds, reused: Sequence[str], field: str) -> None:
