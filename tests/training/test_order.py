@@ -4,10 +4,12 @@ import itertools
 from typing import Any
 
 import pytest
+import torch
+from transformers import get_scheduler
 
 from calibudget.keys import order_key
 from calibudget.training.config import TrainingConfig
-from calibudget.training.order import packs, plan_steps, rows, share
+from calibudget.training.order import packs, plan_steps, rate_factor, rows, share, warmup_steps
 
 
 @pytest.fixture
@@ -77,3 +79,19 @@ def test_padded_rows_hold_their_limit_and_everything() -> None:
     assert found[0] == [1, 4]
     assert rows(range(3), [5, 9, 5], 1) == [[1], [0], [2]]
     assert rows([], lengths, 64) == []
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+def test_the_factors_are_transformers_own(schedule: Any) -> None:
+    """People compare loss curves with transformers' Trainer, so every step has its rate."""
+    name = {"constant": "constant_with_warmup"}.get(schedule, schedule)
+    for total in (1, 2, 7, 100, 941):
+        warmup = warmup_steps(total, 0.03)
+        assert (total * 0.03) <= warmup < total * 0.03 + 1
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+        reference = get_scheduler(name, optimizer, num_warmup_steps=warmup, num_training_steps=total)
+        for step in range(total):
+            expected = reference.get_last_lr()[0]
+            assert rate_factor(step, total, warmup, schedule) == pytest.approx(expected, abs=1e-12)
+            optimizer.step()
+            reference.step()

@@ -302,11 +302,3 @@ def compare_policies(request: AllocationRequest, pools: Pools | None) -> Compari
         except UnfedPolicyError as error:
             left_out[policy] = str(error)
     return Comparison(plans=plans, left_out=left_out)
-
-
-def plan_if_fed(request: AllocationRequest, pools: Pools | None) -> AllocationPlan | None:
-    """The plan without intervals; None where the policy lacks its input, or doesn't know a constraint."""
-    try:
-        return plan_allocation(request, pools, intervals=False)
-    except UnfedPolicyError:
-        return None

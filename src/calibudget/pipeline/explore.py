@@ -12,8 +12,8 @@ from calibudget.allocation.plan import replicate_quotas
 from calibudget.allocation.policies import POLICIES
 from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.stability import Stability, WhatIf, order_probabilities, stability, what_if
-from calibudget.errors import AllocationError, InputError
-from calibudget.pipeline.allocate import plan_allocation, plan_if_fed
+from calibudget.errors import AllocationError, InputError, UnfedPolicyError
+from calibudget.pipeline.allocate import plan_allocation
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.statistics import statistics_of_file
 from calibudget.records import Exponents, Statistics
@@ -112,18 +112,19 @@ def audit(
     """
     if len(measured) < 2 and not pairs:
         raise InputError("stability compares at least two calibration splits; of one, --pairs tells the order of pairs")
-    each = [_with_statistics(request, statistics, max_repeats) for statistics in measured]
     scored = [name for name, rule in POLICIES.items() if rule.needs_scores]
-    chosen = list(policies) or [name for name in scored if all(plan_if_fed(_of(one, name), None) for one in each)]
-    compared = chosen if len(measured) > 1 else []
+    posed = {
+        name: [_posed(request, name, statistics, max_repeats) for statistics in measured] for name in policies or scored
+    }
+    chosen = posed if policies else {name: own for name, own in posed.items() if all(map(_is_fed, own))}
     return StabilityAudit(
         splits=len(measured),
-        policies={name: stability([_quotas(_of(one, name)) for one in each]) for name in compared},
+        policies={name: stability(list(map(_quotas, own))) for name, own in chosen.items() if len(measured) > 1},
         pairs={
-            name: tuple(_pairs(_of(one, name)) for one in each)
-            for name in chosen
+            name: tuple(map(_pairs, own))
+            for name, own in chosen.items()
             if pairs  # and bootstrap replicates move the policy's quotas: then they have intervals
-            and any(row.interval is not None for row in plan_allocation(_of(each[0], name), None).sources.values())
+            and any(row.interval is not None for row in plan_allocation(own[0], None).sources.values())
         },
     )
 
@@ -144,13 +145,18 @@ def read_measured(
     return statistics_of_file(path, pool_sizes=dict(pool_sizes), resamples=resamples, bootstrap_seed=bootstrap_seed)
 
 
-def _with_statistics(request: AllocationRequest, statistics: Statistics, max_repeats: int) -> AllocationRequest:
+def _posed(request: AllocationRequest, policy: str, statistics: Statistics, max_repeats: int) -> AllocationRequest:
     sizes = {label: row.pool_size * max_repeats for label, row in statistics.sources.items()}
-    return replace(request, pool_sizes=sizes, statistics=statistics)
+    return replace(request, policy=policy, pool_sizes=sizes, statistics=statistics)
 
 
-def _of(request: AllocationRequest, policy: str) -> AllocationRequest:
-    return replace(request, policy=policy)
+def _is_fed(request: AllocationRequest) -> bool:
+    """Whether the policy has its input, and knows every constraint."""
+    try:
+        plan_allocation(request, None, intervals=False)
+    except UnfedPolicyError:
+        return False
+    return True
 
 
 def _quotas(request: AllocationRequest) -> dict[str, int]:
