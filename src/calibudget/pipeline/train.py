@@ -39,7 +39,6 @@ def train(
     model: str | None = None,
     allow_other_model: bool = False,
     resume: bool = False,
-    options: TrainingOptions | None = None,
     shared: Shared | None = None,
     progress: Progress = silent,
     listener: Listener | None = None,
@@ -56,7 +55,6 @@ def train(
         model: another name for the model, such as a directory that holds it; the recipe's by default.
         allow_other_model: train a model other than the one that the run was calibrated on.
         resume: go on with an unfinished training.
-        options: what the overrides say, where it is known already.
         shared: what this training has in common with runs in this process; its model isn't changed.
         progress: told of the stages before training.
         listener: told after each step.
@@ -73,7 +71,7 @@ def train(
     """
     directory = Path(run_dir)
     runs = [finished_run(Path(path)) for path in (directory, *also)]
-    options = options or training_options(runs[0].recipe, overrides)
+    options = training_options(runs[0].recipe, overrides)
     with training_libraries("training"):
         from calibudget.training import loop
         from calibudget.training.devices import Devices

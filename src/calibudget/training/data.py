@@ -175,6 +175,8 @@ def _check_unique(examples: Sequence[TrainingExample]) -> None:
 #: Label of a position that teaches nothing.
 NO_LABEL: Final = -100
 _FILLER: Final = 0
+#: What a packed row's length is a multiple of.
+_MULTIPLE: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -237,22 +239,21 @@ def padded_batch(examples: Sequence[TrainingExample]) -> Batch:
     )
 
 
-def packed_batch(
-    examples: Sequence[TrainingExample], *, longest: int, sequences: int | None = None, multiple: int = 128
-) -> Batch:
+def packed_batch(examples: Sequence[TrainingExample], *, longest: int, sequences: int | None = None) -> Batch:
     """All examples end to end in one row, filled up to a length that few batches differ in.
+
+    The row's length is a multiple of 128; with `sequences` it is rounded up to an eighth of the power of two below it,
+    so that whole shapes repeat, and has at least one token of filling.
 
     Args:
         examples: at least one.
         longest: most tokens of one sequence; the filling is cut into sequences no longer than that.
         sequences: S that every batch shall have, None to leave it; empty sequences fill up.
-        multiple: the row's length is a multiple of it; with `sequences` a batch is rounded up to an eighth of the
-            power of two below it, so that whole shapes repeat, and has at least one token of filling.
     """
     fixed = sequences is not None
     lengths = [example.length for example in examples]
     used = sum(lengths)
-    width = _coarse(used + 1, multiple, parts=8) if fixed else -(-used // multiple) * multiple
+    width = _coarse(used + 1, parts=8) if fixed else -(-used // _MULTIPLE) * _MULTIPLE
     lengths += [min(longest, width - start) for start in range(used, width, longest)]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ids = np.full(width, _FILLER, dtype=np.int64)
@@ -261,7 +262,7 @@ def packed_batch(
     label_rows, labels = _labels(examples, offsets[: len(examples)].tolist())
     if sequences is not None:
         offsets = _extended(offsets, sequences + 1, width)
-        count = _coarse(len(labels), multiple, parts=4)
+        count = _coarse(len(labels), parts=4)
         label_rows, labels = _extended(label_rows, count, width - 1), _extended(labels, count, NO_LABEL)
     return Batch(
         input_ids=torch.from_numpy(ids[None]),
@@ -288,9 +289,9 @@ def _labels(examples: Sequence[TrainingExample], starts: Sequence[int]) -> tuple
     return np.concatenate(rows), np.concatenate(labels)
 
 
-def _coarse(count: int, multiple: int, *, parts: int) -> int:
-    """`count` rounded up to a multiple of `multiple`, and of the power of two below it over `parts`."""
-    grain = max(multiple, (1 << (count.bit_length() - 1)) // parts)
+def _coarse(count: int, *, parts: int) -> int:
+    """`count` rounded up to a multiple of 128, and of the power of two below it over `parts`."""
+    grain = max(_MULTIPLE, (1 << (count.bit_length() - 1)) // parts)
     return -(-count // grain) * grain
 
 

@@ -188,8 +188,8 @@ def measure_device(device: torch.device, dtype: torch.dtype) -> float | None:
 class Pace:
     """Counts tokens against the clock; the first steps, which compile and warm up, don't count."""
 
-    def __init__(self, warmup_steps: int = 2) -> None:
-        self._left = warmup_steps
+    def __init__(self) -> None:
+        self._left = 2
         self._start = time.perf_counter()
         self._tokens = 0
         self._steps = 0
