@@ -12,6 +12,7 @@ from calibudget.pipeline.run import run
 from calibudget.recipe import load_recipe
 from calibudget.store.canonical import canonical_json, sealed
 from calibudget.store.sums import file_digest, write_sums
+from calibudget.store.train_set import read_train
 
 RECIPE = """
 engine: fake
@@ -93,6 +94,16 @@ def exam_run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     exam = "hygiene.evaluation={exam: {path: exam.jsonl, answer: none}}"
     run(load_recipe(write_recipe(root), [exam]), root / "run")
     return root / "run"
+
+
+def rows_of(directory: Path) -> list[dict[str, Any]]:
+    """The rows of a run's train set."""
+    return list(read_train(directory / "train.jsonl"))
+
+
+def picks(directory: Path) -> set[tuple[str, str]]:
+    """Source and id of each selected example of a run."""
+    return {(row["source"], row["record_id"]) for row in rows_of(directory) if row["role"] == "source"}
 
 
 def rewrite_sums(directory: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,7 @@ from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
 from calibudget.store.manifest import MANIFEST
-
-
-def rows(directory: Path) -> Any:
-    return [json.loads(line) for line in (directory / "train.jsonl").read_text().splitlines()]
+from tests.pipeline.conftest import rows_of
 
 
 def test_a_budget_above_the_pools_is_met_by_repeats_that_say_so(
@@ -30,11 +26,11 @@ def test_a_budget_above_the_pools_is_met_by_repeats_that_say_so(
     # 25 and 35 candidates, three times each; 50 and 50 of them.
     assert {label: row.pool_size for label, row in result.plan.sources.items()} == {"boolq": 75, "piqa": 105}
     assert result.plan.quotas == {"boolq": 50, "piqa": 50}
-    ids = [row["record_id"] for row in rows(tmp_path / "run") if row["source"] == "boolq"]
+    ids = [row["record_id"] for row in rows_of(tmp_path / "run") if row["source"] == "boolq"]
     assert ids[25:] == [f"{one}#r2" for one in ids[:25]]
-    piqa = [row["record_id"] for row in rows(tmp_path / "run") if row["source"] == "piqa"]
+    piqa = [row["record_id"] for row in rows_of(tmp_path / "run") if row["source"] == "piqa"]
     assert piqa[35:] == [f"{one}#r2" for one in piqa[:15]]
-    texts = {row["record_id"]: (row["prompt"], row["completion"]) for row in rows(tmp_path / "run")}
+    texts = {row["record_id"]: (row["prompt"], row["completion"]) for row in rows_of(tmp_path / "run")}
     assert all(texts[f"{one}#r2"] == texts[one] for one in ids[:25])
     assert "boolq: 25 rows of repeated examples" in result.notes
     assert MANIFEST.read(tmp_path / "run" / "manifest.json").sources["boolq"].pool_size == 25

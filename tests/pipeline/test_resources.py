@@ -11,10 +11,7 @@ import pytest
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run import run
 from calibudget.recipe import load_recipe
-
-
-def artefacts(directory: Path) -> Any:
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file() and path.suffix != ".lock"}
+from tests.conftest import bytes_in
 
 
 @pytest.mark.slow
@@ -45,9 +42,9 @@ def test_sources_are_read_once_for_one_split_and_anew_for_another(
     assert len(reads) == 6
     for number, changes in enumerate((["policy=calibudget"], ["policy=equal"], ["policy=need", "budget=20"])):
         run(load_recipe(path, changes), tmp_path / f"alone-{number}")
-        assert artefacts(tmp_path / f"alone-{number}") == artefacts(tmp_path / f"shared-{number}")
+        assert bytes_in(tmp_path / f"alone-{number}") == bytes_in(tmp_path / f"shared-{number}")
     run(load_recipe(path, ["split_seed=7"]), tmp_path / "other-alone")
-    assert artefacts(tmp_path / "other-alone") == artefacts(tmp_path / "other")
+    assert bytes_in(tmp_path / "other-alone") == bytes_in(tmp_path / "other")
 
 
 @pytest.mark.slow

@@ -22,12 +22,7 @@ from calibudget.store.canonical import canonical_json
 from calibudget.store.manifest import MANIFEST
 from calibudget.store.scores import read_scores_file
 from calibudget.store.splits import read_splits
-from tests.pipeline.conftest import forge
-
-
-def picks(directory: Path) -> Any:
-    rows = [json.loads(line) for line in (directory / "train.jsonl").read_text().splitlines()]
-    return {(row["source"], row["record_id"]) for row in rows if row["role"] == "source"}
+from tests.pipeline.conftest import forge, picks
 
 
 @pytest.fixture

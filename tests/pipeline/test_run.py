@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import signal
@@ -26,23 +25,16 @@ from calibudget.recipe import load_recipe
 from calibudget.store.canonical import read_object
 from calibudget.store.scores import read_scores, write_scores
 from calibudget.store.splits import read_splits
-from calibudget.store.train_set import read_train
-
-
-def digests(directory: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(directory.iterdir())}
-
-
-def rows(directory: Path) -> list[dict[str, Any]]:
-    return list(read_train(directory / "train.jsonl"))
+from tests.conftest import bytes_in
+from tests.pipeline.conftest import rows_of
 
 
 def test_a_run_selects_exactly_the_budget_and_joins_the_companion(
     make_recipe: Callable[..., Any], tmp_path: Path
 ) -> None:
     result = run(load_recipe(make_recipe()), tmp_path / "run")
-    selected = [row for row in rows(tmp_path / "run") if row["role"] == "source"]
-    companion = [row for row in rows(tmp_path / "run") if row["role"] == "companion"]
+    selected = [row for row in rows_of(tmp_path / "run") if row["role"] == "source"]
+    companion = [row for row in rows_of(tmp_path / "run") if row["role"] == "companion"]
     assert len(selected) == result.count == result.plan.budget == 24
     assert sum(result.plan.quotas.values()) == 24
     assert len(companion) == result.companion_count == 9  # companion rows are joined unchanged, repeats included
@@ -59,14 +51,14 @@ def test_two_runs_and_shuffled_input_files_give_the_same_bytes(make_recipe: Call
     recipe = make_recipe()
     run(load_recipe(recipe), tmp_path / "first")
     run(load_recipe(recipe), tmp_path / "second")
-    assert digests(tmp_path / "first") == digests(tmp_path / "second")
+    assert bytes_in(tmp_path / "first") == bytes_in(tmp_path / "second")
     for file in (tmp_path / "data").iterdir():
         lines = file.read_text().splitlines(keepends=True)
         if file.name != "math.jsonl":
             random.Random(1).shuffle(lines)  # noqa: S311
         file.write_text("".join(lines))
     run(load_recipe(recipe), tmp_path / "third")
-    first, third = digests(tmp_path / "first"), digests(tmp_path / "third")
+    first, third = bytes_in(tmp_path / "first"), bytes_in(tmp_path / "third")
     for name in (
         "splits.parquet",
         "scores.parquet",
@@ -215,7 +207,7 @@ def test_an_interrupted_run_exits_with_3_and_resumes_to_the_same_bytes(
     resumed = subprocess.run([*command, "--resume"], capture_output=True, text=True)
     assert resumed.returncode == 0, resumed.stderr
     same = ("splits.parquet", "allocation.json", "selection.json", "train.jsonl")
-    whole, again = digests(tmp_path / "whole"), digests(tmp_path / "run")
+    whole, again = bytes_in(tmp_path / "whole"), bytes_in(tmp_path / "run")
     assert {name: again[name] for name in same} == {name: whole[name] for name in same}
     assert not journal.exists()
 
@@ -235,7 +227,7 @@ def test_too_long_skip_leaves_longer_records_before_anything_is_drawn(
     assert longer & {one.record_id for one in records}
     overrides = [f"calibration.max_length={limit}", "calibration.too_long=skip"]
     found = run(load_recipe(path, overrides), tmp_path / "run")
-    assert not longer & {str(row["record_id"]) for row in rows(tmp_path / "run")}
+    assert not longer & {str(row["record_id"]) for row in rows_of(tmp_path / "run")}
     manifest: Any = read_object(tmp_path / "run" / "manifest.json")
     told = [int(note.split(": ")[1].split()[0]) for note in found.notes if "longer than `max_length`" in note]
     assert sum(row["skipped"] for row in manifest["sources"].values()) == len(

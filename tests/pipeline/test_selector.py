@@ -21,7 +21,7 @@ from calibudget.selection.proxy import ProxyContract, ProxyHeader, ProxyRecord, 
 from calibudget.store.canonical import canonical_json, read_object
 from calibudget.store.splits import read_splits
 from calibudget.store.sums import file_digest
-from tests.pipeline.conftest import forge
+from tests.pipeline.conftest import forge, rows_of
 
 CONTRACT = ProxyContract(subgroups=("boolq", "piqa"), shards=2)
 
@@ -65,10 +65,6 @@ def write_influence(
         )
         write_proxy_file(directory / f"shard-{number}", ProxyScores(header=header, records=tuple(records)))
     merge_proxy_files([directory / "shard-0", directory / "shard-1"], directory / name, contract=CONTRACT)
-
-
-def rows_of(directory: Path) -> Any:
-    return [json.loads(line) for line in (directory / "train.jsonl").read_text().splitlines()]
 
 
 def picks(directory: Any, label: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from calibudget.recipe import load_recipe
 from calibudget.store.artefacts import read_statistics
 from calibudget.store.manifest import MANIFEST
 from calibudget.store.splits import read_splits
+from tests.pipeline.conftest import picks
 
 RECIPE = """
 model: {model}
@@ -27,11 +27,6 @@ sources:
   pears: {{path: pears.jsonl, answer: {{kind: choice, labels: [answer0, answer1]}}}}
 """
 TRAINING = ("rank=8", "scaling=16", "batch_size=4", "epochs=12", "learning_rate=3e-3", "max_length=256", "device=cpu")
-
-
-def picks(directory: Path) -> Any:
-    rows = [json.loads(line) for line in (directory / "train.jsonl").read_text().splitlines()]
-    return {(row["source"], row["record_id"]) for row in rows}
 
 
 @pytest.mark.slow
