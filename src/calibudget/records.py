@@ -300,6 +300,13 @@ class AllocationPlan:
         """The final integer quota of each source."""
         return {label: row.quota for label, row in self.sources.items()}
 
+    def bound_of(self, label: str) -> Literal["pool", "cap"] | None:
+        """What kept a source's quota from being larger, where its pool or its cap did."""
+        row = self.sources[label]
+        if row.quota and row.quota == row.pool_size:
+            return "pool"
+        return "cap" if row.quota == (self.caps or {}).get(label) else None
+
     def to_frame(self) -> Any:
         """A pandas data frame, one row a source, indexed by label; polars reads it with `polars.from_pandas`."""
         from pandas import DataFrame

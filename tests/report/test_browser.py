@@ -127,7 +127,7 @@ def test_a_thousand_sources_are_sorted_filtered_and_grouped(opened: Callable[...
     assert groups == sorted(groups)
     page.get_by_label("Filter sources").fill("source-07")
     assert len(column(0)) == 100
-    assert page.locator("[data-count]").inner_text() == "100 of 1,000 sources"
+    assert page.locator("#left").inner_text() == "100 of 1,000 sources"
 
 
 def test_a_link_opens_its_source_and_paper_shows_all(opened: Callable[..., Any], report: Path, tmp_path: Path) -> None:

@@ -28,14 +28,18 @@ def _document(run_dir: Path, name: str) -> Any:
 def test_every_number_of_the_tables_is_its_artefact_s(hostile_run: Path, reported: Page) -> None:
     allocation, statistics = _document(hostile_run, "allocation.json"), _document(hostile_run, "statistics.json")
     manifest, hygiene = _document(hostile_run, "manifest.json"), _document(hostile_run, "hygiene.json")
-    heads = {
-        "quota": "quota", "floor quota": "floor_quota", "above floor": "residual_quota", "pool": "pool_size",
-        "need": "need", "availability": "availability", "reliability": "reliability", "utility": "utility",
-        "share": "share",
-    }  # fmt: skip
-    for head, field in heads.items():
-        expected = {label: shown(row[field]) for label, row in allocation["sources"].items()}
-        assert reported.column("quota-table", head) == expected, head
+    heads = {"quota": "quota", "floor quota": "floor_quota", "above floor": "residual_quota", "pool": "pool_size"}
+    factors = {name: name for name in ("need", "availability", "reliability", "utility", "share", "quota")}
+    for table, columns in (("quota-table", heads), ("factor-table", factors)):
+        for head, field in columns.items():
+            expected = {label: shown(row[field]) for label, row in allocation["sources"].items()}
+            assert reported.column(table, head) == expected, head
+    assert reported.column("quota-table", "limit reached") == {label: "cap" * (label == "pears") for label in expected}
+    for _, cells in reported.tables["group-table"][1:]:
+        rows = [allocation["sources"][label] for label in allocation["groups"][cells[0]]["sources"]]
+        sums = [sum(row[field] for row in rows) for field in heads.values()]
+        assert cells == [cells[0], *map(shown, [len(rows), *sums])]
+    assert len(reported.tables["group-table"]) == 3
     expected = {label: "{:,} to {:,}".format(*row["interval"]) for label, row in allocation["sources"].items()}
     assert reported.column("quota-table", "95% interval") == expected
     heads = {"mean NLL": "mean_nll", "wrong": "error_rate", "mean error": "mean_error", "its deviation": "bootstrap_sd"}
@@ -172,7 +176,7 @@ def test_a_run_without_scores_has_its_quotas_and_no_measurements(tmp_path: Path)
     page = Page.read(write_report(tmp_path / "plain"))
     assert page.column("quota-table", "quota") == {"a": "5", "b": "5"}
     assert "calibration-table" not in page.tables
-    assert "need" not in page.tables["quota-table"][0][1]
+    assert "factor-table" not in page.tables
 
 
 def test_a_thousand_sources_stay_below_two_megabytes(large_page: Path) -> None:

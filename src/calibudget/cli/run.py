@@ -219,7 +219,9 @@ def sign(
 
 def demo(
     output_dir: Annotated[Path, typer.Option(help="Where the generated sources and the run go.")] = Path("demo-run"),
-    model: Annotated[str, typer.Option(help="A hub id, a directory, a .gguf file, or embedded (SmolLM2).")] = "embedded",
+    model: Annotated[
+        str, typer.Option(help="A hub id, a directory, a .gguf file, or embedded (SmolLM2).")
+    ] = "embedded",
 ) -> None:
     """Try the main job on generated sources and a real model."""
     from calibudget.cli.progress import progress_bar

@@ -98,10 +98,8 @@ def _plan_columns(plan: AllocationPlan) -> dict[str, list[str]]:
 
 def _bounds(plan: AllocationPlan) -> Iterator[str]:
     """Which sources got all that their cap or their pool allows."""
-    caps = plan.caps or {}
-    full = [label for label, row in plan.sources.items() if row.quota and row.quota == row.pool_size]
-    capped = [label for label, row in plan.sources.items() if label not in full and row.quota == caps.get(label)]
-    for labels, bound in ((full, "pool"), (capped, "cap")):
+    for bound in ("pool", "cap"):
+        labels = [label for label in plan.sources if plan.bound_of(label) == bound]
         if labels:
             more = f" and {len(labels) - 8:,} more" if len(labels) > 8 else ""
             yield f"{bound} reached: {', '.join(labels[:8])}{more}"

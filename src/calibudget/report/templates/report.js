@@ -3,7 +3,7 @@ const $ = (query, from = document) => from.querySelector(query);
 const $$ = (query, from = document) => [...from.querySelectorAll(query)];
 const shown = (value) => value.toLocaleString("en-US");
 
-// Tables: sort by a column, filter by the source's label, keep groups together.
+// Tables: sort by a column, keep groups together.
 const key = (row, column) => {
   const text = row.cells[column].textContent.trim();
   const value = Number(text.replaceAll(",", ""));
@@ -33,15 +33,8 @@ for (const table of $$("table.sortable")) {
     });
   });
 }
-for (const input of $$("[data-filter]")) {
-  const rows = $$("tbody tr", document.getElementById(input.dataset.filter));
-  input.addEventListener("input", () => {
-    const words = input.value.toLowerCase();
-    for (const row of rows) row.hidden = !row.cells[0].textContent.toLowerCase().includes(words);
-    const left = rows.filter((row) => !row.hidden).length;
-    $(`[data-count="${input.dataset.filter}"]`).textContent = words ? `${shown(left)} of ${shown(rows.length)} sources` : "";
-  });
-}
+// Long tables scroll in a frame of their own, under their heads.
+for (const frame of $$(".scroll")) if (frame.querySelectorAll("tbody tr").length > 30) frame.classList.add("tall");
 for (const box of $$("[data-group]")) {
   const table = document.getElementById(box.dataset.group);
   box.addEventListener("change", () => {
@@ -66,8 +59,9 @@ if (stored) {
     head.scope = "row";
     head.textContent = label;
     row.append(head);
+    row.dataset.source = label;
     const [bar, quota, change] = [row.insertCell(), row.insertCell(), row.insertCell()];
-    bar.className = "bar";
+    bar.className = asked ? "bar range" : "bar";
     quota.className = "main";
     return { bar, quota, change };
   });
@@ -82,7 +76,7 @@ if (stored) {
     rows.forEach(({ bar, quota, change }, place) => {
       const value = now.quotas ? now.quotas[place] : null;
       const more = value === null || !asked ? 0 : value - asked[place];
-      const mark = asked ? (100 * asked[place]) / most : -9;
+      const mark = asked ? (100 * asked[place]) / most : 0;
       bar.style.cssText = `--a:0;--q:${(100 * (value || 0)) / most};--l:${mark};--h:${mark}`;
       quota.textContent = value === null ? "" : shown(value);
       change.textContent = value === null ? "" : more > 0 ? `+${shown(more)}` : shown(more);
@@ -96,6 +90,19 @@ if (stored) {
   });
   show();
   $("#whatif").hidden = false;
+}
+
+// One filter for all that is said of a source.
+const filter = $("#filter");
+if (filter) {
+  const all = $$("[data-source]").map((one) => [one, one.dataset.source.toLowerCase()]);
+  const rows = $$("#quota-table tbody tr");
+  filter.addEventListener("input", () => {
+    const words = filter.value.toLowerCase();
+    for (const [one, label] of all) one.hidden = !label.includes(words);
+    const left = rows.filter((row) => !row.hidden).length;
+    $("#left").textContent = words ? `${shown(left)} of ${shown(rows.length)} sources` : "";
+  });
 }
 
 // A link to a source opens it, and paper shows them all.
