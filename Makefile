@@ -43,8 +43,9 @@ check: venv
 test: venv
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m 'not full'
 
-test-full: venv
-	$(BIN)/pytest --timeout 3600
+test-full: test
+	$(BIN)/python tools/attacks.py build/attacks
+	$(BIN)/pytest --timeout 3600 -m full --ignore=tests/attacks
 
 bench: venv
 	$(PIP) install --quiet --group bench

@@ -1,6 +1,6 @@
 """Mutation score of `allocation`, `selection` and `store`: how many small faults do their tests notice?
 
-    python tests/mutants.py [--children N] [--directory DIR] [--sample N] [PACKAGE | PACKAGE.MODULE ...]
+    python tests/mutants.py [--children N] [--directory DIR] [--sample N] [--seconds N] [PACKAGE | PACKAGE.MODULE ...]
 
 Copies source and tests to a temporary directory, lets mutmut (dependency group `mutants`) put faults into the named
 packages or modules, runs the fast tests on each, and prints the score and every survivor's change as Markdown.
@@ -22,6 +22,8 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,6 +52,7 @@ def main() -> int:
     parser.add_argument("--children", default="2")
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--sample", type=int, help="try so many faults; without, all")
+    parser.add_argument("--seconds", type=float, help="report what was tried by then")
     parser.add_argument("modules", nargs="*", help="packages or modules; without, all three packages")
     arguments = parser.parse_args()
     modules = arguments.modules or list(TESTS)
@@ -57,7 +60,7 @@ def main() -> int:
         place = arguments.directory or Path(name)
         if not (place / "src").exists():
             copy_sources(place, modules)
-        run_mutants(place, modules, arguments.children, arguments.sample)
+        run_mutants(place, modules, arguments.children, arguments.sample, arguments.seconds)
     return 0
 
 
@@ -75,19 +78,23 @@ def copy_sources(place: Path, modules: list[str]) -> None:
     (place / "pyproject.toml").write_text(CONFIG.format(tests=tests, mutated=mutated))
 
 
-def run_mutants(place: Path, modules: list[str], children: str, sample: int | None) -> None:
-    mutmut = [str(Path(sys.executable).with_name("mutmut"))]
+def run_mutants(place: Path, modules: list[str], children: str, sample: int | None, seconds: float | None) -> None:
+    mutmut = [sys.executable, "-m", "mutmut"]
     # the faults are made before their folder is named to the processes that tests start
     subprocess.run([*mutmut, "run", "nothing of this name"], cwd=place, check=False, capture_output=True)
-    os.environ["PYTHONPATH"] = str(place.absolute() / "mutants" / "src")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(place.absolute() / "mutants" / "src"), os.getenv("PYTHONPATH", "")])
     chosen = [f"calibudget.{module}.*" for module in modules]
     if sample is not None:
         names = sorted(results_of(mutmut, place))
         print(f"{sample} of {len(names)} faults, seed {SEED}\n")
         chosen = random.Random(SEED).sample(names, min(sample, len(names)))  # noqa: S311 - cases, no secrets
-    subprocess.run([*mutmut, "run", "--max-children", children, *chosen], cwd=place, check=False)
+    with suppress(subprocess.TimeoutExpired), (place / "mutmut.log").open("w") as log:
+        command = [*mutmut, "run", "--max-children", children, *chosen]
+        subprocess.run(command, cwd=place, check=False, stdout=log, stderr=log, timeout=seconds)
     checked = {m: r for m, r in results_of(mutmut, place).items() if r != "not checked"}
-    changes = {m: change_of(mutmut, place, m) for m, r in checked.items() if r not in ("killed", "timeout")}
+    left = [mutant for mutant, result in checked.items() if result not in ("killed", "timeout")]
+    with ThreadPoolExecutor(int(children)) as pool:
+        changes = dict(zip(left, pool.map(lambda mutant: change_of(mutmut, place, mutant), left), strict=True))
     report(checked, changes)
 
 

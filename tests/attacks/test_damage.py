@@ -26,7 +26,7 @@ def targets(zygote: Any, whole: Any) -> Any:
     return [*text_targets(), *table_targets(), *answer_targets(), *artefact_targets(zygote.folder)]
 
 
-@pytest.mark.cases(150, 18_000, 1000)
+@pytest.mark.cases(150, 18_000, 500)
 def test_a_damaged_file_is_read_or_refused_by_name(targets: Any, tmp_path: Path, part: Any) -> None:
     chance = chance_of(part)
     faults = []
@@ -56,7 +56,7 @@ def load(directory: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["model", "adapter"])
-@pytest.mark.cases(15, 1000, 100)
+@pytest.mark.cases(15, 1000, 50)
 def test_a_damaged_model_loads_or_is_refused(zygote: Any, whole: Any, tmp_path: Path, kind: str, part: Any) -> None:
     """Models, tokenizers and adapters."""
     from calibudget.errors import CalibudgetError

@@ -23,7 +23,7 @@ def check_refusal(done: Any, place: Any) -> None:
 
 
 @pytest.mark.parametrize("name", WORKS)
-@pytest.mark.cases(1, 72, 8)
+@pytest.mark.cases(1, 72, 4)
 def test_a_disk_that_fails_at_a_step_leaves_what_going_on_takes(
     zygote: Any, whole: Any, tmp_path: Path, name: str, part: Any
 ) -> None:

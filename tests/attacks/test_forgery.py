@@ -79,7 +79,7 @@ def change(directory: Path, chance: random.Random) -> str:
             return f"{path.name}: byte {at}"
 
 
-@pytest.mark.cases(40, 4000, 250)
+@pytest.mark.cases(40, 4000, 100)
 def test_whatever_is_changed_in_a_run_or_an_evaluation_is_found(made: Path, tmp_path: Path, part: Any) -> None:
     chance = chance_of(part)
     missed = []
@@ -93,7 +93,7 @@ def test_whatever_is_changed_in_a_run_or_an_evaluation_is_found(made: Path, tmp_
     assert verify(made).differences == ()
 
 
-@pytest.mark.cases(4, 1000, 100)
+@pytest.mark.cases(4, 1000, 10)
 def test_whatever_is_changed_in_a_study_is_told(zygote: Any, whole: Any, tmp_path: Path, part: Any) -> None:
     chance = chance_of(part)
     whole("study")
@@ -128,7 +128,7 @@ POLICIES = [
 ]
 
 
-@pytest.mark.cases(6, 1000, 100)
+@pytest.mark.cases(6, 1000, 25)
 def test_clean_runs_raise_no_alarm(zygote: Any, tmp_path: Path, part: Any) -> None:
     chance = chance_of(part)
     for case in range(part[1]):
@@ -193,7 +193,7 @@ def forge(directory: Path, name: Any, value: Any) -> None:
     write_sums(directory, read_sums(directory))
 
 
-@pytest.mark.cases(60, 1000, 100)
+@pytest.mark.cases(60, 1000, 50)
 def test_a_forger_who_makes_every_digest_fit_is_found_or_changed_what_is_taken_as_given(
     made: Any, tmp_path: Path, part: Any
 ) -> None:

@@ -14,7 +14,7 @@ from calibudget.store.files import held_names, is_stale
 from tests.attacks.conftest import WORKS, chance_of, contents
 
 pytestmark = pytest.mark.slow
-PARTS = 8
+PARTS = 32
 
 
 def check_goes_on(zygote: Any, name: str, directory: Path, whole: Any, place: Any, *, finished: bool = False) -> None:
@@ -40,11 +40,12 @@ def check_goes_on(zygote: Any, name: str, directory: Path, whole: Any, place: An
 @pytest.mark.parametrize("name", WORKS)
 @pytest.mark.cases(1, PARTS, 1)
 def test_a_command_killed_at_a_step_goes_on_to_the_same_bytes(
-    zygote: Any, whole: Any, tmp_path: Path, name: str, part: Any
+    zygote: Any, whole: Any, tmp_path: Path, name: str, part: Any, record_property: Any
 ) -> None:
-    """In full every step, each part every eighth."""
+    """In full every step, each part every 32nd."""
     steps = range(whole(name)[1])
     places = chance_of(part).sample(steps, part[1]) if part[0] == 20 else steps[part[0] - 1000 :: PARTS]
+    record_property("cases", len(places))
     for place in places:
         directory = WORKS[name].start(zygote, tmp_path / str(place))
         done = zygote.give(WORKS[name].command(directory), root=str(directory), step=place)
@@ -54,7 +55,7 @@ def test_a_command_killed_at_a_step_goes_on_to_the_same_bytes(
 
 
 @pytest.mark.parametrize("name", WORKS)
-@pytest.mark.cases(0, 40, 10)
+@pytest.mark.cases(0, 40, 4)
 def test_a_command_killed_at_a_moment_goes_on_to_the_same_bytes(
     zygote: Any, whole: Any, tmp_path: Path, name: str, part: Any
 ) -> None:

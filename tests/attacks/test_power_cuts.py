@@ -132,7 +132,7 @@ def starting(directory: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", WORKS)
-@pytest.mark.cases(1, 125, 25)
+@pytest.mark.cases(1, 125, 5)
 def test_what_a_power_cut_leaves_is_gone_on_from(zygote: Any, whole: Any, tmp_path: Path, name: str, part: Any) -> None:
     chance = chance_of(part)
     trace = json.loads(whole(name)[2].read_text())

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", ["run", "select", "score", "evaluate", "train"])
-@pytest.mark.cases(1, 200, 25)
+@pytest.mark.cases(1, 200, 5)
 def test_of_commands_at_once_one_wins(zygote: Any, whole: Any, tmp_path: Path, name: str, part: Any) -> None:
     chance = chance_of(part)
     for case in range(part[1]):

@@ -16,7 +16,7 @@ from tests.attacks.conftest import Zygote, chance_of, contents
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.cases(0, 20, 2)
+@pytest.mark.cases(0, 20, 1)
 def test_the_machine_around_a_run_changes_no_byte(zygote: Zygote, whole: Any, tmp_path: Path, part: Any) -> None:
     """Each case is a process of its own hash seed, locale and encoding, and ten runs in it."""
     chance = chance_of(part)
