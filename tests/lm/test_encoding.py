@@ -16,14 +16,6 @@ ALPACA = (
 )
 
 
-TOOL_TEMPLATE = (
-    "{% if tools %}tools: {{ tools | tojson }}\n{% endif %}"
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"
-    "{% for call in message.tool_calls or [] %}call {{ call.function.name }}({{ call.function.arguments }})"
-    "{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
 def turns(record: Any, *pairs: Any) -> Any:
     return replace(record, prompt=tuple(Message(role=role, content=content) for role, content in pairs))
 
@@ -80,7 +72,6 @@ def test_special_tokens_spelled_out_in_data_are_text(tokenizer: Any, record_of: 
     assert 2 not in encoded.prompt_ids
     assert encoded.response_ids.count(2) == 1
     assert encoded.response_ids[-1] == 2
-    assert 2 not in Encoder("chat", tokenizer).encode(record).response_ids[:-1]
 
 
 def test_a_system_turn_stands_before_the_first_instruction(tokenizer: Any, record_of: Callable[..., Any]) -> None:
@@ -101,12 +92,6 @@ def test_turns_that_alpaca_cannot_hold_are_refused(tokenizer: Any, record_of: Ca
         Encoder("alpaca", tokenizer).encode(turns(record_of(), *pairs))
 
 
-def test_chat_uses_the_tokenizer_s_template_and_its_turn_end(tokenizer: Any, record_of: Callable[..., Any]) -> None:
-    encoded = Encoder("chat", tokenizer).encode(record_of(prompt="2+2?", completion="4"))
-    assert tokenizer.decode(encoded.prompt_ids) == "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
-    assert encoded.response_ids == (*tokenizer("4").input_ids, 2)
-
-
 def test_the_turn_end_may_differ_from_eos(tokenizer_with: Callable[..., Any], record_of: Callable[..., Any]) -> None:
     template = "{% for m in messages %}{{ m['content'] }}<|endoftext|>{% endfor %}"
     encoder = Encoder("chat", tokenizer_with(chat_template=template))
@@ -119,18 +104,6 @@ def test_chat_templates_see_a_fixed_day(tokenizer_with: Callable[..., Any], reco
     tokenizer = tokenizer_with(chat_template=template)
     ids = Encoder("chat", tokenizer).encode(record_of(prompt="?")).prompt_ids
     assert tokenizer.decode(ids) == "26 Jul 2024?"
-
-
-def test_a_template_that_refuses_the_turns_names_the_record(
-    tokenizer_with: Callable[..., Any], record_of: Callable[..., Any]
-) -> None:
-    template = (
-        "{% for m in messages %}{% if m['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
-        "{{ m['content'] }}<|im_end|>{% endfor %}"
-    )
-    record = turns(record_of(), ("system", "s"), ("user", "u"))
-    with pytest.raises(ScoringError, match=r"record apples-0000: .*no system"):
-        Encoder("chat", tokenizer_with(chat_template=template)).encode(record)
 
 
 def test_chat_without_a_template_is_refused(tokenizer_with: Callable[..., Any]) -> None:
@@ -170,36 +143,9 @@ def test_an_unknown_template_is_refused(tokenizer: Any) -> None:
         Encoder("vicuna", tokenizer)  # type: ignore[arg-type]
 
 
-def with_tools(record: Any) -> Any:
-    call = {"id": "x", "function": {"name": "add", "arguments": '{"a": 1}'}}
-    prompt = (
-        Message(role="user", content="1+2?"),
-        Message(role="assistant", content="", more={"tool_calls": [call]}),
-        Message(role="tool", content="3", more={"tool_call_id": "x"}),
-    )
-    return replace(record, prompt=prompt, completion="It is 3.", tools=({"function": {"name": "add"}},))
-
-
-def test_a_chat_template_is_given_tools_and_their_calls(
-    tokenizer_with: Callable[..., Any], record_of: Callable[..., Any]
-) -> None:
-    tokenizer = tokenizer_with(chat_template=TOOL_TEMPLATE)
-    encoded = Encoder("chat", tokenizer).encode(with_tools(record_of()))
-    assert tokenizer.decode(encoded.prompt_ids) == (
-        'tools: [{"function": {"name": "add"}}]\n<|im_start|>user\n1+2?<|im_end|>\n'
-        '<|im_start|>assistant\ncall add({"a": 1})<|im_end|>\n<|im_start|>tool\n3<|im_end|>\n<|im_start|>assistant\n'
-    )
-    assert tokenizer.decode(encoded.response_ids) == "It is 3.<|im_end|>"
-
-
-@pytest.mark.parametrize(
-    ("template", "message"), [("alpaca", "alpaca template knows no"), ("chat", "chat template knows no")]
-)
-def test_templates_without_tools_dont_drop_them_in_silence(
-    tokenizer: Any, record_of: Callable[..., Any], template: str, message: str
-) -> None:
-    with pytest.raises(ScoringError, match=f"source apples, record apples-0000: the {message} tools"):
-        Encoder(template, tokenizer).encode(with_tools(record_of()))  # type: ignore[arg-type]
+def test_alpaca_doesnt_drop_tools_in_silence(tokenizer: Any, record_of: Callable[..., Any]) -> None:
+    with pytest.raises(ScoringError, match="source apples, record apples-0000: the alpaca template knows no tools"):
+        Encoder("alpaca", tokenizer).encode(replace(record_of(), tools=({"function": {"name": "add"}},)))
 
 
 @pytest.mark.parametrize("where", ["prompt", "completion"])
