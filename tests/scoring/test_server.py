@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -354,5 +360,50 @@ def test_the_embedded_model_served_has_the_quotas_of_the_one_here(items_of: Any,
     with serving(ModelServer("vllm", embedded)) as server:
         # a reply takes seconds here, and on a busy machine as long as it likes
         there = measure_all(ServerScorer(server.url, "embedded", max_new_tokens=8, timeout=900.0), items)
+    assert [one.nll for one in there] == pytest.approx([one.nll for one in here], abs=1e-4)
+    assert quotas_of(items, there) == quotas_of(items, here)
+
+
+@contextmanager
+def vllm_serving(directory: str) -> Iterator[str]:
+    """The base URL of vLLM with a model, in float32, once it answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = ["vllm", "serve", directory, "--host", "127.0.0.1", "--port", str(port), "--served-model-name", "smol"]
+    command += ["--dtype", "float32", "--max-model-len", "2048", "--enforce-eager"]
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    alone |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    with subprocess.Popen(
+        command, env=alone, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            said = []
+            while "startup complete" not in (line := process.stdout.readline()):
+                said.append(line)
+                assert line, "".join(said[-30:])
+            reader = threading.Thread(target=process.stdout.read, daemon=True)  # a full pipe would stop the server
+            reader.start()
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+
+
+@few
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.skipif(
+    shutil.which("vllm") is None, reason="no vllm command on the PATH; it needs an environment of its own"
+)
+def test_vllm_itself_gives_the_scores_and_quotas_of_this_process(items_of: Any, embedded: Any) -> None:
+    items = items_of(3)
+    here = measure_all(LocalScorer(embedded, max_new_tokens=8), items)
+    with vllm_serving(embedded.model.name_or_path) as url:
+        scorer = ServerScorer(url, "embedded", max_new_tokens=8, timeout=900.0)
+        there = measure_all(scorer, items)
+    described: Any = scorer.describe()
+    assert (described["model"]["server"], described["prompts"]) == ("vllm", "token ids")
+    assert described["self_check"]["outcome"] == "passed"
     assert [one.nll for one in there] == pytest.approx([one.nll for one in here], abs=1e-4)
     assert quotas_of(items, there) == quotas_of(items, here)
