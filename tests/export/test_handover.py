@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -98,16 +101,21 @@ def test_what_a_trainer_cannot_be_told_is_listed(two_fruits: Path, tmp_path: Pat
     assert all(f"`{field}`" in readme for field in exported.left_out)
 
 
-def test_megatron_is_given_texts_and_the_blend_of_the_quotas(two_fruits: Path, tmp_path: Path) -> None:
-    export(two_fruits, "megatron", tmp_path / "out", ["epochs=2"])
+def test_megatron_is_given_ids_texts_and_the_blend_of_the_quotas(two_fruits: Path, tmp_path: Path, taught: Any) -> None:
+    exported = export(two_fruits, "megatron", tmp_path / "out", ["epochs=2"])
+    assert "labels" in exported.left_out
     blend = json.loads((tmp_path / "out" / "blend.json").read_text())
     assert blend["train_samples"] == 30
     assert sum(source["count"] for source in blend["sources"].values()) == 15
     assert sum(source["weight"] for source in blend["sources"].values()) == pytest.approx(1)
-    for source in blend["sources"].values():
+    for label, source in blend["sources"].items():
         rows = [json.loads(line) for line in (tmp_path / "out" / source["file"]).read_text().splitlines()]
         assert len(rows) == source["count"]
         assert all(row["input"].endswith("### Response:\n") and row["output"].endswith("<|im_end|>") for row in rows)
+        ids = [
+            token for one, row in zip(exported.examples, taught, strict=True) if one.source == label for token in row[0]
+        ]
+        assert np.fromfile((tmp_path / "out" / source["file"]).with_suffix(".bin"), "<i4").tolist() == ids
 
 
 def test_a_data_set_for_the_hub_holds_the_rows_as_they_are(two_fruits: Path, tmp_path: Path) -> None:
@@ -145,11 +153,32 @@ def test_a_failed_hand_over_leaves_nothing(two_fruits: Path, tmp_path: Path) -> 
     assert not list(tmp_path.iterdir())
 
 
+def test_what_a_killed_hand_over_left_goes_and_a_live_one_is_not_disturbed(two_fruits: Path, tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from calibudget.export import handover\n"
+        "handover.write_atomic = lambda *_: (print('half', flush=True), sys.stdin.read())\n"
+        "handover.export(sys.argv[1], 'trl', sys.argv[2])"
+    )
+    command = [sys.executable, "-c", script, str(two_fruits), str(tmp_path / "out")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as half:
+        assert half.stdout is not None
+        assert half.stdout.readline() == "half\n"
+        with pytest.raises(ArtefactError, match="in use"):
+            export(two_fruits, "trl", tmp_path / "out")
+        half.kill()
+    assert [path.name for path in tmp_path.iterdir()] != ["out"]
+    export(two_fruits, "trl", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_a_folder_that_holds_something_is_refused(two_fruits: Path, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("mine")
     with pytest.raises(ArtefactError, match="holds something"):
         export(two_fruits, "trl", tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(ArtefactError, match="holds something"):
+        export(two_fruits, "trl", tmp_path / "link")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "note.txt"]
 
 
 def test_every_kind_of_difference_is_counted_and_told(two_fruits: Path, tmp_path: Path, taught: Any) -> None:
@@ -172,5 +201,7 @@ def test_a_check_without_the_trainer_says_so_before_anything_is_written(tmp_path
         check_installed("megatron")
     with pytest.raises(DependencyError, match="can't be run"):
         check_installed("trl", python=str(tmp_path / "python"))
+    with pytest.raises(DependencyError, match="no Python that runs"):
+        check_installed("trl", python="/bin/true")
     with pytest.raises(DependencyError, match="isn't installed"):
         check_installed("llamafactory")

@@ -71,17 +71,21 @@ READERS = {
     "mlcroissant": "import mlcroissant\nrows = mlcroissant.Dataset(jsonld='croissant.json').records('train')\n"
     "rows = ({k.removeprefix('train/'): v.decode() for k, v in row.items()} for row in rows)",
 }
-#: Megatron's own reading of the blend, and how many samples it then takes from each source.
+#: Megatron's own reading of the ids of each source and of the blend, and how many samples it then takes from each.
 BLEND = """
 import json, sys
 import numpy as np
 from megatron.core.datasets import helpers
+from megatron.core.datasets.indexed_dataset import IndexedDataset
 from megatron.core.datasets.utils import get_blend_from_list
 names, weights = get_blend_from_list(open("blend.txt").read().split())
 size = int(sys.argv[1])
 index, sample = np.zeros(size, np.int16), np.zeros(size, np.int64)
 helpers.build_blending_indices(index, sample, np.array(weights), len(weights), size, False)
-print(json.dumps(dict(zip(names, np.bincount(index).tolist()))))
+counts = np.bincount(index, minlength=len(names)).tolist()
+for name, count in zip(names, counts):
+    rows = IndexedDataset(name)
+    print(json.dumps({"name": name, "count": count, "rows": [rows[i].tolist() for i in range(len(rows))]}))
 """
 
 
@@ -159,7 +163,7 @@ def test_the_trainers_own_loader_teaches_what_was_measured(name: str, tmp_path: 
     python = environment(name)
     exported = export(request.getfixturevalue("four_kinds"), name, tmp_path / "out")
     assert {example.source for example in exported.examples} == {"choice", "math", "turns", "tools"}
-    found = check(exported, python=python)
+    found = check(exported, python=os.path.relpath(python))
     assert found.differences == ()
     assert (found.rows, found.loaded, found.equal) == (200, 200, 200)
 
@@ -189,12 +193,16 @@ def test_every_reader_finds_the_rows_of_the_train_set(name: str, reader: str, tm
     assert told(python, script, tmp_path / "out") == rows
 
 
-def test_megatron_reads_the_blend_as_the_quotas(two_fruits: Path, tmp_path: Path) -> None:
+def test_megatron_reads_the_ids_that_were_measured_and_the_blend_as_the_quotas(tmp_path: Path, request: Any) -> None:
     python = environment("megatron")
-    export(two_fruits, "megatron", tmp_path / "out")
+    exported = export(request.getfixturevalue("four_kinds"), "megatron", tmp_path / "out", ["epochs=2"])
     blend = json.loads((tmp_path / "out" / "blend.json").read_bytes())
-    (counts,) = told(python, BLEND, tmp_path / "out", str(blend["train_samples"]))
-    assert counts == {Path(one["file"]).stem: one["count"] * blend["epochs"] for one in blend["sources"].values()}
+    sources = {Path(one["file"]).stem: (label, one["count"]) for label, one in blend["sources"].items()}
+    found = told(python, BLEND, tmp_path / "out", str(blend["train_samples"]))
+    assert {one["name"]: one["count"] for one in found} == {name: 2 * count for name, (_, count) in sources.items()}
+    for one in found:
+        label = sources[one["name"]][0]
+        assert one["rows"] == [row.ids.tolist() for row in exported.examples if row.source == label]
 
 
 def test_the_first_loss_of_trl_is_ours(tmp_path: Path) -> None:

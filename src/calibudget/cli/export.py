@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibudget.cli.options import Json
+from calibudget.errors import InputError
 
 if TYPE_CHECKING:
     from calibudget.export import Comparison, Exported, Trainer
@@ -51,6 +52,8 @@ def export(
     room.check_push(push, trainer)
     if check:
         room.check_installed(trainer, python=python)
+    elif python is not None:
+        raise InputError("--python belongs to --check: it names the Python that has the trainer")
     with progress_bar() as progress:
         exported = room.export(
             run_dir,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from calibudget.export.trainers import Trainer
@@ -32,9 +33,14 @@ def card(name: str, trainer: Trainer, manifest: Manifest, left_out: Mapping[str,
             "",
         ]
     lines += [f"| source | {manifest.allocation.unit} |", "|---|---:|"]
-    lines += [f"| {label} | {source.quota} |" for label, source in sorted(manifest.sources.items())]
+    lines += [f"| {_escaped(label)} | {source.quota} |" for label, source in sorted(manifest.sources.items())]
     lines += ["", f"Digest of the selected ids: `{manifest.selection.selected_sha256}`"]
     if left_out:
         lines += ["", f"{trainer.title} can't be told:", ""]
         lines += [f"- `{field}`: {instead}" for field, instead in left_out.items()]
     return "\n".join(lines) + "\n"
+
+
+def _escaped(label: str) -> str:
+    """A label as Markdown shows it; the marks that it would read stand behind a backslash."""
+    return re.sub(r"([\\`*_\[\]<>|#~&])", r"\\\1", label)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -56,12 +57,12 @@ def check(exported: Exported, *, python: str | None = None) -> Comparison:
         DependencyError: the trainer isn't installed there.
         TrainingError: its loader failed; its last line is told.
     """
-    check_installed(exported.trainer, python=python)
+    interpreter = check_installed(exported.trainer, python=python)
     trainer = trainer_named(exported.trainer)
     script = files(__package__).joinpath("loaders", f"{trainer.loader}.py")
     with as_file(script) as path, tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "rows.jsonl"
-        command = [python or sys.executable, str(path), str(exported.folder.resolve()), str(output)]
+        command = [interpreter, str(path), str(exported.folder.resolve()), str(output)]
         done = subprocess.run(  # noqa: S603 - the interpreter that the user named, a script of ours
             command, cwd=exported.folder, capture_output=True, text=True, errors="replace", check=False
         )
@@ -73,22 +74,27 @@ def check(exported: Exported, *, python: str | None = None) -> Comparison:
     return compare(exported, theirs)
 
 
-def check_installed(name: str, *, python: str | None = None) -> None:
-    """Refuse a check that can't be made, before anything is written."""
+def check_installed(name: str, *, python: str | None = None) -> str:
+    """Refuse a check that can't be made, before anything is written; the interpreter for it is returned."""
     trainer = trainer_named(name)
     if trainer.loader is None or trainer.package is None:
         raise InputError(f"--check: {trainer.title} has no loader that could be run without training")
     interpreter = python or sys.executable
-    question = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({trainer.package!r}) is None)"
+    if os.sep in interpreter:
+        interpreter = str(Path(interpreter).absolute())  # the check runs in the exported folder
+    question = f"import importlib.util; print(importlib.util.find_spec({trainer.package!r}) is not None)"
     try:
         found = subprocess.run([interpreter, "-c", question], capture_output=True, check=False)  # noqa: S603 - as above
     except OSError as error:
         raise DependencyError(f"--python {interpreter}: can't be run: {error.strerror or error}") from error
-    if found.returncode:
+    if found.stdout.strip() not in (b"True", b"False"):
+        raise DependencyError(f"--python {interpreter}: is no Python that runs; name the interpreter itself")
+    if found.stdout.strip() == b"False":
         raise DependencyError(
             f"--check: {trainer.title} isn't installed for {interpreter}; install it there, or name the interpreter "
             "that has it with --python"
         )
+    return interpreter
 
 
 def compare(exported: Exported, theirs: Sequence[_Row], shown: int = 3) -> Comparison:

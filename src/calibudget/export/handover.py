@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from calibudget.errors import ArtefactError, InputError, TrainingError
 from calibudget.export.card import card, summary
 from calibudget.export.configuration import configuration
-from calibudget.export.rows import write_croissant, write_messages, write_texts, write_tokens
+from calibudget.export.rows import write_blend, write_croissant, write_messages, write_tokens
 from calibudget.export.trainers import Job, Trainer, trainer_named
 from calibudget.lm.encoding import Encoder
 from calibudget.pipeline.progress import Progress, silent
@@ -24,7 +24,7 @@ from calibudget.pipeline.training_options import training_options, within_contex
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe
 from calibudget.store.canonical import canonical_json
-from calibudget.store.files import write_atomic
+from calibudget.store.files import directory_lock, write_atomic
 from calibudget.store.sums import file_digest
 from calibudget.store.train_set import copy_train, read_train
 from calibudget.training.config import TrainingConfig
@@ -85,6 +85,8 @@ def export(
     run, recipe = finished_run(directory), recipe_of_run(directory)
     if output.resolve().is_relative_to(directory.resolve()):
         raise InputError(f"{output}: lies in the run directory, which would no longer verify; name a folder beside it")
+    if output.is_symlink() or (output.exists() and (not output.is_dir() or any(output.iterdir()))):
+        raise ArtefactError(f"{output}: holds something already, or is a link; name a new or an empty folder")
     options = training_options(recipe, overrides)
     _check_verified(directory, progress)
     with _new_folder(output) as folder:
@@ -194,10 +196,10 @@ def _write(trainer: str, target: Trainer, made: _RowsOnly, folder: Path) -> Expo
 
 
 def _write_examples(trainer: str, target: Trainer, made: _WithTokens, folder: Path) -> None:
-    if target.rows == "text":
+    if target.rows == "blend":
         texts = made.encoder.rendered([record_of(row) for row in rows_to_encode(made.run)])
-        sources = (example.source for example in made.examples)
-        write_texts(folder, ((source, *text) for source, text in zip(sources, texts, strict=True)), made.config.epochs)
+        rows = [(example, *text) for example, text in zip(made.examples, texts, strict=True)]
+        write_blend(folder, rows, made.config.epochs)
         return
     if target.rows == "messages":
         write_messages(folder, made.examples, made.encoder.bos_id)
@@ -238,7 +240,7 @@ def _model(outline: Any, folder: Path) -> tuple[str, Path]:
 
 def _left_out(target: Trainer, config: TrainingConfig) -> dict[str, str]:
     """What the trainer can't be told and would do otherwise than the configuration says."""
-    left_out = dict(target.without or {}) if target.trains else {}
+    left_out = dict(target.without or {})
     usual = TrainingConfig()
     for name in ("beta1", "beta2", "epsilon", "target_modules"):
         if getattr(config, name) == getattr(usual, name):
@@ -261,28 +263,32 @@ def _new_folder(output: Path) -> Iterator[Path]:
     """A folder that becomes `output` when the block ends, and vanishes with all that it holds when it raises.
 
     Raises:
-        ArtefactError: there is something at `output`, or nothing can be written beside it.
+        ArtefactError: nothing can be written beside it.
     """
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ArtefactError(f"{output}: holds something already; name a new or an empty folder")
     parent = output.resolve().parent
-    folder = parent / f".calibudget-{secrets.token_hex(8)}.tmp"
     made = [path for path in (parent, *parent.parents) if not path.exists()]
+    name = sha256(output.resolve().name.encode(errors="surrogateescape")).hexdigest()[:16]
+    held = parent / f".calibudget-{name}.tmp"  # the same for the same output, so what a killed writer left goes
+    folder = held / "files"
     try:
-        folder.mkdir(parents=True)
+        held.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArtefactError(f"{output}: can't be made: {error.strerror or error}; name another folder") from error
-    try:
-        yield folder
-        with suppress(FileNotFoundError):
-            output.rmdir()
-        folder.rename(output)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        with suppress(OSError):
-            for path in made:
-                path.rmdir()
-        raise
+    with directory_lock(held):
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            yield folder
+            with suppress(FileNotFoundError):
+                output.rmdir()
+            folder.rename(output)
+            shutil.rmtree(held, ignore_errors=True)
+        except BaseException:
+            shutil.rmtree(held, ignore_errors=True)
+            with suppress(OSError):
+                for path in made:
+                    path.rmdir()
+            raise
 
 
 def check_push(repository: str | None, trainer: str) -> None:

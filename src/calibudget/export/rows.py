@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -28,6 +30,9 @@ TOKENS: Final = pa.schema(
     ]
 )
 _ROWS: Final = 4096
+#: How Megatron's indexed data sets begin, and its code for int32.
+_INDEXED: Final = b"MMIDIDX\x00\x00"
+_INDEXED_INT32: Final = 4
 
 
 def labels_of(example: TrainingExample) -> list[int]:
@@ -65,36 +70,50 @@ def write_messages(folder: Path, examples: Sequence[TrainingExample], bos: int |
     _write_lines(folder / "train.jsonl", map(row, examples))
 
 
-def write_texts(folder: Path, rows: Iterable[tuple[str, str, str]], epochs: int) -> None:
-    """Write rendered texts, a file a source, with the blend that gives every source its quota.
+def write_blend(folder: Path, rows: Sequence[tuple[TrainingExample, str, str]], epochs: int) -> None:
+    """Write each source as token ids and as rendered text, with the blend that gives every source its quota.
 
-    `blend.json` has the counts and weights, `blend.txt` the arguments of Megatron's `--data-path`.
+    `NNN.bin` and `NNN.idx` are what Megatron's `--data-path` reads, `NNN.jsonl` has prompt and response as `input` and
+    `output`. `blend.json` has the counts and weights, `blend.txt` the arguments of `--data-path`.
 
     Args:
         folder: where they go.
-        rows: source, prompt and completion of every row.
+        rows: each row as token ids, and its prompt and completion as text.
         epochs: how often each row is to be seen.
     """
-    by_source: dict[str, list[tuple[str, str]]] = {}
-    for source, prompt, completion in rows:
-        by_source.setdefault(source, []).append((prompt, completion))
-    names = {source: f"{number:03}.jsonl" for number, source in enumerate(sorted(by_source))}
+    by_source: dict[str, list[tuple[TrainingExample, str, str]]] = {}
+    for row in rows:
+        by_source.setdefault(row[0].source, []).append(row)
+    names = {source: f"{number:03}" for number, source in enumerate(sorted(by_source))}
     for source, name in names.items():
-        _write_lines(folder / name, ({"input": prompt, "output": text} for prompt, text in by_source[source]))
-    total = sum(map(len, by_source.values()))
+        _write_indexed(folder / name, [example for example, _, _ in by_source[source]])
+        texts = ({"input": prompt, "output": completion} for _, prompt, completion in by_source[source])
+        _write_lines(folder / f"{name}.jsonl", texts)
+    total = len(rows)
     counts = {source: len(by_source[source]) for source in names}
     blend = {
         "schema": "calibudget.blend/1",
         "epochs": epochs,
         "train_samples": total * epochs,
         "sources": {
-            source: {"file": name, "count": counts[source], "weight": counts[source] / total}
+            source: {"file": f"{name}.jsonl", "count": counts[source], "weight": counts[source] / total}
             for source, name in names.items()
         },
     }
     write_atomic(folder / "blend.json", canonical_json(blend))
-    path = " ".join(f"{counts[source] / total!r} {name.removesuffix('.jsonl')}" for source, name in names.items())
+    path = " ".join(f"{counts[source] / total!r} {name}" for source, name in names.items())
     write_atomic(folder / "blend.txt", f"{path}\n".encode())
+
+
+def _write_indexed(path: Path, examples: Sequence[TrainingExample]) -> None:
+    """Write token ids as Megatron's indexed data set, a document each: little-endian int32, and where each begins."""
+    lengths = np.array([example.length for example in examples], "<i4")
+    begins = np.concatenate(([0], np.cumsum(lengths[:-1], dtype="<i8") * lengths.itemsize)).astype("<i8")
+    with atomic_file(path.with_suffix(".bin")) as handle:
+        handle.writelines(example.ids.astype("<i4").tobytes() for example in examples)
+    head = _INDEXED + struct.pack("<QBQQ", 1, _INDEXED_INT32, len(lengths), len(lengths) + 1)
+    documents = np.arange(len(lengths) + 1, dtype="<i8")
+    write_atomic(path.with_suffix(".idx"), head + lengths.tobytes() + begins.tobytes() + documents.tobytes())
 
 
 def write_croissant(folder: Path, rows: Iterable[Mapping[str, object]], name: str, description: str) -> int:

@@ -12,8 +12,8 @@ from calibudget.errors import InputError
 from calibudget.training.config import TrainingConfig
 
 #: How the rows are written: as token ids with labels (Parquet, a saved data set, or ms-swift's messages of token ids),
-#: as rendered text source by source, or as the run has them (a `DatasetDict`, or flat fields for Croissant).
-Rows = Literal["parquet", "dataset", "messages", "text", "hub", "croissant"]
+#: as token ids and rendered text by source, or as the run has them (a `DatasetDict`, or flat fields for Croissant).
+Rows = Literal["parquet", "dataset", "messages", "blend", "hub", "croissant"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,14 @@ TRAINERS: Final[Mapping[str, Trainer]] = {
         loader="torchtune_rows",
         package="torchtune",
     ),
-    "megatron": Trainer(title="Megatron", rows="text"),
+    "megatron": Trainer(
+        title="Megatron",
+        rows="blend",
+        without={
+            "labels": "its indexed data sets hold none, so it teaches prompts too; NNN.jsonl keeps prompt and response "
+            "apart for trainers of input and output"
+        },
+    ),
     "huggingface": Trainer(title="Hugging Face", rows="hub"),
     "croissant": Trainer(title="Croissant", rows="croissant"),
 }
