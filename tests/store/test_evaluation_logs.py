@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +177,25 @@ def test_a_scorers_own_lines_may_carry_the_export_back(tmp_path: Path) -> None:
     assert math.isclose(score.error, score.nll)
     with pytest.raises(ArtefactError, match="stand instead of `nll`"):
         read_scores_file(written(tmp_path / "both.jsonl", [line | {"nll": 1.0}]))
+
+
+def changed(value: Any, junk: Any) -> Iterator[Any]:
+    """Copies of a row, each with junk in place of one part of it."""
+    yield junk
+    for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        for part in changed(value[key], junk):
+            copy = value.copy()
+            copy[key] = part
+            yield copy
+
+
+@pytest.mark.parametrize("junk", [None, 5, "", [], {}, [[]], True, 10**400], ids=lambda junk: f"{junk!r:.9}")
+def test_junk_anywhere_in_a_log_is_refused_or_harmless(tmp_path: Path, log: dict[str, Any], junk: Any) -> None:
+    logs = [(path.name, one) for path in (CHOICES, GENERATED, NLL) for one in changed(rows(path)[0], junk)]
+    whole = log | {"samples": log["samples"][:1]}
+    logs += [("log.json", one) for one in changed(whole, junk)]
+    assert len(logs) > 100
+    for name, one in logs:
+        (tmp_path / name).write_text(json.dumps(one))
+        with suppress(ArtefactError):
+            read_scores_file(tmp_path / name)

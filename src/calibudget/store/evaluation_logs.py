@@ -11,6 +11,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -96,7 +97,8 @@ def _whole(row: Row, name: str, judge: Judge | None) -> Row:
                 f"{name}: {place}: response_tokens: is missing beside the summed `logprob`, whose mean is wanted; "
                 "`calibudget score --export` writes it into each record"
             )
-        fields["nll"] = -float(logprob) / tokens
+        with _read_as("a scorer", f"{name}: {place}: logprob"):
+            fields["nll"] = -float(logprob) / tokens
     if judge is not None and isinstance(text, str) and fields.get("source") and fields.get("record_id"):
         fields["correct"], fields["prediction"] = judge(str(fields["source"]), str(fields["record_id"]), text)
     return place, fields
@@ -138,7 +140,9 @@ def lm_eval_rows(rows: Iterable[Row], name: str, verdict: str | None) -> Iterato
         }
         if "response_tokens" in doc:
             found["response_tokens"] = doc["response_tokens"]
-        yield place, found | _lm_eval_facts(row, f"{name}: {place}", metric)
+        with _read_as("lm-eval", f"{name}: {place}"):
+            found |= _lm_eval_facts(row, f"{name}: {place}", metric)
+        yield place, found
 
 
 def _lm_eval_facts(row: Mapping[str, Any], place: str, metric: str) -> dict[str, object]:
@@ -176,22 +180,41 @@ def inspect_rows(path: Path, verdict: str | None) -> Iterator[Row]:
     if header.get("status") != "success":
         raise ArtefactError(f"{path.name}: status: the evaluation must have ended well, not {header.get('status')!r}")
     for place, sample in samples:
-        if sample.get("error"):
-            raise ArtefactError(f"{path.name}: {place}: the sample failed; evaluate it again")
-        if sample.get("epoch", 1) != 1:
-            raise ArtefactError(f"{path.name}: {place}: epoch {sample['epoch']}; one answer a record is taken")
-        metadata = sample.get("metadata") or {}
-        found: dict[str, object] = {
-            "source": metadata.get("source") or (header.get("eval") or {}).get("task"),
-            "record_id": str(sample.get("id")),
-            "text": (sample.get("output") or {}).get("completion"),
-        }
-        scores = {name: one.get("value") for name, one in (sample.get("scores") or {}).items()}
-        for facts in [one for one in scores.values() if isinstance(one, Mapping)]:
-            found |= {name: facts[name] for name in ("nll", "logprob", "response_tokens") if name in facts}
-        plain = {name: value for name, value in scores.items() if not isinstance(value, Mapping)}
-        right = _one_of(plain, verdict or "", f"{path.name}: {place}")
-        yield place, found if right is None else found | {"correct": right}
+        with _read_as("Inspect", f"{path.name}: {place}"):
+            found = _inspect_facts(header, sample, f"{path.name}: {place}", verdict)
+        yield place, found
+
+
+def _inspect_facts(
+    header: Mapping[str, Any], sample: Mapping[str, Any], place: str, verdict: str | None
+) -> dict[str, object]:
+    if sample.get("error"):
+        raise ArtefactError(f"{place}: the sample failed; evaluate it again")
+    if sample.get("epoch", 1) != 1:
+        raise ArtefactError(f"{place}: epoch {sample['epoch']}; one answer a record is taken")
+    metadata = sample.get("metadata") or {}
+    found: dict[str, object] = {
+        "source": metadata.get("source") or (header.get("eval") or {}).get("task"),
+        "record_id": str(sample.get("id")),
+        "text": (sample.get("output") or {}).get("completion"),
+    }
+    scores = {name: one.get("value") for name, one in (sample.get("scores") or {}).items()}
+    for facts in [one for one in scores.values() if isinstance(one, Mapping)]:
+        found |= {name: facts[name] for name in ("nll", "logprob", "response_tokens") if name in facts}
+    plain = {name: value for name, value in scores.items() if not isinstance(value, Mapping)}
+    right = _one_of(plain, verdict or "", place)
+    return found if right is None else found | {"correct": right}
+
+
+@contextmanager
+def _read_as(who: str, place: str) -> Iterator[None]:
+    """What isn't built as its writer builds it is refused with its place."""
+    try:
+        yield
+    except ArtefactError:
+        raise
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+        raise ArtefactError(f"{place}: can't be read as {who} writes it: {type(error).__name__}: {error}") from error
 
 
 def _one_of(verdicts: Mapping[str, object], wanted: str, place: str) -> bool | None:
