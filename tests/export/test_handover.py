@@ -101,6 +101,14 @@ def test_what_a_trainer_cannot_be_told_is_listed(two_fruits: Path, tmp_path: Pat
     assert all(f"`{field}`" in readme for field in exported.left_out)
 
 
+def test_torchtune_which_steps_on_whole_batches_only_is_given_one(two_fruits: Path, tmp_path: Path) -> None:
+    exported = export(two_fruits, "torchtune", tmp_path / "few", ["batch_size=32"])  # of 15 rows
+    config = yaml.safe_load((tmp_path / "few" / "config.yaml").read_text())
+    assert config["batch_size"] * config["gradient_accumulation_steps"] == 15
+    assert "batch_size" not in exported.left_out
+    assert "3 rows" in export(two_fruits, "torchtune", tmp_path / "more", ["batch_size=4"]).left_out["batch_size"]
+
+
 def test_megatron_is_given_ids_texts_and_the_blend_of_the_quotas(two_fruits: Path, tmp_path: Path, taught: Any) -> None:
     exported = export(two_fruits, "megatron", tmp_path / "out", ["epochs=2"])
     assert "labels" in exported.left_out

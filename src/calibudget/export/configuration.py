@@ -182,7 +182,7 @@ def _open_instruct(job: Job) -> dict[str, bytes]:
             "lora_rank": config.rank,
             "lora_alpha": _whole(config.scaling),
             "lora_dropout": config.dropout,
-            "per_device_train_batch_size": config.batch_size,
+            "per_device_train_batch_size": job.batch_size,
             "gradient_accumulation_steps": 1,
             "num_train_epochs": config.epochs,
             "learning_rate": config.learning_rate,

@@ -17,6 +17,7 @@ from calibudget.export.configuration import configuration
 from calibudget.export.rows import write_blend, write_croissant, write_messages, write_tokens
 from calibudget.export.trainers import Job, Trainer, trainer_named
 from calibudget.lm.encoding import Encoder
+from calibudget.messages import counted
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.run_directory import recipe_of_run
 from calibudget.pipeline.train import FinishedRun, check_model, finished_run, rows_to_encode
@@ -171,6 +172,9 @@ def _write(trainer: str, target: Trainer, made: _RowsOnly, folder: Path) -> Expo
         from calibudget.lm.loading import tokenizer_digest
 
         examples = made.examples
+        spare = len(examples) % min(made.config.batch_size, len(examples))
+        if target.whole_batches and spare:
+            left_out["batch_size"] = f"makes no step of {counted(spare, 'row')} of each epoch, which fill no batch"
         _write_examples(trainer, target, made, folder)
         fields |= {
             "model": made.outline.language_model.identity,

@@ -27,6 +27,7 @@ class Trainer:
         loader: name of the script in `loaders/` that lists the rows as the trainer loads them, None if there is none.
         package: the module whose presence says that the trainer is installed.
         without: what of the configuration it can't be told, field by field, and what it does instead.
+        whole_batches: whether it leaves out an epoch's rows that fill no batch.
     """
 
     title: str
@@ -35,6 +36,7 @@ class Trainer:
     loader: str | None = None
     package: str | None = None
     without: Mapping[str, str] | None = None
+    whole_batches: bool = False
 
     @property
     def trains(self) -> bool:
@@ -88,6 +90,7 @@ TRAINERS: Final[Mapping[str, Trainer]] = {
         start="tune run lora_finetune_single_device --config config.yaml",
         loader="torchtune_rows",
         package="torchtune",
+        whole_batches=True,
     ),
     "megatron": Trainer(
         title="Megatron",
@@ -136,12 +139,17 @@ class Job:
     @property
     def micro_batch(self) -> int:
         """Examples that go through a device at once: at most 8, so that their multiples give the batch size."""
-        return max(size for size in range(1, 9) if self.config.batch_size % size == 0)
+        return max(size for size in range(1, 9) if self.batch_size % size == 0)
+
+    @property
+    def batch_size(self) -> int:
+        """Examples of one optimizer step: never more than there are, since some trainers make none then."""
+        return min(self.config.batch_size, self.examples)
 
     @property
     def accumulation(self) -> int:
         """Micro-batches of one optimizer step on one device."""
-        return self.config.batch_size // self.micro_batch
+        return self.batch_size // self.micro_batch
 
     @property
     def rates(self) -> tuple[float, float]:
