@@ -118,7 +118,6 @@ def push(hub: Repository, run_dir: Path, home: Path, repository: str) -> Any:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
     )
 
 

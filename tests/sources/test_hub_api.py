@@ -137,9 +137,7 @@ def read(server: Hub, home: Path, **fields: str) -> dict[str, Any]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     environment |= {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}", "HF_HOME": str(home / "hf")}
     spec = json.dumps({"hub": server.repository, "split": "train", **fields})
-    done = subprocess.run(
-        [sys.executable, "-c", READ, spec], env=environment, capture_output=True, text=True, timeout=240
-    )
+    done = subprocess.run([sys.executable, "-c", READ, spec], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

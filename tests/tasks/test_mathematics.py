@@ -18,6 +18,13 @@ needs_math_verify = pytest.mark.skipif(
     importlib.util.find_spec("math_verify") is None, reason="math-verify isn't installed"
 )
 
+
+@pytest.fixture(autouse=True)
+def all_the_time_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine makes no answers differ."""
+    monkeypatch.setattr(mathematics, "TIME_LIMIT_S", 1000.0)
+
+
 PARSED = [
     ("Therefore the graph has $\\boxed{2}$ asymptotes.", "2"),
     ("so \\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
