@@ -13,8 +13,7 @@ import numpy as np
 
 from calibudget.errors import StudyError
 from calibudget.study.statistics.bootstrap import Interval, TaskItems, bootstrap_examples
-from calibudget.study.statistics.claims import Claim, detectable_effect, judge_claims
-from calibudget.study.statistics.paired import Effects, Wins, effects, wins
+from calibudget.study.statistics.claims import Claim, Effects, Wins, detectable_effect, effects, judge_claims, wins
 from testbed.bench import unpacked
 from testbed.families import COMPANION
 from testbed.protocol import Point, Protocol

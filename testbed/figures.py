@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calibudget.study.reporting.drawing import COLOURS, encoded, pyplot, style
+from calibudget.study.reporting.figures import COLOURS, encoded, pyplot, style
 from testbed.analysis import Comparison, PointResults
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import AllocationError
-from calibudget.study.freeze import read_frozen
-from calibudget.study.plan import plan_cells
+from calibudget.study.freeze import plan_cells, read_frozen
 from calibudget.study.protocol import load_protocol
 from calibudget.study.records import CELL_NAME, CellOutcome, CellResult, TaskMetrics, write_cell
 from calibudget.study.run import freeze_study

@@ -12,9 +12,8 @@ import pytest
 
 from calibudget.errors import StudyError
 from calibudget.pipeline.progress import silent
-from calibudget.study.endpoints import StopRule
 from calibudget.study.execution import GridOutcome, Here, Planned, attempt, make, run_grid
-from calibudget.study.grid import cells_of
+from calibudget.study.grid import StopRule, cells_of
 from calibudget.study.protocol import load_protocol
 
 #: Beside the small study's points: one that always stops, and one whose criterion looks at cells that have one too.

@@ -48,10 +48,6 @@ def test_a_result_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert read_cell(tmp_path / "cell.json") == RESULT
 
 
-def test_a_cell_is_named_by_what_tells_it_from_others() -> None:
-    assert CELL.name == "main/tiny/calibudget/43"
-
-
 def test_a_metric_that_isnt_finite_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     task = TaskMetrics(items=1, metrics={"nll": float("nan")})
     with pytest.raises(InputError):
@@ -63,11 +59,7 @@ def test_a_metric_that_isnt_finite_is_refused_before_anything_is_written(tmp_pat
     ("field", "value", "named"),
     [
         ("cell", {**asdict(CELL), "kind": "borrowed"}, "cell.kind"),
-        ("cell", {"point": "main"}, "cell.policy"),
-        ("quotas", {"a": 1.5}, "quotas.a"),
-        ("tasks", {"a": {"items": -1, "metrics": {}}}, "tasks.a.items"),
         ("tasks", {"a": {"items": 1, "metrics": {"accuracy": "high"}}}, "tasks.a.metrics.accuracy"),
-        ("tasks", {"a": {"items": 1, "metrics": {}, "shared": 0.5}}, "tasks.a.shared"),
         ("seconds", {"train": -1}, "seconds.train"),
         ("digests", {"code": "0" * 64, "data": "0" * 64}, "digests: protocol"),
         ("verdict", True, "verdict"),
@@ -83,20 +75,10 @@ def test_a_field_that_isnt_what_it_should_be_is_named(
     assert str(caught.value).startswith(f"{path}: ")
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('"accuracy":0.3333333333333333', '"accuracy":0.5833333333333333'),
-        ('"a":4,"b":6', '"a":6,"b":4'),
-        ('"train":1.25', '"train":2.25'),
-    ],
-)
-def test_an_edited_cell_is_refused_by_its_folder(tmp_path: Path, old: str, new: str) -> None:
+def test_an_edited_cell_is_refused_by_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "cell.json"
     write_cell(path, RESULT)
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
+    path.write_text(path.read_text().replace('"a":4,"b":6', '"a":6,"b":4'))
     with pytest.raises(ArtefactError, match="changed after it was written; remove the cell's folder") as refused:
         read_cell(path)
     assert str(tmp_path) in str(refused.value)

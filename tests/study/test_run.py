@@ -58,10 +58,8 @@ def test_every_cell_is_made_once(small: Any, frozen: Any, runner: Any) -> None:
     again = go(small, runner)
     assert again.grid.results == outcome.grid.results
     assert len(runner.asked) == 28
-
-
-def test_a_cell_that_two_points_share_is_made_once(small: Any, frozen: Path, runner: Any) -> None:
-    results = {cell.name: result for cell, result in go(small, runner).grid.results.items()}
+    # a cell that two points share has one outcome, and its files in both folders
+    results = {cell.name: result for cell, result in outcome.grid.results.items()}
     own, shared = (results[f"{point}/tiny/calibudget/42"] for point in ("main", "transferred"))
     assert own.outcome == shared.outcome
     assert own.digests == shared.digests
@@ -121,29 +119,20 @@ def test_a_criterion_that_cant_be_judged_stops_too(small: Any, frozen: Any, runn
     assert not go(small, runner).grid.stopped
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "told"),
-    [
-        (
-            "protocol.yaml",
-            "floor: 4, seeds: [42, 43]}",
-            "floor: 5, seeds: [42, 43]}",
-            r"points\.main\.floor: 4 then, 5",
-        ),
+def test_what_differs_from_the_frozen_is_refused_and_named(small: Path, frozen: Any, runner: Any) -> None:
+    main = "floor: 4, seeds: [42, 43]}"
+    for file, old, new, told in (
+        ("protocol.yaml", main, main.replace("4", "5", 1), r"points\.main\.floor: 4 then, 5"),
         ("protocol.yaml", "margin: 0.5", "margin: 0.25", r"protocol: points\.low-floor\.continue_if\.margin"),
         ("recipe.yaml", "resamples: 8", "resamples: 9", r"recipe: calibration\.resamples: 8 then, 9"),
         ("data/piqa.train.jsonl", "Is piqa 3 so", "Is piqa 3 it", r"data: source piqa\.piqa\.train\.jsonl"),
         ("data/boolq.test.jsonl", "Is boolq 501 so", "Is boolq 501 it", r"data: task boolq"),
-    ],
-)
-def test_what_differs_from_the_frozen_is_refused_and_named(
-    small: Path, frozen: Any, runner: Any, file: str, old: str, new: str, told: str
-) -> None:
-    edit(small.parent / file, old, new)
-    with pytest.raises(CheckFailedError, match=told):
-        go(small, runner)
+    ):
+        edit(small.parent / file, old, new)
+        with pytest.raises(CheckFailedError, match=told):
+            go(small, runner)
+        edit(small.parent / file, new, old)
     assert runner.asked == []
-    edit(small.parent / file, new, old)
     assert go(small, runner).grid.results
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -183,7 +184,7 @@ def compare(
     if as_json:
         from calibudget.cli.tables import print_json
 
-        body = {"policies": names, "seeds": seeds, "verdicts": [one.to_json() for one in found]}
+        body = {"policies": names, "seeds": seeds, "verdicts": [asdict(one) for one in found]}
         print_json({"schema": "calibudget.verdicts/1", **body})
         return
     for one in found:
@@ -235,7 +236,7 @@ def _print_outcome(outcome: StudyOutcome, *, as_json: bool) -> None:
 
 def _print_expected(found: dict[str, Expected], *, as_json: bool) -> None:
     if as_json:
-        backbones = {name: one.to_json() for name, one in found.items()}
+        backbones = {name: asdict(one) for name, one in found.items()}
         from calibudget.cli.tables import print_json
 
         print_json({"schema": "calibudget.study-dry-run/1", "backbones": backbones})

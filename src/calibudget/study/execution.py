@@ -1,13 +1,16 @@
 """Running a grid: what is finished is kept by content, what fails is told and left, what must stop is stopped.
 
-Two cells whose settings, data and code are the same are made once, whatever points they belong to.
+Two cells whose settings, data and code are the same are made once, whatever points they belong to. A finished cell is
+held against the files that its numbers come from: its items, and its run's quotas. The self digest of `cell.json` shows
+an edit; that shows one whose digest was made anew.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,9 +18,11 @@ from typing import Final, Protocol
 
 from calibudget.errors import ArtefactError, CalibudgetError, InterruptedRunError
 from calibudget.pipeline.progress import Progress, silent
+from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME
 from calibudget.store.canonical import canonical_json, sha256_hex
 from calibudget.store.files import LOCK_NAME, output_directory, write_atomic
-from calibudget.study.evidence import check_evidence, digests_of_evidence
+from calibudget.store.sums import file_digest
+from calibudget.study.grid import StopRule
 from calibudget.study.records import (
     CELL_NAME,
     ITEMS_NAME,
@@ -26,7 +31,10 @@ from calibudget.study.records import (
     Cell,
     CellResult,
     CellRunner,
+    Summary,
+    TaskMetrics,
     read_cell,
+    summarise_items,
     write_cell,
 )
 
@@ -57,18 +65,6 @@ class GridOutcome:
     results: Mapping[Cell, CellResult] = field(default_factory=dict)
     failed: Mapping[Cell, str] = field(default_factory=dict)
     stopped: Mapping[Cell, str] = field(default_factory=dict)
-
-
-class Stops(Protocol):
-    """Says which cells aren't to be run."""
-
-    def looks_at(self, cell: Cell, other: Cell) -> bool:
-        """Whether a cell's own running hangs on what becomes of another one, which comes before it."""
-        ...
-
-    def reason(self, cell: Cell, results: Mapping[Cell, CellResult]) -> str | None:
-        """Why a cell isn't to be run, given what is finished, or None."""
-        ...
 
 
 class Makers(Protocol):
@@ -111,7 +107,9 @@ class Here:
         return [(planned, attempt(planned, partial(make, planned, self._runner, self._progress)))]
 
 
-def run_grid(planned: Iterable[Planned], makers: Makers, *, stops: Stops, progress: Progress = silent) -> GridOutcome:
+def run_grid(
+    planned: Iterable[Planned], makers: Makers, *, stops: StopRule, progress: Progress = silent
+) -> GridOutcome:
     """Run what isn't finished of a grid; the outcome is the same whoever makes the cells, and however many at a time.
 
     Args:
@@ -167,7 +165,7 @@ def run_grid(planned: Iterable[Planned], makers: Makers, *, stops: Stops, progre
     )
 
 
-def _awaits(left: list[Planned], stops: Stops) -> dict[Cell, set[Cell]]:
+def _awaits(left: list[Planned], stops: StopRule) -> dict[Cell, set[Cell]]:
     """The earlier cells that must be settled before a cell's turn: the same work, and what its criterion looks at."""
     contents = {one.cell: _content(one) for one in left}
     return {
@@ -272,3 +270,77 @@ def _note_failure(planned: Planned, error: Exception) -> None:
     }
     planned.directory.mkdir(parents=True, exist_ok=True)  # a cell that failed at once left none
     write_atomic(planned.directory / FAILURE_NAME, canonical_json(note))
+
+
+_FILES: Final = {"items": ITEMS_NAME, "allocation": f"{RUN_NAME}/{ALLOCATION_NAME}"}
+#: Two sums of the same numbers in another order differ by less, relative.
+_ROUNDING: Final = 1e-9
+
+
+def digests_of_evidence(directory: Path) -> dict[str, str]:
+    """SHA-256 of the files that a cell's numbers come from, by name; of those that its runner left."""
+    paths = {name: directory / place for name, place in _FILES.items()}
+    return {name: file_digest(path).sha256 for name, path in paths.items() if path.exists()}
+
+
+def check_evidence(result: CellResult, directory: Path) -> None:
+    """Refuse a cell whose numbers aren't those of its own files.
+
+    Raises:
+        ArtefactError: a file isn't the one that the cell was written with, or a number isn't what its file gives; the
+            folder and the field are named.
+    """
+    found = digests_of_evidence(directory)
+    for name, place in _FILES.items():
+        if found.get(name) != result.digests.get(name):
+            raise ArtefactError(
+                f"{directory}: digests.{name}: {place} isn't the file that {CELL_NAME} was written with; {REMEDY}"
+            )
+    differences = [*_quotas(result, directory, found), *_tasks(result, directory, found)]
+    if differences:
+        raise ArtefactError(f"{directory}: {CELL_NAME}: {differences[0]}; {REMEDY}")
+
+
+def _quotas(result: CellResult, directory: Path, found: Mapping[str, str]) -> Iterator[str]:
+    if "allocation" not in found:
+        return
+    stated, own = result.outcome.quotas, ALLOCATION.read(directory / _FILES["allocation"]).quotas
+    for label in sorted(stated.keys() | own.keys()):
+        if stated.get(label) != own.get(label):
+            yield f"quotas.{label}: {stated.get(label)}, but {_FILES['allocation']} gives {own.get(label)}"
+
+
+def _tasks(result: CellResult, directory: Path, found: Mapping[str, str]) -> Iterator[str]:
+    if "items" not in found:
+        return
+    own: dict[str, dict[str, Summary]] = {}
+    for (task, metric), summary in summarise_items(directory / ITEMS_NAME).items():
+        own.setdefault(task, {})[metric] = summary
+    for task in sorted(result.outcome.tasks.keys() | own.keys()):
+        if task not in result.outcome.tasks:
+            yield f"tasks.{task}: is missing, but {ITEMS_NAME} holds its items"
+        else:
+            yield from _metrics(f"tasks.{task}", result.outcome.tasks[task], own.get(task, {}))
+
+
+def _metrics(place: str, stated: TaskMetrics, own: Mapping[str, Summary]) -> Iterator[str]:
+    for metric in sorted(own):
+        if own[metric].items != stated.items:
+            yield f"{place}.items: {stated.items}, but {ITEMS_NAME} holds {own[metric].items}"
+    for metric in sorted(stated.metrics.keys() | own.keys()):
+        value, mean = stated.metrics.get(metric), _mean(metric, own.get(metric))
+        if not _same(value, mean):
+            yield f"{place}.metrics.{metric}: {value}, but {ITEMS_NAME} gives {mean}"
+
+
+def _mean(metric: str, summary: Summary | None) -> float | None:
+    """A task's metric from its items: no accuracy while a verdict is deferred; an NLL over the items that have one."""
+    if summary is None or (metric == "accuracy" and summary.undefined):
+        return None
+    return summary.mean
+
+
+def _same(first: float | None, second: float | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    return math.isclose(first, second, rel_tol=_ROUNDING, abs_tol=_ROUNDING)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Final
+from typing import Final
 
 from calibudget.errors import AllocationError, CalibudgetError, DataError, StudyError
 from calibudget.evaluation.benchmarks import HELD_OUT
@@ -136,10 +136,6 @@ class Expected:
     gib: float | None
     by: str
     unread: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        return {name: getattr(self, name) for name in self.__slots__} | {"unread": list(self.unread)}
 
 
 def expect(

@@ -31,9 +31,10 @@ from calibudget.store.canonical import canonical_json, sha256_hex
 from calibudget.store.codec import Artefact
 from calibudget.store.files import held_names
 from calibudget.store.sums import code_sha256, file_digest
-from calibudget.study.cell import CellSettings, asking_of, base_recipe, settings_of, settings_sha256
+from calibudget.study.cell import CellSettings, PipelineRunner, asking_of, base_recipe, settings_of, settings_sha256
+from calibudget.study.execution import Planned
 from calibudget.study.grid import cells_of
-from calibudget.study.protocol import Protocol, protocol_from_json
+from calibudget.study.protocol import Protocol
 from calibudget.study.records import Cell
 from calibudget.values import ByName, Digest
 
@@ -65,11 +66,6 @@ def data_of(protocol: Protocol, settings: Mapping[str, CellSettings], shared: Sh
                 found.setdefault(f"task {benchmark.name}", {}).update(_by_name(benchmark.files))
     progress("reading what the study depends on", len(specs), len(specs))
     return {name: dict(sorted(files.items())) for name, files in sorted(found.items()) if files}
-
-
-def data_sha256(data: Data) -> str:
-    """Digest of the files' names, lengths and digests."""
-    return sha256_hex(canonical_json(data))
 
 
 def _specs(recipe: Recipe) -> Iterator[SourceSpec]:
@@ -120,7 +116,7 @@ class Version:
     Attributes:
         protocol: as JSON values.
         recipe: the base recipe, resolved.
-        data: files by what reads them, see `identity.data_of`.
+        data: files by what reads them, see `data_of`.
         digests: SHA-256 of "protocol", "recipe", "data" and "code".
         cells: digest of each cell's settings, by the cell's name.
         calibudget: version of this package.
@@ -184,7 +180,7 @@ def examine(protocol: Protocol, shared: Shared, progress: Progress = silent) -> 
     digests: dict[_Part, str] = {
         "protocol": sha256_hex(canonical_json(stated)),
         "recipe": sha256_hex(canonical_json(recipe)),
-        "data": data_sha256(data),
+        "data": sha256_hex(canonical_json(data)),
         "code": code_sha256(*SHOWS),
     }
     made = Version(
@@ -250,11 +246,6 @@ def differences(before: Version, after: Version) -> Iterator[str]:
         yield from (f"{part}: {one}" for one in _changes(getattr(before, part), getattr(after, part), ""))
 
 
-def protocol_of(frozen_version: Version, base_dir: Path) -> Protocol:
-    """A version's protocol; relative paths start at `base_dir`."""
-    return protocol_from_json(frozen_version.protocol, base_dir)
-
-
 def read_frozen(directory: Path) -> Frozen:
     """Read `frozen.json`.
 
@@ -284,3 +275,45 @@ def _changes(before: object, after: object, place: str) -> Iterator[str]:
 def _short(value: object) -> str:
     text = canonical_json(value).decode("utf-8")
     return text if len(text) <= 60 else f"{text[:56]} …"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """What a study runs: all its cells, finished or not, and who makes them in this process."""
+
+    planned: tuple[Planned, ...]
+    runner: PipelineRunner
+
+
+def make_ready(protocol: Protocol, frozen: Frozen, directory: Path, progress: Progress) -> Ready:
+    """Hold a protocol and all that it needs to what is frozen, and plan its cells.
+
+    Raises:
+        CheckFailedError: protocol, recipe, data or code aren't what is frozen.
+        InputError: what the cells need can't be read.
+    """
+    shared = Shared()
+    subject = examine(protocol, shared, progress)
+    check(subject, frozen, directory)
+    digests = {name: subject.version.digests[name] for name in ("data", "code")}
+    runner = PipelineRunner(
+        protocol=protocol, settings=subject.settings, directory=directory, digests=digests, shared=shared
+    )
+    return Ready(planned=plan_cells(protocol, frozen, directory), runner=runner)
+
+
+def plan_cells(protocol: Protocol, frozen: Frozen, directory: Path) -> tuple[Planned, ...]:
+    """Every cell of the version in force, in the folder of the version from which on nothing that it needs changed."""
+    return tuple(
+        Planned(
+            cell=cell,
+            directory=directory / version_folder(frozen.origin(cell.name)) / cell.name,
+            digests=frozen.last.depends(cell.name) or {},
+        )
+        for cell in cells_of(protocol)
+    )
+
+
+def version_folder(number: int) -> str:
+    """Where the cells of the frozen version (0) or of an amendment lie."""
+    return f"amended-{number}" if number else "cells"

@@ -88,6 +88,11 @@ class Endpoint(_Part):
         """Which way it is better."""
         return "higher" if self.measure in ("accuracy", "answer_probability") else "lower"
 
+    @property
+    def sign(self) -> int:
+        """Of a difference that is better."""
+        return 1 if self.direction == "higher" else -1
+
 
 class Retention(_Part):
     """How much an endpoint may get worse before a gain elsewhere doesn't count, in the endpoint's unit."""

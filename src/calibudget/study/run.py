@@ -9,24 +9,33 @@ amended-<n>/<point>/.../                      cells that the n-th amendment chan
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from calibudget.errors import StudyError
+from calibudget.errors import CalibudgetError, StudyError
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
 from calibudget.store.files import directory_lock, output_directory
-from calibudget.study.endpoints import StopRule
-from calibudget.study.execution import GridOutcome, Here, Makers, read_finished, run_grid
+from calibudget.study.execution import GridOutcome, Here, Makers, Planned, attempt, make, read_finished, run_grid
 from calibudget.study.expect import Expected, check_feasible, expect
-from calibudget.study.freeze import Frozen, check_freezable, examine, freeze, read_frozen
-from calibudget.study.grid import cells_of_point
-from calibudget.study.plan import make_ready, plan_cells
-from calibudget.study.protocol import Protocol, Status
-from calibudget.study.records import CellRunner
-from calibudget.workers import Engine
+from calibudget.study.freeze import (
+    Frozen,
+    Ready,
+    check_freezable,
+    examine,
+    freeze,
+    make_ready,
+    plan_cells,
+    read_frozen,
+)
+from calibudget.study.grid import StopRule, cells_of_point
+from calibudget.study.protocol import Protocol, Status, protocol_from_json
+from calibudget.study.records import CellResult, CellRunner
+from calibudget.workers import EndedError, Engine, Pool, Reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +47,7 @@ class StudyOutcome:
 
 
 def freeze_study(protocol: Protocol, directory: Path, *, amend: bool = False, progress: Progress = silent) -> Frozen:
-    """Freeze a protocol, or keep a change of it; see `freezing.freeze` and `feasible.check_feasible`."""
+    """Freeze a protocol, or keep a change of it; see `freeze` and `check_feasible`."""
     check_freezable(directory, amend=amend)
     with output_directory(directory):
         shared = Shared()
@@ -85,8 +94,6 @@ def run_study(
         ready = make_ready(protocol, frozen, directory, progress)
         makers: Makers = Here(runner or ready.runner, progress)
         if engine == "ray":
-            from calibudget.study.cluster import RayMakers
-
             makers = stack.enter_context(RayMakers(directory, protocol.base_dir, workers=workers, address=address))
         grid = run_grid(ready.planned, makers, stops=StopRule(protocol=protocol), progress=progress)
     return StudyOutcome(grid=grid, statuses={name: status_of(protocol, frozen, name) for name in protocol.points})
@@ -119,3 +126,91 @@ def status_of(protocol: Protocol, frozen: Frozen, point: str) -> Status:
 
 #: Parts of a protocol by which results are judged.
 _JUDGED: Final = ("focus", "comparator", "endpoints", "primary", "retention", "panels", "analysis")
+
+
+#: Actors that one cell may cost before it counts as failed.
+_ATTEMPTS: Final = 2
+
+
+class CellDesk:
+    """Makes cells: the first request names the study, every other one a cell."""
+
+    def __init__(self) -> None:
+        self._ready: Ready | None = None
+
+    def reply(self, request: Mapping[str, Any]) -> dict[str, object]:
+        """The reply to one request; that to a cell says under `failed` why it wasn't made."""
+        if self._ready is None:
+            directory = Path(request["directory"])
+            frozen = read_frozen(directory)
+            protocol = protocol_from_json(frozen.last.protocol, Path(request["base_dir"]))
+            self._ready = make_ready(protocol, frozen, directory, silent)
+            return {}
+        planned = next(one for one in self._ready.planned if one.cell.name == request["cell"])
+        found = attempt(planned, partial(make, planned, self._ready.runner, silent))
+        return {"failed": found if isinstance(found, str) else None}
+
+
+class RayMakers(Pool):
+    """See `Makers`; use it as a context manager.
+
+    Args:
+        directory: the study's.
+        base_dir: where relative paths of the protocol start.
+        workers: how many cells are made at a time; each takes one CPU, and one GPU where the cluster has any.
+        address: as `Pool` has it.
+
+    Raises:
+        DependencyError: ray isn't installed.
+        StudyError: no cluster at the address.
+    """
+
+    def __init__(self, directory: Path, base_dir: Path, *, workers: int, address: str | None = None) -> None:
+        self.size = workers
+        first = {"directory": str(directory.resolve()), "base_dir": str(base_dir.resolve())}
+        super().__init__(
+            CellDesk,
+            workers=workers,
+            first=lambda _: first,
+            engine="ray",
+            address=address,
+            device="auto",
+            attempts=_ATTEMPTS,
+            refusal=StudyError,
+        )
+        self._made: dict[Future[Reply], Planned] = {}
+
+    def start(self, planned: Planned) -> None:
+        """See `Makers`; the cell waits until an actor is free."""
+        self._made[self.submit(lambda: {"cell": planned.cell.name})] = planned
+
+    def finished(self) -> list[tuple[Planned, CellResult | str]]:
+        """See `Makers`.
+
+        Raises:
+            StudyError: an actor can't run this study, several ended while starting, or the cluster has no room for any.
+        """
+        wait(self._made, return_when=FIRST_COMPLETED)
+        done = [future for future in self._made if future.done()]
+        return [_outcome(self._made.pop(future), future) for future in done]
+
+
+def _outcome(planned: Planned, future: Future[Reply]) -> tuple[Planned, CellResult | str]:
+    try:
+        failed = future.result()["failed"]
+    except EndedError as ended:
+        return planned, attempt(planned, partial(_give_up, ended))
+    except CalibudgetError as error:
+        raise StudyError(f"a worker of the cluster can't run the study: {error}") from error
+    return planned, failed or attempt(planned, partial(_read, planned))
+
+
+def _read(planned: Planned) -> CellResult:
+    found = read_finished(planned)
+    if found is None:
+        raise StudyError(f"{planned.directory}: a worker made the cell elsewhere; all nodes must see this directory")
+    return found
+
+
+def _give_up(ended: EndedError) -> CellResult:
+    raise StudyError(f"making the cell ended {ended}")

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.study.endpoints import StopRule
-from calibudget.study.grid import cells_of
+from calibudget.study.grid import StopRule, cells_of
 from calibudget.study.protocol import Protocol
 from calibudget.study.records import Cell, CellOutcome, CellResult, TaskMetrics
 from calibudget.study.reporting.results import Results

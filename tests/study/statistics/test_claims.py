@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from calibudget.study.statistics.claims import (
+    Effects,
     detectable_effect,
+    effects,
     holm,
     judge_claims,
     seeds_needed,
     sign_flip_p,
     t_test_p,
 )
-from calibudget.study.statistics.paired import Effects, effects
 
 DIFFERENCES = st.lists(st.integers(-1000, 1000).map(lambda n: n / 64), min_size=2, max_size=9)
 

@@ -6,9 +6,8 @@ import pytest
 
 from calibudget.errors import InputError
 from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, PANELS
-from calibudget.study.statistics.claims import t_test_p
-from calibudget.study.statistics.paired import effects, wins
-from calibudget.study.statistics.panels import panel_score, strata_of
+from calibudget.study.statistics.bootstrap import strata_of
+from calibudget.study.statistics.claims import effects, t_test_p, wins
 
 # Paper, Table 2: seeds 42 to 44, mean, SD (pp).
 TABLE_2 = {
@@ -36,14 +35,6 @@ def test_table_3_and_table_2_tell_the_same_of_seed_42() -> None:
         found = effects({42: policy[metric]}, {42: comparator[metric]})
         assert found.by_seed[42] == pytest.approx(first, abs=0.0101)
         assert found.sd is None
-
-
-def test_an_undefined_task_leaves_its_panels_undefined() -> None:
-    tasks = dict.fromkeys((*MATH_TASKS, *COMMON_TASKS), 0.5) | {"piqa": None}
-    assert panel_score("CommonAvg", PANELS, tasks) is None
-    assert panel_score("FragileAvg", PANELS, tasks) == 0.5
-    del tasks["gsm8k"]
-    assert panel_score("MathAvg", PANELS, tasks) is None
 
 
 def test_strata_are_the_groups_that_a_panel_averages() -> None:

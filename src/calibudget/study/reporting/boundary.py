@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from calibudget.allocation.stability import stability
 from calibudget.messages import counted
-from calibudget.study.protocol import Endpoint
 from calibudget.study.reporting.certainty import Judged, judge, task_interval
 from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.geometry import shifts
@@ -92,7 +91,7 @@ def _final(results: Results, block: Block, judged: list[Judged]) -> Layer:
         name
         for name, endpoint in results.protocol.endpoints.items()
         if (found := paired(results, block, focus, block.comparator, name)) is not None
-        and sign_shown(found.mean, endpoint.measure) * _better(endpoint) < 0
+        and sign_shown(found.mean, endpoint.measure) * endpoint.sign < 0
     ]
     rest = [f"That {focus} is better throughout: on average it is worse on {_listed(worse)}."] if worse else []
     transfer = results.protocol.points[block.point].transfer
@@ -163,7 +162,7 @@ def _retention(results: Results) -> Iterator[Layer]:
     endpoint = results.protocol.endpoints[guard.endpoint]
     unit = UNITS[endpoint.measure]
     for block in results.blocks():
-        if not _is_compared(results, block):
+        if not results.is_claimed(block):
             continue
         found = paired(results, block, results.protocol.focus, block.comparator, guard.endpoint)
         if found is None:
@@ -173,7 +172,7 @@ def _retention(results: Results) -> Iterator[Layer]:
                 "That what had to be kept was kept.",
             )
             continue
-        loss = -_better(endpoint) * found.mean
+        loss = -endpoint.sign * found.mean
         kept = loss <= guard.may_fall or math.isclose(loss, guard.may_fall, rel_tol=1e-9)
         bound = f"{decimal(unit.scale * guard.may_fall, unit.digits)} {unit.difference}"
         change = f"{guard.endpoint} changes by {amount(found.mean, endpoint.measure)} on average"
@@ -198,7 +197,7 @@ def _beside_the_claims(results: Results) -> Iterator[Layer]:
     protocol = results.protocol
     claimed = {task for name in protocol.primary for task in protocol.weights(name)}
     for block in results.blocks():
-        if not _is_compared(results, block) or not block.final or len(block.seeds) < 2:
+        if not results.is_claimed(block) or not block.final or len(block.seeds) < 2:
             continue
         known = {
             name: (found, interval)
@@ -234,13 +233,6 @@ def _with_interval(results: Results, name: str, mean: float, interval: Interval)
     return f"{name} moves by {amount(mean, measure)} [{low}, {high}]"
 
 
-def _is_compared(results: Results, block: Block) -> bool:
-    """Whether a block trains both the focus and its comparator."""
-    return {results.protocol.focus, block.comparator} <= set(block.policies) and results.protocol.points[
-        block.point
-    ].train
-
-
 def _others(results: Results) -> Iterator[Layer]:
     """The focus against policies other than the comparator: ablations, variants, baselines."""
     focus = results.protocol.focus
@@ -255,7 +247,7 @@ def _others(results: Results) -> Iterator[Layer]:
                 found = paired(results, block, focus, policy, name)
                 if found is None:
                     continue
-                signs = {_better(endpoint) * one > 0 for one in found.by_seed.values()}
+                signs = {endpoint.sign * one > 0 for one in found.by_seed.values()}
                 (mixed if len(signs) > 1 else better if signs == {True} else worse).append(name)
             if better or worse or mixed:
                 parts = [("better", better), ("no better", worse), ("varying", mixed)]
@@ -270,7 +262,7 @@ def _others(results: Results) -> Iterator[Layer]:
 def _moved(results: Results) -> Iterator[Layer]:
     """How much of the budget the comparison is about."""
     for block in results.blocks():
-        if {results.protocol.focus, block.comparator} - set(block.policies):
+        if not results.is_compared(block):
             continue
         shares = [100 * one.share for one in shifts(results, block).values()]
         least, most = min(shares), max(shares)
@@ -285,9 +277,8 @@ def _moved(results: Results) -> Iterator[Layer]:
 def _stable(results: Results) -> Iterator[Layer]:
     """How far the two policies' quotas depend on the calibration split."""
     for block in results.blocks():
-        if results.protocol.points[block.point].transfer is not None or len(block.seeds) < 2:
-            continue
-        if {results.protocol.focus, block.comparator} - set(block.policies):
+        is_transfer = results.protocol.points[block.point].transfer is not None
+        if is_transfer or len(block.seeds) < 2 or not results.is_compared(block):
             continue
         spread = {
             policy: stability(list(results.quotas(block, policy).values())).mean_quota_sd
@@ -299,11 +290,6 @@ def _stable(results: Results) -> Iterator[Layer]:
             f"Mean standard deviation of a quota between calibration splits: {said}.",
             "Stability under other partitions into sources, or other models.",
         )
-
-
-def _better(endpoint: Endpoint) -> int:
-    """The sign of a difference that is better."""
-    return 1 if endpoint.direction == "higher" else -1
 
 
 def _listed(names: list[str]) -> str:

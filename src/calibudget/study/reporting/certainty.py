@@ -7,23 +7,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibudget.study.protocol import Status
 from calibudget.study.records import Items
 from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import UNITS, difference_shown, p_shown, place, seeds_counted, standing
 from calibudget.study.reporting.table import UNDEFINED, Quantity, Shown, Table
-from calibudget.study.statistics.bootstrap import Interval, TaskItems, bootstrap_examples, bootstrap_tasks
+from calibudget.study.statistics.bootstrap import Interval, TaskItems, bootstrap_examples, bootstrap_tasks, strata_of
 from calibudget.study.statistics.claims import (
     Claim,
+    Effects,
     detectable_effect,
     judge_claims,
     seeds_needed,
     sign_flip_p,
     t_test_p,
 )
-from calibudget.study.statistics.paired import Effects
-from calibudget.study.statistics.panels import strata_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +31,6 @@ class Judged:
     Attributes:
         block: where.
         endpoint: on what.
-        status: how it counts.
         effects: the paired differences that are there; None before the first seed, and where the endpoint is undefined.
         undefined: names of the cells in which the endpoint is undefined.
         claim: what seeds say; None where the block isn't final or the endpoint is undefined.
@@ -41,7 +38,6 @@ class Judged:
 
     block: Block
     endpoint: str
-    status: Status
     effects: Effects | None
     undefined: tuple[str, ...]
     claim: Claim | None
@@ -182,7 +178,7 @@ def judge(results: Results) -> tuple[Judged, ...]:
         family = [
             _unjudged(results, block, name)
             for block in results.planned_blocks()
-            if block.status == status and (block.seeds or status == "confirmatory") and _is_claimed(results, block)
+            if block.status == status and (block.seeds or status == "confirmatory") and results.is_claimed(block)
             for name in results.protocol.primary
         ]
         known = {
@@ -196,17 +192,11 @@ def judge(results: Results) -> tuple[Judged, ...]:
     return tuple(found)
 
 
-def _is_claimed(results: Results, block: Block) -> bool:
-    both = {results.protocol.focus, block.comparator} <= set(block.policies)
-    return both and results.protocol.points[block.point].train
-
-
 def _unjudged(results: Results, block: Block, name: str) -> Judged:
     effects = paired(results, block, results.protocol.focus, block.comparator, name) if block.seeds else None
     return Judged(
         block=block,
         endpoint=name,
-        status=block.status,
         effects=effects,
         undefined=results.undefined(block, name),
         claim=None,
@@ -252,7 +242,7 @@ def _claim_row(results: Results, one: Judged) -> tuple[Shown, ...]:
         one.block.point,
         one.block.backbone,
         f"{one.endpoint} ({unit.difference})",
-        one.status,
+        one.block.status,
         one.verdict,
         difference_shown(None if one.effects is None else one.effects.mean, measure),
         p_shown(None if one.claim is None else one.claim.p),

@@ -3,19 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from statistics import fmean
-from typing import Any
+from typing import Any, Final
 
+from calibudget.errors import DependencyError
 from calibudget.messages import counted
 from calibudget.records import AllocationPlan, Statistics
-from calibudget.study.reporting.comparisons import paired
-from calibudget.study.reporting.drawing import COLOURS, pyplot, rendered, style
+from calibudget.study.reporting.comparisons import exploratory, paired
 from calibudget.study.reporting.geometry import shifts
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import UNITS, head, place, standing
 from calibudget.study.reporting.table import decimal
-from calibudget.study.reporting.variants import exploratory
-from calibudget.study.statistics.paired import effects
+from calibudget.study.statistics.claims import effects
+
+#: Okabe and Ito's colours, and marks that tell the same apart without them.
+COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+MARKS: Final = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+#: Formats of a figure, and what must be left out of each for equal figures to be equal bytes.
+FORMATS: Final = {
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "png": {"Software": None},
+}
+_STYLE: Final = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "figure.dpi": 150,
+    "svg.hashsalt": "calibudget",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+}
+
+
+def pyplot() -> Any:
+    """Matplotlib's pyplot, drawing to memory in this house's style."""
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise DependencyError("figures need matplotlib; install: pip install 'calibudget[study]'") from error
+    mpl.use("agg")
+    mpl.rcParams.update(_STYLE)
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def rendered(figure: Any) -> dict[str, bytes]:
+    """A figure in every format, by the format's ending; the figure is closed."""
+    files = {ending: encoded(figure, ending) for ending in FORMATS}
+    pyplot().close(figure)
+    return files
+
+
+def encoded(figure: Any, ending: str) -> bytes:
+    """A figure in one of the formats; it stays open."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format=ending, metadata=FORMATS[ending])
+    return buffer.getvalue()
+
+
+def style(place: int) -> dict[str, str]:
+    """Colour and mark of the n-th thing of its kind."""
+    return {"color": COLOURS[place % len(COLOURS)], "marker": MARKS[place % len(MARKS)]}
 
 
 def diagnostics_figure(results: Results, block: Block) -> dict[str, bytes]:
@@ -98,8 +150,7 @@ def retention_bound(results: Results, block: Block) -> float | None:
     series = None if guard is None else results.series(block, block.comparator, guard.endpoint)
     if guard is None or series is None:
         return None
-    worse = -1 if results.protocol.endpoints[guard.endpoint].direction == "higher" else 1
-    return fmean(series.values()) + worse * guard.may_fall
+    return fmean(series.values()) - results.protocol.endpoints[guard.endpoint].sign * guard.may_fall
 
 
 def _guard(axis: Any, results: Results, block: Block) -> None:

@@ -3,14 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
 from statistics import fmean
 
-from calibudget.allocation.stability import stability
+from calibudget.allocation.stability import pearson, spearman, stability
+from calibudget.errors import StudyError
 from calibudget.pipeline.own_tasks import held_out_task
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import place
 from calibudget.study.reporting.table import Quantity, Shown, Table, decimal
-from calibudget.study.statistics.geometry import QuotaShift, correlations, quota_shift
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaShift:
+    """From a comparator's quotas to a policy's.
+
+    Attributes:
+        by_source: change of each source's quota, policy minus comparator, in code-point order.
+        moved: units that changed their source, half the L1 distance.
+        share: `moved` over the budget, 0 to 1.
+        largest: largest change of one source, without sign.
+    """
+
+    by_source: Mapping[str, int]
+    moved: int
+    share: float
+    largest: int
+
+
+def quota_shift(policy: Mapping[str, int], comparator: Mapping[str, int]) -> QuotaShift:
+    """Compare two quota vectors of one budget.
+
+    Raises:
+        StudyError: other sources, other budgets, or a budget of 0.
+    """
+    lacking = sorted(policy.keys() ^ comparator.keys())
+    if lacking:
+        raise StudyError(f"only one of the two allocations has the source {lacking[0]!r}")
+    budgets = {sum(policy.values()), sum(comparator.values())}
+    if len(budgets) != 1 or 0 in budgets:
+        raise StudyError(f"two allocations are compared at one budget above 0, not at {sorted(budgets)}")
+    changes = {label: policy[label] - comparator[label] for label in sorted(policy)}
+    moved = sum(map(abs, changes.values())) // 2
+    return QuotaShift(
+        by_source=changes,
+        moved=moved,
+        share=moved / budgets.pop(),
+        largest=max(map(abs, changes.values())),
+    )
 
 
 def shifts(results: Results, block: Block) -> dict[int, QuotaShift]:
@@ -47,13 +88,13 @@ def _gains(results: Results, block: Block, found: Mapping[int, QuotaShift]) -> t
                     pairs.append((float(change), scores[0] - scores[1]))
         if not pairs:
             continue
-        one = correlations(*zip(*pairs, strict=True))
+        exact = [[Fraction(value) for value in values] for values in zip(*pairs, strict=True)]
         both = [
             f"{name} {'undefined' if r is None else decimal(r, 3, signed=True)}"
-            for name, r in (("Pearson", one.pearson), ("Spearman", one.spearman))
+            for name, r in (("Pearson", pearson(*exact)), ("Spearman", spearman(*exact)))
         ]
         notes.append(
-            f"Quota change against {measure} change over {one.pairs} pairs of source and seed: {', '.join(both)}."
+            f"Quota change against {measure} change over {len(pairs)} pairs of source and seed: {', '.join(both)}."
         )
     return tuple(notes)
 

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Final
 
 from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS_NAME, read_statistics
-from calibudget.store.files import atomic_file, clean_stale, output_directory
+from calibudget.store.files import clean_stale, output_directory, write_atomic
 from calibudget.study.records import RUN_NAME
 from calibudget.study.reporting import figures
 from calibudget.study.reporting.boundary import boundary_table
@@ -25,12 +25,12 @@ from calibudget.study.reporting.comparisons import (
     points_table,
     scores_table,
     tasks_table,
+    variants_table,
 )
 from calibudget.study.reporting.geometry import moved_table, quotas_table, stability_table
 from calibudget.study.reporting.results import Block, Results, load_results
 from calibudget.study.reporting.shown import place, seeds_counted
 from calibudget.study.reporting.table import Quantity, Shown, Table, to_csv, to_latex, to_markdown
-from calibudget.study.reporting.variants import variants_table
 
 REPORT_NAME: Final = "report"
 
@@ -59,13 +59,13 @@ def write_report(directory: Path, *, output: Path | None = None, partial: bool =
         tables = list(tables_of(results))
         for table in tables:
             for ending, show in (("md", to_markdown), ("tex", to_latex), ("csv", to_csv)):
-                _write(target / "tables" / f"{table.name}.{ending}", show(table).encode("utf-8"))
+                write_atomic(target / "tables" / f"{table.name}.{ending}", show(table).encode("utf-8"))
         drawn = []
         for name, files in figures_of(results):
             drawn.append(name)
             for ending, data in files.items():
-                _write(target / "figures" / f"{name}.{ending}", data)
-        _write(target / "report.md", _text(results, tables, drawn).encode("utf-8"))
+                write_atomic(target / "figures" / f"{name}.{ending}", data)
+        write_atomic(target / "report.md", _text(results, tables, drawn).encode("utf-8"))
     return target / "report.md"
 
 
@@ -81,7 +81,7 @@ def tables_of(results: Results) -> Iterator[Table]:
 
 
 def _tables_of_block(results: Results, block: Block) -> Iterator[Table]:
-    both = {results.protocol.focus, block.comparator} <= set(block.policies)
+    both = results.is_compared(block)
     if results.protocol.points[block.point].train:
         yield scores_table(results, block)
         if both:
@@ -126,7 +126,7 @@ def cells_table(results: Results) -> Table:
 def figures_of(results: Results) -> Iterator[tuple[str, dict[str, bytes]]]:
     """Every figure: its name, and its bytes by format."""
     for block in results.blocks():
-        if not {results.protocol.focus, block.comparator} <= set(block.policies):
+        if not results.is_compared(block):
             continue
         if results.protocol.points[block.point].train:
             yield f"diagnostics-{block.point}-{block.backbone}", figures.diagnostics_figure(results, block)
@@ -156,8 +156,3 @@ def _text(results: Results, tables: list[Table], drawn: list[str]) -> str:
     lines = [f"# {protocol.name}", "", *([protocol.question, ""] if protocol.question else []), *standings]
     shown = [f"![{name}](figures/{name}.svg)\n" for name in drawn]
     return "\n".join([*lines, *map(to_markdown, tables), *shown])
-
-
-def _write(path: Path, data: bytes) -> None:
-    with atomic_file(path) as handle:
-        handle.write(data)

@@ -9,12 +9,10 @@ from pathlib import Path
 
 from calibudget.errors import StudyError
 from calibudget.store.canonical import read_object
-from calibudget.study.endpoints import StopRule, endpoint_value
 from calibudget.study.execution import FAILURE_NAME, read_finished
-from calibudget.study.freeze import protocol_of, read_frozen
-from calibudget.study.grid import cells_of, cells_of_point
-from calibudget.study.plan import plan_cells
-from calibudget.study.protocol import Protocol, Status
+from calibudget.study.freeze import plan_cells, read_frozen
+from calibudget.study.grid import StopRule, cells_of, cells_of_point, endpoint_value
+from calibudget.study.protocol import Protocol, Status, protocol_from_json
 from calibudget.study.records import ITEMS_NAME, Cell, CellResult, Items, read_items
 from calibudget.study.run import status_of
 
@@ -104,6 +102,14 @@ class Results:
         stops = StopRule(protocol=self.protocol)
         return all(self._settled(other) for other in cells_of(self.protocol) if stops.looks_at(cell, other))
 
+    def is_compared(self, block: Block) -> bool:
+        """Whether a block has both the focus and its comparator."""
+        return {self.protocol.focus, block.comparator} <= set(block.policies)
+
+    def is_claimed(self, block: Block) -> bool:
+        """Whether a block trains both, so that it can be said which is better."""
+        return self.is_compared(block) and self.protocol.points[block.point].train
+
     def result(self, block: Block, policy: str, seed: int) -> CellResult:
         """One finished cell."""
         return self._by_place[block.point, block.backbone, policy, seed]
@@ -154,7 +160,7 @@ def load_results(directory: Path, *, partial: bool = False) -> Results:
         StudyError: cells are missing and `partial` is off, or none is finished.
     """
     frozen = read_frozen(directory)
-    protocol = protocol_of(frozen.last, directory)
+    protocol = protocol_from_json(frozen.last.protocol, directory)
     planned = plan_cells(protocol, frozen, directory)
     found = {one.cell: (one.directory, result) for one in planned if (result := read_finished(one)) is not None}
     results = {cell: result for cell, (_, result) in found.items()}

@@ -11,7 +11,7 @@ from calibudget.study.protocol import Measure
 from calibudget.study.reporting.results import Block
 from calibudget.study.reporting.table import Quantity, decimal
 from calibudget.study.statistics.bootstrap import Interval
-from calibudget.study.statistics.paired import Effects
+from calibudget.study.statistics.claims import Effects
 
 
 class Unit(NamedTuple):

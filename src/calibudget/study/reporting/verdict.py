@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from calibudget.messages import counted
 from calibudget.study.protocol import Measure
@@ -12,8 +12,7 @@ from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import UNITS, amount, p_said
 from calibudget.study.reporting.table import decimal
-from calibudget.study.statistics.claims import judge_claims, seeds_needed, t_interval
-from calibudget.study.statistics.paired import Effects
+from calibudget.study.statistics.claims import Effects, judge_claims, seeds_needed, t_interval
 
 #: A difference that may be worth having, by measure: the seeds are told that would show it.
 WORTH: Final[dict[Measure, float]] = {"accuracy": 0.01, "answer_probability": 0.01, "nll": 0.01, "answer_nll": 0.1}
@@ -46,10 +45,6 @@ class Verdict:
     seeds_needed: int | None
     worth: float
     words: str
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        return asdict(self) | {"interval": None if self.interval is None else list(self.interval)}
 
 
 def verdicts(results: Results) -> tuple[Verdict, ...]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibudget.errors import StudyError
+from calibudget.evaluation.aggregates import Panels, task_weights
 from calibudget.keys import study_stream
-from calibudget.study.statistics.panels import Stratum
 
 Floats = NDArray[np.float64]
 
@@ -40,6 +41,14 @@ class Interval:
     def crosses_zero(self) -> bool:
         """Whether it holds 0."""
         return self.low <= 0 <= self.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stratum:
+    """Tasks that a panel takes the mean of, and what that mean weighs in the panel."""
+
+    tasks: tuple[str, ...]
+    weight: Fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,6 +143,22 @@ def bootstrap_examples(
     for task, weight in weights.items():
         total += weight * _replicates(tasks[task], seeds, draws, task)
     return _interval(total, level)
+
+
+def strata_of(panel: str, panels: Panels) -> tuple[Stratum, ...]:
+    """The groups of tasks that a resampling of tasks draws within: those that the panel itself takes a mean of.
+
+    `Overall` has two, the mathematical and the commonsense tasks, of weight 1/2 each; `MacroAvg` has one.
+    """
+    task_weights(panel, panels)  # refuses what isn't a panel
+    return tuple(_strata(panels[panel], panels, Fraction(1)))
+
+
+def _strata(parts: Sequence[str], panels: Panels, weight: Fraction) -> list[Stratum]:
+    tasks = tuple(part for part in parts if part not in panels)
+    share = weight / len(parts)
+    own = [Stratum(tasks=tasks, weight=share * len(tasks))] if tasks else []
+    return own + [one for part in parts if part in panels for one in _strata(panels[part], panels, share)]
 
 
 def _task(tasks: Mapping[str, TaskItems], task: str) -> TaskItems:
