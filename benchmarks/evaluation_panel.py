@@ -19,7 +19,7 @@ from scipy.stats import hypergeom
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from calibudget.evaluation.aggregates import TaskScore, aggregate
-from calibudget.evaluation.panel import frozen_panel
+from calibudget.evaluation.benchmarks import frozen_panel
 from calibudget.evaluation.predictions import PREDICTIONS_NAME, read_predictions
 from calibudget.evaluation.results import task_result
 

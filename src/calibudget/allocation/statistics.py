@@ -234,17 +234,7 @@ def summarise(
     labels = sorted_labels(pool_sizes)
     sizes = {label: as_count(pool_sizes[label], "the pool size", label) for label in labels}
     resamples = as_resamples(resamples)
-    require_text(error, "the error rule")
-    if error not in get_args(ErrorRule):
-        raise ScoringError(f"the error rule is {error!r}, but only {', '.join(get_args(ErrorRule))} are known")
-    by_source: dict[str, list[Score]] = {}
-    for score in _each(scores):
-        _require_sound(score, error)
-        by_source.setdefault(score.source, []).append(score)
-    if by_source.keys() != sizes.keys():
-        require_same_labels(labels, by_source, "the scores", "the pool sizes")
-    _judge_counts({label: len(by_source[label]) for label in labels})
-
+    by_source = _by_source(scores, error, labels)
     errors = ((label, [score.error for score in by_source[label]]) for label in labels)
     spreads = bootstrap(errors, resamples=resamples, seed=bootstrap_seed)
     return Statistics(
@@ -267,11 +257,22 @@ def summarise(
     )
 
 
-def _each(scores: Iterable[Score]) -> Iterator[Score]:
+def _by_source(scores: Iterable[Score], rule: ErrorRule, labels: Sequence[str]) -> dict[str, list[Score]]:
+    """The scores of each source, every one sound under the rule, of each source enough for a spread."""
+    require_text(rule, "the error rule")
+    if rule not in get_args(ErrorRule):
+        raise ScoringError(f"the error rule is {rule!r}, but only {', '.join(get_args(ErrorRule))} are known")
     try:
-        return iter(scores)
+        every = iter(scores)
     except TypeError as error:
         raise InputTypeError(f"scores must be a sequence of them, not {shown(scores)}") from error
+    by_source: dict[str, list[Score]] = {}
+    for score in every:
+        _require_sound(score, rule)
+        by_source.setdefault(score.source, []).append(score)
+    require_same_labels(labels, by_source, "the scores", "the pool sizes")
+    _judge_counts({label: len(by_source[label]) for label in labels})
+    return by_source
 
 
 def _mean(scores: Sequence[Score], field: Literal["nll", "error"]) -> float:
@@ -321,4 +322,4 @@ def _judge_counts(counts: Mapping[str, int]) -> None:
     few = [f"{label} ({count})" for label, count in counts.items() if count < FEW_RECORDS]
     if few:
         message = f"fewer than {FEW_RECORDS} calibration records, so their bootstrap sd says little: {listed(few)}"
-        warnings.warn(message, SmallCalibrationWarning, stacklevel=3)
+        warnings.warn(message, SmallCalibrationWarning, stacklevel=4)

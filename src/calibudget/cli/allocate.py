@@ -35,6 +35,10 @@ from calibudget.errors import InputError
 StatisticsPath = Annotated[
     Path | None, typer.Argument(metavar="[STATISTICS|RUN_DIR]", help="A statistics.json, or a run directory with one.")
 ]
+PolicyName = Annotated[str, typer.Option(help="The rule for the budget above the floor.")]
+Budgets = Annotated[
+    list[str] | None, typer.Option(help="Budgets, integers; with commas, or repeated. Default: the RUN_DIR's.")
+]
 
 
 def _asked(statistics: Path | None, budget: str | None, floor: str | None) -> tuple[str, str]:
@@ -106,7 +110,7 @@ def allocate(
         str | None,
         typer.Option(help="Floor of every source: an integer, or '10% of budget'. Default: the RUN_DIR's, or 0."),
     ] = None,
-    policy: Annotated[str, typer.Option(help="The rule for the budget above the floor.")] = "calibudget",
+    policy: PolicyName = "calibudget",
     sizes: Sizes = None,
     floors: Floors = None,
     caps: Caps = None,
@@ -158,9 +162,7 @@ def allocate(
 
 def whatif(
     statistics: StatisticsPath = None,
-    budget: Annotated[
-        list[str] | None, typer.Option(help="Budgets, integers; with commas, or repeated. Default: the RUN_DIR's.")
-    ] = None,
+    budget: Budgets = None,
     floor: Annotated[
         list[str] | None,
         typer.Option(help="Floors: integers, or '10% of budget'; likewise. Default: the RUN_DIR's, or 0."),
@@ -168,7 +170,7 @@ def whatif(
     need_exponent: Annotated[list[str], typer.Option(help="Exponents of need; likewise.")] = ["1"],  # noqa: B006
     availability_exponent: Annotated[list[str], typer.Option(help="Exponents of availability.")] = ["0.5"],  # noqa: B006
     reliability_exponent: Annotated[list[str], typer.Option(help="Exponents of reliability.")] = ["1"],  # noqa: B006
-    policy: Annotated[str, typer.Option(help="The rule for the budget above the floor.")] = "calibudget",
+    policy: PolicyName = "calibudget",
     sizes: Sizes = None,
     floors: Floors = None,
     caps: Caps = None,
@@ -182,8 +184,7 @@ def whatif(
     as_json: Json = False,
 ) -> None:
     """Show the quotas for every combination of budgets, floors and exponents."""
-    from calibudget.cli.grids import print_grid
-    from calibudget.cli.tables import warn_of_hashes
+    from calibudget.cli.tables import print_grid, warn_of_hashes
     from calibudget.pipeline.allocate import request_from_files
     from calibudget.pipeline.explore import explore, exponent_grid
 
@@ -247,7 +248,7 @@ def stability(
 ) -> None:
     """Show how far quotas move between independently drawn calibration splits."""
     from calibudget.allocation.request import AllocationRequest
-    from calibudget.cli.grids import print_audit
+    from calibudget.cli.tables import print_audit
     from calibudget.pipeline.explore import audit, read_measured
     from calibudget.pipeline.statistics import read_pool_sizes
     from calibudget.records import Exponents

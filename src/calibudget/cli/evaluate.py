@@ -17,37 +17,39 @@ if TYPE_CHECKING:
     from calibudget.evaluation.results import Evaluation, TaskResult
 
 
+Tasks = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Tasks or groups (paper, commonsense, modern, code, all), panel-320, held-out for the run's own "
+        "held-out records, name=file for your own. Default: held-out if the run has it, else paper."
+    ),
+]
+TrainSet = Annotated[
+    Path | None, typer.Option(help="The training set to compare prompts with. Default: the run's own.")
+]
+Likelihood = Annotated[
+    bool, typer.Option("--likelihood", help="Also answer multiple choice by likelihood, under names of its own.")
+]
+MaxNewTokens = Annotated[int | None, typer.Option(help="Most tokens of an answer. Default: each task's own.")]
+DeferCode = Annotated[bool, typer.Option("--defer-code", help="Generate code now and judge it later, by --rejudge.")]
+Rejudge = Annotated[bool, typer.Option("--rejudge", help="Judge the texts in RUN_DIR again, without a model.")]
+
+
 def evaluate(
     target: Annotated[str, typer.Argument(metavar="RUN_DIR|MODEL", help="A run directory, or a model's name.")],
-    tasks: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Tasks or groups (paper, commonsense, modern, code, all), panel-320, held-out for the run's own "
-            "held-out records, name=file for your own. Default: held-out if the run has it, else paper."
-        ),
-    ] = None,
+    tasks: Tasks = None,
     data_dir: Annotated[Path | None, typer.Option(help="The folder of the tasks' files. Default: the hub.")] = None,
     output_dir: Annotated[Path | None, typer.Option(help="Where the results go. Default: the run directory.")] = None,
     model: Annotated[str | None, typer.Option(help="The place of a run's model, if it has moved.")] = None,
     adapter: Annotated[list[Path] | None, typer.Option(help="An adapter of the model; may repeat.")] = None,
     panel: Annotated[list[str] | None, typer.Option(help="Your own mean of tasks: name=task,task; may repeat.")] = None,
-    train: Annotated[
-        Path | None, typer.Option(help="The training set to compare prompts with. Default: the run's own.")
-    ] = None,
+    train: TrainSet = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse items that were trained or calibrated on.")] = False,
-    likelihood: Annotated[
-        bool, typer.Option("--likelihood", help="Also answer multiple choice by likelihood, under names of its own.")
-    ] = False,
+    likelihood: Likelihood = False,
     limit: Annotated[int | None, typer.Option(help="Ask at most this many items per task, in keyed order.")] = None,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(help="Most tokens of an answer. Default: each task's own.")
-    ] = None,
-    defer_code: Annotated[
-        bool, typer.Option("--defer-code", help="Generate code now and judge it later, by --rejudge.")
-    ] = False,
-    rejudge: Annotated[
-        bool, typer.Option("--rejudge", help="Judge the texts in RUN_DIR again, without a model.")
-    ] = False,
+    max_new_tokens: MaxNewTokens = None,
+    defer_code: DeferCode = False,
+    rejudge: Rejudge = False,
     template: Annotated[Literal["alpaca", "chat"] | None, typer.Option(help="The prompt template.")] = None,
     device: Annotated[Device, typer.Option(help="Where the model runs.")] = "auto",
     dtype: Annotated[Dtype, typer.Option(help="Precision of the model; int8 and nf4 quantise it.")] = "auto",
@@ -69,9 +71,8 @@ def evaluate(
     from calibudget.training.trackers import check_trackers, report_once
 
     check_trackers(report_to or ())
-    by_default = HELD_OUT if (Path(target) / HELD_OUT_NAME).is_file() else "paper"
     asking = Asking(
-        tasks=tuple(tasks or (by_default,)),
+        tasks=tuple(tasks or (HELD_OUT if (Path(target) / HELD_OUT_NAME).is_file() else "paper",)),
         data_dir=data_dir,
         limit=limit,
         max_new_tokens=max_new_tokens,
@@ -95,12 +96,12 @@ def evaluate(
                 resume=resume,
                 progress=progress,
             )
+    results = Path(target) if rejudge or output_dir is None else output_dir
     for name, evaluation in found.items():
         _print(name, evaluation, as_json=as_json)
         report_once(report_to or (), Path(f"{output_dir or 'evaluation'}.tensorboard"), evaluation.to_json())
         if not as_json:
-            own = Path(target) if rejudge or output_dir is None else output_dir
-            typer.echo("\n".join(_notes(evaluation, own / name)))
+            typer.echo("\n".join(_notes(evaluation, results / name)))
 
 
 def _named_panels(texts: list[str] | tuple[()]) -> dict[str, tuple[str, ...]]:

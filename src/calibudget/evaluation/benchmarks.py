@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
 
-from calibudget.errors import DataError, InputError
+from calibudget.errors import ArtefactError, DataError, InputError
 from calibudget.evaluation.aggregates import CODE_TASKS, COMMON_TASKS, MATH_TASKS, MODERN_TASKS
 from calibudget.evaluation.renderings import RENDERINGS, Item
 from calibudget.keys import order_key
@@ -26,7 +27,7 @@ from calibudget.sources.inputs import RowDigest, hub_name, hub_rows
 from calibudget.sources.rows import Fields, place, read_rows
 from calibudget.sources.source import read_source
 from calibudget.sources.spec import SourceSpec
-from calibudget.store.canonical import canonical_json, sha256_hex
+from calibudget.store.canonical import canonical_json, loads_object, sha256_hex
 from calibudget.store.sums import file_digest
 from calibudget.tasks.answers import AnswerSpec
 from calibudget.tasks.presets import PRESETS
@@ -157,7 +158,7 @@ TASKS: Final[Mapping[str, Task]] = MappingProxyType(
         )
     }
 )
-#: Name of the frozen panel (`evaluation.panel`) on the command line and in the evidence.
+#: Name of the frozen panel (`frozen_panel`) on the command line and in the evidence.
 PANEL: Final = "panel-320"
 #: Stands among tasks for a run's own evaluation split, and is its panel's name; its tasks' names begin with it.
 HELD_OUT: Final = "held-out"
@@ -356,3 +357,39 @@ def shared_items(benchmark: Benchmark, prompts: Iterable[str]) -> tuple[str, ...
     """Ids of the items whose prompt, case and spacing apart, is one of these; in code-point order."""
     known = frozenset(prompts)
     return tuple(sorted(item.record.record_id for item in benchmark.items if item.record.prompt_hash in known))
+
+
+PANEL_SIZE: Final = 320
+_PANEL_FILE: Final = "panel-320.json"
+
+
+def frozen_panel() -> dict[str, tuple[str, ...]]:
+    """The committed panel: 320 prompts spread equally over the six modern tasks, ids by task in keyed order.
+
+    The paper's panel has as many prompts over the same six data sets; which ones, it doesn't say. Ours are the first of
+    each task in keyed order under the role "panel", as many as `apportion` gives each at equal weight. The file, not
+    this rule, says which prompts are asked.
+
+    Raises:
+        ArtefactError: the installed file isn't a panel of the six tasks and 320 prompts.
+    """
+    data = (resources.files("calibudget.evaluation") / _PANEL_FILE).read_bytes()
+    tasks = loads_object(data, _PANEL_FILE).get("tasks")
+    if not isinstance(tasks, dict) or set(tasks) != set(MODERN_TASKS):
+        raise ArtefactError(f"{_PANEL_FILE}: holds other tasks than {', '.join(MODERN_TASKS)}")
+    picks = {task: tuple(map(str, own)) for task, own in tasks.items()}
+    if sum(map(len, picks.values())) != PANEL_SIZE or any(len(set(own)) != len(own) for own in picks.values()):
+        raise ArtefactError(f"{_PANEL_FILE}: isn't a panel of {PANEL_SIZE} distinct prompts")
+    return picks
+
+
+def on_panel(benchmark: Benchmark) -> Benchmark:
+    """A modern benchmark cut down to its prompts of the panel.
+
+    Raises:
+        DataError: the task has no part in the panel, or the data lacks one of its prompts.
+    """
+    picks = frozen_panel()
+    if benchmark.name not in picks:
+        raise DataError(f"task {benchmark.name!r} has no part in the panel; it has {', '.join(picks)}")
+    return replace(benchmark.only(picks[benchmark.name]), subset=PANEL)

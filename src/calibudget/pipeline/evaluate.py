@@ -24,6 +24,7 @@ from calibudget.evaluation.benchmarks import (
     check_likelihood,
     expand_tasks,
     load_benchmark,
+    on_panel,
     own_benchmark,
     shared_items,
     training_prompts,
@@ -31,7 +32,6 @@ from calibudget.evaluation.benchmarks import (
 from calibudget.evaluation.engine import MakeScorer, judge_again, predict, predict_by_likelihood, scorer_of
 from calibudget.evaluation.judge import Judge, open_judge
 from calibudget.evaluation.likelihood import SUFFIX
-from calibudget.evaluation.panel import on_panel
 from calibudget.evaluation.predictions import PREDICTIONS_NAME, Prediction, read_predictions, write_predictions
 from calibudget.evaluation.results import (
     EVALUATION_NAME,
