@@ -63,16 +63,13 @@ def evaluate(
     Generated code runs in bubblewrap only. Without it code tasks are refused before anything starts.
     """
     from calibudget.cli.progress import progress_bar
-    from calibudget.evaluation.benchmarks import HELD_OUT
-    from calibudget.pipeline.evaluate import Asking, evaluate
-    from calibudget.pipeline.evaluate import rejudge as judge_texts_again
+    from calibudget.pipeline import evaluate as pipeline
     from calibudget.pipeline.subjects import Engine
-    from calibudget.store.train_set import HELD_OUT_NAME
     from calibudget.training.trackers import check_trackers, report_once
 
     check_trackers(report_to or ())
-    asking = Asking(
-        tasks=tuple(tasks or (HELD_OUT if (Path(target) / HELD_OUT_NAME).is_file() else "paper",)),
+    asking = pipeline.Asking(
+        tasks=tuple(tasks or (_default_task(target),)),
         data_dir=data_dir,
         limit=limit,
         max_new_tokens=max_new_tokens,
@@ -84,9 +81,9 @@ def evaluate(
     )
     with progress_bar() as progress:
         if rejudge:
-            found = {"": judge_texts_again(Path(target), asking, progress=progress)}
+            found = {"": pipeline.rejudge(Path(target), asking, progress=progress)}
         else:
-            found = evaluate(
+            found = pipeline.evaluate(
                 target,
                 asking,
                 model=model,
@@ -96,12 +93,16 @@ def evaluate(
                 resume=resume,
                 progress=progress,
             )
-    results = Path(target) if rejudge or output_dir is None else output_dir
     for name, evaluation in found.items():
-        _print(name, evaluation, as_json=as_json)
+        _print(name, evaluation, (Path(target) if rejudge else output_dir or Path(target)) / name, as_json=as_json)
         report_once(report_to or (), Path(f"{output_dir or 'evaluation'}.tensorboard"), evaluation.to_json())
-        if not as_json:
-            typer.echo("\n".join(_notes(evaluation, results / name)))
+
+
+def _default_task(target: str) -> str:
+    from calibudget.evaluation.benchmarks import HELD_OUT
+    from calibudget.store.train_set import HELD_OUT_NAME
+
+    return HELD_OUT if (Path(target) / HELD_OUT_NAME).is_file() else "paper"
 
 
 def _named_panels(texts: list[str] | tuple[()]) -> dict[str, tuple[str, ...]]:
@@ -139,7 +140,7 @@ def _notes(evaluation: Evaluation, output: Path) -> Iterator[str]:
     yield f"results are in {output}: evaluation.json, predictions.parquet"
 
 
-def _print(name: str, evaluation: Evaluation, *, as_json: bool) -> None:
+def _print(name: str, evaluation: Evaluation, output: Path, *, as_json: bool) -> None:
     from rich.table import Table
 
     from calibudget.cli.tables import print_json, print_table
@@ -171,6 +172,7 @@ def _print(name: str, evaluation: Evaluation, *, as_json: bool) -> None:
             nll = f"{fmean(one.mean_nll or 0.0 for one in own):.3f}" if own else ""
             table.add_row(panel, "", *score, "", nll, *(_of_answers(own) if is_own else ()), "")
     print_table(table)
+    typer.echo("\n".join(_notes(evaluation, output)))
 
 
 def _of_answers(rows: Sequence[TaskResult]) -> tuple[str, str]:
