@@ -28,7 +28,7 @@ def test_the_frozen_panel_is_what_the_rule_draws(data_dir: Path) -> None:
     ids = {name: [item.record.record_id for item in one.items] for name, one in benchmarks.items()}
     quotas = apportion(dict.fromkeys(ids, 1.0), PANEL_SIZE, upper={task: len(own) for task, own in ids.items()}).quotas
     for task, own in ids.items():
-        ordered = sorted(own, key=lambda one: order_key("panel", 42, task, one))  # noqa: B023
+        ordered = sorted(own, key=lambda one: order_key("panel", 42, task, one))
         assert frozen_panel()[task] == tuple(ordered[: quotas[task]])
     assert sum(len(on_panel(one).items) for one in benchmarks.values()) == PANEL_SIZE
 
