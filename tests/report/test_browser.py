@@ -16,6 +16,9 @@ from tests.report.conftest import LABEL, Page
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright to drive a browser with")
 
 
+from tools.report_images import IMAGES, draw  # noqa: E402 - needs playwright
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Debian's Chromium, the one that CHROMIUM names, or playwright's own."""
@@ -108,6 +111,7 @@ def test_the_sliders_go_through_the_stored_points_by_keyboard(opened: Callable[.
 
 def test_a_thousand_sources_are_sorted_filtered_and_grouped(opened: Callable[..., Any], large_page: Path) -> None:
     page = opened(large_page)
+    assert page.evaluate("document.documentElement.scrollHeight") < 10_000
 
     def column(place: int) -> list[str]:
         return page.eval_on_selector_all(  # type: ignore[no-any-return]
@@ -128,6 +132,15 @@ def test_a_thousand_sources_are_sorted_filtered_and_grouped(opened: Callable[...
     page.get_by_label("Filter sources").fill("source-07")
     assert len(column(0)) == 100
     assert page.locator("#left").inner_text() == "100 of 1,000 sources"
+
+
+def test_the_pictures_of_the_docs_are_made_from_a_report(browser: Any, report: Path, tmp_path: Path) -> None:
+    draw(browser, report, tmp_path)
+    for name in ("report.png", "report-whatif.png"):
+        made, committed = ((folder / name).read_bytes() for folder in (tmp_path, IMAGES))
+        assert made[:8] == committed[:8] == b"\x89PNG\r\n\x1a\n"
+        assert int.from_bytes(made[16:20]) == int.from_bytes(committed[16:20])
+        assert len(made) > 20_000
 
 
 def test_a_link_opens_its_source_and_paper_shows_all(opened: Callable[..., Any], report: Path, tmp_path: Path) -> None:

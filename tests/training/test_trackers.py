@@ -35,15 +35,13 @@ Stored = list[tuple[dict[str, float], dict[str, str]]]
 
 
 def _in_mlflow(root: Path) -> Stored:
-    runs = []
-    for folder in (root / "mlruns").glob("*/*/metrics"):
-        files = [path for path in folder.rglob("*") if path.is_file()]
-        metrics = {path.relative_to(folder).as_posix(): float(path.read_text().split()[1]) for path in files}
-        settings = folder.parent / "params"
-        runs.append(
-            (metrics, {path.name: path.read_text() for path in settings.iterdir()} if settings.is_dir() else {})
-        )
-    return runs
+    def texts(folder: Path) -> dict[str, str]:
+        return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+    return [
+        ({name: float(text.split()[1]) for name, text in texts(run / "metrics").items()}, texts(run / "params"))
+        for run in (folder.parent for folder in (root / "mlruns").glob("*/*/metrics"))
+    ]
 
 
 def _in_trackio(root: Path) -> Stored:
@@ -74,7 +72,8 @@ def _in_wandb(root: Path) -> Stored:
 
     runs = []
     for path in root.glob("wandb/offline-run-*/run-*.wandb"):
-        metrics, settings = {}, {}
+        metrics: dict[str, float] = {}
+        settings: dict[str, str] = {}
         for data in _wandb_records(path.read_bytes()):
             record = Record()
             record.ParseFromString(data)
@@ -136,8 +135,8 @@ def test_a_tracker_has_the_numbers_and_digests_of_run_evaluation_and_study(track
         rows = [{"prompt": f"{label} {n}?", "completion": "true" if n % 3 else "false"} for n in range(90)]
         (tmp_path / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    rows = [{"goal": f"Goal {n}.", "sol1": "Twist.", "sol2": "Sing.", "label": n % 2} for n in range(5)]
-    (tmp_path / "piqa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    items = [{"goal": f"Goal {n}.", "sol1": "Twist.", "sol2": "Sing.", "label": n % 2} for n in range(5)]
+    (tmp_path / "piqa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in items))
     study = tmp_path / "study"
     protocol = load_protocol(write_study(tmp_path / "protocol"))
     freeze_study(protocol, study)

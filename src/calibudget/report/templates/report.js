@@ -33,8 +33,6 @@ for (const table of $$("table.sortable")) {
     });
   });
 }
-// Long tables scroll in a frame of their own, under their heads.
-for (const frame of $$(".scroll")) if (frame.querySelectorAll("tbody tr").length > 30) frame.classList.add("tall");
 for (const box of $$("[data-group]")) {
   const table = document.getElementById(box.dataset.group);
   box.addEventListener("change", () => {
@@ -91,6 +89,9 @@ if (stored) {
   show();
   $("#whatif").hidden = false;
 }
+
+// Long tables scroll in a frame of their own, under their heads.
+for (const frame of $$(".scroll")) if (frame.querySelectorAll("tbody tr").length > 30) frame.classList.add("tall");
 
 // One filter for all that is said of a source.
 const filter = $("#filter");
