@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError, DataError, DependencyError, InputError
-from calibudget.evaluation import benchmarks, judge, panel
+from calibudget.evaluation import benchmarks, judge
 from calibudget.evaluation.aggregates import TaskScore
 from calibudget.evaluation.benchmarks import GROUPS, TASKS
 from calibudget.evaluation.predictions import read_predictions, write_predictions
@@ -346,7 +346,7 @@ def test_the_frozen_panel_beside_other_tasks(
     (data / "plus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     plus = benchmarks.load_benchmark("gsm_plus", data, path="plus.jsonl")
     picks = {"gsm_plus": (plus.items[1].record.record_id,)}
-    monkeypatch.setattr(panel, "frozen_panel", lambda: picks)
+    monkeypatch.setattr(benchmarks, "frozen_panel", lambda: picks)
     monkeypatch.setattr(benchmarks, "GROUPS", {**GROUPS, "panel-320": ("gsm_plus",)})
     monkeypatch.setattr(benchmarks, "TASKS", {**TASKS, "gsm_plus": replace(TASKS["gsm_plus"], path="plus.jsonl")})
     wanted = asking(data, "piqa")
