@@ -6,3 +6,5 @@ from typing import Literal
 Device = Literal["auto", "cpu", "cuda", "mps", "xpu"]
 #: A model's precision, or how its linear layers are quantised while it is loaded.
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "int8", "nf4"]
+#: Of a frozen model that factors are trained on.
+FrozenDtype = Literal["auto", "float32", "bfloat16", "int8", "nf4"]

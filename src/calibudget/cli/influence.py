@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from calibudget.cli.options import Json
-from calibudget.hardware import Device
+from calibudget.hardware import Device, FrozenDtype
 from calibudget.messages import counted
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ def influence(
     shards: Annotated[int, typer.Option(min=1, help="How many shards make a complete set.")] = 4,
     shard: Annotated[list[int] | None, typer.Option(help="Score this shard only; may repeat.")] = None,
     device: Annotated[Device, typer.Option(help="Where the model runs.")] = "auto",
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "int8", "nf4"], typer.Option(help="Precision of the frozen model.")
-    ] = "auto",
+    dtype: Annotated[FrozenDtype, typer.Option(help="Precision of the frozen model.")] = "auto",
     batch_tokens: Annotated[int, typer.Option(help="Most tokens per batch.")] = 8192,
     preview: Annotated[
         bool, typer.Option("--dry-run", help="Count, check every record's length, and begin nothing.")

@@ -42,7 +42,7 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """The `--json` output of `calibudget explain`."""
-        return {"schema": "calibudget.explanation/1", **asdict(self), "steps": [asdict(step) for step in self.steps]}
+        return {"schema": "calibudget.explanation/1", **asdict(self)}
 
 
 def digits(value: float, places: int = 6) -> str:

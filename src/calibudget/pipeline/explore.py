@@ -79,14 +79,7 @@ class StabilityAudit:
 
     def to_json(self) -> dict[str, Any]:
         """The `--json` output of `calibudget stability`."""
-        return {
-            "schema": "calibudget.stability/1",
-            "splits": self.splits,
-            "policies": {policy: asdict(found) for policy, found in self.policies.items()},
-            "pairs": {
-                policy: [[asdict(pair) for pair in split] for split in splits] for policy, splits in self.pairs.items()
-            },
-        }
+        return {"schema": "calibudget.stability/1", **asdict(self)}
 
 
 def audit(

@@ -53,14 +53,11 @@ class ProxyReport:
 
     def to_json(self) -> dict[str, object]:
         """The object that `--json` prints."""
-        header = self.header
+        header = asdict(self.header)
+        del header["provenance"]
         return {
             "schema": "calibudget.proxy-report/1",
-            "pool_size": header.pool_size,
-            "pool_sha256": header.pool_sha256,
-            "subgroups": list(header.subgroups),
-            "shards": header.shards,
-            "shard": header.shard,
+            **header,
             "records": self.records,
             "pool_checked": self.pool_checked,
             "files": {name: asdict(digest) for name, digest in self.files.items()},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -76,19 +76,21 @@ def measure_all(
                 f"{shard.count} shards, and only {len(batches)} batches to score: ask for no more shards"
             )
         batches = batches[shard.index - 1 :: shard.count]
+    tell = progress or (lambda *_: None)
     total = sum(map(len, batches))
     found: dict[int, Measurement] = {}
-    with _journal(journal_path, _header(scorer, items, batches)) as journal:
+    header = _header(scorer, items, batches)
+    with nullcontext() if journal_path is None else Journal.open(journal_path, header) as journal:
         finished = _finished(journal, items, batches)
         for number in finished:
             found |= zip(batches[number], finished[number], strict=True)
-        _tell(progress, found, total)
+        tell(len(found), total)
         waiting = {n: [items[i] for i in batch] for n, batch in enumerate(batches) if n not in finished}
         for number, measurements in _measured(scorer, waiting):
             found |= zip(batches[number], _checked(measurements, waiting[number]), strict=True)
             if journal is not None:
                 journal.append({"batch": number, "measurements": [measurement_to_json(one) for one in measurements]})
-            _tell(progress, found, total)
+            tell(len(found), total)
     return [found[i] for i in sorted(found)]
 
 
@@ -99,11 +101,6 @@ def _measured(scorer: Scorer, batches: Mapping[int, list[CalibrationItem]]) -> I
     else:
         for number, batch in batches.items():
             yield number, scorer.measure(batch)
-
-
-def _tell(progress: Progress | None, found: Mapping[int, Measurement], total: int) -> None:
-    if progress is not None:
-        progress(len(found), total)
 
 
 def _check_unique(items: Iterable[CalibrationItem]) -> None:
@@ -136,15 +133,6 @@ def _header(scorer: Scorer, items: Sequence[CalibrationItem], batches: list[tupl
         "items_sha256": sha256_hex(canonical_json(content)),
         "sources": {label: sha256_hex(canonical_json(own)) for label, own in by_source.items()},
     }
-
-
-@contextmanager
-def _journal(path: Path | None, header: Mapping[str, object]) -> Iterator[Journal | None]:
-    if path is None:
-        yield None
-        return
-    with Journal.open(path, header) as journal:
-        yield journal
 
 
 def _finished(

@@ -14,14 +14,13 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, cast, get_
 from pydantic import Field, TypeAdapter, ValidationError
 
 from calibudget.errors import TrainingError
-from calibudget.hardware import Device
+from calibudget.hardware import Device, FrozenDtype
 from calibudget.messages import fault
 from calibudget.values import Count, Flag, Integer, Number, Positive, Size
 
 Schedule = Literal["cosine", "linear", "constant"]
 Loss = Literal["token_mean", "sum_per_example"]
 TooLong = Literal["refuse", "cut"]
-Dtype = Literal["auto", "float32", "bfloat16", "int8", "nf4"]
 
 #: Trackers of accelerate that `report_to` may name, and the line that installs each.
 TRACKERS: Final = {
@@ -133,7 +132,7 @@ class Execution:
     """
 
     device: Device = "auto"
-    dtype: Dtype = "auto"
+    dtype: FrozenDtype = "auto"
     batch_tokens: Positive = 10_240
     pack: Flag | None = None
     fuse: Flag | None = None
