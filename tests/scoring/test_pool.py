@@ -155,13 +155,6 @@ def test_workers_are_counted_from_one() -> None:
         ScorerPool(FAKE, workers=0)
 
 
-def test_settings_survive_the_wire() -> None:
-    settings = ScorerSettings(model="m", batch_tokens=5, template="chat")
-    assert ScorerSettings.from_json(settings.to_json()) == settings
-    with pytest.raises(ScoringError, match="colour"):
-        ScorerSettings.from_json({"colour": "red"})
-
-
 @pytest.mark.parametrize(
     ("device", "gpus", "visible", "seen"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,7 @@ class ScoringDesk:
     def reply(self, request: Mapping[str, Any]) -> dict[str, object]:
         """The reply to one request: `batches`, `lengths` or `measurements` of items, under the same name."""
         if self._scorer is None:
-            self._scorer = make_scorer(ScorerSettings.from_json(request["settings"]))
+            self._scorer = make_scorer(ScorerSettings(**request["settings"]))
             return {"describe": dict(self._scorer.describe())}
         items = [item_from_json(item) for item in request["items"]]
         match request["do"]:
@@ -76,7 +76,7 @@ class ScorerPool(Pool):
         super().__init__(
             ScoringDesk,
             workers=workers,
-            first=lambda device: {"settings": replace(settings, device=device or settings.device).to_json()},
+            first=lambda device: {"settings": asdict(replace(settings, device=device or settings.device))},
             greet=self._compare,
             engine=engine,
             address=address,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.hardware import Device, Dtype
@@ -39,28 +38,11 @@ class ScorerSettings:
     batch_tokens: int | None = None
     max_length: int | None = None
     max_new_tokens: int | None = None
-    early_end: bool = True
     base_url: str | None = None
     served_model: str | None = None
     requests: int = 16
     timeout: float = 300.0
     seconds: float = 0.0
-
-    def to_json(self) -> dict[str, object]:
-        """The settings as a JSON object."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, object]) -> Self:
-        """The settings that `to_json` gave.
-
-        Raises:
-            ScoringError: a field that isn't one of theirs.
-        """
-        try:
-            return cls(**value)  # type: ignore[arg-type]
-        except TypeError as error:
-            raise ScoringError(f"scorer settings: {error}") from error
 
 
 def make_scorer(settings: ScorerSettings, language_model: LanguageModel | None = None) -> Scorer:
@@ -87,7 +69,6 @@ def make_scorer(settings: ScorerSettings, language_model: LanguageModel | None =
         batch_tokens=settings.batch_tokens,
         max_length=settings.max_length,
         max_new_tokens=settings.max_new_tokens,
-        early_end=settings.early_end,
     )
 
 
