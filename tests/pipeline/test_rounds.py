@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,7 @@ def test_a_calibration_record_that_is_gone_is_refused(play: Callable[..., Any], 
     play("second", "first", overrides=["budget=10", "rounds.calibration=fresh"])
 
 
-FORGERIES = [
+FORGERIES: list[tuple[Any, str, str]] = [
     (lambda rounds: rounds[0]["sources"]["boolq"].update(units=19), "allocation.json", "floors.boolq"),
     (lambda rounds: rounds[0]["sources"]["boolq"].update(units=1), "rounds.json", "units of 'boolq'"),
     (lambda rounds: rounds[0]["sources"]["boolq"]["record_ids"].pop(), "rounds.json", "units of 'boolq'"),
@@ -201,25 +202,22 @@ FORGERIES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("change", "file", "field"),
-    [pytest.param(*row, marks=pytest.mark.slow if index % 3 else ()) for index, row in enumerate(FORGERIES)],
-)
-def test_a_forged_ledger_is_found(play: Callable[..., Any], tmp_path: Path, change: Any, file: Any, field: Any) -> None:
+def test_a_forged_ledger_and_an_example_of_an_earlier_round_are_found(
+    play: Callable[..., Any], tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     play("first")
     play("second", "first", overrides=["budget=20", "floor=20"])
-    path = tmp_path / "second" / "rounds.json"
-    value = json.loads(path.read_bytes())
-    change(value["rounds"])
-    path.write_bytes(canonical_json(value))
-    forge(tmp_path / "second")
-    found = verify(tmp_path / "second", data_dir=tmp_path / "data", previous=ledger_of([tmp_path / "first"]))
-    assert any(one.file == file and one.field.startswith(field) for one in found.differences), found.differences
-
-
-def test_an_example_of_an_earlier_round_in_the_pool_is_found(play: Callable[..., Any], tmp_path: Path) -> None:
-    play("first")
-    play("second", "first", overrides=["budget=10"])
+    previous = ledger_of([tmp_path / "first"])
+    value = json.loads((tmp_path / "second" / "rounds.json").read_bytes())
+    for number, (change, file, field) in enumerate(FORGERIES):
+        directory = shutil.copytree(tmp_path / "second", tmp_path / f"forged-{number}")
+        forged = deepcopy(value)
+        change(forged["rounds"])
+        (directory / "rounds.json").write_bytes(canonical_json(forged))
+        forge(directory)
+        found = verify(directory, data_dir=tmp_path / "data", previous=previous)
+        with subtests.test(number=number):
+            assert any(one.file == file and one.field.startswith(field) for one in found.differences)
     shutil.copy(tmp_path / "first" / "splits.parquet", tmp_path / "second" / "splits.parquet")
     forge(tmp_path / "second")
     expected = {one.expected for one in verify(tmp_path / "second").differences if one.file == "splits.parquet"}
