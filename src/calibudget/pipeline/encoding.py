@@ -94,10 +94,11 @@ def without_unfit(recipe: Recipe, companion: SourceRead, *, skips: bool) -> tupl
 
 def _unfit(recipe: Recipe, records: Iterable[Record], *, skips: bool) -> Iterator[tuple[Record, bool]]:
     """The records that leave, each with whether it is too long; the others of them can't be encoded."""
-    limit, check = recipe.skips_beyond, _check(recipe)
+    limit = recipe.skips_beyond
     if limit is not None and training_encoder(recipe) is None:
         raise RecipeError("calibration.too_long: the tokenizer that counts can't be had; is the `model` at hand here?")
-    if check is None or not (skips or limit is not None):
+    check = _check(recipe) if skips or limit is not None else None
+    if check is None:
         return
     for chunk in chunks(records, ENCODED):
         for record, length in _lengths(check, chunk):
