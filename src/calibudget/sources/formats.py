@@ -24,12 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from calibudget.errors import DataError
 from calibudget.records import Message
 from calibudget.sources.fields import (
     HISTORY,
+    JOINED,
     LEAVE_OUT,
     OF_TEACHING,
     PREFERRED,
@@ -134,22 +135,26 @@ def read_example(
     return _exchange(fields, format, ignored, prompts_suffice)
 
 
-def is_pair(format: Format, names: Collection[str]) -> bool:  # noqa: A002 - the recipe's word
-    """Whether a row's field names show one exchange and nothing more, so that `read_pair` may read it."""
-    return format not in TURNS and not any(meaning(name) in _MORE for name in names)
+def text_fields(format: Format, row: Fields) -> tuple[str, ...]:  # noqa: A002 - the recipe's word
+    """The fields of one exchange in texts: the prompt's, those joined to it, the response's; none of another row."""
+    if format in TURNS or any(meaning(name) in _MORE for name in row):
+        return ()
+    prompt, response = (next((name for name in names if name in row), "") for names in aliases(format))
+    found = (prompt, *(name for name in JOINED if name in row), response)
+    return found if all(type(row.get(name)) is str for name in found) else ()
 
 
-def read_pair(
-    fields: Fields,
-    format: Format,  # noqa: A002 - the recipe's word
-    *,
-    ignored: Collection[str] = (),
-    prompts_suffice: bool = False,
-) -> tuple[str, str] | None:
-    """Prompt and response of a row that holds one exchange (see `is_pair`); None where they are lists of turns."""
-    if isinstance(fields.get("prompt"), list):
+def read_texts(fields: Mapping[str, Any], names: tuple[str, ...], ignored: Collection[str]) -> tuple[str, str] | None:
+    """What `read_example` finds in the fields that `text_fields` names; None where it has something to refuse."""
+    prompt, response = fields[names[0]].strip(), fields[names[-1]].strip()
+    if not prompt or not response or "\0" in prompt or "\0" in response:
         return None
-    return _texts(fields, format, ignored, prompts_suffice)
+    for name in names[1:-1]:
+        if fields[name].strip():
+            prompt = f"{prompt}\n{fields[name]}".strip()
+    check_text(prompt, "the prompt", ignored)
+    check_text(response, "the response", ignored)
+    return prompt, response
 
 
 def _texts(fields: Fields, format: Format, ignored: Collection[str], prompts_suffice: bool) -> tuple[str, str]:  # noqa: A002

@@ -24,7 +24,7 @@ from calibudget.sources.fields import (
     spellings,
 )
 from calibudget.sources.filters import Wanted
-from calibudget.sources.formats import Fields, detect_format, is_pair, read_example, read_pair
+from calibudget.sources.formats import Fields, detect_format, read_example, read_texts, text_fields
 from calibudget.sources.identity import checked_text, digests, own_id
 from calibudget.sources.media import check_text
 from calibudget.sources.spec import SourceSpec
@@ -44,13 +44,13 @@ class _Shape(NamedTuple):
 
     Attributes:
         format: how they hold an example, None under a preset.
-        is_pair: whether that is one exchange and nothing more.
+        texts: fields of the prompt and of the response where it is one exchange in texts.
         checked: which fields must be looked at in every row.
         respelt: fields that are read under our name for them: ours to theirs.
     """
 
     format: Format | None
-    is_pair: bool
+    texts: tuple[str, ...]
     checked: tuple[str, ...]
     respelt: Mapping[str, str]
 
@@ -188,10 +188,10 @@ class RecordMaker:
         if shape.format is None:
             raise RuntimeError("a row without a preset has a format")
         ignored, prompts_suffice = self._ignored, self._spec.prompts_suffice
-        if shape.is_pair:
-            pair = read_pair(view, shape.format, ignored=ignored, prompts_suffice=prompts_suffice)
-            if pair is not None:
-                return *pair, ()
+        if shape.texts:
+            texts = read_texts(view, shape.texts, ignored)
+            if texts is not None:
+                return *texts, ()
         example = read_example(view, shape.format, ignored=ignored, prompts_suffice=prompts_suffice)
         self.unused.update(example.unused)
         if self._spec.ignored:
@@ -216,7 +216,7 @@ class RecordMaker:
         left |= {name for name in view if format is None and known(name) == "label"}  # a known data set's own
         found = _Shape(
             format=format,
-            is_pair=format is not None and is_pair(format, view),
+            texts=() if format is None else text_fields(format, _respelt(view, respelt)),
             checked=checked(view, read | left),
             respelt=respelt,
         )
