@@ -174,6 +174,7 @@ def test_statements_of_a_task_that_its_predictions_do_not_give_are_found(
     [
         ({"panels": {"FragileAvg": ("piqa", "boolq", "gsm8k", "math")}}, "panels.FragileAvg[0]"),
         ({"training_set": {"file": "train.jsonl", "sha256": "0" * 64}}, "training_set.sha256"),
+        ({"training_set": {"file": "train.jsonlx"}}, "training_set.file"),
         ({"calibration_set": {"sha256": "0" * 64}}, "calibration_set.sha256"),
     ],
 )

@@ -46,7 +46,9 @@ def test_a_stop_in_the_last_step_of_a_training_stops_the_study_which_goes_on_to_
         run_study(load_protocol(tiny), directory, progress=stop)
     assert not list(directory.glob("cells/**/cell.json"))
     assert len(list(directory.glob("cells/**/adapter"))) == 1
+    (next(directory.glob("calibration/*/")) / ".calibudget-0123456789abcdef.tmp").touch()  # as a kill leaves it
     whole = run_study(load_protocol(tiny), directory)
+    assert not list(directory.glob("calibration/*/*.tmp"))
     assert len(whole.grid.results) == 5
     check_cells(directory, whole, tiny.parent / "data")
 

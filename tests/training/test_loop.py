@@ -15,6 +15,7 @@ from calibudget.errors import ArtefactError, InterruptedRunError, TrainingError
 from calibudget.lm.loading import load_model
 from calibudget.training import checkpoint as checkpoint_module
 from calibudget.training import loop
+from calibudget.training.checkpoint import save_checkpoint
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.job import TrainingJob
 from calibudget.training.learner import Learner
@@ -185,13 +186,15 @@ def test_an_unfinished_run_of_another_configuration_is_not_resumed(job_of: Calla
         train(job_of(few=8), resume=True)
 
 
-def test_an_adapter_that_is_there_is_never_overwritten(job_of: Callable[..., Any]) -> None:
+def test_an_adapter_that_is_there_is_never_overwritten_and_found_finished(job_of: Callable[..., Any]) -> None:
     job = job_of()
-    train(job)
+    done = train(job)
     before = bytes_in(job.output_dir)
-    for resume in (False, True):
+    for other, resume in ((job_of(), False), (job_of(rank=8), True)):
         with pytest.raises(ArtefactError, match="adapter"):
-            train(job_of(), resume=resume)
+            train(other, resume=resume)
+    again = train(job_of(), resume=True)
+    assert (again.steps, again.final_loss) == (done.steps, done.final_loss)
     assert bytes_in(job.output_dir) == before
 
 
@@ -232,6 +235,12 @@ def test_checkpoints_are_written_by_the_clock_unless_told(
     monkeypatch.setattr(loop, "_SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     train(job_of("now", execution={"checkpoint_every": None}))
     assert saved == [2, 4, 6, 6]
+
+
+def test_what_a_killed_writer_of_a_checkpoint_left_goes_with_the_next(tmp_path: Path) -> None:
+    (tmp_path / ".calibudget-0123456789abcdef.tmp").mkdir()
+    save_checkpoint(tmp_path, step=1, tensors={"one": torch.ones(1)}, identity="")
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
 
 
 def test_a_directory_in_use_is_refused(job_of: Callable[..., Any]) -> None:

@@ -257,7 +257,11 @@ def read_evaluation(path: Path) -> Evaluation:
         versions=file.versions,
         calibration_set=file.calibration_set,
     )
-    if evaluation.to_json() != document:
+    try:
+        is_same = evaluation.to_json() == document
+    except InputError as error:
+        raise ArtefactError(f"{path.name}: panels: {error}") from error
+    if not is_same:
         raise ArtefactError(f"{path.name}: its scores or panels aren't those of its items and right answers")
     return evaluation
 

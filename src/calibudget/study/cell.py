@@ -37,7 +37,7 @@ from calibudget.recipe import Recipe, resolved_fields
 from calibudget.recipe.load import read_document, recipe_from_fields, replaced
 from calibudget.recipe.yaml import Document
 from calibudget.store.canonical import canonical_json, loads_object, sha256_hex
-from calibudget.store.files import expanded, make_directory
+from calibudget.store.files import clean_stale, expanded, make_directory
 from calibudget.store.scores import SCORES_NAME
 from calibudget.study.protocol import Asked, Protocol
 from calibudget.study.records import ITEMS_NAME, RUN_NAME, Cell, CellOutcome, ItemScore, TaskMetrics, write_items
@@ -224,6 +224,7 @@ class PipelineRunner:
         path = self.directory / CALIBRATION_NAME / folder / SCORES_NAME
         make_directory(path.parent)
         with FileLock(path.with_name(f"{path.name}.lock")):  # another worker may be at it
+            clean_stale(path.parent)
             if not path.exists() or path.with_name(path.name + WORK_SUFFIX).exists():
                 score(recipe, output=path, shared=self.shared, progress=progress)
         return path

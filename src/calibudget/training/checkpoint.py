@@ -13,7 +13,7 @@ from torch import Tensor
 
 from calibudget.errors import ArtefactError
 from calibudget.store.canonical import canonical_json, read_object
-from calibudget.store.files import make_directory, remove_directory, stale_name
+from calibudget.store.files import clean_stale, make_directory, remove_directory, stale_name
 from calibudget.store.sums import file_digest
 
 _STATE_NAME: Final = "state.json"
@@ -51,7 +51,7 @@ def atomic_directory(target: Path) -> Iterator[Path]:
 
 
 def save_checkpoint(root: Path, *, step: int, tensors: Mapping[str, Tensor], identity: str) -> None:
-    """Write the checkpoint of a step unless it is there, then remove the older ones.
+    """Write the checkpoint of a step unless it is there, then remove the older ones and what killed writers left.
 
     Args:
         root: the directory of a run's checkpoints.
@@ -76,6 +76,7 @@ def save_checkpoint(root: Path, *, step: int, tensors: Mapping[str, Tensor], ide
     for older in _checkpoints(root):
         if older != target:
             remove_directory(older)
+    clean_stale(root)
 
 
 def load_checkpoint(root: Path, identity: str, *, is_finished: bool = False) -> tuple[int, dict[str, Tensor]] | None:

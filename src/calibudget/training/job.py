@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from calibudget.errors import ArtefactError
 from calibudget.store.canonical import canonical_json, sha256_hex
-from calibudget.store.files import is_stale
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.report import LOG_NAME
 
@@ -81,8 +80,8 @@ def check_usable(output_dir: Path, *, resume: bool) -> None:
                 f"or remove {checkpoints} and {log.name} in it"
             )
         return
-    if resume and adapter.is_dir() and log.is_file() and any(is_stale(path.name) for path in output_dir.iterdir()):
-        return  # killed while it removed its checkpoints; whether it is of the same job is known once that is made
+    if resume and adapter.is_dir() and log.is_file():
+        return  # finished; whether it is of the same job is known once that is made
     for path in (adapter, log):
         if path.exists():
             raise ArtefactError(f"{path}: of a finished training is there already; name another directory")

@@ -58,8 +58,8 @@ def train(
     Args:
         job: what to train.
         devices: this process among those that train together.
-        resume: go on with an unfinished training of the same job, or start it where there is none; one that was killed
-            while it tidied up is finished.
+        resume: go on with an unfinished training of the same job, or start it where there is none; one that is
+            finished is left as it is.
         listener: told after each step.
         conclude: called in the main process once adapter and log are whole, before the checkpoints go; if it is
             killed, resuming calls it again.
@@ -324,7 +324,7 @@ class _Run:
                 with atomic_directory(job.adapter) as directory:
                     save_adapter(self._learner.model, directory)
                     (directory / CARD_NAME).write_text(self._card(), encoding="utf-8")
-            if conclude is not None:
+            if conclude is not None and not self._is_finished:
                 conclude()
             if job.checkpoints.exists():
                 remove_directory(job.checkpoints)

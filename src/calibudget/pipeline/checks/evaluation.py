@@ -95,8 +95,12 @@ def _check_frame(findings: Findings, evaluation: Evaluation, directory: Path) ->
     panels = {name: list(evaluation.panels.get(name, ())) for name in PANELS}
     findings.compare(EVALUATION_NAME, {name: list(parts) for name, parts in PANELS.items()}, panels, field="panels")
     trained_on = evaluation.training_set
-    if trained_on is not None and trained_on.get("file") in TRAIN_NAMES:
-        name = str(trained_on["file"])
+    if trained_on is not None and "/" not in (
+        name := str(trained_on.get("file"))
+    ):  # another's is named with its folder
+        made = next((own for own in TRAIN_NAMES if (directory / own).exists()), None)
+        findings.compare(EVALUATION_NAME, made, name, field="training_set.file")
+    if trained_on is not None and name in TRAIN_NAMES:
         own = findings.derive(name, "the training set of the evaluation", lambda: file_digest(directory / name).sha256)
         if own is not None:
             findings.compare(EVALUATION_NAME, own, trained_on.get("sha256"), field="training_set.sha256")
