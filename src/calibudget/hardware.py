@@ -1,6 +1,10 @@
-"""What a model is asked to run on: names only, so that the command line knows them without a library."""
+"""What the machine gives: names of what a model runs on, known without a library, and where temporary files lie."""
 
+import tempfile
+from pathlib import Path
 from typing import Literal
+
+from calibudget.errors import DataError
 
 #: Where a model runs; "auto" is a CUDA GPU where there is one, else the CPU.
 Device = Literal["auto", "cpu", "cuda", "mps", "xpu"]
@@ -8,3 +12,17 @@ Device = Literal["auto", "cpu", "cuda", "mps", "xpu"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "int8", "nf4"]
 #: Of a frozen model that factors are trained on.
 FrozenDtype = Literal["auto", "float32", "bfloat16", "int8", "nf4"]
+
+
+def temporary_folder() -> Path:
+    """Where the system keeps temporary files.
+
+    Raises:
+        DataError: none of the places for it can be written to, as on a full disk.
+    """
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise DataError(
+            "no temporary folder can be written to; make room, or set TMPDIR to a folder with room"
+        ) from error

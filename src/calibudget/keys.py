@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import unicodedata
 from collections.abc import Callable, Iterable
-from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -20,42 +17,12 @@ from numpy.typing import NDArray
 
 from calibudget.errors import InputError, InputTypeError
 from calibudget.messages import shown
+from calibudget.values import MAX_SAFE_INTEGER
 
 #: Positions whose words one BLAKE2b-512 digest gives.
 WORDS_PER_DIGEST: Final = 16
 
-#: Largest integer that a JSON number carries exactly (RFC 8785 follows IEEE 754 doubles).
-MAX_SAFE_INTEGER: Final = 2**53 - 1
-
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-
-
-#: Characters that could be a long run of combining marks: no words, no white space, no ASCII.
-_MARKS: Final = re.compile(r"[^\w\s\x00-\x7f]{256,}")
-#: What such a run leaves of itself in every 32nd character.
-_TRACE: Final = re.compile(r"[^\w\s\x00-\x7f]{7}")
-
-
-def nfc(text: str) -> str:
-    """Unicode's form NFC, in time that grows with the text.
-
-    Python's own takes the square of a run of combining marks (40,000 of them: half a minute). Their order by class is
-    part of every normal form, so a long run that is put in order first comes out the same.
-    """
-    if not text.isascii() and _TRACE.search(text[::32]):
-        text = _MARKS.sub(_in_order, text)
-    return unicodedata.normalize("NFC", text)
-
-
-def _in_order(run: re.Match[str]) -> str:
-    """The run decomposed, the marks between two characters of class 0 sorted by class."""
-    decomposed = [part for character in run[0] for part in unicodedata.normalize("NFD", character)]
-    keyed, starts = [], 0
-    for part in decomposed:
-        level = unicodedata.combining(part)
-        starts += 2 if level == 0 else 0
-        keyed.append((starts + (level != 0), level, part))
-    return "".join(part for _, _, part in sorted(keyed, key=itemgetter(0, 1)))
 
 
 def canonical_pair(first: str, second: str) -> bytes:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Annotated, Final, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 
 from calibudget.errors import InputError
-from calibudget.keys import MAX_SAFE_INTEGER, nfc
 
+#: Largest integer that a JSON number carries exactly (RFC 8785 follows IEEE 754 doubles).
+MAX_SAFE_INTEGER: Final = 2**53 - 1
 Value = TypeVar("Value")
 #: Of a record that a recipe holds: no unknown fields, and types as strict as its annotations say.
 CHECKED: Final = ConfigDict(extra="forbid", strict=False)
@@ -52,6 +54,34 @@ ByName = Annotated[Mapping[str, Value], AfterValidator(in_order)]
 ByLabel = Annotated[ByName[Value], BeforeValidator(_with_labels)]
 #: By label of the source, at least one.
 Sources = Annotated[Mapping[str, Value], Field(min_length=1), AfterValidator(in_order), BeforeValidator(_with_labels)]
+
+#: Characters that could be a long run of combining marks: no words, no white space, no ASCII.
+_MARKS: Final = re.compile(r"[^\w\s\x00-\x7f]{256,}")
+#: What such a run leaves of itself in every 32nd character.
+_TRACE: Final = re.compile(r"[^\w\s\x00-\x7f]{7}")
+
+
+def nfc(text: str) -> str:
+    """Unicode's form NFC, in time that grows with the text.
+
+    Python's own takes the square of a run of combining marks (40,000 of them: half a minute). Their order by class is
+    part of every normal form, so a long run that is put in order first comes out the same.
+    """
+    if not text.isascii() and _TRACE.search(text[::32]):
+        text = _MARKS.sub(_in_order, text)
+    return unicodedata.normalize("NFC", text)
+
+
+def _in_order(run: re.Match[str]) -> str:
+    """The run decomposed, the marks between two characters of class 0 sorted by class."""
+    decomposed = [part for character in run[0] for part in unicodedata.normalize("NFD", character)]
+    keyed, starts = [], 0
+    for part in decomposed:
+        level = unicodedata.combining(part)
+        starts += 2 if level == 0 else 0
+        keyed.append((starts + (level != 0), level, part))
+    return "".join(part for _, _, part in sorted(keyed, key=itemgetter(0, 1)))
+
 
 #: Unicode's default-ignorable characters, and the two that are drawn as nothing without being so.
 _UNSEEN: Final = re.compile(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from calibudget.errors import CalibudgetError, InterruptedRunError
-from calibudget.store.files import temporary_folder
+from calibudget.hardware import temporary_folder
 
 #: Bytes of a file that are sent at a time.
 _PIECE: Final = 4 * 2**20

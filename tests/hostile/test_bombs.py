@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibudget.errors import DataError
-from calibudget.keys import nfc
 from calibudget.sources.limits import Limits
 from calibudget.sources.rows import read_rows
 from calibudget.tasks.answers import AnswerSpec, answers_equal, parse_answer
+from calibudget.values import nfc
 
 MARKS = [character for character in map(chr, range(0x20000)) if unicodedata.category(character)[0] == "M"]
 

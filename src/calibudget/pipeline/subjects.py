@@ -12,7 +12,6 @@ from calibudget.errors import ArtefactError, InputError, ScoringError
 from calibudget.evaluation.engine import MakeScorer
 from calibudget.evaluation.results import EVALUATION_NAME
 from calibudget.hardware import Device, Dtype
-from calibudget.keys import nfc
 from calibudget.lm.variants import adapted
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, recipe_of_run
@@ -20,7 +19,7 @@ from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.scorer import Scorer
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME
 from calibudget.store.train_set import TRAIN_NAMES
-from calibudget.values import check_labels
+from calibudget.values import check_labels, nfc
 
 if TYPE_CHECKING:
     from calibudget.lm.loading import LanguageModel

@@ -17,7 +17,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from calibudget.errors import RecipeError
-from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.lm.files import portable_model
 from calibudget.messages import fault, redacted
 from calibudget.recipe.schema import Recipe
@@ -25,6 +24,7 @@ from calibudget.recipe.weights import read_weights
 from calibudget.recipe.yaml import Document, Location, parse_document, parse_value
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.files import expanded
+from calibudget.values import MAX_SAFE_INTEGER
 
 _HEADER = "# Every value that this run used, defaults included.\n"
 

@@ -21,7 +21,6 @@ from calibudget.allocation.bounds import Amount, Bound, Group, parse_groups
 from calibudget.allocation.policies import POLICIES, REFUTED, policy_named
 from calibudget.errors import AllocationError, InputError, InputTypeError
 from calibudget.hardware import Device, Dtype
-from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.recipe.parts import (
     LocalFolder,
     Selector,
@@ -33,7 +32,7 @@ from calibudget.sources.data_splits import DEFAULT
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.readers import Reading
 from calibudget.sources.spec import Duplicates, HygieneRules, OnError, Source, SourceSpec
-from calibudget.values import Count, Positive, check_labels
+from calibudget.values import MAX_SAFE_INTEGER, Count, Positive, check_labels
 
 #: Policies whose quotas depend on no score; a recipe with one of them may say `calibration: none`.
 _UNSCORED: Final = tuple(sorted(name for name, policy in POLICIES.items() if not policy.needs_scores))

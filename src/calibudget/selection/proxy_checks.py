@@ -12,7 +12,6 @@ from itertools import chain
 from typing import Any, Final
 
 from calibudget.errors import ArtefactError, InputTypeError
-from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.messages import counted, shown
 from calibudget.selection.proxy import (
     PAPER_CONTRACT,
@@ -24,6 +23,7 @@ from calibudget.selection.proxy import (
     pool_sha256,
     ranked,
 )
+from calibudget.values import MAX_SAFE_INTEGER
 
 _HEADER_TYPES: Final[dict[str, Any]] = {
     "pool_size": int,

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibudget.errors import DataError, InputError
+from calibudget.hardware import temporary_folder
 from calibudget.keys import order_keys
 from calibudget.records import Record
 from calibudget.sources.records import RecordMaker
 from calibudget.sources.scan import Scan
 from calibudget.sources.table import IdentityTable, Rows, same_as_before, writing
 from calibudget.store.canonical import canonical_json, plain_json
-from calibudget.store.files import temporary_folder
 
 _IN_MEMORY: Final = 16 * 2**20
 #: A record that has an equal one: its part of the table, its place in it, its group, and where it stands.

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from calibudget.errors import DataError, InputError, InputTypeError
-from calibudget.keys import canonical_array, canonical_pair, nfc
+from calibudget.keys import canonical_array, canonical_pair
 from calibudget.records import Message
 from calibudget.sources.fields import (
     JOINED,
@@ -24,6 +24,7 @@ from calibudget.sources.fields import (
 )
 from calibudget.sources.rows import Written
 from calibudget.store.canonical import canonical_json
+from calibudget.values import nfc
 
 _ID_FIELDS: Final = ("record_id", "id")
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibudget.errors import DataError
-from calibudget.store.files import temporary_folder
+from calibudget.hardware import temporary_folder
 
 
 @contextmanager

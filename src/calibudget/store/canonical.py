@@ -22,8 +22,8 @@ import numpy as np
 import rfc8785
 
 from calibudget.errors import ArtefactError, InputError, InputTypeError
-from calibudget.keys import MAX_SAFE_INTEGER
 from calibudget.messages import shown
+from calibudget.values import MAX_SAFE_INTEGER
 
 
 def canonical_json(value: object) -> bytes:

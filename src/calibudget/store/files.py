@@ -16,7 +16,6 @@ import os
 import re
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -24,7 +23,7 @@ from typing import BinaryIO, Final
 
 from filelock import FileLock, Timeout
 
-from calibudget.errors import ArtefactError, DataError, InputError
+from calibudget.errors import ArtefactError, InputError
 
 _STALE: Final = re.compile(r"\.calibudget-[0-9a-f]{16}\.tmp")
 #: Failures of the disk itself, as opposed to an OSError that the writing code met elsewhere.
@@ -275,18 +274,4 @@ def expanded(path: str) -> str:
     except RuntimeError as error:
         raise InputError(
             f"{path!r} begins with a home folder that isn't known; write it out, or begin with './' for a name with '~'"
-        ) from error
-
-
-def temporary_folder() -> Path:
-    """Where the system keeps temporary files.
-
-    Raises:
-        DataError: none of the places for it can be written to, as on a full disk.
-    """
-    try:
-        return Path(tempfile.gettempdir())
-    except FileNotFoundError as error:
-        raise DataError(
-            "no temporary folder can be written to; make room, or set TMPDIR to a folder with room"
         ) from error

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from calibudget.errors import DataError, RecipeError
-from calibudget.keys import nfc
 from calibudget.tasks.choice import choice_is_final, parse_choice
 from calibudget.tasks.mathematics import math_equal, math_equal_at_sight, parse_math
 from calibudget.tasks.number import number_value, parse_number, sole_number, without_spacing
@@ -20,7 +19,7 @@ from calibudget.tasks.phrases import joined, parted
 from calibudget.tasks.processes import ask
 from calibudget.tasks.statements import is_closed
 from calibudget.tasks.text import composed, plain, run_on, without_reasoning
-from calibudget.values import CHECKED, Text
+from calibudget.values import CHECKED, Text, nfc
 
 #: How an answer is read from a response and compared with the gold answer.
 AnswerKind = Literal["choice", "true_false", "number", "math", "exact", "regex", "none"]

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from calibudget.keys import nfc
 from calibudget.tasks.phrases import (
     ENGLISH,
     LANGUAGES,
@@ -29,6 +28,7 @@ from calibudget.tasks.phrases import (
     spelt,
     whole,
 )
+from calibudget.values import nfc
 
 #: What may stand around a statement's parts; repetitions are bounded: degenerate responses are thousands of characters
 #: of one kind.

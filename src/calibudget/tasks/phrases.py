@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from calibudget.keys import nfc
+from calibudget.values import nfc
 
 #: Scripts that put no blanks between words, or hang endings on foreign ones: Thai to Khmer, Han, kana, Hangul.
 _UNSPACED: Final = re.compile(

@@ -10,8 +10,8 @@ import re
 import unicodedata
 from typing import Final
 
-from calibudget.keys import nfc
 from calibudget.tasks.phrases import ENGLISH, LANGUAGES, any_of, is_parted
+from calibudget.values import nfc
 
 _SINGLE: Final = {"\u2212": "-", "\u2013": "-", "\u2012": "-", "\ufe63": "-", "\u2010": "-", "\u2011": "-"} | {
     "\u2018": "'",

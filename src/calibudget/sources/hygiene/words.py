@@ -7,8 +7,8 @@ import unicodedata
 from functools import cache
 from typing import Final
 
-from calibudget.keys import nfc
 from calibudget.records import Record
+from calibudget.values import nfc
 
 #: Scripts written without spaces between words: Thai, Lao, Tibetan, Myanmar, Khmer, kana, Han.
 _UNSPACED: Final = (
