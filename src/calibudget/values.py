@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 
@@ -26,6 +26,18 @@ CHECKED: Final = ConfigDict(extra="forbid", strict=False)
 def in_order(values: Mapping[str, Value]) -> dict[str, Value]:
     """The mapping in code-point order of its keys."""
     return dict(sorted(values.items()))
+
+
+def one_or_more(value: object) -> object:
+    """A text by itself as a tuple of it, and a list as a tuple; for fields that hold one or more."""
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+def shorthand(field: str, kind: Any) -> BeforeValidator:
+    """Takes a text in place of a mapping as the value of its field; `kind` is what both may be."""
+    return BeforeValidator(
+        lambda value: {field: value} if isinstance(value, str) else value, json_schema_input_type=kind
+    )
 
 
 def _with_labels(values: object) -> object:

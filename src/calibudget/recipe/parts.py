@@ -1,4 +1,4 @@
-"""The recipe's `hygiene`, its `selector`, and paths that name a place of this machine (no URLs, `~` written out)."""
+"""The mappings that a recipe holds, and paths that name a place of this machine (no URLs, `~` written out)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    model_serializer,
+    model_validator,
+)
 
+from calibudget.hardware import Device, Dtype
 from calibudget.selection.selectors import require_shares
 from calibudget.store.files import expanded
+from calibudget.values import MAX_SAFE_INTEGER, Positive, one_or_more, shorthand
 
 
 def _local(value: str, kind: str) -> str:
@@ -24,10 +35,6 @@ LocalFile = Annotated[str, AfterValidator(lambda value: _local(value, "file"))]
 UNIFORM = "uniform"
 #: What a mix may give a part of the quota to.
 SelectorName = Literal["uniform", "scores", "quality", "influence"]
-
-
-def _file_shorthand(value: object) -> object:
-    return {"file": value} if isinstance(value, str) else value
 
 
 def _ends(value: object) -> object:
@@ -47,20 +54,82 @@ def _uniform(value: object) -> object:
     return value
 
 
-def _to_tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
 Ends = Annotated[tuple[float | None, float | None], BeforeValidator(_ends)]
+_Texts = str | Annotated[tuple[str, ...], Field(min_length=1)]
+Folders = Annotated[
+    tuple[LocalFolder, ...], BeforeValidator(one_or_more, json_schema_input_type=_Texts), Field(min_length=1)
+]
+#: In a recipe's file a file may stand instead (`recipe.weights`); loading puts its numbers here.
+Weights = Annotated[
+    dict[str, float], BeforeValidator(lambda value: value, json_schema_input_type=dict[str, float] | str)
+]
 
 
-class _SelectorPart(BaseModel):
+class Part(BaseModel):
     """A mapping of the recipe: strict types, no unknown keys, frozen."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class ScoresPart(_SelectorPart):
+class TokenBudget(Part):
+    """A budget counted in tokens instead of examples."""
+
+    tokens: Positive
+
+
+class Calibration(Part):
+    """How the calibration split is drawn and scored."""
+
+    adapter: LocalFolder | None = None
+    per_source: Annotated[int, Field(ge=2, le=MAX_SAFE_INTEGER)] = 100
+    resamples: Annotated[int, Field(ge=2, le=1_000_000)] = 200
+    device: Device = "auto"
+    dtype: Dtype = "auto"
+    gpus: Annotated[int, Field(ge=1, le=64)] = 1
+    batch_tokens: Positive | None = None
+    max_length: Positive | None = None
+    too_long: Literal["cut", "skip"] = "cut"
+    max_new_tokens: Positive | None = None
+
+
+class Server(Part):
+    """How a model's server is asked; its address is `base_url`."""
+
+    model: str | None = None
+    requests: Annotated[int, Field(ge=1, le=1024)] = 16
+    timeout: Annotated[float, Field(gt=0.0, le=86_400.0)] = 300.0
+
+
+class Evaluation(Part):
+    """How many records of each source are held out to evaluate what is trained on the run."""
+
+    per_source: Positive
+
+
+class Rounds(Part):
+    """Which rounds came before this one; their picks are spent.
+
+    Relative paths start at the folder where the recipe lies.
+    """
+
+    previous: Folders
+    calibration: Literal["reuse", "fresh"] = "reuse"
+
+
+class Output(Part):
+    """What the train set looks like."""
+
+    format: Literal["jsonl", "parquet", "dataset"] = "jsonl"
+    layout: Literal["rendered", "turns", "messages", "completion"] = "rendered"
+    order: Literal["shuffled", "source"] = "shuffled"
+
+    @property
+    def train_name(self) -> str:
+        """The train set's name in the run directory."""
+        return f"train.{self.format}"
+
+
+class ScoresPart(Part):
     """The best first by a number of the user's: a file of scores, or a field of the data."""
 
     file: LocalFile | None = None
@@ -77,7 +146,7 @@ class ScoresPart(_SelectorPart):
         return self
 
 
-class QualityPart(_SelectorPart):
+class QualityPart(Part):
     """Only records inside a band of response lengths and a band of perplexities, and those uniformly."""
 
     length: Ends | None = None
@@ -98,24 +167,20 @@ class QualityPart(_SelectorPart):
         return self
 
 
-class InfluencePart(_SelectorPart):
+class InfluencePart(Part):
     """The best first by proxy scores, as `calibudget influence` and `calibudget proxy merge` write them."""
 
     file: LocalFile
-    subgroups: Annotated[tuple[str, ...], BeforeValidator(_to_tuple)] | None = None
+    subgroups: Annotated[tuple[str, ...], Strict(False)] | None = None
     shards: Annotated[int, Field(ge=1)] = 4
 
 
-class SelectorPart(_SelectorPart):
+class SelectorPart(Part):
     """One selector, or several inside each quota (`mix`); without any field it is the uniform draw."""
 
-    scores: Annotated[ScoresPart, BeforeValidator(_file_shorthand, json_schema_input_type=ScoresPart | str)] | None = (
-        None
-    )
+    scores: Annotated[ScoresPart, shorthand("file", ScoresPart | str)] | None = None
     quality: QualityPart | None = None
-    influence: (
-        Annotated[InfluencePart, BeforeValidator(_file_shorthand, json_schema_input_type=InfluencePart | str)] | None
-    ) = None
+    influence: Annotated[InfluencePart, shorthand("file", InfluencePart | str)] | None = None
     mix: dict[SelectorName, Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = None
 
     @model_validator(mode="after")

@@ -9,9 +9,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
     model_validator,
@@ -20,11 +18,18 @@ from pydantic import (
 from calibudget.allocation.bounds import Amount, Bound, Group, parse_groups
 from calibudget.allocation.policies import POLICIES, REFUTED, policy_named
 from calibudget.errors import AllocationError, InputError, InputTypeError
-from calibudget.hardware import Device, Dtype
 from calibudget.recipe.parts import (
+    Calibration,
+    Evaluation,
     LocalFolder,
+    Output,
+    Part,
+    Rounds,
     Selector,
     SelectorPart,
+    Server,
+    TokenBudget,
+    Weights,
 )
 from calibudget.records import ErrorRule, Exponents, Unit
 from calibudget.sources.cache_files import cache_folder
@@ -32,7 +37,7 @@ from calibudget.sources.data_splits import DEFAULT
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.readers import Reading
 from calibudget.sources.spec import Duplicates, HygieneRules, OnError, Source, SourceSpec
-from calibudget.values import MAX_SAFE_INTEGER, Count, Positive, check_labels
+from calibudget.values import Count, check_labels
 
 #: Policies whose quotas depend on no score; a recipe with one of them may say `calibration: none`.
 _UNSCORED: Final = tuple(sorted(name for name, policy in POLICIES.items() if not policy.needs_scores))
@@ -42,14 +47,6 @@ _REMOVED: Final = ("importance", "warm_up")
 _WORTH_A_WORKER: Final = 32 << 20
 #: Label of the companion set in files and messages; no source may bear it.
 COMPANION = "companion"
-
-
-def _to_tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _one_or_more(value: object) -> object:
-    return (value,) if isinstance(value, str) else _to_tuple(value)
 
 
 def _known_policy(value: str) -> str:
@@ -66,82 +63,7 @@ def _says_yes_or_no(value: object) -> object:
     return value
 
 
-Strings = Annotated[tuple[str, ...], BeforeValidator(_to_tuple)]
-_Texts = str | Annotated[tuple[str, ...], Field(min_length=1)]
-Folders = Annotated[
-    tuple[LocalFolder, ...], BeforeValidator(_one_or_more, json_schema_input_type=_Texts), Field(min_length=1)
-]
-#: In a recipe's file a file may stand instead (`recipe.weights`); loading puts its numbers here.
-Weights = Annotated[
-    dict[str, float], BeforeValidator(lambda value: value, json_schema_input_type=dict[str, float] | str)
-]
-
-
-class _Part(BaseModel):
-    """A mapping of the recipe: strict types, no unknown keys, frozen."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class TokenBudget(_Part):
-    """A budget counted in tokens instead of examples."""
-
-    tokens: Positive
-
-
-class Calibration(_Part):
-    """How the calibration split is drawn and scored."""
-
-    adapter: LocalFolder | None = None
-    per_source: Annotated[int, Field(ge=2, le=MAX_SAFE_INTEGER)] = 100
-    resamples: Annotated[int, Field(ge=2, le=1_000_000)] = 200
-    device: Device = "auto"
-    dtype: Dtype = "auto"
-    gpus: Annotated[int, Field(ge=1, le=64)] = 1
-    batch_tokens: Positive | None = None
-    max_length: Positive | None = None
-    too_long: Literal["cut", "skip"] = "cut"
-    max_new_tokens: Positive | None = None
-
-
-class Server(_Part):
-    """How a model's server is asked; its address is `base_url`."""
-
-    model: str | None = None
-    requests: Annotated[int, Field(ge=1, le=1024)] = 16
-    timeout: Annotated[float, Field(gt=0.0, le=86_400.0)] = 300.0
-
-
-class Evaluation(_Part):
-    """How many records of each source are held out to evaluate what is trained on the run."""
-
-    per_source: Positive
-
-
-class Rounds(_Part):
-    """Which rounds came before this one; their picks are spent.
-
-    Relative paths start at the folder where the recipe lies.
-    """
-
-    previous: Folders
-    calibration: Literal["reuse", "fresh"] = "reuse"
-
-
-class Output(_Part):
-    """What the train set looks like."""
-
-    format: Literal["jsonl", "parquet", "dataset"] = "jsonl"
-    layout: Literal["rendered", "turns", "messages", "completion"] = "rendered"
-    order: Literal["shuffled", "source"] = "shuffled"
-
-    @property
-    def train_name(self) -> str:
-        """The train set's name in the run directory."""
-        return f"train.{self.format}"
-
-
-class Recipe(_Part):
+class Recipe(Part):
     """Everything that a run depends on; `recipe.resolved.yaml` writes it out with every default.
 
     Relative paths are taken from `data_dir`, and a relative `data_dir` from the folder where the recipe lies. A path

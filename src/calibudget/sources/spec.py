@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Annotated, Final, Literal, get_args
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
@@ -19,7 +19,7 @@ from calibudget.sources.templates import template_columns
 from calibudget.store.files import expanded
 from calibudget.tasks.answers import AnswerKind, AnswerSpec
 from calibudget.tasks.presets import preset
-from calibudget.values import CHECKED, Flag, Integer, Number, Text
+from calibudget.values import CHECKED, Flag, Integer, Number, Text, one_or_more, shorthand
 
 #: What happens to records of one source whose ids are equal.
 Duplicates = Literal["drop", "keep", "refuse"]
@@ -28,15 +28,6 @@ OnError = Literal["refuse", "skip"]
 #: A value that a row's field may be asked to have.
 Scalar = Text | Integer | Annotated[float, Strict()] | Flag
 _HUB_NAME: Final = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?")
-_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
-    "format": get_args(Format),
-    "duplicates": get_args(Duplicates),
-    "on_error": get_args(OnError),
-}
-
-
-def _one_or_more(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
 
 
 def _source_path(value: str) -> str:
@@ -44,17 +35,13 @@ def _source_path(value: str) -> str:
     return expanded(value)
 
 
-def _kind_alone(value: object) -> object:
-    return {"kind": value} if isinstance(value, str) else value
-
-
 #: Files, directories, globs or URLs; one may stand by itself.
 Paths = Annotated[
     tuple[Annotated[Text, AfterValidator(_source_path)], ...],
-    BeforeValidator(_one_or_more, json_schema_input_type=str | Annotated[tuple[str, ...], Field(min_length=1)]),
+    BeforeValidator(one_or_more, json_schema_input_type=str | Annotated[tuple[str, ...], Field(min_length=1)]),
     Field(min_length=1),
 ]
-_Answer = Annotated[AnswerSpec, BeforeValidator(_kind_alone, json_schema_input_type=AnswerSpec | AnswerKind)]
+_Answer = Annotated[AnswerSpec, shorthand("kind", AnswerSpec | AnswerKind)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +71,7 @@ class Source:
 
     Raises:
         RecipeError: neither or both of path and hub, a URL that can't name a source, a hub name that is none, an
-            unknown preset, format or word, a preset beside a format, or a `prompt` that can't be the row's.
+            unknown preset, a preset beside a format, or a `prompt` that can't be the row's.
     """
 
     __pydantic_config__ = CHECKED
@@ -133,10 +120,6 @@ class Source:
             preset(self.preset)
         if self.prompt is not None:
             self._check_prompt(self.prompt)
-        for name, words in _CHOICES.items():
-            value = getattr(self, name)
-            if value is not None and value not in words:
-                raise RecipeError(f"`{name}` must be one of {', '.join(words)}, not {value!r}")
 
     def _check_prompt(self, template: str) -> None:
         template_columns(template)
@@ -237,10 +220,6 @@ class NearDuplicatesRule:
     seed: Annotated[Integer, Field(ge=0, le=2**32 - 1)] = 1
 
 
-def _action_alone(value: object) -> object:
-    return {"action": value} if isinstance(value, str) else value
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HygieneRules:
     """What is looked for beside the duplicates of each source; None where it isn't.
@@ -258,20 +237,10 @@ class HygieneRules:
     evaluation: Mapping[Text, Source] = field(default_factory=dict)
     evaluation_prompts: Duplicates = "drop"
     cross_source: Duplicates = "keep"
-    contamination: (
-        Annotated[
-            ContaminationRule,
-            BeforeValidator(_action_alone, json_schema_input_type=ContaminationRule | Duplicates),
-        ]
-        | None
-    ) = field(default_factory=ContaminationRule)
-    near_duplicates: (
-        Annotated[
-            NearDuplicatesRule,
-            BeforeValidator(_action_alone, json_schema_input_type=NearDuplicatesRule | Duplicates),
-        ]
-        | None
-    ) = None
+    contamination: Annotated[ContaminationRule, shorthand("action", ContaminationRule | Duplicates)] | None = field(
+        default_factory=ContaminationRule
+    )
+    near_duplicates: Annotated[NearDuplicatesRule, shorthand("action", NearDuplicatesRule | Duplicates)] | None = None
 
     def action(self, check: str) -> Duplicates | None:
         """What happens to what a check found; None for one that isn't asked for."""
@@ -282,10 +251,7 @@ class HygieneRules:
 
     def to_json(self, duplicates: Mapping[str, Duplicates]) -> dict[str, object]:
         """The `rules` of `hygiene.json`; what isn't looked for is null."""
-        return {
-            "duplicates": dict(sorted(duplicates.items())),
-            "evaluation_prompts": {"action": self.evaluation_prompts},
-            "cross_source": {"action": self.cross_source},
-            "contamination": None if self.contamination is None else asdict(self.contamination),
-            "near_duplicates": None if self.near_duplicates is None else asdict(self.near_duplicates),
-        }
+        rules = asdict(replace(self, evaluation={}))
+        del rules["evaluation"]
+        named = {check: {"action": rule} if isinstance(rule, str) else rule for check, rule in rules.items()}
+        return {"duplicates": dict(sorted(duplicates.items())), **named}
