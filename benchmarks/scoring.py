@@ -212,16 +212,16 @@ def padded(language_model: Any, examples: list[Any], size: int) -> list[float]:
 
 def load_items(count: int) -> list[Any]:
     from calibudget.scoring.scorer import CalibrationItem
-    from calibudget.sources.source import read_source
+    from calibudget.sources.source import open_source
     from calibudget.sources.spec import SourceSpec
-    from calibudget.sources.split import split_source
+    from calibudget.sources.split import part_source
 
     items = []
     for label in SOURCES:
         name = "hellaswag_valsplit" if label == "hellaswag" else label
         spec = SourceSpec(label=label, path=f"commonsense/{name}.train.jsonl.gz", preset=label)
-        read = read_source(spec, Path(os.environ["CALIBUDGET_DATA"]))
-        split = split_source(read, split_seed=42, selection_seed=42, calibration_size=count)
+        source = open_source(spec, Path(os.environ["CALIBUDGET_DATA"]), selection_seed=42)
+        split = part_source(source, split_seed=42, calibration_size=count)
         items += [CalibrationItem(record=record, answer=spec.answers) for record in split.calibration]
     return items
 

@@ -227,18 +227,18 @@ def prepare(directory: Path) -> None:
     """The calibration records of the eight commonsense sources (100 and 400 each, seed 42) and SmolLM2's tokenizer."""
     from calibudget.lm.loading import load_tokenizer
     from calibudget.scoring.scorer import CalibrationItem, item_to_json
-    from calibudget.sources.source import read_source
+    from calibudget.sources.source import open_source
     from calibudget.sources.spec import SourceSpec
-    from calibudget.sources.split import split_source
+    from calibudget.sources.split import part_source
 
     directory.mkdir(parents=True, exist_ok=True)
     files = {size: (directory / f"items-{size}.jsonl").open("w") for size in (100, 400)}
     for label in SOURCES:
         name = "hellaswag_valsplit" if label == "hellaswag" else label
         spec = SourceSpec(label=label, path=f"commonsense/{name}.train.jsonl.gz", preset=label, duplicates="keep")
-        read = read_source(spec, Path(os.environ["CALIBUDGET_DATA"]))
+        source = open_source(spec, Path(os.environ["CALIBUDGET_DATA"]), selection_seed=42)
         for size, file in files.items():
-            split = split_source(read, split_seed=42, selection_seed=42, calibration_size=size)
+            split = part_source(source, split_seed=42, calibration_size=size)
             for record in split.calibration:
                 file.write(json.dumps(item_to_json(CalibrationItem(record=record, answer=spec.answers))) + "\n")
     for file in files.values():

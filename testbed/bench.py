@@ -21,7 +21,6 @@ from calibudget.keys import order_keys
 from calibudget.records import Record, Score, Split, Statistics
 from calibudget.selection.draw import draw_queues
 from calibudget.sources.source import SourceRead
-from calibudget.sources.split import split_source
 from testbed.candidates import POOLS
 from testbed.data import FamilyData, HalfData
 from testbed.protocol import PolicyRule, Protocol
@@ -202,12 +201,7 @@ class Bench:
 
     def _split(self, seed: int) -> dict[str, Split]:
         return {
-            label: split_source(
-                self._pool(label, family, seed),
-                split_seed=seed,
-                selection_seed=seed,
-                calibration_size=self.protocol.calibration.per_source,
-            )
+            label: _split(self._pool(label, family, seed), seed, self.protocol.calibration.per_source)
             for label, family in self.data.families.items()
         }
 
@@ -368,3 +362,20 @@ def _task(scores: Sequence[Score]) -> dict[str, object]:
         "accuracy": sum(checked) / len(checked) if checked else None,
         "checked": len(checked),
     }
+
+
+def _split(read: SourceRead, seed: int, calibration_size: int) -> Split:
+    """A source in memory, without duplicates, parted as the product parts it; every pool is far larger."""
+    draw, pick = (order_keys(role, seed, read.label) for role in ("calibration", "selection"))
+    calibration = sorted(read.records, key=lambda record: draw(record.record_id))[:calibration_size]
+    prompts = {record.prompt_hash for record in calibration}
+    pool = [record for record in read.records if record.prompt_hash not in prompts]
+    return Split(
+        source=read.label,
+        calibration=tuple(calibration),
+        candidates=tuple(sorted(pool, key=lambda record: pick(record.record_id))),
+        read=read.read,
+        duplicates=read.duplicates,
+        skipped=read.skipped,
+        shared_prompts=len(read.records) - len(pool) - len(calibration),
+    )

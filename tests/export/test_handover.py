@@ -21,7 +21,7 @@ from calibudget.export.check import compare
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_tokenizer
 from calibudget.pipeline.run_directory import recipe_of_run
-from calibudget.sources.source import record_maker
+from calibudget.sources.records import RecordMaker
 from calibudget.store.train_set import read_train
 
 TRAINED = [name for name, trainer in TRAINERS.items() if trainer.trains]
@@ -31,7 +31,7 @@ TRAINED = [name for name, trainer in TRAINERS.items() if trainer.trains]
 def taught(two_fruits: Path) -> Any:
     """Ids and labels as scoring encodes the records that the rows' originals make."""
     recipe = recipe_of_run(two_fruits)
-    makers = {spec.label: record_maker(spec) for spec in (*recipe.source_specs(), recipe.companion_spec())}  # type: ignore[arg-type, union-attr]
+    makers = {spec.label: RecordMaker(spec) for spec in (*recipe.source_specs(), recipe.companion_spec())}  # type: ignore[arg-type, union-attr]
     records = [makers[row["source"]](row["original"]) for row in read_train(two_fruits / "train.jsonl")]  # type: ignore[arg-type]
     encoded = Encoder(recipe.template, load_tokenizer(recipe.model)).encode_all(records)  # type: ignore[arg-type]
     return [

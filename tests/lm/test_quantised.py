@@ -18,9 +18,9 @@ from calibudget.lm.quantised import quantised
 from calibudget.lm.variants import twin
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.scorer import CalibrationItem
-from calibudget.sources.source import read_source
+from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.split import split_source
+from calibudget.sources.split import part_source
 
 needs_bitsandbytes = pytest.mark.skipif(
     find_spec("bitsandbytes") is None, reason="bitsandbytes isn't installed: pip install 'calibudget[quantized]'"
@@ -30,8 +30,8 @@ BLOCK = 128
 
 def real_items(count: int) -> list[CalibrationItem]:
     spec = SourceSpec(label="arc_easy", path="commonsense/arc_easy.train.jsonl.gz", preset="arc_easy")
-    read = read_source(spec, Path(os.environ["CALIBUDGET_DATA"]))
-    split = split_source(read, split_seed=42, selection_seed=42, calibration_size=count)
+    source = open_source(spec, Path(os.environ["CALIBUDGET_DATA"]), selection_seed=42)
+    split = part_source(source, split_seed=42, calibration_size=count)
     return [CalibrationItem(record=record, answer=spec.answers) for record in split.calibration]
 
 

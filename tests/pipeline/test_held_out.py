@@ -21,8 +21,8 @@ from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
 from calibudget.records import Record
-from calibudget.sources.hygiene.twins import HeldOutWords
-from calibudget.sources.source import record_maker
+from calibudget.sources.hygiene.near_duplicates import HeldOutWords
+from calibudget.sources.records import RecordMaker
 from calibudget.sources.spec import NearDuplicatesRule, SourceSpec
 from calibudget.store.manifest import MANIFEST
 from calibudget.store.splits import read_splits
@@ -127,7 +127,7 @@ def test_earlier_rounds_and_an_evaluation_split_are_refused_together(make_recipe
 def test_the_words_in_which_a_source_puts_its_questions_make_no_twins() -> None:
     form = "Please read the following customer message with care and choose the one team that should answer it: "
 
-    make = record_maker(SourceSpec(label="s", path="rows.jsonl"))
+    make = RecordMaker(SourceSpec(label="s", path="rows.jsonl"))
 
     def record(text: str) -> Record:
         made = make({"instruction": form + text, "output": "billing"})

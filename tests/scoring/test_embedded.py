@@ -13,9 +13,9 @@ from calibudget.allocation.statistics import summarise
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import CalibrationItem, to_scores
-from calibudget.sources.source import read_source
+from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.split import split_source
+from calibudget.sources.split import part_source
 from calibudget.tasks.answers import parse_answer
 
 SOURCES = {
@@ -45,8 +45,8 @@ def calibration(data_dir: Path) -> Any:
         name = {"hellaswag": "hellaswag_valsplit"}.get(label, label)
         path = SOURCES.get(label, f"commonsense/{name}.train.jsonl.gz")
         spec = SourceSpec(label=label, path=path, preset=label)
-        read = read_source(spec, data_dir)
-        split = split_source(read, split_seed=42, selection_seed=42, calibration_size=count)
+        source = open_source(spec, data_dir, selection_seed=42)
+        split = part_source(source, split_seed=42, calibration_size=count)
         return [CalibrationItem(record=record, answer=spec.answers) for record in split.calibration]
 
     return take

@@ -10,7 +10,8 @@ import pytest
 
 from calibudget.errors import DataError, RecipeError
 from calibudget.records import Message
-from calibudget.sources.source import SourceRead, read_source, record_maker
+from calibudget.sources.records import RecordMaker
+from calibudget.sources.source import SourceRead, read_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.tasks.answers import AnswerSpec
 
@@ -131,7 +132,7 @@ def test_a_record_can_be_made_again_from_its_original(write: Write, tmp_path: Pa
     write("rows.jsonl", [{"goal": "g", "sol1": "a", "sol2": "b", "label": 1}])
     spec = SourceSpec(label="s", path="rows.jsonl", preset="piqa")
     (record,) = read_source(spec, tmp_path).records
-    assert record_maker(spec)(record.original) == record
+    assert RecordMaker(spec)(record.original) == record
 
 
 def test_a_record_without_gold_among_others_is_refused_by_line(write: Write, read: Read) -> None:

@@ -11,7 +11,7 @@ from calibudget.keys import order_key
 from calibudget.records import Split
 from calibudget.sources.source import SourceRead, open_source
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.split import check_roles, part_source, split_source
+from calibudget.sources.split import check_roles, part_source
 
 Write = Callable[..., Path]
 Read = Callable[..., SourceRead]
@@ -48,18 +48,6 @@ def test_the_first_under_the_calibration_key_calibrate_and_the_rest_are_candidat
     assert parted.pool_size == 30
     assert (parted.read, parted.duplicates, parted.skipped, parted.shared_prompts) == (40, 0, 0, 0)
     check_roles({"calibration": drawn, "candidate": rest})
-
-
-@pytest.mark.parametrize("policy", ["drop", "keep"])
-def test_a_source_in_memory_is_split_like_one_on_disk(write: Write, read: Read, split: Parted, policy: str) -> None:
-    write(
-        "rows.jsonl", [*ROWS, *({**row, "copy": n} for n, row in enumerate(ROWS[:20])), {**ROWS[0], "completion": "x"}]
-    )
-    parted = split(duplicates=policy)
-    held = split_source(read(duplicates=policy), split_seed=1, selection_seed=2, calibration_size=10)
-    assert held.calibration == parted.calibration
-    assert list(held.candidates) == list(parted.candidates)
-    assert (held.read, held.duplicates, held.shared_prompts) == (parted.read, parted.duplicates, parted.shared_prompts)
 
 
 def test_candidates_that_share_a_prompt_with_a_calibration_record_leave_and_are_counted(

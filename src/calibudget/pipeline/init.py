@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from calibudget.errors import DataError, InputError
+from calibudget.sources.records import RecordMaker
 from calibudget.sources.rows import SUFFIXES, read_rows
-from calibudget.sources.source import record_maker
 from calibudget.sources.spec import SourceSpec
 from calibudget.tasks.presets import PRESETS
 
@@ -188,7 +188,7 @@ def _presets(label: str, fields: Mapping[str, object]) -> list[str]:
 
 def _tried(label: str, path: Path, below: Path, preset: str | None) -> _Draft:
     """A file's rows read by a preset, or without one and with no answer to check."""
-    make = record_maker(SourceSpec(label=label, path=below.as_posix(), preset=preset))
+    make = RecordMaker(SourceSpec(label=label, path=below.as_posix(), preset=preset))
     prompts: dict[str, str] = {}
     usable, refused, talks = 0, Counter[str](), False
     for _, fields in islice(read_rows(path, below.as_posix()), _ROWS):

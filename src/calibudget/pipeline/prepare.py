@@ -26,9 +26,9 @@ from calibudget.sources.duplicates import Resolved
 from calibudget.sources.files import check_distinct_files
 from calibudget.sources.hygiene.checks import Matches
 from calibudget.sources.hygiene.findings import kept_findings, texts_of
+from calibudget.sources.hygiene.near_duplicates import HeldOutWords
 from calibudget.sources.hygiene.records import Hygiene
 from calibudget.sources.hygiene.report import inspect_sources
-from calibudget.sources.hygiene.twins import HeldOutWords
 from calibudget.sources.readers import Readers
 from calibudget.sources.source import SourceRead, open_sources, read_source
 from calibudget.sources.spec import NearDuplicatesRule
@@ -190,7 +190,7 @@ class Prepared:
             words = ", ".join(counted(count, noun) + rest for (noun, rest), count in counts.items() if count)
             told += [f"{label}: {words}"] if words else []
         unused = {label: split.columns_not_used for label, split in self.splits.items()}
-        skipped = {f"evaluation set {name}": one.skipped for name, one in self.evaluation.items()}
+        skipped = {f"evaluation set {name}": one.scan.tally.skipped for name, one in self.evaluation.items()}
         if self.companion is not None:
             unused[self.companion.label] = self.companion.columns_not_used
             skipped[self.companion.label] = self.companion.skipped

@@ -14,7 +14,7 @@ from calibudget.lm.gguf import cache_root
 from calibudget.recipe import Recipe, load_recipe
 from calibudget.records import Record
 from calibudget.selection.rows import RowRole
-from calibudget.sources.source import record_maker
+from calibudget.sources.records import RecordMaker
 from calibudget.store.canonical import read_bytes, read_object
 from calibudget.store.files import expanded, held_names, output_directory, write_atomic
 from calibudget.store.manifest import MANIFEST_NAME
@@ -113,7 +113,7 @@ def records_again(recipe: Recipe, path: Path) -> Iterator[tuple[RowRole, Record]
     """
     companion = recipe.companion_spec()
     specs = [*recipe.source_specs(), *([companion] if companion else [])]
-    makers = {spec.label: record_maker(spec) for spec in specs}
+    makers = {spec.label: RecordMaker(spec) for spec in specs}
     for row in read_train(path):
         label, record_id = str(row["source"]), str(row["record_id"])
         record = makers[label](cast(Mapping[str, object], row["original"])) if label in makers else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Sequence
 from itertools import pairwise
@@ -33,6 +34,11 @@ _SHOWN: Final = 5
 def is_hidden(below: str) -> bool:
     """Whether a file or a folder above it is hidden, or what a system or tool leaves beside data."""
     return any(_LEFT_BEHIND.fullmatch(part) for part in PurePosixPath(below).parts)
+
+
+def first_glob(parts: Sequence[str], otherwise: int) -> int:
+    """The number of the first part of a path that is a glob."""
+    return next((number for number, part in enumerate(parts) if glob.has_magic(part)), otherwise)
 
 
 def split_shown(below: str) -> str | None:

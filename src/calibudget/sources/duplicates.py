@@ -48,21 +48,6 @@ class Resolved:
         """Records that left as duplicates; renamed ones stay."""
         return sum(len(rows) for rows in self.removed.values())
 
-    @property
-    def read(self) -> int:
-        """Rows found."""
-        return self.scan.read
-
-    @property
-    def filtered(self) -> int:
-        """Rows that the `where` filter left out."""
-        return self.scan.filtered
-
-    @property
-    def skipped(self) -> int:
-        """Rows that `on_error: skip` left out."""
-        return self.scan.skipped
-
     def parts(self) -> Iterator[Rows]:
         """The records that stay, in the order of their "selection" keys."""
         for number, rows in enumerate(self.table.parts()):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from calibudget.errors import DataError, InputError
-from calibudget.sources.data_splits import check_named, is_hidden, listed, of_split
+from calibudget.sources.data_splits import check_named, first_glob, is_hidden, listed, of_split
 from calibudget.sources.filters import are_disjoint
 from calibudget.sources.remote import COPIES, SAVED, SAVED_SPLITS, find_remote, is_url, local_path
 from calibudget.sources.rows import SUFFIXES
@@ -129,18 +129,14 @@ def _base(pattern: str, data_dir: Path) -> Path:
     path = data_dir / pattern
     if path.exists():
         return path
-    parts = path.parts
-    first = next((place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
-    return Path(*parts[:first])
+    return Path(*path.parts[: first_glob(path.parts, len(path.parts) - 1)])
 
 
 def _copied(url: str, spec: SourceSpec) -> list[DataFile]:
     found = find_remote(url)
     if len(found) != 1 or found[0].url.rpartition("/")[2] != url.rpartition("/")[2]:
         parts = url.split("/")
-        depth = next(
-            (place for place, part in enumerate(parts) if glob.has_magic(part)), len([*filter(None, parts)]) + 1
-        )
+        depth = first_glob(parts, len([*filter(None, parts)]) + 1)
         below = {"/".join(remote.url.split("/")[depth:]): remote for remote in found}
         chosen = of_split(list(below), spec.split, url, only=spec.only_split) if found else []
         found = [below[name] for name in chosen]

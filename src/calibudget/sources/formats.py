@@ -16,8 +16,6 @@ the exchanges before it. A system message may stand in a field `system` (or syst
 The last turn is what training teaches; every turn before it is prompt. Turns may call tools and answer for them, as
 chat templates know them: `tool_calls` of an assistant, then turns of the role `tool`; `tools` of the row describes
 what may be called. Both are lists, or the JSON text of one, and kept as they stand.
-
-From a row's fields to its record, or only to what names it: both depend on nothing but the row and the recipe.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from calibudget.errors import ArtefactError, DataError, DependencyError
 from calibudget.records import SourceFile
 from calibudget.sources.files import DataFile, find_files
-from calibudget.sources.lines import beside_rows
+from calibudget.sources.lines import at_places, beside_rows
 from calibudget.sources.rows import Row, batch_rows, place, read_rows
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.sums import file_digest
@@ -119,39 +119,6 @@ def _offline() -> Iterator[None]:
         datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE = before
 
 
-class Input(Protocol):
-    """One file, or one split of a hub data set."""
-
-    @property
-    def bytes(self) -> int | None:
-        """Its length when it was found; None where only reading tells."""
-        ...
-
-    def rows(self) -> Iterator[Row]:
-        """All rows, in order."""
-        ...
-
-    def again(self, wanted: Sequence[int]) -> Iterator[Row]:
-        """The rows that stand at the given ascending places."""
-        ...
-
-    def place(self, at: int) -> str:
-        """Where a row stands, in words."""
-        ...
-
-    def beside(self) -> Mapping[str, object]:
-        """What stands beside the rows, in a file that is one object."""
-        ...
-
-    def bound(self) -> SourceFile:
-        """What is read, bound by its bytes; without a length, to be asked once all rows were.
-
-        Raises:
-            DataError: it changed while it was read.
-        """
-        ...
-
-
 @contextmanager
 def _naming(label: str) -> Iterator[None]:
     """Say of which source a file is that can't be read."""
@@ -170,33 +137,37 @@ class FileInput:
 
     @property
     def bytes(self) -> int | None:
-        """See `Input`."""
+        """Its length when it was found; None where only reading tells."""
         return self.file.version[0]
 
     def rows(self) -> Iterator[Row]:
-        """See `Input`."""
+        """All rows, in order."""
         with _naming(self._spec.label):
             yield from read_rows(self.file.path, self.file.name, self._spec.limits, rows=self._spec.rows)
 
     def again(self, wanted: Sequence[int]) -> Iterator[Row]:
-        """See `Input`."""
+        """The rows that stand at the given ascending places."""
         with _naming(self._spec.label):
             spec = self._spec
             yield from read_rows(self.file.path, self.file.name, spec.limits, wanted=wanted, rows=spec.rows)
 
     def place(self, at: int) -> str:
-        """See `Input`."""
+        """Where a row stands, in words."""
         return place(self.file.path, self.file.name, at, self._spec.rows)
 
     def beside(self) -> Mapping[str, object]:
-        """See `Input`."""
+        """What stands beside the rows, in a file that is one object."""
         if self._spec.rows is None:
             return {}
         with _naming(self._spec.label):
             return beside_rows(self.file.path, self.file.name, self._spec.limits, self._spec.rows)
 
     def bound(self) -> SourceFile:
-        """See `Input`."""
+        """What is read, bound by its bytes; without a length, to be asked once all rows were.
+
+        Raises:
+            DataError: it changed while it was read.
+        """
         file = self.file
         with _naming(self._spec.label):
             try:
@@ -210,7 +181,7 @@ class FileInput:
 
 
 class HubInput:
-    """A split of a hub data set."""
+    """A split of a hub data set, with the methods of `FileInput`."""
 
     def __init__(self, spec: SourceSpec) -> None:
         self._spec = spec
@@ -218,36 +189,33 @@ class HubInput:
 
     @property
     def bytes(self) -> int | None:
-        """See `Input`."""
+        """See `FileInput`."""
         return None
 
     def rows(self) -> Iterator[Row]:
-        """See `Input`."""
+        """See `FileInput`."""
         self._digest = RowDigest()
         return self._digest.of(hub_rows(self._spec))
 
     def again(self, wanted: Sequence[int]) -> Iterator[Row]:
-        """See `Input`; the data set is gone through once more."""
-        places = iter(wanted)
-        following = next(places, None)
-        for at, fields in hub_rows(self._spec) if following is not None else ():
-            if at == following:
-                yield at, fields
-                following = next(places, None)
-                if following is None:
-                    return
+        """See `FileInput`; the data set is gone through once more."""
+        return at_places(hub_rows(self._spec), wanted)
 
     def place(self, at: int) -> str:
-        """See `Input`."""
+        """See `FileInput`."""
         return f"{hub_name(self._spec)}, row {at}"
 
     def beside(self) -> Mapping[str, object]:
-        """See `Input`; there is nothing."""
+        """See `FileInput`; there is nothing."""
         return {}
 
     def bound(self) -> SourceFile:
-        """See `Input`."""
+        """See `FileInput`."""
         return self._digest.file(hub_name(self._spec))
+
+
+#: One file, or one split of a hub data set.
+Input = FileInput | HubInput
 
 
 def inputs_of(spec: SourceSpec, data_dir: Path) -> tuple[tuple[Input, ...], tuple[str, ...]]:

@@ -1,20 +1,20 @@
-"""One JSON row from its bytes: a fast parser for rows that nobody could read otherwise, a strict one for the rest.
+"""Rows of JSON files: lines, arrays and objects that hold an array, plain or compressed.
+
+A fast parser reads the rows that nobody could read otherwise, a strict one the rest.
 
 orjson refuses most of what the strict parser refuses, but takes the last of two equal keys and turns an integer
 beyond 64 bits into a double. A row is taken from it only where neither can have happened: it has as many keys as
 colons (or as many as colons that could follow a key), and no double as large as those. docs/decisions/0040 has the
 reasoning.
-
-Rows of JSON files: lines, arrays and objects that hold an array, plain or compressed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeVar
 
 import orjson
 
@@ -24,6 +24,7 @@ from calibudget.sources.fields import meaning
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.store.canonical import strict_json
 
+Value = TypeVar("Value")
 #: Doubles from here on may have been integers that orjson rounded.
 _ROUNDED: Final = float(2**63)
 _STRICT: Final = -1
@@ -163,14 +164,17 @@ def _wanted_lines(
             handle.seek(at)
             yield at, handle.readline(longest + 2).removesuffix(b"\n")
     else:
-        places = iter(wanted)
-        following = next(places, None)
-        for at, line in _lines(handle, longest) if following is not None else ():
-            if at == following:
-                yield at, line
-                following = next(places, None)
-                if following is None:
-                    return
+        yield from at_places(_lines(handle, longest), wanted)
+
+
+def at_places(rows: Iterable[tuple[int, Value]], wanted: Sequence[int]) -> Iterator[tuple[int, Value]]:
+    """Of rows those at the given ascending places; nothing is read after the last."""
+    chosen = frozenset(wanted)
+    for at, row in rows if wanted else ():
+        if at in chosen:
+            yield at, row
+        if at >= wanted[-1]:
+            return
 
 
 def _lines(handle: IO[bytes], longest: int) -> Iterator[tuple[int, bytes]]:
@@ -208,10 +212,9 @@ def read_json(
     if items is None:
         yield from read_json_lines(path, name, limits, wanted)
         return
-    chosen = None if wanted is None else frozenset(wanted)
-    for number, item in enumerate(items, start=1):
-        if chosen is None or number in chosen:
-            yield number, as_row(item, limits.nesting)
+    numbered = enumerate(items, start=1)
+    for number, item in numbered if wanted is None else at_places(numbered, wanted):
+        yield number, as_row(item, limits.nesting)
 
 
 def is_array(path: Path) -> bool:

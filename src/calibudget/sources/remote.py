@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from calibudget.errors import CalibudgetError, DataError, DependencyError, RecipeError
-from calibudget.sources.data_splits import is_hidden
+from calibudget.sources.data_splits import first_glob, is_hidden
 from calibudget.sources.rows import SUFFIXES
 from calibudget.sources.table import Scratch, writing
 
@@ -91,7 +91,7 @@ def find_remote(url: str) -> list[RemoteFile]:
             found = [system.info(path)]
         except FileNotFoundError:
             globbed = system.glob(path, detail=True) if glob.has_magic(path) else {}
-            depth = next((at for at, part in enumerate(path.split("/")) if glob.has_magic(part)), 0)
+            depth = first_glob(path.split("/"), 0)
             found = [one for name, one in globbed.items() if not is_hidden("/".join(name.split("/")[depth:]))]
         bucket = path.partition("/")[0]
         if not found and url.startswith("s3://") and not system.exists(bucket):

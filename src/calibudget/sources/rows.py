@@ -9,6 +9,8 @@ its number from 1 elsewhere. `place` turns it into words.
 
 from __future__ import annotations
 
+import csv
+import io
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
@@ -16,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from calibudget.errors import DataError, InputError
-from calibudget.sources import cells, lines
-from calibudget.sources.compression import COMPRESSED, why_broken
+from calibudget.messages import counted
+from calibudget.sources import lines
+from calibudget.sources.compression import BROKEN, COMPRESSED, open_plain, why_broken
 from calibudget.sources.fields import TEACHING, meaning
 from calibudget.sources.limits import LIMITS, Limits
-from calibudget.sources.lines import is_deeper
+from calibudget.sources.lines import MOST_BLANK, OTHER, is_deeper
 from calibudget.store.canonical import plain_json
 
 if TYPE_CHECKING:
@@ -96,7 +99,9 @@ def _column(column: pa.Array, nesting: int, name: str) -> list[object]:
         plain = [_as_json(value) if has_bytes else plain_json(value) for value in values]
     except InputError:
         plain = [_as_json(value) for value in values]
-    return [_within(value, nesting - 1) for value in plain]
+    if any(is_deeper(value, nesting - 1) for value in plain):
+        raise InputError("nested too deeply")
+    return plain
 
 
 def _values(column: pa.Array) -> list[object]:
@@ -109,17 +114,15 @@ def _values(column: pa.Array) -> list[object]:
     import pyarrow.types as types
 
     try:
-        values: list[object] = column.to_pylist()
+        return column.to_pylist()  # type: ignore[no-any-return]
     except ValueError:
         if types.is_nested(column.type):
             raise
-        is_text = types.is_string(column.type) or types.is_large_string(column.type)
-        written = (
-            column.view(pa.large_binary() if types.is_large_string(column.type) else pa.binary()) if is_text else None
-        )
-        values = (column.cast(pa.int64()).cast(pa.string()) if written is None else written).to_pylist()
-        return [_as_json(value) if is_text or value is None else Written.of(value) for value in values]
-    return values
+    if types.is_string(column.type) or types.is_large_string(column.type):
+        as_bytes = pa.large_binary() if types.is_large_string(column.type) else pa.binary()
+        return [_as_json(value) for value in column.view(as_bytes).to_pylist()]
+    values = column.cast(pa.int64()).cast(pa.string()).to_pylist()
+    return [None if value is None else Written.of(value) for value in values]
 
 
 def _as_json(value: object) -> object:
@@ -132,12 +135,6 @@ def _as_json(value: object) -> object:
         return value.decode("utf-8") if isinstance(value, bytes) else plain_json(value)
     except (InputError, UnicodeDecodeError):
         return Written.of(value)
-
-
-def _within(value: object, levels: int) -> object:
-    if is_deeper(value, levels):
-        raise InputError("nested too deeply")
-    return value
 
 
 def _is_plain(kind: pa.DataType) -> bool:
@@ -172,7 +169,7 @@ def read_parquet(path: Path, name: str, limits: Limits, wanted: Sequence[int] | 
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             where = f"{name}:1"
-            cells.check_header(file.schema_arrow.names)
+            check_header(file.schema_arrow.names)
             first = 1
             for group in range(file.num_row_groups):
                 rows, where = file.metadata.row_group(group).num_rows, f"{name}, row group {group + 1}"
@@ -204,7 +201,7 @@ def read_arrow(path: Path, name: str, limits: Limits, wanted: Sequence[int] | No
 def _checked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Batches whose offsets and texts are sound: the file may come from anyone, and Arrow reads it as it lies."""
     for batch in batches:
-        cells.check_header(batch.schema.names)
+        check_header(batch.schema.names)
         batch.validate(full=True)
         yield batch
 
@@ -233,6 +230,71 @@ def _chosen(batch: pa.RecordBatch, first: int, limits: Limits, wanted: Sequence[
 def _any_within(wanted: Sequence[int], first: int, end: int) -> bool:
     start = bisect_left(wanted, first)
     return start < len(wanted) and wanted[start] < end
+
+
+def read_csv(path: Path, name: str, limits: Limits, wanted: Sequence[int] | None = None) -> Iterator[Row]:
+    """Every cell is text; a cell may hold line ends. A row with bytes that are no UTF-8 is a bad one."""
+    csv.field_size_limit(limits.line_bytes)  # the module's only setting, and a global one; its default is 128 KiB
+    delimiter = "\t" if ".tsv" in path.suffixes else ","
+    chosen = None if wanted is None else frozenset(wanted)
+    line = 1
+    try:
+        with (
+            open_plain(path, limits) as binary,
+            io.TextIOWrapper(binary, encoding="utf-8-sig", errors="surrogateescape", newline="") as text,
+        ):
+            reader = csv.reader(text, delimiter=delimiter, strict=True)
+            header = check_header(next(reader, []))
+            if header[0].startswith(("\udcff\udcfe", "\udcfe\udcff")):
+                raise DataError(OTHER)
+            "".join(header).encode()
+            _check_delimiter(header, delimiter)
+            if any(cell[:1] == " " for cell in header):  # as in "prompt, completion"
+                reader = csv.reader(text, delimiter=delimiter, strict=True, skipinitialspace=True)
+            header = check_header([cell.strip() for cell in header])
+            line = reader.line_num + 1
+            blank = 0
+            for cells in reader:
+                at, line = line, reader.line_num + 1
+                blank += not cells
+                if blank > MOST_BLANK:
+                    raise DataError(f"more than {MOST_BLANK:,} blank lines")
+                if cells and (chosen is None or at in chosen):
+                    yield at, _cells(header, cells)
+    except (*BROKEN, csv.Error, UnicodeError, DataError) as error:
+        raise DataError(f"{name}:{line}: {why_broken(error)}") from error
+
+
+def _check_delimiter(header: list[str], delimiter: str) -> None:
+    """Refuse a table whose header is one cell that holds another character which parts cells elsewhere."""
+    other = next((one for one in ("\t", ";", ",", "|") if one != delimiter and one in header[0]), None)
+    if len(header) == 1 and other is not None:
+        way = {"\t": "name the file .tsv", ",": "name the file .csv"}.get(other, "write it with commas")
+        raise DataError(f"its cells seem to be parted by {other!r}, not by {delimiter!r}; {way}")
+
+
+def check_header(names: list[str]) -> list[str]:
+    """The names of a table's columns; one may be empty, since that of an index often is.
+
+    Raises:
+        DataError: there are none, or two are equal.
+    """
+    if not any(names) or len(set(names)) != len(names):
+        raise DataError(f"the header must name every column, each once, not {names!r:.200}")
+    return names
+
+
+def _cells(header: list[str], cells: list[str]) -> Fields:
+    if len(cells) != len(header):
+        return DataError(
+            f"{counted(len(cells), 'cell')} under {counted(len(header), 'column')}; a cell that holds the mark between "
+            "cells, a quotation mark or a line end stands in double quotes"
+        )
+    try:
+        "".join(cells).encode()
+    except UnicodeEncodeError as error:
+        return DataError(why_broken(error))
+    return dict(zip(header, cells, strict=True))
 
 
 #: Fields of a row as its file has them, or why it has none.
@@ -301,8 +363,8 @@ _TEXTS: Final = {
     ".jsonl": _JSON,
     ".ndjson": _JSON,
     ".json": _JSON,
-    ".csv": _Kind(cells.read_csv, lambda _, at: f":{at}"),
-    ".tsv": _Kind(cells.read_csv, lambda _, at: f":{at}"),
+    ".csv": _Kind(read_csv, lambda _, at: f":{at}"),
+    ".tsv": _Kind(read_csv, lambda _, at: f":{at}"),
 }
 _KINDS: Final = {
     **_TEXTS,

@@ -52,21 +52,6 @@ class Scan:
     files: tuple[SourceFile, ...] = ()
     tally: Tally = field(default_factory=Tally)
 
-    @property
-    def read(self) -> int:
-        """Rows found."""
-        return self.tally.read
-
-    @property
-    def filtered(self) -> int:
-        """Rows that the `where` filter left out."""
-        return self.tally.filtered
-
-    @property
-    def skipped(self) -> int:
-        """Rows that `on_error: skip` left out."""
-        return self.tally.skipped
-
     def ids(self, rows: Rows) -> list[str]:
         """The record ids of rows."""
         copies = rows["copy"].tolist()
@@ -173,13 +158,14 @@ def scan_sources(
         scan.files = tuple(_taken(scan, number, found()) for number, found in enumerate(waiting))
         if not scan.table.count:
             why = "name files that hold rows"
-            if scan.skipped:
+            if scan.tally.skipped:
                 why = f"the first one skipped: {scan.tally.examples[0]}"
-            elif scan.filtered:
+            elif scan.tally.filtered:
                 why = "`where` names values that no row has"
             raise DataError(
                 f"source {scan.spec.label!r}: no records in {scan.spec.hub or ', '.join(scan.spec.paths)}"
-                f" ({counted(scan.read, 'row')} read, {scan.filtered} filtered out, {scan.skipped} skipped); {why}"
+                f" ({counted(scan.tally.read, 'row')} read, {scan.tally.filtered} filtered out,"
+                f" {scan.tally.skipped} skipped); {why}"
             )
         _check_left_out(scan)
         yield scan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,6 @@ import numpy as np
 from calibudget.records import Record, SourceFile
 from calibudget.sources.duplicates import Resolved, resolve_duplicates
 from calibudget.sources.readers import Readers
-from calibudget.sources.records import RecordMaker
 from calibudget.sources.scan import scan_sources
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import ROW
@@ -27,7 +26,6 @@ class SourceRead:
         label: the source's label.
         answer: how its answers are parsed and compared.
         records: the records that stay, in the order of files and rows.
-        copies: under `keep`, the bare id of every renamed record ("id#2" to "id"); else empty.
         files: every file read, bound by its bytes; for a hub data set its name and the digest of its rows.
         read: rows found.
         filtered: rows that the `where` filter left out.
@@ -41,7 +39,6 @@ class SourceRead:
     label: str
     answer: AnswerSpec
     records: tuple[Record, ...]
-    copies: Mapping[str, str]
     files: tuple[SourceFile, ...]
     read: int
     filtered: int
@@ -64,17 +61,14 @@ def read_source(spec: SourceSpec, data_dir: Path, *, readers: Readers | None = N
     scan = source.scan
     rows = np.concatenate([np.empty(0, dtype=ROW), *source.parts()])
     rows = rows[np.lexsort((rows["at"], rows["file"]))]
-    records = tuple(scan.records(rows))
-    renamed = (record.record_id for record, copy in zip(records, rows["copy"].tolist(), strict=True) if copy > 1)
     return SourceRead(
         label=spec.label,
         answer=spec.answers,
-        records=records,
-        copies={name: name.rpartition("#")[0] for name in renamed},
+        records=tuple(scan.records(rows)),
         files=scan.files,
-        read=scan.read,
-        filtered=scan.filtered,
-        skipped=scan.skipped,
+        read=scan.tally.read,
+        filtered=scan.tally.filtered,
+        skipped=scan.tally.skipped,
         skipped_examples=tuple(scan.tally.examples),
         duplicates=source.duplicates,
         columns_not_used=tuple(scan.tally.columns_not_used),
@@ -105,12 +99,3 @@ def open_sources(
             file and line are named); ids clash; or no record is left.
     """
     return map(resolve_duplicates, scan_sources(specs, data_dir, selection_seed=selection_seed, readers=readers))
-
-
-def record_maker(spec: SourceSpec) -> Callable[[Mapping[str, object]], Record | None]:
-    """A function from a row's original fields to its record, None where the recipe's filter leaves it out.
-
-    What it makes depends on nothing but the row, so a record can be made again from the `original` that a train
-    set keeps. The function raises DataError for a row that can't be used.
-    """
-    return RecordMaker(spec)

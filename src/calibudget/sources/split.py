@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from calibudget.messages import counted, shown
 from calibudget.records import Record, Split
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.pool import CandidatePool, RowFile
-from calibudget.sources.source import SourceRead
 from calibudget.sources.table import ROW, Rows, among, smallest, sorted_rows
 
 _ROLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
@@ -37,33 +35,6 @@ class Earlier:
     calibration: frozenset[str] = frozenset()
     trained: frozenset[str] = frozenset()
     used_up: frozenset[str] = frozenset()
-
-
-def split_source(read: SourceRead, *, split_seed: int, selection_seed: int, calibration_size: int) -> Split:
-    """`part_source` for a source that is in memory whole, in a first round.
-
-    Raises:
-        DataError: the source has fewer distinct records than that.
-    """
-    distinct = [record for record in read.records if record.record_id not in read.copies]
-    if len(distinct) < calibration_size:
-        raise DataError(_too_few(read.label, "calibration", calibration_size, len(distinct), read))
-    draw = order_keys("calibration", split_seed, read.label)
-    calibration = heapq.nsmallest(calibration_size, distinct, key=lambda record: draw(record.record_id))
-    prompts = {record.prompt_hash for record in calibration}
-    pool = [record for record in read.records if record.prompt_hash not in prompts]
-    pick = order_keys("selection", selection_seed, read.label)
-    return Split(
-        source=read.label,
-        calibration=tuple(calibration),
-        candidates=tuple(sorted(pool, key=lambda record: pick(record.record_id))),
-        read=read.read - read.filtered,
-        duplicates=read.duplicates,
-        skipped=read.skipped,
-        shared_prompts=len(read.records) - len(pool) - len(calibration),
-        filtered=read.filtered,
-        columns_not_used=read.columns_not_used,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,13 +122,13 @@ class Parting:
             raise DataError(self._gone(first))
         if distinct < size:
             left = self._left() | {"with a prompt of an earlier round's training": left_out}
-            raise DataError(_too_few(self._label, "calibration", size, distinct, self._source, left))
+            raise DataError(self._too_few("calibration", size, distinct, left))
         self._calibrating = first
         calibrating = frozenset(first["prompt"].tolist())
         drawn, distinct, left_out = self._first("evaluation", split_seed, evaluation_size, calibrating)
         if distinct < evaluation_size:
             left = self._left() | {"calibrating, or with a calibration record's prompt": left_out}
-            raise DataError(_too_few(self._label, "evaluation", evaluation_size, distinct, self._source, left))
+            raise DataError(self._too_few("evaluation", evaluation_size, distinct, left))
         self.evaluation = tuple(self._source.scan.records(drawn)) if len(drawn) else ()
         return self
 
@@ -203,13 +174,13 @@ class Parting:
             calibration=tuple(scan.records(self._calibrating)),
             evaluation=self.evaluation,
             candidates=CandidatePool(scan, candidates),
-            read=scan.read - scan.filtered,
+            read=scan.tally.read - scan.tally.filtered,
             duplicates=source.duplicates,
-            skipped=scan.skipped + self._skipped_count,
+            skipped=scan.tally.skipped + self._skipped_count,
             shared_prompts=usable - fresh - len(self._calibrating),
             evaluation_twins=alike - len(self.evaluation),
             spent=out + fresh - alike - len(candidates),
-            filtered=scan.filtered,
+            filtered=scan.tally.filtered,
             barred=self._barred_count,
             columns_not_used=tuple(scan.tally.columns_not_used),
         )
@@ -246,39 +217,24 @@ class Parting:
         parts = (rows[among(rows["key"], self._trained)] for rows in self._source.parts())
         return frozenset(prompt for rows in parts for prompt in rows["prompt"].tolist())
 
+    def _too_few(self, role: str, size: int, distinct: int, left: Mapping[str, int]) -> str:
+        others = "".join(f", {count} {reason}" for reason, count in left.items() if count)
+        way_out = "; ask for fewer (`evaluation.per_source`), or leave the source out" if role == "evaluation" else ""
+        tally = self._source.scan.tally
+        return (
+            f"source {self._label!r}: the {role} split needs {counted(size, 'record')} that differ, but there are only"
+            f" {distinct} ({tally.read} read, {tally.filtered} filtered out, {tally.skipped} skipped,"
+            f" {counted(self._source.duplicates, 'duplicate')}{others}){way_out}"
+        )
+
     def _gone(self, found: Rows) -> str:
         there = set(self._source.scan.ids(found))
         gone = self._earlier.calibration - there
         whole = counted(len(self._earlier.calibration), "calibration record")
         return (
-            f"source {self._source.scan.spec.label!r}: its data lacks {len(gone)} of the {whole} of the earlier rounds "
+            f"source {self._label!r}: its data lacks {len(gone)} of the {whole} of the earlier rounds "
             f"(the first: {min(gone)}); say `rounds.calibration: fresh` to draw others"
         )
-
-
-class _Counted(Protocol):
-    """What was counted while a source was read."""
-
-    @property
-    def read(self) -> int: ...
-    @property
-    def filtered(self) -> int: ...
-    @property
-    def skipped(self) -> int: ...
-    @property
-    def duplicates(self) -> int: ...
-
-
-def _too_few(
-    label: str, role: str, size: int, distinct: int, counts: _Counted, left: Mapping[str, int] | None = None
-) -> str:
-    others = "".join(f", {count} {reason}" for reason, count in (left or {}).items() if count)
-    way_out = "; ask for fewer (`evaluation.per_source`), or leave the source out" if role == "evaluation" else ""
-    return (
-        f"source {label!r}: the {role} split needs {counted(size, 'record')} that differ, but there are only"
-        f" {distinct} ({counts.read} read, {counts.filtered} filtered out, {counts.skipped} skipped,"
-        f" {counted(counts.duplicates, 'duplicate')}{others}){way_out}"
-    )
 
 
 def _keys(key: Callable[[str], bytes], ids: Collection[str]) -> frozenset[bytes]:

@@ -139,30 +139,24 @@ def among(column: Rows, wanted: frozenset[bytes]) -> NDArray[np.bool_]:
     return found
 
 
-class IdentityTable:
-    """Rows to be added first and read afterwards; on disk once they are more than `BUFFER`."""
+class PartedRows:
+    """Rows to be added first and read afterwards, in the order of their key; on disk once they are more than `BUFFER`.
 
-    def __init__(self) -> None:
+    Args:
+        dtype: of a row, which begins with its `key` of 32 bytes.
+    """
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
         self._scratch = Scratch()
         self._pending: list[bytes] = []
         self._pending_rows = 0
         self._parts: set[int] = set()
         self._kept: Rows | None = None
-        self._names = bytearray()
-        self._names_written = 0
         self.count = 0
 
-    def add_names(self, own_ids: Iterable[str]) -> list[int]:
-        """Keep own ids; where each is found, for a row's `name`."""
-        offsets = []
-        for own_id in own_ids:
-            offsets.append(self._names_written + len(self._names))
-            name = own_id.encode()
-            self._names += len(name).to_bytes(4, "little") + name
-        return offsets
-
     def add_rows(self, rows: Rows) -> None:
-        """Add rows; their `name` is this table's, or of another one that is kept for its names."""
+        """Add rows."""
         self._pending.append(rows.tobytes())
         self._pending_rows += len(rows)
         self.count += len(rows)
@@ -178,7 +172,45 @@ class IdentityTable:
             return
         self._flush()
         for number in sorted(self._parts):
-            yield sorted_rows(np.fromfile(self._scratch.path(f"{number:03d}"), dtype=ROW))
+            yield sorted_rows(np.fromfile(self._scratch.path(f"{number:03d}"), dtype=self._dtype))
+
+    def _take(self) -> Rows:
+        rows = np.frombuffer(b"".join(self._pending), dtype=self._dtype)
+        self._pending, self._pending_rows = [], 0
+        return rows
+
+    def _flush(self) -> None:
+        """Part what is pending, and write it."""
+        rows = self._take()
+        if not len(rows):
+            return
+        lead = rows.view(np.uint8).reshape(len(rows), self._dtype.itemsize)[:, 0]
+        order = np.argsort(lead, kind="stable")
+        ends = np.searchsorted(lead[order], np.arange(PARTS + 1))
+        for number in np.flatnonzero(np.diff(ends)).tolist():
+            self._scratch.append(f"{number:03d}", rows[order[ends[number] : ends[number + 1]]].tobytes())
+            self._parts.add(number)
+
+
+class IdentityTable(PartedRows):
+    """The identities of a source's records, and the ids that records have of their own.
+
+    The `name` of a row is this table's, or that of another one that is kept for its names.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(ROW)
+        self._names = bytearray()
+        self._names_written = 0
+
+    def add_names(self, own_ids: Iterable[str]) -> list[int]:
+        """Keep own ids; where each is found, for a row's `name`."""
+        offsets = []
+        for own_id in own_ids:
+            offsets.append(self._names_written + len(self._names))
+            name = own_id.encode()
+            self._names += len(name).to_bytes(4, "little") + name
+        return offsets
 
     def name(self, offset: int) -> str:
         """The own id that a row's `name` points to."""
@@ -191,23 +223,9 @@ class IdentityTable:
             return bytes(self._names[start : start + size])
         return self._scratch.read("names", offset, size)
 
-    def _take(self) -> Rows:
-        rows = np.frombuffer(b"".join(self._pending), dtype=ROW)
-        self._pending, self._pending_rows = [], 0
-        return rows
-
     def _flush(self) -> None:
-        """Part what is pending, and write it."""
-        rows = self._take()
         if self._names:
             self._scratch.append("names", bytes(self._names))
             self._names_written += len(self._names)
             self._names = bytearray()
-        if not len(rows):
-            return
-        lead = rows.view(np.uint8).reshape(len(rows), ROW.itemsize)[:, 0]
-        order = np.argsort(lead, kind="stable")
-        ends = np.searchsorted(lead[order], np.arange(PARTS + 1))
-        for number in np.flatnonzero(np.diff(ends)).tolist():
-            self._scratch.append(f"{number:03d}", rows[order[ends[number] : ends[number + 1]]].tobytes())
-            self._parts.add(number)
+        super()._flush()

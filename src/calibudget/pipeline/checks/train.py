@@ -19,7 +19,7 @@ from calibudget.recipe import COMPANION, Recipe
 from calibudget.records import Record, Selection
 from calibudget.selection.draw import unmarked
 from calibudget.selection.rows import RowRole, train_row
-from calibudget.sources.source import record_maker
+from calibudget.sources.records import RecordMaker
 from calibudget.store.manifest import Manifest
 from calibudget.store.splits import SplitIds
 from calibudget.store.train_set import HELD_OUT_NAME, TrainLayout, read_train
@@ -83,7 +83,7 @@ def check_held_out(findings: Findings, recipe: Recipe, splits: SplitIds) -> None
     expected = [[label, one] for label, ids in sorted(splits.sources.items()) for one in ids.evaluation]
     found = [[str(row["source"]), str(row["record_id"])] for row in rows]
     if findings.compare(HELD_OUT_NAME, expected, found, field="rows"):
-        makers = {spec.label: record_maker(spec) for spec in recipe.source_specs()}
+        makers = {spec.label: RecordMaker(spec) for spec in recipe.source_specs()}
         again = partial(train_row, layout="turns")
         for number, row in enumerate(rows, start=1):
             compared = ("record_id", "role", "prompt", "completion", "tools")
@@ -94,7 +94,7 @@ def check_held_out(findings: Findings, recipe: Recipe, splits: SplitIds) -> None
 def _read(findings: Findings, recipe: Recipe, path: Path, again: Rendering | None, *, earlier: bool) -> TrainIds:
     companion = recipe.companion_spec()
     specs = {spec.label: spec for spec in (*recipe.source_specs(), *([companion] if companion else []))}
-    makers = {label: record_maker(spec) for label, spec in specs.items()}
+    makers = {label: RecordMaker(spec) for label, spec in specs.items()}
     ids = TrainIds()
     layout = _layout_of_earlier(path) if earlier else recipe.output.layout
     compared = ("record_id",) if again is None else ("record_id", "prompt", "completion", "messages", "tools")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from calibudget.sources.hygiene.records import NAMED_IDS, Found
 from calibudget.sources.identity import digests
 from calibudget.sources.spec import HygieneRules
 from calibudget.sources.split import Barred
-from calibudget.sources.table import BUFFER, PARTS, ROW, Rows, Scratch, among, same_as_before, sorted_rows
+from calibudget.sources.table import ROW, PartedRows, Rows, among, same_as_before
 
 _HELD: Final = np.dtype([("key", "V32"), ("set", "<u4")])
 
@@ -49,53 +49,19 @@ def groups(sets: Iterable[Iterable[Rows]]) -> Iterator[Group]:
     Args:
         sets: of each set its digests, shape (m,), 32 bytes each, piece by piece.
     """
-    held = _Held()
+    held = PartedRows(_HELD)
     number = 0
     for number, pieces in enumerate(sets, start=1):
         for piece in pieces:
-            held.add(piece, number - 1)
+            rows = np.empty(len(piece), dtype=_HELD)
+            rows["key"], rows["set"] = piece, number - 1
+            held.add_rows(rows)
     for rows in held.parts():
         first = ~same_as_before(rows["key"])
         group = np.cumsum(first) - 1
         size = int(first.sum())
         counts = np.bincount(group * number + rows["set"], minlength=size * number)
         yield Group(digests=rows["key"][first], counts=counts.reshape(size, number))
-
-
-class _Held:
-    """Digests and who holds them."""
-
-    def __init__(self) -> None:
-        self._scratch = Scratch()
-        self._pending: list[NDArray[Any]] = []
-        self._count = 0
-        self._parts: set[int] = set()
-
-    def add(self, digests: Rows, number: int) -> None:
-        rows = np.empty(len(digests), dtype=_HELD)
-        rows["key"], rows["set"] = digests, number
-        self._pending.append(rows)
-        self._count += len(rows)
-        if self._count >= BUFFER:
-            self._flush()
-
-    def parts(self) -> Iterator[NDArray[Any]]:
-        if self._parts:
-            self._flush()
-        elif self._count:
-            yield sorted_rows(np.concatenate(self._pending))
-        for number in sorted(self._parts):
-            yield sorted_rows(np.fromfile(self._scratch.path(f"{number:03d}"), dtype=_HELD))
-
-    def _flush(self) -> None:
-        rows = np.concatenate([np.empty(0, dtype=_HELD), *self._pending])
-        self._pending, self._count = [], 0
-        lead = rows.view(np.uint8).reshape(len(rows), _HELD.itemsize)[:, 0]
-        order = np.argsort(lead, kind="stable")
-        ends = np.searchsorted(lead[order], np.arange(PARTS + 1))
-        for number in np.flatnonzero(np.diff(ends)).tolist():
-            self._scratch.append(f"{number:03d}", rows[order[ends[number] : ends[number + 1]]].tobytes())
-            self._parts.add(number)
 
 
 def shared_counts(found: Iterable[Group], sets: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
