@@ -153,6 +153,11 @@ def test_refusals_name_file_line_and_field(tmp_path: Path, subtests: pytest.Subt
         (PLAIN.replace("preset: piqa", "preset: pica"), "recipe.yaml:7: sources.b: preset: 'pica' is unknown"),
         (PLAIN.replace("path: a.jsonl, ", ""), "recipe.yaml:6: sources.a: name either `path`"),
         (PLAIN.replace("answer: none", "answer: {kind: choice}"), "recipe.yaml:6: sources.a.answer"),
+        (
+            PLAIN.replace("answer: none", "answer: none, format: xml"),
+            "recipe.yaml:6: sources.a.format: must be 'alpaca'",
+        ),
+        (PLAIN.replace("answer: none", "answer: none, on_error: ignore"), "recipe.yaml:6: sources.a.on_error: must be"),
         (PLAIN.replace("answer: none", "answr: none"), "recipe.yaml:6: sources.a.answr: unknown field"),
         (PLAIN.replace("{a: 5", "{c: 5"), "`floor` names 'c', which is not a source"),
         (PLAIN + "caps: 9000,1000\n", "recipe.yaml:8: caps"),

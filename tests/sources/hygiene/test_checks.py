@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from calibudget.sources.hygiene import checks
+from calibudget.sources import table
 from calibudget.sources.hygiene.checks import groups, shared_counts, shared_digests
 
 
@@ -20,7 +20,7 @@ def column(numbers: list[int]) -> np.ndarray:
 
 @pytest.mark.parametrize("buffer", [10, 150, 100_000])
 def test_every_digest_is_counted_once_for_each_set(monkeypatch: pytest.MonkeyPatch, buffer: int) -> None:
-    monkeypatch.setattr(checks, "BUFFER", buffer)
+    monkeypatch.setattr(table, "BUFFER", buffer)
     draw = random.Random(0)  # noqa: S311
     sets = [[draw.randrange(300) for _ in range(size)] for size in (200, 0, 90, 400)]
 
