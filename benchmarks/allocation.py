@@ -35,7 +35,7 @@ from scipy.stats import bootstrap as scipy_bootstrap
 from calibudget.allocation.arrays import apportion_arrays
 from calibudget.allocation.quotas import allocate, apportion
 from calibudget.allocation.statistics import bootstrap
-from calibudget.keys import bootstrap_stream
+from calibudget.keys import named_stream
 
 Run = Callable[[], object]
 Figures = dict[str, tuple[float, float]]
@@ -278,7 +278,7 @@ def spreads(rounds: int, sources: int) -> None:
 
 
 def by_gather(label: str, values: np.ndarray) -> float:
-    draws = bootstrap_stream(42, label).random_raw(200 * len(values))
+    draws = named_stream("bootstrap", 42, label).random_raw(200 * len(values))
     index = ((draws >> np.uint64(32)) * np.uint64(len(values))) >> np.uint64(32)
     return float(np.sort(values)[index.astype(np.int64)].reshape(200, -1).mean(axis=1).std())
 

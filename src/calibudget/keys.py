@@ -104,24 +104,13 @@ def digest_keys(role: str, seed: int, source: str) -> Callable[[bytes], bytes]:
     return keys
 
 
-def bootstrap_stream(bootstrap_seed: int, label: str) -> np.random.Philox:
-    """The random stream of one source's bootstrap: numpy's Philox with counter 0 and a key of its own.
-
-    The key is the first 16 bytes, little-endian, of BLAKE2b-256 of ["bootstrap", bootstrap_seed, label], so a
-    source's stream depends on no other source.
-    """
-    return named_stream("bootstrap", bootstrap_seed, label)
-
-
 def named_stream(role: str, seed: int, label: str) -> np.random.Philox:
-    """The random stream of one source under a role, made as that of its bootstrap is."""
+    """The random stream of one source under a role ("bootstrap"), or of one resampling of a study ("study").
+
+    It is numpy's Philox with counter 0 and a key of its own: the first 16 bytes, little-endian, of BLAKE2b-256 of
+    [role, seed, label]. So a source's stream depends on no other source.
+    """
     digest = hashlib.blake2b(canonical_array([role, seed, label]), digest_size=32).digest()
-    return np.random.Philox(counter=0, key=int.from_bytes(digest[:16], "little"))
-
-
-def study_stream(seed: int, name: str) -> np.random.Philox:
-    """The random stream of one resampling of a study: `bootstrap_stream`'s, keyed by ["study", seed, name]."""
-    digest = hashlib.blake2b(canonical_array(["study", seed, name]), digest_size=32).digest()
     return np.random.Philox(counter=0, key=int.from_bytes(digest[:16], "little"))
 
 
@@ -150,7 +139,7 @@ def torch_seed(role: str, seed: int, name: str) -> int:
 
 
 def bootstrap_streams(bootstrap_seed: int) -> Callable[[str], np.random.Philox]:
-    """`bootstrap_stream` with the seed fixed, for going through many sources.
+    """`named_stream` of the bootstrap with the seed fixed, for going through many sources.
 
     All sources get the same generator object, set anew: the stream of one ends where that of the next begins.
     """

@@ -13,7 +13,7 @@ import pytest
 
 from calibudget.allocation.statistics import bootstrap, bootstrap_means, bootstrap_sd
 from calibudget.errors import AllocationError
-from calibudget.keys import bootstrap_stream, bootstrap_streams
+from calibudget.keys import bootstrap_streams, named_stream
 
 GOLDEN_MEANS = [1.24375, 1.65, 1.6375, 1.425]
 GOLDEN_SD = 0.1674938781530537
@@ -23,7 +23,7 @@ ERRORS = [0.1, 2.5, 1.75, 3.25, 0.5, 0.7, 1.0, 4.0]
 def exact_means(errors: Any, label: Any, resamples: Any, seed: Any) -> Any:
     """One draw, one fraction at a time."""
     ordered = sorted(errors)
-    stream = bootstrap_stream(seed, label)
+    stream = named_stream("bootstrap", seed, label)
 
     def draw() -> Any:
         return Fraction(ordered[((int(stream.random_raw()) >> 32) * len(ordered)) >> 32])
@@ -73,7 +73,7 @@ def test_a_large_split_is_drawn_in_parts(size: int, resamples: int) -> None:
     errors = np.random.default_rng(0).random(size)
     made = bootstrap_means(errors, "a", resamples=resamples, seed=1)
     assert len(made) == resamples
-    ordered, stream = np.sort(errors), bootstrap_stream(1, "a")
+    ordered, stream = np.sort(errors), named_stream("bootstrap", 1, "a")
     for mean in made:
         draws = ((stream.random_raw(size) >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32)
         assert mean == pytest.approx(math.fsum(ordered[draws.astype(np.int64)]) / size, rel=1e-15)
@@ -145,4 +145,4 @@ def test_many_sources_get_what_each_gets_alone() -> None:
 def test_streams_made_anew_are_those_made_alone() -> None:
     streams = bootstrap_streams(42)
     for label in ("a", "b", "a", "é"):
-        assert np.array_equal(streams(label).random_raw(11), bootstrap_stream(42, label).random_raw(11))
+        assert np.array_equal(streams(label).random_raw(11), named_stream("bootstrap", 42, label).random_raw(11))

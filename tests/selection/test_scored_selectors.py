@@ -9,7 +9,7 @@ import pytest
 from calibudget.errors import DataError, InputError
 from calibudget.records import Message, Record
 from calibudget.selection.draw import draw
-from calibudget.selection.selectors import Band, column_selector, quality_selector
+from calibudget.selection.selectors import column_selector
 
 
 def record(record_id: str, source: str = "s", completion: str = "yes", **original: object) -> Record:
@@ -62,20 +62,6 @@ def test_a_column_value_that_is_no_finite_number_is_refused_by_source_and_record
             pytest.raises(DataError, match="s: 'rating' of record x must be a finite number"),
         ):
             column_selector({"s": [*RATED, record("x", rating=bad)]}, "rating")
-
-
-def test_bands_that_can_not_apply_are_refused() -> None:
-    with pytest.raises(InputError, match="length band needs a length function"):
-        quality_selector({"s": RATED}, length_band=Band(lowest=1))
-    with pytest.raises(InputError, match="perplexity band needs"):
-        quality_selector({"s": RATED}, perplexity_band=Band(lowest=1))
-    with pytest.raises(InputError, match="the perplexity of record a is NaN"):
-        quality_selector({"s": RATED}, perplexities={"s": {"a": float("nan")}})
-    with pytest.raises(InputError, match="not 3 to 2"):
-        Band(lowest=3, highest=2)
-    with pytest.raises(InputError, match="not nan to None"):
-        Band(lowest=float("nan"))
-    assert 2.0 in Band(lowest=2, highest=2)
 
 
 POOLS = {"s": [f"s{i}" for i in range(6)], "t": [f"t{i}" for i in range(5)]}

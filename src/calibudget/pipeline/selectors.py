@@ -22,8 +22,8 @@ from calibudget.recipe.parts import InfluencePart, QualityPart, ScoresPart
 from calibudget.records import Record
 from calibudget.selection.proxy import ProxyContract, proxy_pool
 from calibudget.selection.selectors import (
+    OPEN,
     UNIFORM,
-    Band,
     Mix,
     Scored,
     Uniform,
@@ -121,9 +121,9 @@ def _from_quality(recipe: Recipe, part: QualityPart, pools: Pools) -> Scored:
     made = quality_selector(
         pools,
         length=None if part.length is None else _length(recipe, part, pools),
-        length_band=_band(part.length),
+        length_band=part.length or OPEN,
         perplexities=perplexities,
-        perplexity_band=_band(part.perplexity),
+        perplexity_band=part.perplexity or OPEN,
     )
     return replace(made, parameters=parameters)
 
@@ -217,10 +217,6 @@ def _length(recipe: Recipe, part: QualityPart, pools: Pools) -> Callable[[Record
         for record, count in zip(records, counter.count(records), strict=True)
     }
     return lambda record: counts[record.source, record.record_id]
-
-
-def _band(ends: tuple[float | None, float | None] | None) -> Band:
-    return Band() if ends is None else Band(lowest=ends[0], highest=ends[1])
 
 
 def _listed(ends: tuple[float | None, float | None] | None) -> list[float | None] | None:

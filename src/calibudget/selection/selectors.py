@@ -234,20 +234,9 @@ def _check_enough(name: str, source: str, eligible: int, candidates: int, quota:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Band:
-    """A range of values, both ends included; None is an open end."""
-
-    lowest: float | None = None
-    highest: float | None = None
-
-    def __post_init__(self) -> None:
-        ends = [end for end in (self.lowest, self.highest) if end is not None]
-        if any(math.isnan(end) for end in ends) or ends != sorted(ends):
-            raise InputError(f"a band runs from its lowest to its highest value, not {self.lowest} to {self.highest}")
-
-    def __contains__(self, value: float) -> bool:
-        return (self.lowest is None or value >= self.lowest) and (self.highest is None or value <= self.highest)
+#: Lowest and highest value, both included; None is an open end.
+Band = tuple[float | None, float | None]
+OPEN: Final[Band] = (None, None)
 
 
 def column_selector(pools: Mapping[str, Sequence[Record]], column: str, *, descending: bool = True) -> Scored:
@@ -272,16 +261,16 @@ def column_selector(pools: Mapping[str, Sequence[Record]], column: str, *, desce
         }
         for source, records in pools.items()
     }
-    return Scored(name="scores", scores=scores, parameters={"column": column, "descending": descending})
+    return Scored(name="scores", scores=scores, parameters={"column": column})
 
 
 def quality_selector(
     pools: Mapping[str, Sequence[Record]],
     *,
     length: Callable[[Record], int] | None = None,
-    length_band: Band = Band(),
+    length_band: Band = OPEN,
     perplexities: Mapping[str, Mapping[str, float]] | None = None,
-    perplexity_band: Band = Band(),
+    perplexity_band: Band = OPEN,
 ) -> Scored:
     """Take only records inside a band of lengths and a band of perplexities, and those uniformly.
 
@@ -291,28 +280,20 @@ def quality_selector(
         length_band: the lengths that may be taken.
         perplexities: perplexity by source and record id, > 0; None leaves it alone. A record without one is out.
         perplexity_band: the perplexities that may be taken.
-
-    Raises:
-        InputError: a band without the values to apply it to, or a perplexity that is NaN.
     """
-    if length is None and length_band != Band():
-        raise InputError("a length band needs a length function")
-    if perplexities is None and perplexity_band != Band():
-        raise InputError("a perplexity band needs the records' perplexities")
 
     def fits(record: Record) -> bool:
-        if length is not None and length(record) not in length_band:
+        if length is not None and not _is_within(length(record), length_band):
             return False
-        return perplexities is None or _perplexity_fits(record, perplexities, perplexity_band)
+        if perplexities is None:
+            return True
+        perplexity = perplexities.get(record.source, {}).get(record.record_id)
+        return perplexity is not None and _is_within(perplexity, perplexity_band)
 
     scores = {
         source: {record.record_id: 0.0 for record in records if fits(record)} for source, records in pools.items()
     }
-    return Scored(
-        name="quality",
-        scores=scores,
-        parameters={"length": _ends(length_band), "perplexity": _ends(perplexity_band)},
-    )
+    return Scored(name="quality", scores=scores)
 
 
 def influence_selector(
@@ -366,12 +347,6 @@ def _number(record: Record, column: str) -> float:
     return value
 
 
-def _perplexity_fits(record: Record, perplexities: Mapping[str, Mapping[str, float]], band: Band) -> bool:
-    perplexity = perplexities.get(record.source, {}).get(record.record_id)
-    if perplexity is not None and math.isnan(perplexity):
-        raise InputError(f"{record.source}: the perplexity of record {record.record_id} is NaN")
-    return perplexity is not None and perplexity in band
-
-
-def _ends(band: Band) -> list[float | None]:
-    return [band.lowest, band.highest]
+def _is_within(value: float, band: Band) -> bool:
+    lowest, highest = band
+    return (lowest is None or value >= lowest) and (highest is None or value <= highest)

@@ -60,7 +60,7 @@ def _rows_of(path: Path, verdict: str | None) -> list[Row]:
         return list(table_rows(load_table(path)))
     if path.suffix in (".eval", ".json"):
         return list(inspect_rows(path, verdict))
-    rows = list(_json_lines(path))
+    rows = list(json_lines(path))
     is_log = bool(rows) and {"doc_id", "doc", "resps"} <= rows[0][1].keys()
     return list(lm_eval_rows(rows, path.name, verdict)) if is_log else rows
 
@@ -104,7 +104,8 @@ def _whole(row: Row, name: str, judge: Judge | None) -> Row:
     return place, fields
 
 
-def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
+def json_lines(path: Path) -> Iterator[Row]:
+    """Place and fields of each line that isn't blank."""
     for number, line in enumerate(read_bytes(path).split(b"\n"), start=1):
         if line.strip():
             yield f"line {number}", loads_object(line, f"{path.name}: line {number}")

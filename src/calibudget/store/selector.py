@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from calibudget.errors import ArtefactError
-from calibudget.store.canonical import loads_object, read_bytes
 from calibudget.store.codec import Artefact, Shape
+from calibudget.store.evaluation_logs import json_lines, table_rows
 from calibudget.store.parquet import load_table, read_table, write_table
 from calibudget.values import ByName, Number, Text
 
@@ -122,7 +122,7 @@ def read_values(path: Path, *columns: str) -> Iterator[Value]:
         )
         for name in columns
     }
-    for place, fields in _file_rows(path):
+    for place, fields in table_rows(load_table(path)) if path.suffix == ".parquet" else json_lines(path):
         column = next((name for name in columns if name in fields), columns[0])
         row: Any = shapes[column].parse(fields, f"{path.name}: {place}")
         value = Value(place, row.source, row.record_id, getattr(row, column), column)
@@ -147,12 +147,3 @@ def _check_rows(name: str, rows: list[_Row], parameters: Mapping[str, object]) -
         if fault is not None:
             raise ArtefactError(f"{name}: row {number}: {fault}")
         place = row[:3]
-
-
-def _file_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    if path.suffix == ".parquet":
-        yield from ((f"row {number}", row) for number, row in enumerate(load_table(path).to_pylist(), start=1))
-        return
-    for number, line in enumerate(read_bytes(path).split(b"\n"), start=1):
-        if line.strip():
-            yield f"line {number}", loads_object(line, f"{path.name}: line {number}")

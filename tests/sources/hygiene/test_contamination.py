@@ -8,8 +8,7 @@ import pytest
 
 from calibudget.records import Message, Record
 from calibudget.sources.hygiene import contamination
-from calibudget.sources.hygiene.contamination import EvaluationWords
-from calibudget.sources.hygiene.words import words
+from calibudget.sources.hygiene.contamination import EvaluationWords, words
 from calibudget.sources.identity import digests
 
 

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from calibudget.sources.hygiene.words import words
+from calibudget.sources.hygiene.contamination import words
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 from calibudget.errors import DependencyError
 from calibudget.records import Record
 from calibudget.sources.hygiene.checks import Matches
-from calibudget.sources.hygiene.contamination import AT_LEAST, COMMON
-from calibudget.sources.hygiene.words import word_runs
+from calibudget.sources.hygiene.contamination import AT_LEAST, COMMON, word_runs
 from calibudget.sources.identity import digests
 from calibudget.sources.spec import NearDuplicatesRule
 from calibudget.sources.table import Scratch

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibudget.errors import StudyError
 from calibudget.evaluation.aggregates import Panels, task_weights
-from calibudget.keys import study_stream
+from calibudget.keys import named_stream
 
 Floats = NDArray[np.float64]
 
@@ -217,7 +217,7 @@ class _Draws:
     def __init__(self, name: str, seed: int, resamples: int) -> None:
         if resamples < 1:
             raise StudyError(f"a bootstrap needs at least one replicate, not {resamples}")
-        self._stream, self._resamples = study_stream(seed, name), resamples
+        self._stream, self._resamples = named_stream("study", seed, name), resamples
 
     def indices(self, size: int) -> NDArray[np.int64]:
         """Indices below `size`, shape (R, size)."""
