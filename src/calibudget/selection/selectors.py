@@ -261,7 +261,7 @@ def column_selector(pools: Mapping[str, Sequence[Record]], column: str, *, desce
         }
         for source, records in pools.items()
     }
-    return Scored(name="scores", scores=scores, parameters={"column": column})
+    return Scored(name="scores", scores=scores, parameters={"column": column, "descending": descending})
 
 
 def quality_selector(
