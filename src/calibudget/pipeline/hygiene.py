@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Final
 
 from calibudget.pipeline.progress import Progress
 from calibudget.recipe import COMPANION, Recipe
+from calibudget.records import Record
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.hygiene.checks import (
     Checked,
@@ -25,12 +27,16 @@ from calibudget.sources.hygiene.checks import (
 )
 from calibudget.sources.hygiene.contamination import EvaluationWords
 from calibudget.sources.hygiene.findings import Texts, kept_findings, texts_of, texts_read
-from calibudget.sources.hygiene.near_duplicates import NearDuplicates
+from calibudget.sources.hygiene.near_duplicates import HeldOutWords, NearDuplicates
 from calibudget.sources.hygiene.records import Checks
 from calibudget.sources.source import SourceRead
-from calibudget.sources.spec import HygieneRules
+from calibudget.sources.spec import HygieneRules, NearDuplicatesRule
 from calibudget.sources.split import Barred
 from calibudget.sources.table import Rows
+from calibudget.store.canonical import canonical_json, sha256_hex
+
+#: What the evaluation splits of all sources are called where what is like them is kept.
+_HELD_OUT: Final = "held out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,3 +168,37 @@ def _near_duplicates(
     }
     progress(stage, total, total)
     return matched
+
+
+def evaluation_twins(
+    recipe: Recipe,
+    held_out: Sequence[Sequence[Record]],
+    sources: Mapping[str, Resolved],
+    *,
+    progress: Progress,
+) -> dict[str, Barred]:
+    """Of each source, what is like a record that some source holds out for evaluation; empty without such records.
+
+    That is a record with its prompt, or one that is nearly alike: by the recipe's rule of near-duplicates, or its
+    defaults.
+    """
+    if recipe.evaluation == "none":
+        return {}
+    prompts = frozenset(bytes.fromhex(record.prompt_hash) for records in held_out for record in records)
+    rule = recipe.hygiene.near_duplicates or NearDuplicatesRule()
+    words = HeldOutWords(held_out, rule)
+    drawn = [[record.prompt_hash, record.record_id] for records in held_out for record in records]
+    check = ["evaluation_twins", rule.threshold, rule.ngram, sha256_hex(canonical_json(drawn))]
+
+    def look_up(source: Resolved) -> Mapping[str, Matches]:
+        alike = words.like(source.again())
+        return {_HELD_OUT: alike} if alike.digests else {}
+
+    twins = {}
+    for done, (label, source) in enumerate(sources.items()):
+        progress("looking for twins of evaluation records", done, len(sources))
+        follows_from = {name: texts_of(one) for name, one in sources.items()} | {"looked at": texts_of(source)}
+        kept = kept_findings(recipe.reading.cache, check, follows_from, partial(look_up, source))
+        twins[label] = Barred(prompts=prompts, texts=kept[_HELD_OUT].digests if kept else frozenset())
+    progress("looking for twins of evaluation records", len(sources), len(sources))
+    return twins

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from calibudget.errors import AllocationError
 from calibudget.messages import counted
 from calibudget.pipeline.encoding import check_encodable, training_encoder, unfit_records, without_unfit
-from calibudget.pipeline.hygiene import Findings, look
+from calibudget.pipeline.hygiene import Findings, evaluation_twins, look
 from calibudget.pipeline.ledger import Ledger
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import COMPANION, Recipe
@@ -24,20 +24,12 @@ from calibudget.selection.draw import marked, unmarked
 from calibudget.sources.data_splits import listed
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.files import check_distinct_files
-from calibudget.sources.hygiene.checks import Matches
-from calibudget.sources.hygiene.findings import kept_findings, texts_of
-from calibudget.sources.hygiene.near_duplicates import HeldOutWords
 from calibudget.sources.hygiene.records import Hygiene
 from calibudget.sources.hygiene.report import inspect_sources
 from calibudget.sources.readers import Readers
 from calibudget.sources.source import SourceRead, open_sources, read_source
-from calibudget.sources.spec import NearDuplicatesRule
 from calibudget.sources.split import Barred, Earlier, Parting
-from calibudget.store.canonical import canonical_json, sha256_hex
 from calibudget.store.splits import TokenCount
-
-#: What the evaluation splits of all sources are called where what is like them is kept.
-_HELD_OUT: Final = "held out"
 
 
 def part(
@@ -60,37 +52,6 @@ def part(
     earlier = None if ledger is None else _earlier(recipe, ledger, source.scan.spec.label)
     parting = Parting(source, earlier=earlier, barred=barred, skipped=skipped)
     return parting.draw(split_seed=recipe.split_seed, calibration_size=size, evaluation_size=recipe.evaluation_size)
-
-
-def _twins(
-    recipe: Recipe, parted: Mapping[str, Parting], sources: Mapping[str, Resolved], progress: Progress
-) -> dict[str, Barred]:
-    """Of each source, what is like a record that some source holds out for evaluation; empty without such records.
-
-    That is a record with its prompt, or one that is nearly alike: by the recipe's rule of near-duplicates, or its
-    defaults.
-    """
-    if recipe.evaluation == "none":
-        return {}
-    held_out = [one.evaluation for one in parted.values()]
-    prompts = frozenset(bytes.fromhex(record.prompt_hash) for records in held_out for record in records)
-    rule = recipe.hygiene.near_duplicates or NearDuplicatesRule()
-    words = HeldOutWords(held_out, rule)
-    drawn = [[record.prompt_hash, record.record_id] for records in held_out for record in records]
-    check = ["evaluation_twins", rule.threshold, rule.ngram, sha256_hex(canonical_json(drawn))]
-
-    def look_up(source: Resolved) -> Mapping[str, Matches]:
-        found = words.like(source.again())
-        return {_HELD_OUT: found} if found.digests else {}
-
-    twins = {}
-    for done, (label, source) in enumerate(sources.items()):
-        progress("looking for twins of evaluation records", done, len(sources))
-        follows_from = {name: texts_of(one) for name, one in sources.items()} | {"looked at": texts_of(source)}
-        found = kept_findings(recipe.reading.cache, check, follows_from, partial(look_up, source))
-        twins[label] = Barred(prompts=prompts, texts=found[_HELD_OUT].digests if found else frozenset())
-    progress("looking for twins of evaluation records", len(sources), len(sources))
-    return twins
 
 
 def _earlier(recipe: Recipe, ledger: Ledger, label: str) -> Earlier:
@@ -269,7 +230,7 @@ def prepare(
         label: part(recipe, source, ledger, findings.barred[label], unfit[label].texts)
         for label, source in sources.items()
     }
-    twins = _twins(recipe, parted, sources, progress)
+    twins = evaluation_twins(recipe, [one.evaluation for one in parted.values()], sources, progress=progress)
     splits = {label: one.split(twins.get(label)) for label, one in parted.items()}
     # what a template takes for no turns is told before anything is scored
     if not is_finished and training_encoder(recipe) is not None:
