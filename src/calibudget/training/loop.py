@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import distributions
-from typing import Any, Final
+from types import FrameType
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
@@ -38,10 +41,11 @@ from calibudget.training.report import (
     measure_device,
     model_card,
 )
-from calibudget.training.signals import StopRequest, stop_requests
 from calibudget.training.trackers import Trackers
 
 _SECONDS_BETWEEN_CHECKPOINTS: Final = 600.0
+#: What a process may ask of all.
+_Wish = Literal["stop", "save"]
 _LIBRARIES: Final = ("calibudget", "torch", "transformers", "peft", "safetensors")
 
 
@@ -72,7 +76,7 @@ def train(
     devices = devices or Devices(job.execution.device)
     job.output_dir.mkdir(parents=True, exist_ok=True)
     lock = directory_lock(job.output_dir) if devices.is_main else nullcontext()
-    with lock, _determinism(job.execution), stop_requests() as stop:
+    with lock, _determinism(job.execution), _stop_requests() as stop:
         if devices.is_main:
             check_usable(job.output_dir, resume=resume)
         run = _Run(job, devices, stop, listener)
@@ -86,6 +90,37 @@ def train(
         finally:
             run.close()
     return replace(result, stop_asked=stop.is_made)
+
+
+class _StopRequest:
+    """Whether someone asked to stop."""
+
+    def __init__(self) -> None:
+        self.is_made = False
+
+
+@contextmanager
+def _stop_requests() -> Iterator[_StopRequest]:
+    """While the block runs, Ctrl-C or SIGTERM only sets the request, and a second one interrupts at once.
+
+    Outside of the main thread, where signals can't be handled, nothing is changed.
+    """
+    request = _StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+
+    def note(_signal: int, _frame: FrameType | None) -> None:
+        if request.is_made:
+            raise KeyboardInterrupt
+        request.is_made = True
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -112,21 +147,10 @@ class _Taken:
     ready: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """What any of the processes asked for."""
-
-    stop: bool = False
-    save: bool = False
-
-    def __or__(self, other: _Asked) -> _Asked:
-        return _Asked(stop=self.stop or other.stop, save=self.save or other.save)
-
-
 class _Run:
     """One training from its first or its resumed step to its end."""
 
-    def __init__(self, job: TrainingJob, devices: Devices, stop: StopRequest, listener: Listener | None) -> None:
+    def __init__(self, job: TrainingJob, devices: Devices, stop: _StopRequest, listener: Listener | None) -> None:
         self._job, self._devices, self._stop, self._listener = job, devices, stop, listener
         self._lengths = [example.length for example in job.examples]
         self._steps = plan_steps(job.examples, job.config)
@@ -154,17 +178,19 @@ class _Run:
     def finish(self, conclude: Callable[[], None] | None) -> TrainingResult:
         """Take the steps that are left and write the adapter."""
         pending: _Taken | None = None
+        every = self._job.execution.checkpoint_every
         while self._done < len(self._steps):
             taken = self._take(self._steps[self._done])
             # the step before is looked at only now, so that the device always has work
-            asked = _Asked() if pending is None else self._settle(pending)
+            asked: set[_Wish] = set() if pending is None else self._settle(pending)
             pending = taken
             self._done += 1
-            if asked.stop or asked.save or self._stops_alone or self._is_due:
-                asked = asked | self._settle(pending)
+            is_due = every is not None and self._done % every == 0  # by the count, which is the same in all processes
+            if asked or self._stops_alone or is_due:
+                asked |= self._settle(pending)
                 pending = None
                 self._save()
-            if (asked.stop or self._stops_alone) and self._done < len(self._steps):
+            if ("stop" in asked or self._stops_alone) and self._done < len(self._steps):
                 raise InterruptedRunError(f"stopped after step {self._done} of {len(self._steps)}")
         if pending is not None:
             self._settle(pending)
@@ -178,18 +204,6 @@ class _Run:
     def _stops_alone(self) -> bool:
         """Whether to stop at once, without asking the other processes."""
         return self._stop.is_made and self._devices.count == 1
-
-    @property
-    def _is_due(self) -> bool:
-        """Whether a checkpoint is due by the count of steps, which is the same in all processes."""
-        every = self._job.execution.checkpoint_every
-        return every is not None and self._done % every == 0
-
-    @property
-    def _is_late(self) -> bool:
-        """Whether a checkpoint is due by this process's clock."""
-        every = self._job.execution.checkpoint_every
-        return every is None and time.monotonic() - self._saved >= _SECONDS_BETWEEN_CHECKPOINTS
 
     def close(self) -> None:
         """Close what is open, whatever happened."""
@@ -224,7 +238,9 @@ class _Run:
             batches = self._learner.batches(examples, shares[devices.rank])
         units = self._job.config.loss_unit(len(step.members), response_tokens)
         loss = self._learner.gradients(batches, units)
-        wishes = [torch.full_like(loss, float(wish)) for wish in (self._stop.is_made, self._is_late)]
+        by_the_clock = self._job.execution.checkpoint_every is None
+        is_late = by_the_clock and time.monotonic() - self._saved >= _SECONDS_BETWEEN_CHECKPOINTS
+        wishes = [torch.full_like(loss, float(wish)) for wish in (self._stop.is_made, is_late)]
         counts = torch.stack([loss, *wishes])
         devices.add_up([*(factor.gradient for factor in self._learner.factors), counts])
         rate = self._rate(step)
@@ -246,12 +262,11 @@ class _Run:
     def _rate(self, step: Step) -> float:
         """The geometric mean of the factors' rates in one step."""
         config = self._job.config
-        recovers = step.phase == "recovery" and config.recovery_learning_rate is not None
-        peak = config.recovery_learning_rate if recovers else config.learning_rate
+        peak = (config.recovery_learning_rate if step.phase == "recovery" else None) or config.learning_rate
         warmup = warmup_steps(step.total, config.warmup_fraction)
-        return (peak or 0.0) * rate_factor(step.index, step.total, warmup, config.schedule)
+        return peak * rate_factor(step.index, step.total, warmup, config.schedule)
 
-    def _settle(self, taken: _Taken) -> _Asked:
+    def _settle(self, taken: _Taken) -> set[_Wish]:
         """Wait for a step's numbers, check and log them; what any process asked for."""
         if taken.ready is not None:
             taken.ready.synchronize()
@@ -278,14 +293,13 @@ class _Run:
             }
             self._log.write(entry)
             self._report(taken, loss, norm)
-        return _Asked(stop=stops > 0, save=saves > 0)
+        wishes: dict[_Wish, float] = {"stop": stops, "save": saves}
+        return {wish for wish, count in wishes.items() if count > 0}
 
     def _report(self, taken: _Taken, loss: float, norm: float) -> None:
         speed = self._pace.tokens_per_second
         values = {"loss": loss, "gradient_norm": norm, "learning_rate": taken.rate, "epoch": float(taken.step.epoch)}
         self._trackers.log(values | ({} if speed is None else {"tokens_per_second": speed}), taken.number)
-        if self._listener is None:
-            return
         report = StepReport(
             step=taken.number,
             total=len(self._steps),
@@ -296,7 +310,8 @@ class _Run:
             device_share=None if speed is None or self._token_share is None else speed * self._token_share,
             seconds_left=self._pace.seconds_left(len(self._steps) - taken.number),
         )
-        self._listener(report)
+        if self._listener is not None:
+            self._listener(report)
 
     def _save(self) -> None:
         """Write the checkpoint of the steps taken, unless it is there.
