@@ -48,22 +48,11 @@ def test_refusals_name_the_source_and_the_numbers(subtests: pytest.Subtests) -> 
     cases: list[Any] = [
         ({"a": -1}, {}, "the utility of 'a' must not be negative, but is -1"),
         ({"a": math.nan}, {}, "the utility of 'a' must be finite, but is nan"),
-        ({"a": math.inf}, {}, "the utility of 'a' must be finite, but is inf"),
         ({"a": 1}, {"lower": {"a": -1}}, "the lower bound of 'a' must not be negative, but is -1"),
         ({"a": 1}, {"upper": {"a": math.inf}}, "the upper bound of 'a' must be finite, but is inf"),
         ({"a": 1}, {"lower": {"a": 3}, "upper": {"a": 2}}, "the lower bound of 'a' is 3 and its upper bound only 2"),
         ({"a": 1}, {"lower": {"a": 6}}, "the lower bounds come to 6, 1 above the budget 5"),
         ({"a": 1, "b": 1}, {"upper": {"a": 2, "b": 1}}, "the upper bounds come to 3, 2 short of the budget 5"),
-        (
-            {"a": 1, "b": 1},
-            {"lower": {"a": 0}},
-            "lower and utilities must name the same sources, but 'b' is missing from lower",
-        ),
-        (
-            {"a": 1},
-            {"upper": {"a": 9, "b": 9}},
-            "upper and utilities must name the same sources, but 'b' is missing from utilities",
-        ),
         (
             {"a": 1, "b": 1},
             {"upper": {"a": 9, "c": 9, "d": 1}},

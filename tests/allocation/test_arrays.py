@@ -74,12 +74,9 @@ def test_labels_settle_ties_of_exact_numbers_too() -> None:
 
 def test_refusals_name_the_source_and_the_numbers(subtests: pytest.Subtests) -> None:
     for arguments, message in [
-        ({"utilities": [1.0, -1.0]}, "the utility of source 1 must not be negative, but is -1.0"),
         ({"utilities": [1.0, -1.0], "labels": ["x", "y"]}, "the utility of 'y' must not be negative, but is -1.0"),
         ({"utilities": [math.nan, 1.0]}, "the utility of source 0 must be finite, but is nan"),
-        ({"utilities": [1.0, math.inf]}, "the utility of source 1 must be finite, but is inf"),
         ({"lower": [0, -1]}, "the lower bound of source 1 must not be negative, but is -1"),
-        ({"upper": [9, -1]}, "the upper bound of source 1 must not be negative, but is -1"),
         ({"lower": [0, 6]}, "the lower bounds come to 6, 1 above the budget 5"),
         ({"lower": [1, 3], "upper": [9, 2]}, "the lower bound of source 1 is 3 and its upper bound only 2"),
         ({"upper": [1, 3]}, "the upper bounds come to 4, 1 short of the budget 5"),
@@ -110,11 +107,8 @@ def test_near_ties_are_told_apart_in_twice_the_precision_and_beyond() -> None:
 def test_labels_that_cant_settle_ties_are_refused(subtests: pytest.Subtests) -> None:
     for labels, error, message in [
         (["a", None, "c"], InputTypeError, "labels[1] must be a text, not None (NoneType)"),
-        (["a", "b", 3], InputTypeError, "labels[2] must be a text, not 3 (int)"),
         (np.array([1, 2, 3]), InputTypeError, "labels[0] must be a text, not np.int64(1) (int64)"),
         ("abc", InputTypeError, "labels must be a sequence of texts, not 'abc' (str)"),
-        (5, InputTypeError, "labels must be a sequence of texts, not 5 (int)"),
-        ({"a": 1, "b": 2, "c": 3}, InputTypeError, "labels must be a sequence of texts, not {'a': 1, 'b': 2, 'c': 3}"),
         (np.array([["a", "b", "c"]]), InputTypeError, "labels must have one dimension"),
         (["a", "b", "c", "d"], AllocationError, "labels must be as many as utilities (3), not 4"),
         (

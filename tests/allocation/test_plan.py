@@ -253,7 +253,6 @@ def test_refusals(subtests: pytest.Subtests) -> None:
         ),
         ("need", {"floors": {"a": "x"}}, "the floor of 'a' is 'x', which can't be read"),
         ("pooled", {"caps": {"a": 1}}, "pooled draws from all pools together and knows neither caps nor groups"),
-        ("pooled", {"groups": {"x": {"sources": list("abc")}}}, "knows neither caps nor groups"),
         (
             "need",
             {"pool_sizes": {"a": 500, "b": 600}},
@@ -262,17 +261,12 @@ def test_refusals(subtests: pytest.Subtests) -> None:
         ("val-error-floor", {"signal": "y"}, "signal is 'y', but only error_rate and z are known"),
         ("weights", {"weights": WEIGHTS | {"a": -1}}, "the weight of 'a' must not be negative"),
         ("need", {"exponents": Exponents(need=math.inf)}, "exponents.need must be finite"),
-        ("need", {"floor": "5%"}, "the floor is '5%', which can't be read"),
         ("need", {"floors": {"z": "5% of pool"}}, "floors names 'z', but the sources are 'a', 'b', 'c'"),
-        ("need", {"caps": {"z": "5% of pool"}}, "caps names 'z', but the sources are 'a', 'b', 'c'"),
-        ("need", {"floors": {"z": 5}}, "floors names 'z', but the sources are 'a', 'b', 'c'"),
         ("need", {"caps": {"b": "101% of pool"}}, "the cap of 'b' is 1.01 of the pool"),
         ("need", {"exponents": Exponents(need=1e6)}, "exponents.need: of "),
-        ("need", {"exponents": Exponents(need=-1e6)}, "exponents.need: of "),
         ("calibudget", {"exponents": Exponents(reliability=1e6)}, "to the power of 1e+06 is too small a number"),
         ("need", {"pool_sizes": POOLS | {"a": 10**400}}, "the pool size of 'a' is 1000"),
         ("weights", {"weights": WEIGHTS | {"a": Fraction(1, 10**400)}}, "too small for a double"),
-        ("weights", {"weights": WEIGHTS | {"a": Fraction(10**400)}}, "too large for a double"),
         ("need", {"unit": "words"}, "the unit is 'words', but a budget counts examples or tokens"),
     ]:
         with (
@@ -282,7 +276,7 @@ def test_refusals(subtests: pytest.Subtests) -> None:
             made(policy, **changes)  # type: ignore[arg-type]
 
 
-def test_a_policy_without_its_input_is_told_from_a_budget_that_cant_be_met(subtests: pytest.Subtests) -> None:
+def test_a_policy_without_its_input_is_told_from_a_budget_that_cant_be_met() -> None:
     cases: list[Any] = [
         ("need", {"statistics": None}),
         ("weights", {"weights": None}),
@@ -290,26 +284,19 @@ def test_a_policy_without_its_input_is_told_from_a_budget_that_cant_be_met(subte
         ("pooled", {"caps": {"a": 1}}),
     ]
     for policy, changes in cases:
-        with subtests.test(policy=policy):
-            with pytest.raises(UnfedPolicyError):
-                made(policy, **changes)
-            with pytest.raises(AllocationError, match="above all pools") as caught:
-                made("equal", budget=3_000)
-            assert not isinstance(caught.value, UnfedPolicyError)
+        with pytest.raises(UnfedPolicyError):
+            made(policy, **changes)
+    with pytest.raises(AllocationError, match="above all pools") as caught:
+        made("equal", budget=3_000)
+    assert not isinstance(caught.value, UnfedPolicyError)
 
 
 def test_nothing_to_give_and_nobody_to_give_to(subtests: pytest.Subtests) -> None:
     for policy in ["equal", "proportional", "floor-sqrt", "floor"]:
         with subtests.test(policy=policy):
-            assert plan(AllocationRequest(policy=policy, pool_sizes={}, budget=0)).quotas == {}
-            assert plan(AllocationRequest(policy=policy, pool_sizes={"a": 0, "b": 7}, budget=0)).quotas == {
-                "a": 0,
-                "b": 0,
-            }
-            for result in (
-                plan(AllocationRequest(policy=policy, pool_sizes={}, budget=0)),
-                plan(AllocationRequest(policy=policy, pool_sizes={"a": 3}, budget=0)),
-            ):
+            for pools in ({}, {"a": 0, "b": 7}):
+                result = plan(AllocationRequest(policy=policy, pool_sizes=pools, budget=0))
+                assert result.quotas == dict.fromkeys(pools, 0)
                 assert check_plan(result) == []
             with pytest.raises(AllocationError, match="there are no sources to spend a budget of 2 on"):
                 plan(AllocationRequest(policy=policy, pool_sizes={}, budget=2))
@@ -343,16 +330,11 @@ def test_all_pools_may_be_used_up_under_any_policy() -> None:
             assert made(policy, budget=2_550).quotas == POOLS
 
 
-@pytest.mark.parametrize(
-    ("policy", "field", "message"),
-    [
-        ("val-error-floor", "error_rate", "'b' has no error rate, since its answers aren't checked: choose signal: z"),
-    ],
-)
-def test_a_signal_that_a_source_lacks_is_named(policy: str, field: str, message: str) -> None:
-    sources = STATISTICS.sources | {"b": replace(STATISTICS.sources["b"], **{field: None})}  # type: ignore[arg-type, operator]
-    with pytest.raises(UnfedPolicyError, match=f"^{re.escape(message)}$"):
-        made(policy, statistics=replace(STATISTICS, sources=sources))
+def test_a_signal_that_a_source_lacks_is_named() -> None:
+    sources = STATISTICS.sources | {"b": replace(STATISTICS.sources["b"], error_rate=None)}  # type: ignore[operator]
+    message = "'b' has no error rate, since its answers aren't checked: choose signal: z"
+    with pytest.raises(UnfedPolicyError, match=f"^{message}$"):
+        made("val-error-floor", statistics=replace(STATISTICS, sources=sources))
 
 
 def test_pooled_quotas_count_the_first_keys_of_all() -> None:

@@ -47,18 +47,12 @@ def test_verdicts(subtests: pytest.Subtests) -> None:
             True,
         ),
         (
-            record("length_constraints:number_sentences", relation="less than", num_sentences=3),
-            "Bees hum. Cats purr! Do emus fly?",
-            False,
-        ),
-        (
             record("length_constraints:number_sentences", relation="less than", num_sentences=2),
             "Dr. Who is 3.5 years old.",
             True,
         ),
         (record("change_case:english_capital"), "ALL OF THIS IS WRITTEN IN CAPITAL LETTERS.", True),
         (record("change_case:english_capital"), "NEARLY ALL OF THIS is IN CAPITAL LETTERS.", False),
-        (record("change_case:english_lowercase"), "all of this is written in small letters.", True),
         (
             record("change_case:english_lowercase"),
             "dies ist auf jeden fall ein deutscher satz und kein anderer.",
@@ -68,11 +62,6 @@ def test_verdicts(subtests: pytest.Subtests) -> None:
             record("change_case:capital_word_frequency", capital_relation="at least", capital_frequency=2),
             "NASA and ESA.",
             True,
-        ),
-        (
-            record("change_case:capital_word_frequency", capital_relation="at least", capital_frequency=3),
-            "NASA and ESA.",
-            False,
         ),
         (
             record("change_case:capital_word_frequency", capital_relation="less than", capital_frequency=3),
@@ -86,7 +75,6 @@ def test_verdicts(subtests: pytest.Subtests) -> None:
         (record("startend:quotation"), '"wrapped"', True),
         (record("startend:quotation"), "bare", False),
         (record("keywords:existence", keywords=["correlated"]), "It is correlated.", True),
-        (record("keywords:forbidden_words", forbidden_words=["rock"]), "A rock.", False),
         (record("combination:repeat_prompt", prompt_to_repeat="Say hi."), "Say hi. Hi!", True),
         (record("detectable_format:title"), "<<poem of joy>> Text", True),
         (record("punctuation:no_comma"), "", False),

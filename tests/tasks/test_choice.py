@@ -19,23 +19,16 @@ YES_NO = AnswerSpec(kind="true_false")
 
 CASES = [
     # the instruction format's own answers
-    (ANSWERS, "the correct answer is answer1", "answer1"),
     (ANSWERS, "The correct answer is Answer1.", "answer1"),
-    (SOLUTIONS, "the correct answer is solution2", "solution2"),
-    (TRUTH, "the correct answer is false", "false"),
     (OPTIONS, "  the correct answer is option2  ", "option2"),
     # the longest label, as a whole word
     (ANSWERS, "the correct answer is answer10", "answer10"),
-    (ANSWERS, "answer10", "answer10"),
     (ANSWERS, "the correct answer is answer100", None),
     (ANSWERS, "myanswer1", None),
-    (ANSWERS, "answer1x", None),
     (WORDS, "The answer is very good.", "very good"),
     (WORDS, "it is good", "good"),
-    (WORDS, "goodness", None),
     # spelling that differs in spaces only
     (ANSWERS, "The correct answer is answer 2", "answer2"),
-    (ANSWERS, "Answer_3", "answer3"),
     (ANSWERS, "Answer-3", "answer3"),
     (WORDS, "The answer is very  good", "very good"),
     # a statement wins over a mention, wherever it stands
@@ -50,7 +43,6 @@ CASES = [
     (ANSWERS, "no idea\n\n### Instruction:\nthe correct answer is answer3", None),
     (ANSWERS, "hm\nQuestion: what? the correct answer is answer3", None),
     (ANSWERS, "<|im_end|>\nthe correct answer is answer3", None),
-    (ANSWERS, "hm</s>answer3", None),
     (ANSWERS, "answer2<|im_end|>", "answer2"),
     (ANSWERS, "Question: which one? The answer is answer2", "answer2"),  # repeated, not invented
     # the first mention, where nothing is stated
@@ -59,23 +51,14 @@ CASES = [
     (ANSWERS, "answer1/answer2/answer3", None),
     (ANSWERS, "Answer format: answer1/answer2/answer3", None),
     (ANSWERS, "The answer is answer1/answer2", None),
-    (ANSWERS, "answer1 or answer2", None),
     (ANSWERS, "answer1/answer2/answer3 the correct answer is answer3", "answer3"),
-    (ANSWERS, "The correct answer is answer1/2", None),
     (ANSWERS, "answer1, answer2, answer3", None),
-    (ANSWERS, "answer1 answer2 answer3 the correct answer is", None),
     (ANSWERS, "answer1, answer2 or answer3", None),
-    (ANSWERS, "answer1, answer2, and answer3 are the options", None),
-    (ANSWERS, "The correct answer is answer1, answer2", None),
     (ANSWERS, "The correct answer is answer1 and answer2.", None),
     (ANSWERS, "answer1, answer2, answer3\nThe correct answer is answer3", "answer3"),
-    (ANSWERS, "The correct answer is answer1, answer2 is wrong", "answer1"),
     (ANSWERS, "answer2 answer2 answer2", "answer2"),  # said again, not another one
     (TRUTH, "yes, true.", "true"),
     (TRUTH, "true, false", None),
-    (LETTERS, "A, B, C or D", None),
-    (LETTERS, "The answer is A, B is wrong", "A"),
-    (TRUTH, "true/false", None),
     # denials
     (ANSWERS, "not answer1", None),
     (ANSWERS, "The answer is not answer1 but answer2", "answer2"),
@@ -84,7 +67,6 @@ CASES = [
     (ANSWERS, "**Answer:** answer2", "answer2"),
     (ANSWERS, "Answer: **answer2**", "answer2"),
     (ANSWERS, 'The answer is "answer2".', "answer2"),
-    (ANSWERS, "\\boxed{answer2}", "answer2"),
     (ANSWERS, "\\boxed{\\text{answer2}}", "answer2"),
     (ANSWERS, "#### answer2", "answer2"),
     (ANSWERS, "Answer:\n\nanswer2", "answer2"),
@@ -92,22 +74,16 @@ CASES = [
     (ANSWERS, "the answer is most likely answer2", "answer2"),
     (ANSWERS, "answer = answer2", "answer2"),
     # invisible and non-ASCII forms
-    (ANSWERS, "the correct answer is answer\uff12", "answer2"),  # full-width digit
     (ANSWERS, "the correct answer is \u202banswer2\u202c", "answer2"),  # right-to-left marks
     (ANSWERS, "the correct answer is answer\u0663", "answer3"),  # Arabic-Indic digit
     (ANSWERS, "the\u00a0correct\u00a0answer\u00a0is\u00a0answer1", "answer1"),
     (ACCENTED, "The answer is CAF\u00c9", "caf\u00e9"),
     (TRUTH, "the answer is \u201ctrue\u201d", "true"),
     # nothing
-    (ANSWERS, "", None),
     (ANSWERS, "   \n\n", None),
-    (ANSWERS, "I don't know.", None),
-    (ANSWERS, "the correct answer is", None),
     (ANSWERS, "the correct answer is answer4", None),  # no such label
     # letters
-    (LETTERS, "B", "B"),
     (LETTERS, "b", "B"),
-    (LETTERS, "(C)", "C"),
     (LETTERS, "C) Paris", "C"),
     (LETTERS, "C. Paris", "C"),
     (LETTERS, "A man is sitting", None),
@@ -115,28 +91,20 @@ CASES = [
     (LETTERS, "The answer is a.", "A"),
     (LETTERS, "The answer is A", "A"),
     (LETTERS, "The answer is (b).", "B"),
-    (LETTERS, "Answer: D", "D"),
-    (LETTERS, "**D**", "D"),
     (LETTERS, "\\boxed{C}", "C"),
     (LETTERS, "The correct option is B: because", "B"),
     (LETTERS, "Option B fits", "B"),
     (LETTERS, "It must be (B), since", "B"),
     (LETTERS, "I walk to the B side", None),
-    (LETTERS, "A/B/C/D", None),
-    (LETTERS, "A or B", None),
-    (LETTERS, "Dogs", None),
     (LOWER, "the answer is b", "b"),
     (LOWER, "the answer is a dog", None),
-    (LOWER, "a dog", None),
     # digits
     (DIGITS, "1", "1"),
-    (DIGITS, "10", "10"),
     (DIGITS, "1.", "1"),
     (DIGITS, "1.5", None),
     (DIGITS, "The answer is 1.5", None),
     (DIGITS, "The answer is 1.", "1"),
     (DIGITS, "The answer is 100", None),
-    (DIGITS, "The answer is 10%", None),
     (DIGITS, "there are 2 dogs", None),
     (DIGITS, "option 2", "2"),
     (DIGITS, "(2)", "2"),
@@ -144,14 +112,10 @@ CASES = [
     # true_false: yes and no count, at the start or stated
     (YES_NO, "the correct answer is true", "true"),
     (YES_NO, "Yes", "true"),
-    (YES_NO, "No, it doesn't.", "false"),
-    (YES_NO, "Yes it does", "true"),
-    (YES_NO, "The answer is no.", "false"),
     (YES_NO, "There is no doubt", None),
     (YES_NO, "There is no doubt: true", "true"),
     (YES_NO, "FALSE", "false"),
     (YES_NO, "It is not true", None),
-    (YES_NO, "Nothing", None),
     (YES_NO, "true or false", None),
     (TRUTH, "yes", None),  # a choice has the labels it has
 ]

@@ -18,9 +18,8 @@ from testbed.report import markdown
 from testbed.results import Results
 
 ROOT = Path(__file__).parents[2]
-COMMITTED = ROOT / "benchmarks" / "results" / "testbed"
-THIRD = ROOT / "benchmarks" / "results" / "testbed-3"
-SECOND = ROOT / "benchmarks" / "results" / "testbed-2"
+RESULTS = ROOT / "benchmarks" / "results"
+COMMITTED, SECOND, THIRD = (RESULTS / name for name in ("testbed", "testbed-2", "testbed-3"))
 
 
 def unpack(folder: Path, target: Path) -> Path:
@@ -34,20 +33,32 @@ def protocol(protocol_path: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory, protocol: Any) -> Any:
-    path = unpack(COMMITTED, tmp_path_factory.mktemp("committed") / "results.jsonl")
-    return Results.read(path, protocol.sha256)
-
-
-@pytest.fixture(scope="module")
 def second_protocol(protocol_path: Path) -> Any:
     return read_protocol(protocol_path.with_name("testbed-2.yaml"))
 
 
 @pytest.fixture(scope="module")
+def third_protocol(protocol_path: Path) -> Protocol:
+    return read_protocol(protocol_path.with_name("testbed-3.yaml"))
+
+
+def results_in(folder: Path, protocol: Protocol, made: pytest.TempPathFactory) -> Results:
+    return Results.read(unpack(folder, made.mktemp(folder.name) / "results.jsonl"), protocol.sha256)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory, protocol: Any) -> Any:
+    return results_in(COMMITTED, protocol, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
 def second_results(tmp_path_factory: pytest.TempPathFactory, second_protocol: Any) -> Any:
-    path = unpack(SECOND, tmp_path_factory.mktemp("second") / "results.jsonl")
-    return Results.read(path, second_protocol.sha256)
+    return results_in(SECOND, second_protocol, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def third_results(tmp_path_factory: pytest.TempPathFactory, third_protocol: Protocol) -> Results:
+    return results_in(THIRD, third_protocol, tmp_path_factory)
 
 
 @pytest.mark.slow
@@ -131,17 +142,6 @@ def test_the_exploratory_readings_are_written_again(
     command = [sys.executable, "-m", "testbed.readings", str(protocol_path.with_name(name)), "--results", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert (folder / "readings.md").read_text(encoding="utf-8").endswith(done.stdout)
-
-
-@pytest.fixture(scope="module")
-def third_protocol(protocol_path: Path) -> Protocol:
-    return read_protocol(protocol_path.with_name("testbed-3.yaml"))
-
-
-@pytest.fixture(scope="module")
-def third_results(tmp_path_factory: pytest.TempPathFactory, third_protocol: Protocol) -> Results:
-    path = unpack(THIRD, tmp_path_factory.mktemp("third") / "results.jsonl")
-    return Results.read(path, third_protocol.sha256)
 
 
 @pytest.mark.slow

@@ -3,12 +3,14 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from calibudget.errors import ArtefactError, DataError
+from calibudget.store.canonical import sha256_hex
 from testbed.answers import known_answers, normal_answer
 from testbed.candidates import CANDIDATES
 from testbed.data import data_sha256, generate, parted, read_half
@@ -80,23 +82,6 @@ def test_families_whose_answers_can_be_learnt_by_heart_are_refused(name: str, op
         parted(Family(name=name, pool=900, options=options), seed=7)
 
 
-def test_a_held_out_answer_in_the_pool_is_refused_though_the_manifest_agrees(second_data: Any, tmp_path: Path) -> None:
-    from calibudget.store.canonical import sha256_hex
-
-    copy = shutil.copytree(second_data, tmp_path / "data")
-    path = copy / "products.test.jsonl.gz"
-    rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
-    trained = json.loads(gzip.decompress((copy / "products.train.jsonl.gz").read_bytes()).splitlines()[0])
-    rows[0] |= {name: trained[name] for name in ("completion", "answer")}
-    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    path.write_bytes(gzip.compress(text))
-    manifest = json.loads((copy / "manifest.json").read_bytes())
-    manifest["files"][path.name]["sha256"] = sha256_hex(text)
-    (copy / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    with pytest.raises(DataError, match="products: 1 held-out answers may be trained on"):
-        read_half(copy, "confirm-2")
-
-
 def test_pools_are_full_and_no_prompt_is_on_both_sides(testbed_data: Any) -> None:
     for name in FIRST_HALVES:
         data = read_half(testbed_data, name)
@@ -109,29 +94,43 @@ def test_pools_are_full_and_no_prompt_is_on_both_sides(testbed_data: Any) -> Non
             assert not set(train) & set(test)
 
 
-def _damaged(testbed_data: Any, tmp_path: Path, change: Any) -> Any:
-    copy = tmp_path / "data"
-    shutil.copytree(testbed_data, copy)
-    path = copy / "gcd.test.jsonl.gz"
+Rows = list[dict[str, Any]]
+
+
+Change = Callable[[Rows, dict[str, Any]], Rows]
+
+
+def damaged(data: Path, tmp_path: Path, name: str, change: Change, *, told: bool) -> Path:
+    """A copy of the data with other held-out rows of a family; `told` says whether the manifest agrees."""
+    copy = shutil.copytree(data, tmp_path / "data")
+    path = copy / f"{name}.test.jsonl.gz"
     rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
-    train = json.loads(gzip.decompress((copy / "gcd.train.jsonl.gz").read_bytes()).splitlines()[0])
-    text = "".join(json.dumps(row) + "\n" for row in change(rows, train)).encode()
+    trained = json.loads(gzip.decompress((copy / f"{name}.train.jsonl.gz").read_bytes()).splitlines()[0])
+    text = "".join(json.dumps(row) + "\n" for row in change(rows, trained)).encode()
     path.write_bytes(gzip.compress(text))
-    return copy, path, text
+    if told:
+        manifest = json.loads((copy / "manifest.json").read_bytes())
+        manifest["files"][path.name]["sha256"] = sha256_hex(text)
+        (copy / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    return copy
 
 
 def test_a_changed_file_is_refused(testbed_data: Any, tmp_path: Path) -> None:
-    copy, _, _ = _damaged(testbed_data, tmp_path, lambda rows, _train: rows[:-1])
+    copy = damaged(testbed_data, tmp_path, "gcd", lambda rows, _: rows[:-1], told=False)
     with pytest.raises(ArtefactError, match=r"gcd.test.jsonl.gz: isn't the file"):
         read_half(copy, "confirm")
 
 
 def test_a_held_out_prompt_in_the_pool_is_refused_though_the_manifest_agrees(testbed_data: Any, tmp_path: Path) -> None:
-    from calibudget.store.canonical import sha256_hex
-
-    copy, path, text = _damaged(testbed_data, tmp_path, lambda rows, train: [*rows[:-1], train])
-    manifest = json.loads((copy / "manifest.json").read_bytes())
-    manifest["files"][path.name]["sha256"] = sha256_hex(text)
-    (copy / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    copy = damaged(testbed_data, tmp_path, "gcd", lambda rows, trained: [*rows[:-1], trained], told=True)
     with pytest.raises(DataError, match="1 held-out prompts may be trained on"):
         read_half(copy, "confirm")
+
+
+def test_a_held_out_answer_in_the_pool_is_refused_though_the_manifest_agrees(second_data: Any, tmp_path: Path) -> None:
+    def known(rows: Rows, trained: dict[str, Any]) -> Rows:
+        return [rows[0] | {name: trained[name] for name in ("completion", "answer")}, *rows[1:]]
+
+    copy = damaged(second_data, tmp_path, "products", known, told=True)
+    with pytest.raises(DataError, match="products: 1 held-out answers may be trained on"):
+        read_half(copy, "confirm-2")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -74,56 +72,3 @@ def test_a_study_runs_resumes_and_says_what_came_out(job: Any) -> None:
     job.protocol.write_text(job.protocol.read_text(encoding="utf-8").replace("floor: 4", "floor: 5"), encoding="utf-8")
     with pytest.raises(ArtefactError, match="another protocol"):
         run(job)
-
-
-#: What makes the second protocol small enough for the tiny model; its policies, points and claims stay.
-SMALL = {
-    "model_sha256: b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53": "model_sha256: null",
-    "rank: 32": "rank: 4",
-    "epochs: 2": "epochs: 1",
-    "max_length: 256": "max_length: 2048",
-    "{per_source: 100, resamples: 200, max_new_tokens: 80}": "{per_source: 4, resamples: 20, max_new_tokens: 2}",
-    "companion: 400": "companion: 4",
-    "test_items: 300": "test_items: 3",
-    "decoded: 200": "decoded: 2",
-    "[50, 100, 200]": "[2, 4, 8]",
-    "[25, 50, 100]": "[2, 3, 4]",
-    "[50, 100]": "[2, 4]",
-    "exposures: [24]": "exposures: [3]",
-    "budget: 4000": "budget: 128",
-    "floor: 200": "floor: 4",
-    "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]": "[1]",
-}
-
-
-@pytest.mark.full
-def test_every_policy_of_the_second_protocol_runs_and_its_claims_are_told(
-    job: Any, second_data: Any, protocol_path: Path, tmp_path: Path
-) -> None:
-    from dataclasses import replace
-
-    text = protocol_path.with_name("testbed-2.yaml").read_text(encoding="utf-8")
-    for before, after in SMALL.items():
-        assert text.count(before) == 1, before
-        text = text.replace(before, after)
-    small = tmp_path / "small.yaml"
-    small.write_text(text, encoding="utf-8")
-    long = shutil.copytree(job.model, tmp_path / "long")  # its tokenizer makes a token of nearly every character
-    config = json.loads((long / "config.json").read_text())
-    (long / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 2048}))
-    left, notes = run(replace(job, protocol=small, data=second_data, model=str(long)))
-    assert left == 0, notes
-    protocol, results = read_protocol(small), Results(job.results / RESULTS_NAME)
-    found = {(cell["policy"], cell["seed"]): cell for cell in results.lines("cell")}
-    assert len(found) == 12
-    for (policy, _), cell in found.items():
-        charged = cell["warm_up_examples"] if policy == "learning-curve-charged" else 0
-        assert sum(cell["quotas"].values()) == 128 - charged
-    assert found["equal", 1]["run"] == found["unimax", 1]["run"]
-    # 17 mixtures of 24, one of which has 6 more or 2 fewer of a source
-    assert found["mixing-law", 1]["warm_up_examples"] == 24 + 8 * 30 + 8 * 22
-    text = markdown(protocol, results)
-    for policy in protocol.claims["confirm"]:
-        assert f"### {policy} minus the others (confirmatory)" in text
-    assert "from the limit" in text
-    assert "fall per doubling that learning-curve measured" in text

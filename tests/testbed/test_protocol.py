@@ -9,33 +9,24 @@ from calibudget.errors import RecipeError, TrainingError
 from testbed.grid import cells
 from testbed.protocol import read_protocol
 
-
-def test_the_shipped_protocol_is_the_frozen_one(protocol_path: Path) -> None:
-    """Changing a value after cells have run orphans their results: that must not happen unnoticed."""
-    protocol = read_protocol(protocol_path)
-    assert protocol.sha256 == "f2257ac93dc10a59f647aca69254049d9df7deab27e445e2c180e13af70e9468"
-
-
-#: Changing a value after cells have run orphans their results.
-SECOND = "4fb1fef4ff8bc157c8069527e06d77aa5366f5e922c43bdd7098e206085648dd"
+#: Digest and cells of each protocol. Changing a value after cells have run orphans their results.
+FROZEN = {
+    "testbed-1": ("f2257ac93dc10a59f647aca69254049d9df7deab27e445e2c180e13af70e9468", None),
+    "testbed-2": ("4fb1fef4ff8bc157c8069527e06d77aa5366f5e922c43bdd7098e206085648dd", 120),
+    "testbed-3": ("5bd5bebfd1e72476893657756a9ab436b747fcfe92faa17424bd7a3adaa7f2ae", 340),
+    "testbed-3-pilot": ("ab355209acc60d36a5a9b14c787622001656e4bbbc7c3c539353ce380510d4e5", None),
+}
 
 
-def test_the_second_protocol_is_frozen(protocol_path: Path) -> None:
-    protocol = read_protocol(protocol_path.with_name("testbed-2.yaml"))
-    assert protocol.sha256 == SECOND
-    assert len(cells(protocol)) == 120
-    assert [len(others) for others in protocol.claims["confirm"].values()] == [5, 5, 5]
-
-
-def test_the_third_protocol_and_its_pilot_are_frozen(protocol_path: Path) -> None:
-    protocol = read_protocol(protocol_path.with_name("testbed-3.yaml"))
-    assert protocol.sha256 == "5bd5bebfd1e72476893657756a9ab436b747fcfe92faa17424bd7a3adaa7f2ae"
-    assert len(cells(protocol)) == 340
-    pilot = read_protocol(protocol_path.with_name("testbed-3-pilot.yaml"))
-    assert pilot.sha256 == "ab355209acc60d36a5a9b14c787622001656e4bbbc7c3c539353ce380510d4e5"
-    assert not {seed for point in protocol.points for seed in point.seeds} & {
-        seed for point in pilot.points for seed in point.seeds
-    }
+def test_the_shipped_protocols_are_the_frozen_ones(protocol_path: Path) -> None:
+    protocols = {name: read_protocol(protocol_path.with_name(f"{name}.yaml")) for name in FROZEN}
+    for name, (digest, count) in FROZEN.items():
+        assert protocols[name].sha256 == digest
+        assert count is None or len(cells(protocols[name])) == count
+    seeds = [
+        {seed for point in protocols[name].points for seed in point.seeds} for name in ("testbed-3", "testbed-3-pilot")
+    ]
+    assert not seeds[0] & seeds[1]
 
 
 def test_claims_are_about_cells_that_there_are(tiny_protocol: Path) -> None:
