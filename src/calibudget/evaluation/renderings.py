@@ -12,6 +12,7 @@ from calibudget.errors import DataError
 from calibudget.evaluation.code import mbpp_case
 from calibudget.evaluation.instructions import parse_instructions
 from calibudget.tasks.answers import AnswerSpec, gold_answer
+from calibudget.tasks.presets import text_of
 
 Fields = Mapping[str, object]
 #: What a text is compared with where its own checker judges it: nothing, and nothing of it is cut off.
@@ -51,13 +52,6 @@ class Item:
 Render = Callable[[Fields], Item | None]
 
 
-def _text(fields: Fields, name: str) -> str:
-    value = fields.get(name)
-    if not isinstance(value, str) or not value.strip():
-        raise DataError(f"the field {name!r} must hold text, not {value!r:.80}")
-    return value
-
-
 def _id(fields: Fields, name: str) -> str:
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, str | int):
@@ -70,7 +64,7 @@ def bbh_item(fields: Fields) -> Item:
 
     Three records of the data set have a target that is none of their options; theirs is compared in full too.
     """
-    question, target = _text(fields, "input"), _text(fields, "target").strip()
+    question, target = text_of(fields, "input"), text_of(fields, "target").strip()
     letters = tuple(dict.fromkeys(_OPTION.findall(question)))
     words = next((pair for pair in _WORDS if target in pair), None)
     if len(letters) > 1 and target.strip("()") in letters:
@@ -102,26 +96,26 @@ def answer_of_gold(task: str, gold: str) -> AnswerSpec | None:
 
 def gsm_plus_item(fields: Fields) -> Item | None:
     """GSM-Plus: the number; its "critical thinking" questions lack what a number would need and aren't asked."""
-    answer = _text(fields, "answer").strip()
+    answer = text_of(fields, "answer").strip()
     if answer == "None":
         return None
     gold = gold_answer(AnswerSpec(kind="number", field="answer"), fields, "")
-    question = _text(fields, "question")
-    return Item(question=question, prompt=question, reference=_text(fields, "solution"), gold=gold, answer=_NUMBER)
+    question = text_of(fields, "question")
+    return Item(question=question, prompt=question, reference=text_of(fields, "solution"), gold=gold, answer=_NUMBER)
 
 
 def math500_item(fields: Fields) -> Item:
     """MATH-500: the boxed or stated expression."""
     gold = gold_answer(AnswerSpec(kind="math", field="answer"), fields, "")
-    problem = _text(fields, "problem")
-    return Item(question=problem, prompt=problem, reference=_text(fields, "solution"), gold=gold, answer=_MATH)
+    problem = text_of(fields, "problem")
+    return Item(question=problem, prompt=problem, reference=text_of(fields, "solution"), gold=gold, answer=_MATH)
 
 
 def humaneval_item(fields: Fields) -> Item:
     """HumanEval: a function whose head and documentation are given."""
-    prompt = _text(fields, "prompt")
-    _text(fields, "test")
-    if not _text(fields, "entry_point").isidentifier():
+    prompt = text_of(fields, "prompt")
+    text_of(fields, "test")
+    if not text_of(fields, "entry_point").isidentifier():
         raise DataError(f"the field 'entry_point' must hold the name of a function, not {fields['entry_point']!r:.80}")
     task = "Complete this Python function. Answer with the whole function in one code block."
     return Item(
@@ -142,7 +136,7 @@ def mbpp_item(fields: Fields) -> Item | None:
     mbpp_case(fields, "")
     tests = fields["test_list"]  # mbpp_case has seen it
     shown = "\n".join(map(str, tests[:3])) if isinstance(tests, list) else ""
-    description = _text(fields, "text" if fields.get("text") is not None else "prompt")
+    description = text_of(fields, "text" if fields.get("text") is not None else "prompt")
     return Item(
         question=description,
         prompt=f"{description} Answer with one Python code block. Your code should pass these tests:\n\n{shown}",
@@ -156,7 +150,7 @@ def mbpp_item(fields: Fields) -> Item | None:
 def ifeval_item(fields: Fields) -> Item:
     """IFEval: the prompt as it stands."""
     parse_instructions(fields)
-    prompt = _text(fields, "prompt")
+    prompt = text_of(fields, "prompt")
     own_id = _id(fields, "key")
     return Item(question=prompt, prompt=prompt, reference=NO_REFERENCE, gold=None, answer=WHOLE_TEXT, own_id=own_id)
 

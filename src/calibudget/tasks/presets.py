@@ -63,7 +63,7 @@ class Preset:
         return Rendered(instruction=instruction, response=response, answer=gold)
 
     def _converted(self, fields: Fields) -> Rendered:
-        instruction, response = _text(fields, "instruction"), _text(fields, "output")
+        instruction, response = text_of(fields, "instruction"), text_of(fields, "output")
         extra = fields.get("input")
         if isinstance(extra, str) and extra.strip():
             instruction = f"{instruction}\n{extra}"
@@ -96,7 +96,8 @@ def _from_field(spec: AnswerSpec) -> AnswerSpec:
     return AnswerSpec(kind=spec.kind, labels=spec.labels, field="answer")
 
 
-def _text(fields: Fields, name: str) -> str:
+def text_of(fields: Fields, name: str) -> str:
+    """A field that must hold text, and not blank."""
     value = fields.get(name)
     if not isinstance(value, str) or not value.strip():
         raise DataError(f"the field {name!r} must hold text, not {value!r:.80}")
@@ -136,7 +137,7 @@ def _formats(word: str, count: int) -> str:
 
 
 def _boolq(fields: Fields) -> tuple[str, str, str]:
-    question = _text(fields, "question").strip().removesuffix("?")
+    question = text_of(fields, "question").strip().removesuffix("?")
     value = fields["answer"] if fields.get("answer") is not None else fields.get("label")
     if value not in (True, False, "true", "false", "True", "False", "1", "0"):
         raise DataError(f"the answer of BoolQ must be true or false, not {value!r:.80}{_hidden(value)}")
@@ -146,9 +147,9 @@ def _boolq(fields: Fields) -> tuple[str, str, str]:
 
 
 def _piqa(fields: Fields) -> tuple[str, str, str]:
-    solutions = [_text(fields, "sol1"), _text(fields, "sol2")]
+    solutions = [text_of(fields, "sol1"), text_of(fields, "sol2")]
     instruction = (
-        f"Please choose the correct solution to the question: {_text(fields, 'goal')}\n\n"
+        f"Please choose the correct solution to the question: {text_of(fields, 'goal')}\n\n"
         + _listed("Solution", solutions, "\n\n")
         + f"\n\n{_formats('solution', 2)}"
     )
@@ -163,16 +164,16 @@ def _question(question: str, choices: list[str]) -> str:
 
 
 def _social_i_qa(fields: Fields) -> tuple[str, str, str]:
-    choices = [_text(fields, name) for name in ("answerA", "answerB", "answerC")]
-    question = f"{_text(fields, 'context')} {_text(fields, 'question')}"
+    choices = [text_of(fields, name) for name in ("answerA", "answerB", "answerC")]
+    question = f"{text_of(fields, 'context')} {text_of(fields, 'question')}"
     return (_question(question, choices), *_states(f"answer{_index(fields, 'label', 3, first=1) + 1}"))
 
 
 def _hellaswag(fields: Fields) -> tuple[str, str, str]:
     endings = _texts(fields.get("endings"), "endings")
-    context = _text(fields, "ctx")
+    context = text_of(fields, "ctx")
     if fields.get("activity_label") is not None:
-        context = f"{_text(fields, 'activity_label')}: {context}"
+        context = f"{text_of(fields, 'activity_label')}: {context}"
     instruction = (
         f"Please choose the correct ending to complete the given sentence: {context}\n\n"
         f"{_listed('Ending', endings)}\n\n{_formats('ending', len(endings))}"
@@ -181,10 +182,10 @@ def _hellaswag(fields: Fields) -> tuple[str, str, str]:
 
 
 def _winogrande(fields: Fields) -> tuple[str, str, str]:
-    options = [_text(fields, "option1"), _text(fields, "option2")]
+    options = [text_of(fields, "option1"), text_of(fields, "option2")]
     instruction = (
         "Please choose the correct answer to fill in the blank to complete the given sentence: "
-        f"{_text(fields, 'sentence')}\n\n{_listed('Option', options)} {_formats('option', 2)}"
+        f"{text_of(fields, 'sentence')}\n\n{_listed('Option', options)} {_formats('option', 2)}"
     )
     return (instruction, *_states(f"option{_index(fields, 'answer', 2, first=1) + 1}"))
 
@@ -198,7 +199,7 @@ def _science(fields: Fields) -> tuple[str, str, str]:
     key = str(fields.get("answerKey")).strip()
     if key not in keys:
         raise DataError(f"the answer key {key!r} is none of the choices' keys {', '.join(keys)}{_hidden(key)}")
-    question = _text({"question": stem}, "question")
+    question = text_of({"question": stem}, "question")
     return (_question(question, texts), *_states(f"answer{keys.index(key) + 1}"))
 
 
@@ -221,16 +222,16 @@ def _texts(value: object, name: str) -> list[str]:
 
 
 def _gsm8k(fields: Fields) -> tuple[str, str, None]:
-    return _text(fields, "question"), _text(fields, "answer"), None
+    return text_of(fields, "question"), text_of(fields, "answer"), None
 
 
 def _math(fields: Fields) -> tuple[str, str, str | None]:
     """MATH and its kin: the solution is the response; where there is only an answer, the answer is."""
-    instruction = _text(fields, "problem" if fields.get("problem") is not None else "question")
+    instruction = text_of(fields, "problem" if fields.get("problem") is not None else "question")
     if fields.get("solution") is None:
-        answer = _text(fields, "answer")
+        answer = text_of(fields, "answer")
         return instruction, answer, None if "\\boxed" in answer else answer.strip()
-    solution = _text(fields, "solution")
+    solution = text_of(fields, "solution")
     given = fields.get("answer")
     if given is None:
         return instruction, solution, None
