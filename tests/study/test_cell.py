@@ -63,7 +63,7 @@ def test_prompts_that_a_cell_was_trained_on_are_counted_in_its_record(tiny: Path
     directory = tiny.parent / "study"
     freeze_study(load_protocol(tiny), directory)
     (result,) = run_study(load_protocol(tiny), directory).grid.results.values()
-    assert {task: one.shared for task, one in result.outcome.tasks.items()} == {"boolq": 6, "openbookqa": 0}
+    assert {task: one.shared for task, one in result.tasks.items()} == {"boolq": 6, "openbookqa": 0}
 
 
 def check_cells(directory: Path, outcome: StudyOutcome, data: Path) -> None:
@@ -73,11 +73,11 @@ def check_cells(directory: Path, outcome: StudyOutcome, data: Path) -> None:
     for name, result in by_name.items():
         folder = directory / "cells" / name
         assert verify(folder / "run", data_dir=data).differences == ()
-        assert sum(result.outcome.quotas.values()) == 24
-        assert set(result.outcome.tasks) == {"boolq", "openbookqa"}
-        assert all(one.items == 6 and one.metrics["nll"] is not None for one in result.outcome.tasks.values())
+        assert sum(result.quotas.values()) == 24
+        assert set(result.tasks) == {"boolq", "openbookqa"}
+        assert all(one.items == 6 and one.metrics["nll"] is not None for one in result.tasks.values())
         assert not (folder / "training" / "adapter").exists()
-        assert result.outcome.counts["train_tokens"] > 0
+        assert result.counts["train_tokens"] > 0
 
     def splits(name: str) -> bytes:
         return (directory / "cells" / name / "run" / "splits.parquet").read_bytes()
@@ -91,4 +91,4 @@ def check_cells(directory: Path, outcome: StudyOutcome, data: Path) -> None:
         for name in ("main/tiny/calibudget/42", "fixed/tiny/calibudget/43")
     ]
     assert selections[0] == selections[1]
-    assert by_name["main/tiny/calibudget/42"].outcome.tasks != by_name["fixed/tiny/calibudget/43"].outcome.tasks
+    assert by_name["main/tiny/calibudget/42"].tasks != by_name["fixed/tiny/calibudget/43"].tasks

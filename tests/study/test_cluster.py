@@ -144,7 +144,7 @@ class TestCluster:
         assert spread.grid.stopped == local.grid.stopped
         for cell, result in local.grid.results.items():
             mine = spread.grid.results[cell]
-            assert (mine.outcome.tasks, mine.outcome.quotas) == (result.outcome.tasks, result.outcome.quotas)
+            assert (mine.tasks, mine.quotas) == (result.tasks, result.quotas)
             assert mine.digests == result.digests
         assert records(away) == records(here)
 

@@ -13,7 +13,7 @@ import pytest
 from calibudget.errors import AllocationError
 from calibudget.study.freeze import plan_cells, read_frozen
 from calibudget.study.protocol import load_protocol
-from calibudget.study.records import CELL_NAME, CellOutcome, CellResult, TaskMetrics, write_cell
+from calibudget.study.records import CELL, CELL_NAME, CellOutcome, TaskMetrics
 from calibudget.study.run import freeze_study
 
 pytestmark = pytest.mark.slow
@@ -154,10 +154,8 @@ def test_a_dry_run_goes_by_the_cells_that_are_finished(calibudget: Callable[...,
     for planned in plan_cells(protocol, read_frozen(directory), directory)[:2]:
         used = taken if planned.cell.policy == "calibudget" else seconds
         planned.directory.mkdir(parents=True)
-        outcome = CellOutcome(quotas={}, tasks=tasks, seconds=used)
-        write_cell(
-            planned.directory / CELL_NAME, CellResult(cell=planned.cell, outcome=outcome, digests=planned.digests)
-        )
+        result = CellOutcome(quotas={}, tasks=tasks, seconds=used).of_cell(planned.cell, planned.digests)
+        CELL.write(planned.directory / CELL_NAME, result)
     told = json.loads(calibudget("run", quotas_only, "--output-dir", directory, "--dry-run", "--json")[1])
     told = told["backbones"]["tiny"]
     assert (told["left"], told["scored"]) == (2, 18)

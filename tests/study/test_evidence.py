@@ -15,14 +15,13 @@ from calibudget.study.execution import check_evidence, digests_of_evidence
 from calibudget.study.grid import cells_of
 from calibudget.study.protocol import load_protocol
 from calibudget.study.records import (
+    CELL,
     CELL_NAME,
     ITEMS_NAME,
     CellOutcome,
-    CellResult,
     ItemScore,
     TaskMetrics,
     read_cell,
-    write_cell,
     write_items,
 )
 from calibudget.study.reporting.results import load_results
@@ -41,7 +40,7 @@ points:
 def change(folder: Path, **outcome: Any) -> None:
     """Write a cell anew with another outcome, self digest and all."""
     result = read_cell(folder / CELL_NAME)
-    write_cell(folder / CELL_NAME, replace(result, outcome=replace(result.outcome, **outcome)))
+    CELL.write(folder / CELL_NAME, replace(result, **outcome))
 
 
 def test_metrics_that_arent_those_of_the_items_are_refused(small: Path, runner: Any) -> None:
@@ -50,7 +49,7 @@ def test_metrics_that_arent_those_of_the_items_are_refused(small: Path, runner: 
     run_study(protocol, directory, runner=runner)
     folder = directory / "cells/main/tiny/calibudget/42"
     whole = (folder / CELL_NAME).read_bytes()
-    tasks = read_cell(folder / CELL_NAME).outcome.tasks
+    tasks = read_cell(folder / CELL_NAME).tasks
 
     def refused(named: str, edited: Mapping[str, TaskMetrics]) -> None:
         change(folder, tasks=edited)
@@ -81,11 +80,10 @@ def test_deferred_verdicts_and_missing_references_are_what_the_items_say(small: 
     write_items(tmp_path / ITEMS_NAME, items)
     tasks = {"a": TaskMetrics(items=2, metrics={"accuracy": None, "nll": 2.5})}
     cell = cells_of(load_protocol(small))[0]
-    outcome = CellOutcome(quotas={}, tasks=tasks, seconds={})
-    result = CellResult(cell=cell, outcome=outcome, digests=digests_of_evidence(tmp_path))
+    result = CellOutcome(quotas={}, tasks=tasks, seconds={}).of_cell(cell, digests_of_evidence(tmp_path))
     check_evidence(result, tmp_path)
     half = replace(tasks["a"], metrics={"accuracy": 0.5, "nll": 2.5})
-    edited = replace(result, outcome=replace(outcome, tasks={"a": half}))
+    edited = replace(result, tasks={"a": half})
     with pytest.raises(ArtefactError, match=r"metrics\.accuracy: 0\.5, but items\.parquet gives None"):
         check_evidence(edited, tmp_path)
 
@@ -95,7 +93,7 @@ def test_quotas_that_arent_the_runs_are_refused_in_a_copy_too(small: Path) -> No
     small.write_text(text[: text.index("\npoints:") + 1] + POINTS)
     protocol, directory = load_protocol(small), small.parent / "study"
     freeze_study(protocol, directory)
-    quotas = [one.outcome.quotas for one in run_study(protocol, directory).grid.results.values()]
+    quotas = [one.quotas for one in run_study(protocol, directory).grid.results.values()]
     assert quotas[0] == quotas[1]
     for point in ("splits", "same"):
         folder = directory / "cells" / point / "tiny/calibudget/42"
@@ -116,5 +114,5 @@ def test_quotas_that_arent_the_runs_are_refused_in_a_copy_too(small: Path) -> No
     first = directory / "cells/splits/tiny/calibudget/42"
     shutil.rmtree(first)
     again = run_study(protocol, directory)
-    assert [one.outcome.quotas for one in again.grid.results.values()] == quotas
+    assert [one.quotas for one in again.grid.results.values()] == quotas
     assert (first / "run/allocation.json").read_bytes() == kept

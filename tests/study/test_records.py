@@ -9,9 +9,9 @@ import pytest
 
 from calibudget.errors import ArtefactError, InputError
 from calibudget.store.canonical import sealed
-from calibudget.study.records import Cell, CellOutcome, CellResult, TaskMetrics, read_cell, write_cell
+from calibudget.study.records import CELL, Cell, CellResult, TaskMetrics, read_cell
 
-CELL = Cell(
+PLACE = Cell(
     point="main",
     policy="calibudget",
     backbone="tiny",
@@ -23,14 +23,12 @@ CELL = Cell(
     calibrated_on="tiny",
 )
 RESULT = CellResult(
-    cell=CELL,
-    outcome=CellOutcome(
-        quotas={"a": 4, "b": 6},
-        tasks={"a": TaskMetrics(items=3, metrics={"accuracy": 1 / 3, "nll": None}, shared=2)},
-        seconds={"train": 1.25},
-        counts={"train_tokens": 900},
-        environment={"device": "cpu"},
-    ),
+    cell=PLACE,
+    quotas={"a": 4, "b": 6},
+    tasks={"a": TaskMetrics(items=3, metrics={"accuracy": 1 / 3, "nll": None}, shared=2)},
+    seconds={"train": 1.25},
+    counts={"train_tokens": 900},
+    environment={"device": "cpu"},
     digests=dict.fromkeys(("code", "data", "protocol"), "0" * 64),
 )
 
@@ -38,27 +36,27 @@ RESULT = CellResult(
 @pytest.fixture
 def stated(tmp_path: Path) -> dict[str, Any]:
     """The object of `cell.json`."""
-    write_cell(tmp_path / "stated.json", RESULT)
+    CELL.write(tmp_path / "stated.json", RESULT)
     found: dict[str, Any] = json.loads((tmp_path / "stated.json").read_text())
     return found
 
 
 def test_a_result_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    write_cell(tmp_path / "cell.json", RESULT)
+    CELL.write(tmp_path / "cell.json", RESULT)
     assert read_cell(tmp_path / "cell.json") == RESULT
 
 
 def test_a_metric_that_isnt_finite_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     task = TaskMetrics(items=1, metrics={"nll": float("nan")})
     with pytest.raises(InputError):
-        write_cell(tmp_path / "cell.json", replace(RESULT, outcome=replace(RESULT.outcome, tasks={"a": task})))
+        CELL.write(tmp_path / "cell.json", replace(RESULT, tasks={"a": task}))
     assert not (tmp_path / "cell.json").exists()
 
 
 @pytest.mark.parametrize(
     ("field", "value", "named"),
     [
-        ("cell", {**asdict(CELL), "kind": "borrowed"}, "cell.kind"),
+        ("cell", {**asdict(PLACE), "kind": "borrowed"}, "cell.kind"),
         ("tasks", {"a": {"items": 1, "metrics": {"accuracy": "high"}}}, "tasks.a.metrics.accuracy"),
         ("seconds", {"train": -1}, "seconds.train"),
         ("digests", {"code": "0" * 64, "data": "0" * 64}, "digests: protocol"),
@@ -77,7 +75,7 @@ def test_a_field_that_isnt_what_it_should_be_is_named(
 
 def test_an_edited_cell_is_refused_by_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "cell.json"
-    write_cell(path, RESULT)
+    CELL.write(path, RESULT)
     path.write_text(path.read_text().replace('"a":4,"b":6', '"a":6,"b":4'))
     with pytest.raises(ArtefactError, match="changed after it was written; remove the cell's folder") as refused:
         read_cell(path)

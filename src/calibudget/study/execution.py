@@ -24,6 +24,7 @@ from calibudget.store.files import LOCK_NAME, output_directory, write_atomic
 from calibudget.store.sums import file_digest
 from calibudget.study.grid import StopRule
 from calibudget.study.records import (
+    CELL,
     CELL_NAME,
     ITEMS_NAME,
     REMEDY,
@@ -35,7 +36,6 @@ from calibudget.study.records import (
     TaskMetrics,
     read_cell,
     summarise_items,
-    write_cell,
 )
 
 FAILURE_NAME: Final = "failure.json"
@@ -230,8 +230,8 @@ def make(planned: Planned, runner: CellRunner, progress: Progress) -> CellResult
     with output_directory(directory):
         outcome = runner.run(planned.cell, directory, progress)
         digests = {**planned.digests, **digests_of_evidence(directory)}
-        result = CellResult(cell=planned.cell, outcome=outcome, digests=digests)
-        write_cell(directory / CELL_NAME, result)
+        result = outcome.of_cell(planned.cell, digests)
+        CELL.write(directory / CELL_NAME, result)
         (directory / FAILURE_NAME).unlink(missing_ok=True)
     return result
 
@@ -244,7 +244,7 @@ def _copy(planned: Planned, same: Planned, made: CellResult) -> CellResult:
             write_atomic(planned.directory / ITEMS_NAME, items.read_bytes())
         _copy_run(same.directory, planned.directory)
         result = replace(made, cell=planned.cell)
-        write_cell(planned.directory / CELL_NAME, result)
+        CELL.write(planned.directory / CELL_NAME, result)
         (planned.directory / FAILURE_NAME).unlink(missing_ok=True)
     return result
 
@@ -304,7 +304,7 @@ def check_evidence(result: CellResult, directory: Path) -> None:
 def _quotas(result: CellResult, directory: Path, found: Mapping[str, str]) -> Iterator[str]:
     if "allocation" not in found:
         return
-    stated, own = result.outcome.quotas, ALLOCATION.read(directory / _FILES["allocation"]).quotas
+    stated, own = result.quotas, ALLOCATION.read(directory / _FILES["allocation"]).quotas
     for label in sorted(stated.keys() | own.keys()):
         if stated.get(label) != own.get(label):
             yield f"quotas.{label}: {stated.get(label)}, but {_FILES['allocation']} gives {own.get(label)}"
@@ -316,11 +316,11 @@ def _tasks(result: CellResult, directory: Path, found: Mapping[str, str]) -> Ite
     own: dict[str, dict[str, Summary]] = {}
     for (task, metric), summary in summarise_items(directory / ITEMS_NAME).items():
         own.setdefault(task, {})[metric] = summary
-    for task in sorted(result.outcome.tasks.keys() | own.keys()):
-        if task not in result.outcome.tasks:
+    for task in sorted(result.tasks.keys() | own.keys()):
+        if task not in result.tasks:
             yield f"tasks.{task}: is missing, but {ITEMS_NAME} holds its items"
         else:
-            yield from _metrics(f"tasks.{task}", result.outcome.tasks[task], own.get(task, {}))
+            yield from _metrics(f"tasks.{task}", result.tasks[task], own.get(task, {}))
 
 
 def _metrics(place: str, stated: TaskMetrics, own: Mapping[str, Summary]) -> Iterator[str]:

@@ -201,15 +201,13 @@ def _expect(
     trained = [(cell, one) for cell, one in left.values() if one.train]
     tokens = _train_tokens(trained, sizes)
     items = 0 if not trained else None if sizes.items is None else sizes.items * len(trained)
-    measured = [one for one in done if one.cell.backbone == backbone and one.outcome.tasks]
+    measured = [one for one in done if one.cell.backbone == backbone and one.tasks]
     if measured:
-        own = [dict(one.outcome.seconds) for one in measured]
+        own = [dict(one.seconds) for one in measured]
         a_split = max(one.pop("calibrate", 0.0) for one in own)  # of a cell that scored, not of one that found scores
         splits = scored / max(max(_split_size(one.recipe) for one in cells.values()), 1)
         seconds: float | None = len(trained) * fmean(sum(one.values()) for one in own) + splits * a_split
-        peaks = [
-            one.outcome.counts["peak_memory_bytes"] for one in measured if "peak_memory_bytes" in one.outcome.counts
-        ]
+        peaks = [one.counts["peak_memory_bytes"] for one in measured if "peak_memory_bytes" in one.counts]
         gib = max(peaks) / 2**30 if peaks else None
         by = f"the {len(measured)} cells of this study that are finished"
     else:

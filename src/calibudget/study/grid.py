@@ -114,7 +114,7 @@ def _mean(
     results: Mapping[Cell, CellResult],
 ) -> float | None:
     found = {
-        cell.seed: endpoint_value(protocol, rule.endpoint, result.outcome)
+        cell.seed: endpoint_value(protocol, rule.endpoint, result)
         for cell, result in results.items()
         if (cell.point, cell.backbone, cell.policy) == wanted and cell.seed in seeds
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Protocol
+from typing import Annotated, Final, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -107,21 +107,34 @@ class CellOutcome:
     counts: ByName[Count] = field(default_factory=dict)
     environment: ByName[str] = field(default_factory=dict)
 
+    def of_cell(self, cell: Cell, digests: Mapping[str, str]) -> CellResult:
+        """The outcome as what a cell came to."""
+        own = {each.name: getattr(self, each.name) for each in fields(CellOutcome)}
+        return CellResult(cell=cell, digests=digests, **own)
+
+
+def _all_required(digests: Mapping[str, str]) -> Mapping[str, str]:
+    absent = [name for name in REQUIRED_DIGESTS if name not in digests]
+    if absent:
+        raise ValueError(f"{absent[0]} is missing")
+    return digests
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellResult:
-    """A finished cell: `cell.json`.
+class CellResult(CellOutcome):
+    """A finished cell, field by field as `cell.json` has it.
 
     Attributes:
         cell: which one.
-        outcome: what was measured.
         digests: SHA-256 of everything that the outcome depends on, by name; "code", "data" and "protocol" always,
             "items" where there is an `items.parquet`, "allocation" where the cell's run left an `allocation.json`.
     """
 
     cell: Cell
-    outcome: CellOutcome
-    digests: Mapping[str, str]
+    digests: Annotated[ByName[Digest], AfterValidator(_all_required)]
+
+
+CELL: Final = Artefact("calibudget.cell/1", CellResult, seal="cell_sha256")
 
 
 class CellRunner(Protocol):
@@ -143,36 +156,6 @@ class CellRunner(Protocol):
         ...
 
 
-def _all_required(digests: Mapping[str, str]) -> Mapping[str, str]:
-    absent = [name for name in REQUIRED_DIGESTS if name not in digests]
-    if absent:
-        raise ValueError(f"{absent[0]} is missing")
-    return digests
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CellFile(CellOutcome):
-    """`cell.json` field by field."""
-
-    cell: Cell
-    digests: Annotated[ByName[Digest], AfterValidator(_all_required)]
-
-
-CELL: Final = Artefact("calibudget.cell/1", _CellFile, seal="cell_sha256")
-_OUTCOME: Final = tuple(field.name for field in fields(CellOutcome))
-
-
-def write_cell(path: Path, result: CellResult) -> None:
-    """Write `cell.json`, atomically.
-
-    Raises:
-        InputError: a metric isn't finite (an undefined one is None).
-        ArtefactError: the file can't be written.
-    """
-    outcome: Any = {name: getattr(result.outcome, name) for name in _OUTCOME}
-    CELL.write(path, _CellFile(cell=result.cell, digests=result.digests, **outcome))
-
-
 def read_cell(path: Path) -> CellResult:
     """Read `cell.json`.
 
@@ -181,13 +164,11 @@ def read_cell(path: Path) -> CellResult:
             be; path and field are named.
     """
     try:
-        file = CELL.read(path)
+        return CELL.read(path)
     except ArtefactError as error:
         # what reads a file names it by its last part, and all cells have that in common
         found = str(error).removeprefix(path.name)
         raise ArtefactError(f"{path}{found}; {REMEDY}") from error
-    outcome = CellOutcome(**{name: getattr(file, name) for name in _OUTCOME})
-    return CellResult(cell=file.cell, outcome=outcome, digests=file.digests)
 
 
 _SCHEMA: Final = "calibudget.items/1"

@@ -9,7 +9,7 @@ import pytest
 
 from calibudget.study.grid import StopRule, cells_of
 from calibudget.study.protocol import Protocol
-from calibudget.study.records import Cell, CellOutcome, CellResult, TaskMetrics
+from calibudget.study.records import Cell, CellOutcome, TaskMetrics
 from calibudget.study.reporting.results import Results
 
 DIGESTS = dict.fromkeys(("code", "data", "protocol"), "0" * 64)
@@ -67,7 +67,7 @@ def made_up() -> Callable[..., Results]:
         protocol = Protocol.model_validate({**FIELDS, "points": whole, **fields})
         cells = cells_of(protocol)
         there = {
-            cell: CellResult(cell=cell, outcome=_outcome(cell, differences), digests=DIGESTS)
+            cell: _outcome(cell, differences).of_cell(cell, DIGESTS)
             for cell in cells
             if (finished is None or cell.seed in finished.get(cell.point, ())) and cell.name not in lost
         }

@@ -14,7 +14,7 @@ import pytest
 from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, PANELS
 from calibudget.study.grid import cells_of, cells_of_point
 from calibudget.study.protocol import Protocol, load_protocol
-from calibudget.study.records import Cell, CellOutcome, CellResult, TaskMetrics
+from calibudget.study.records import Cell, CellOutcome, TaskMetrics
 from calibudget.study.reporting.boundary import boundary_table
 from calibudget.study.reporting.certainty import claims_table, judge
 from calibudget.study.reporting.comparisons import contrasts_table, paired_table, scores_table, tasks_table
@@ -66,8 +66,7 @@ def made(protocol: Protocol, cells: Iterable[Cell]) -> Results:
     found = {}
     for cell in cells:
         tasks = tasks_of(cell) if protocol.points[cell.point].train else {}
-        outcome = CellOutcome(quotas=quotas_of(cell), tasks=tasks, seconds={})
-        found[cell] = CellResult(cell=cell, outcome=outcome, digests=digests)
+        found[cell] = CellOutcome(quotas=quotas_of(cell), tasks=tasks, seconds={}).of_cell(cell, digests)
     return Results(
         protocol=protocol, results=found, statuses={name: one.status for name, one in protocol.points.items()}
     )
@@ -139,7 +138,7 @@ def test_15_of_24_is_counted_by_its_name(results: Results) -> None:
         return TaskMetrics(items=100, metrics={"accuracy": 0.5 + (gain if cell.policy == "calibudget" else 0)})
 
     found = {
-        cell: replace(one, outcome=replace(one.outcome, tasks={task: score(cell, task) for task in one.outcome.tasks}))
+        cell: replace(one, tasks={task: score(cell, task) for task in one.tasks})
         for cell, one in results.results.items()
     }
     counted = replace(results, results=found)

@@ -46,7 +46,7 @@ def boundary_table(results: Results) -> Table:
     ]
     notes = [f"Stopped: {cell.name}: {reason}." for cell, reason in results.stopped.items()]
     notes.extend(_shared_prompts(results))
-    calibrated = {t for one in results.results.values() for t, own in one.outcome.tasks.items() if own.calibration}
+    calibrated = {t for one in results.results.values() for t, own in one.tasks.items() if own.calibration}
     notes.extend(f"Calibrated on: items of {task} are calibration records of a cell." for task in sorted(calibrated))
     if results.missing:
         notes.append(f"{len(results.missing)} cells are missing; what is said here is said without them.")
@@ -63,7 +63,7 @@ def _shared_prompts(results: Results) -> Iterator[str]:
     """Of each task some of whose prompts were trained on, in how many cells, and of how many items at most."""
     found: dict[str, list[tuple[int, int]]] = {}
     for one in results.results.values():
-        for task, metrics in one.outcome.tasks.items():
+        for task, metrics in one.tasks.items():
             if metrics.shared:
                 found.setdefault(task, []).append((metrics.shared, metrics.items))
     for task, cells in sorted(found.items()):

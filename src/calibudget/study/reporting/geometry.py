@@ -80,7 +80,7 @@ def _gains(results: Results, block: Block, found: Mapping[int, QuotaShift]) -> t
     for measure in ("accuracy", "nll"):
         pairs: list[tuple[float, float]] = []
         for seed, shift in found.items():
-            first, second = (results.result(block, one, seed).outcome.tasks for one in (focus, comparator))
+            first, second = (results.result(block, one, seed).tasks for one in (focus, comparator))
             for source, change in shift.by_source.items():
                 own = [side.get(source) or side.get(held_out_task(source)) for side in (first, second)]
                 scores = [None if one is None else one.metrics.get(measure) for one in own]

@@ -104,13 +104,13 @@ def cells_table(results: Results) -> Table:
     rows: list[tuple[Shown, ...]] = []
     for point, backbone in places:
         here = [one for cell, one in results.results.items() if (cell.point, cell.backbone) == (point, backbone)]
-        seconds = [sum(one.outcome.seconds.values()) for one in here]
+        seconds = [sum(one.seconds.values()) for one in here]
         left = [
             sum((c.point, c.backbone) == (point, backbone) for c in some) for some in (results.missing, results.stopped)
         ]
         mean = Quantity(value=fmean(seconds) if seconds else None, digits=1)
         rows.append((point, backbone, len(here), *left, mean, Quantity(value=sum(seconds) / 3600, digits=3)))
-    environments = sorted({value for one in results.results.values() for value in one.outcome.environment.items()})
+    environments = sorted({value for one in results.results.values() for value in one.environment.items()})
     return Table(
         name="cells",
         title="Cells",

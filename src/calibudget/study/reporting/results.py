@@ -116,18 +116,17 @@ class Results:
 
     def quotas(self, block: Block, policy: str) -> dict[int, Mapping[str, int]]:
         """A policy's quotas by seed."""
-        return {seed: self.result(block, policy, seed).outcome.quotas for seed in block.seeds}
+        return {seed: self.result(block, policy, seed).quotas for seed in block.seeds}
 
     def undefined(self, block: Block, endpoint: str) -> tuple[str, ...]:
         """Names of the finished cells of focus and comparator in which an endpoint is undefined."""
         cells = (self.result(block, p, s) for s in block.seeds for p in (self.protocol.focus, block.comparator))
-        return tuple(one.cell.name for one in cells if endpoint_value(self.protocol, endpoint, one.outcome) is None)
+        return tuple(one.cell.name for one in cells if endpoint_value(self.protocol, endpoint, one) is None)
 
     def series(self, block: Block, policy: str, endpoint: str) -> dict[int, float] | None:
         """An endpoint by seed; None where it is undefined for one of them, never a mean of fewer."""
         found = {
-            seed: endpoint_value(self.protocol, endpoint, self.result(block, policy, seed).outcome)
-            for seed in block.seeds
+            seed: endpoint_value(self.protocol, endpoint, self.result(block, policy, seed)) for seed in block.seeds
         }
         known = {seed: value for seed, value in found.items() if value is not None}
         return known if len(known) == len(found) else None
@@ -137,7 +136,7 @@ class Results:
         measure = self.protocol.endpoints[endpoint].measure
         found: dict[tuple[str, int], float] = {}
         for seed in block.seeds:
-            tasks = self.result(block, policy, seed).outcome.tasks
+            tasks = self.result(block, policy, seed).tasks
             for task in self.protocol.weights(endpoint):
                 value = tasks[task].metrics.get(measure) if task in tasks and tasks[task].items else None
                 if value is None:
