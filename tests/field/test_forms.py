@@ -123,13 +123,6 @@ def test_columns_that_padding_filled_with_null_count_as_absent(tmp_path: Path) -
     assert [record.completion for record in read(tmp_path, "r.parquet").records] == ["c", "a"]
 
 
-def test_turns_as_a_struct_of_lists_are_read(tmp_path: Path) -> None:
-    row = {"messages": {"role": ["user", "assistant"], "content": ["q", "a"]}}
-    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "r.parquet")
-    (record,) = read(tmp_path, "r.parquet").records
-    assert (record.prompt[0].content, record.completion) == ("q", "a")
-
-
 def test_an_integer_of_too_many_digits_in_the_first_row_names_its_line(tmp_path: Path) -> None:
     rows = [f'{{"prompt": "a?", "completion": "b", "n": {"9" * 5000}}}', '{"prompt": "c?", "completion": "d"}']
     (tmp_path / "a.jsonl").write_text("\n".join(rows) + "\n")
@@ -149,8 +142,6 @@ def test_an_integer_of_too_many_digits_in_the_first_row_names_its_line(tmp_path:
         ),
         ("x.csv", "prompt\tcompletion\nq\ta\n", r"parted by '\\t', not by ','; name the file \.tsv"),
         ("x.tsv", "prompt,completion\nq,a\n", r"parted by ',', not by '\\t'; name the file \.csv"),
-        ("x.csv", "prompt,completion\nq,a\n".encode("utf-16"), "is UTF-16; save the file as UTF-8"),
-        ("x.jsonl", '{"prompt": "q", "completion": "a"}\n'.encode("utf-16"), "is UTF-16; save the file as UTF-8"),
     ],
 )
 def test_other_delimiters_and_encodings_are_named(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:

@@ -63,17 +63,22 @@ def test_compressed_files_may_follow_one_another_in_one(tmp_path: Path, ending: 
 
 
 @pytest.mark.parametrize("on_error", ["refuse", "skip"])
-@pytest.mark.parametrize("cut", [-1, -9, -200, 20])
-def test_a_truncated_zstd_file_is_refused_with_the_line_it_broke_at(tmp_path: Path, cut: int, on_error: str) -> None:
-    (tmp_path / "r.jsonl.zst").write_bytes(zstd(MANY)[:cut])
-    with pytest.raises(DataError, match=r"source 's': r\.jsonl\.zst:\d+: the compressed file is cut short"):
-        read(tmp_path, "r.jsonl.zst", on_error=on_error)
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_a_truncated_file_is_refused_with_the_line_it_broke_at(tmp_path: Path, ending: str, on_error: str) -> None:
+    for cut in (-1, -4, -9, -200, 20):
+        (tmp_path / f"r.jsonl.{ending}").write_bytes(COMPRESS[ending](MANY)[:cut])
+        with pytest.raises(DataError, match=rf"source 's': r\.jsonl\.{ending}:\d+: the compressed file is cut short"):
+            read(tmp_path, f"r.jsonl.{ending}", on_error=on_error)
 
 
-def test_what_is_no_zstd_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "r.jsonl.zst").write_bytes(GOOD * 100)
-    with pytest.raises(DataError, match=r"source 's': r\.jsonl\.zst:1: can't be read: ZSTD"):
-        read(tmp_path, "r.jsonl.zst")
+def test_what_is_not_compressed_as_its_name_says_is_refused(tmp_path: Path) -> None:
+    for name, message in {
+        "r.jsonl.zst": ":1: can't be read: ZSTD",
+        "r.jsonl.gz": ":1: can't be read: Not a gz",
+    }.items():
+        (tmp_path / name).write_bytes(GOOD * 100)
+        with pytest.raises(DataError, match=f"source 's': {name}{message}"):
+            read(tmp_path, name)
 
 
 @pytest.mark.parametrize("ending", COMPRESS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,8 +16,6 @@ from calibudget.sources.spec import SourceSpec
 
 GOOD = b'{"prompt": "p", "completion": "c"}\n'
 OTHER = b'{"prompt": "q", "completion": "c"}\n'
-#: 2,000 different rows, so that a cut falls amid the data.
-MANY = b"".join(b'{"prompt": "p%d", "completion": "c"}\n' % number for number in range(2000))
 
 
 def read(data_dir: Path, name: str, **fields: object) -> SourceRead:
@@ -27,12 +24,9 @@ def read(data_dir: Path, name: str, **fields: object) -> SourceRead:
 
 LINES = {
     "broken JSON": b'{"prompt": "p", "completion": "c"',
-    "not JSON": b"hello",
     "an array": b'["p", "c"]',
-    "a bare string": b'"p"',
     "null": b"null",
     "NaN": b'{"prompt": "p", "completion": "c", "x": NaN}',
-    "Infinity": b'{"prompt": "p", "completion": "c", "x": -Infinity}',
     "a number beyond doubles": b'{"prompt": "p", "completion": "c", "x": 1e309}',
     "a duplicate key": b'{"prompt": "p", "completion": "c", "completion": "d"}',
     "a nested duplicate key": b'{"prompt": "p", "completion": "c", "x": {"y": 1, "y": 1}}',
@@ -40,20 +34,14 @@ LINES = {
     "overlong UTF-8": b'{"prompt": "p\xc0\xaf", "completion": "c"}',
     "UTF-8 of a surrogate": b'{"prompt": "p\xed\xa0\x80", "completion": "c"}',
     "an escaped lone surrogate": b'{"prompt": "p\\ud800", "completion": "c"}',
-    "a lone surrogate elsewhere": b'{"prompt": "p", "completion": "c", "x": ["\\udfff"]}',
     "a lone surrogate in a key": b'{"prompt": "p", "completion": "c", "\\ud800": 1}',
-    "raw NUL": b'{"prompt": "p\x00", "completion": "c"}',
     "escaped NUL": b'{"prompt": "p\\u0000q", "completion": "c"}',
-    "a raw control character": b'{"prompt": "p\x01", "completion": "c"}',
-    "trailing data": b'{"prompt": "p", "completion": "c"} {"prompt": "p"}',
-    "single quotes": b"{'prompt': 'p', 'completion': 'c'}",
     "deep nesting": b'{"prompt": "p", "completion": "c", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "an overlong integer": b'{"prompt": "p", "completion": "c", "x": ' + b"9" * 10_000 + b"}",
     "no prompt": b'{"completion": "c"}',
     "no response": b'{"prompt": "p"}',
     "an empty prompt": b'{"prompt": " ", "completion": "c"}',
     "a prompt that is a list of nothing": b'{"prompt": [], "completion": []}',
-    "a prompt that is an object": b'{"prompt": {"a": 1}, "completion": "c"}',
     "invisible prompt": b'{"prompt": "\\u2003\\u00a0", "completion": "c"}',
 }
 
@@ -87,23 +75,6 @@ def test_a_strange_but_good_line_is_read(tmp_path: Path, line: bytes) -> None:
     assert len(read(tmp_path, "r.jsonl").records) == 1
 
 
-@pytest.mark.parametrize("on_error", ["refuse", "skip"])
-@pytest.mark.parametrize("cut", [-1, -4, -9, -200, 20])
-def test_a_truncated_gzip_file_is_refused_with_the_line_it_broke_at(tmp_path: Path, cut: int, on_error: str) -> None:
-    (tmp_path / "r.jsonl.gz").write_bytes(gzip.compress(MANY)[:cut])
-    with pytest.raises(DataError, match=r"source 's': r\.jsonl\.gz:\d+: the compressed file is cut short"):
-        read(tmp_path, "r.jsonl.gz", on_error=on_error)
-
-
-def test_what_is_no_gzip_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "r.jsonl.gz").write_bytes(GOOD)
-    with pytest.raises(DataError, match=r"source 's': r\.jsonl\.gz:1: can't be read: Not a gzipped file"):
-        read(tmp_path, "r.jsonl.gz")
-    (tmp_path / "r.json.gz").write_bytes(GOOD)
-    with pytest.raises(DataError, match=r"source 's': r\.json\.gz:1: can't be read"):
-        read(tmp_path, "r.json.gz")
-
-
 def test_an_overlong_line_is_refused_before_it_fills_memory_or_skipped(tmp_path: Path) -> None:
     limits = Limits(line_bytes=1000)
     for length in (1000, 3 * 2**20):
@@ -118,13 +89,11 @@ def test_a_malformed_file_is_refused_with_its_place(tmp_path: Path, subtests: py
     for name, data, message in [
         ("r.json", b'[{"prompt": "p", "completion": "c"},', r"r\.json: not valid JSON"),
         ("r.json", b'[{"prompt": "p", "completion": "c"}, 5]', r"r\.json, item 2: a row must be an object, not int"),
-        ("r.json", b'[{"prompt": "p", "prompt": "c"}]', "given twice"),
         ("r.json", b"[]", "no records"),
         ("r.json", b'{"data": []}', r"r\.json:1: the fields show no known format"),
         ("r.json", b"[\xff]", r"r\.json: not valid JSON"),
         ("r.csv", b"", r"r\.csv:1: the header"),
         ("r.csv", b"prompt,prompt\na,b\n", r"r\.csv:1: the header must name every column, each once"),
-        ("r.csv", b"prompt,,\na,b,c\n", r"r\.csv:1: the header"),
         ("r.csv", b'prompt,completion\np,"c\n', r"r\.csv:2: .*end of data"),
         ("r.csv", b'prompt,completion\np,"c"d\n', r"r\.csv:2: "),
         ("r.csv", b"prompt,completion\np\xff,c\n", r"r\.csv:\d: invalid UTF-8"),
@@ -137,7 +106,6 @@ def test_a_malformed_file_is_refused_with_its_place(tmp_path: Path, subtests: py
         ("r.arrow", b"", r"r\.arrow: can't be read"),
         ("r.arrow", b"\xff\xff\xff\xff\x10\x00\x00\x00junk", r"r\.arrow: can't be read"),
         ("r.parquet.gz", b"", "unknown kind of file"),
-        ("r.jsonl", b"\xff\xfe{\x00}\x00", r"r\.jsonl: is UTF-16; save the file as UTF-8"),
     ]:
         with subtests.test(name=name, data=data, message=message):
             (tmp_path / name).write_bytes(data)

@@ -69,24 +69,17 @@ SWAPPED = (PAPER_SUBGROUPS[1], PAPER_SUBGROUPS[0], *PAPER_SUBGROUPS[2:])
     [
         ({"position": -3}, "position -3 is outside the pool of 13"),
         ({"position": 13}, "position 13 is outside the pool of 13"),
-        ({"position": 1_000_001}, "position 1000001 is outside"),
         ({"position": True}, "position True must be an integer"),
-        ({"position": 9.0}, r"position 9\.0 must be an integer"),
         ({"position": 5}, "position 5 is given twice"),
         ({"position": 10}, "position 10 belongs to shard 2, not 1 of 4"),
         ({"source": "boolq", "record_id": "b5"}, "position 9 repeats the candidate 'b5' of boolq"),
         ({"record_id": ""}, "position 9 has no source or no record id"),
-        ({"source": ""}, "position 9 has no source or no record id"),
         ({"subgroups": SWAPPED}, "position 9 has drifted: the subgroups must be arc_challenge, arc_easy, boolq"),
-        ({"subgroups": PAPER_SUBGROUPS[:-1]}, "position 9 has drifted"),
         ({"subgroups": ()}, "position 9 has drifted: .* not none"),
         ({"subgroup_means": (0.5,) * 7, "score": 0.5}, "has 7 subgroup means for 8 subgroups"),
-        ({"subgroup_means": (0.5,) * 9, "score": 0.5}, "has 9 subgroup means for 8 subgroups"),
         ({"subgroup_means": (0.5,) * 7 + (float("nan"),), "score": 0.5}, "the mean nan for winogrande"),
-        ({"subgroup_means": (float("inf"),) + (0.5,) * 7, "score": float("inf")}, "the mean inf for arc_challenge"),
         ({"subgroup_means": (float("-inf"),) + (0.5,) * 7, "score": 0.5}, "the mean -inf for arc_challenge"),
         ({"score": float("nan")}, "the score nan, but its largest subgroup mean is"),
-        ({"score": float("inf")}, "the score inf"),
         ({"score": 0.8181818181818183}, r"the score 0\.8181818181818183, but its largest .* 0\.8181818181818182"),
     ],
 )
@@ -126,7 +119,6 @@ def test_files_are_named_with_what_to_do(shards: Any, make_shards: Callable[...,
         ({"subgroups": SWAPPED}, "the subgroups must be arc_challenge, arc_easy"),
         ({"shards": 5}, "scored in 5 shards, expected were 4"),
         ({"shard": 4}, "there is no shard 4 of 4"),
-        ({"shard": -1}, "there is no shard -1 of 4"),
         ({"shard": None}, "is merged already"),
         ({"shard": 2}, "belongs to shard 1, not 2"),
         ({"pool_size": 0}, "at least 1 candidate"),
@@ -156,12 +148,6 @@ def test_a_missing_repeated_or_foreign_shard_is_refused(shards: Any, make_shards
     other = make_shards({"boolq": [f"c{i}" for i in range(9)], "piqa": POOLS["piqa"]})
     with pytest.raises(ArtefactError, match="shards 0 and 3 differ in pool_sha256"):
         merge_shards([*shards[:3], other[3]])
-
-
-def test_shards_of_two_runs_are_refused(make_shards: Callable[..., Any]) -> None:
-    first, second = make_shards(POOLS, provenance={"seed": 1}), make_shards(POOLS, provenance={"seed": 2})
-    with pytest.raises(ArtefactError, match="shards 0 and 1 differ in provenance"):
-        merge_shards([first[0], second[1], first[2], first[3]])
 
 
 def test_candidates_that_change_places_break_the_pools_digest(shards: Any) -> None:

@@ -68,33 +68,21 @@ def test_statistics_that_arent_finite_are_not_written(tmp_path: Path, statistics
 def test_faults_of_statistics_are_named(statistics: Any, subtests: pytest.Subtests) -> None:
     for path, item, said in [
         ("schema", "calibudget.statistics/2", "schema: must be 'calibudget.statistics/1'"),
-        ("schema", ..., "schema: is missing"),
         ("model", "SmolLM2", "model: must be an object"),
         ("error", "z", "error: must be 'nll+wrong', 'nll' or 'nll_per_answer'"),
-        ("bootstrap.resamples", 0, "bootstrap.resamples: must be at least 1"),
-        ("bootstrap.seed", 4.0, "bootstrap.seed: must be an integer"),
         ("bootstrap.extra", 4, "bootstrap.extra: is not a field"),
         ("sources", {}, "sources: holds 0 and needs 1 or more"),
-        ("sources", [], "sources: must be an object"),
         ("sources.boolq", 3, "sources.boolq: must be an object"),
         ("sources.BOOLQ", {}, "differ only by case"),
-        ("sources.a/b", {}, "must not begin with a dot"),
         ("sources.boolq.pool_size", -1, "sources.boolq.pool_size: must be at least 0"),
-        ("sources.boolq.pool_size", True, "sources.boolq.pool_size: must be an integer"),
         ("sources.boolq.pool_size", 10.0, "sources.boolq.pool_size: must be an integer"),
-        ("sources.boolq.calibration_size", 1, "at least 2"),
-        ("sources.boolq.mean_nll", "0.3", "sources.boolq.mean_nll: must be a number"),
         ("sources.boolq.mean_nll", -0.1, "sources.boolq.mean_nll: must be at least -1e-06"),
         ("sources.boolq.mean_nll", ..., "sources.boolq.mean_nll: is missing"),
-        ("sources.boolq.mean_nll", 10**400, "must be a number"),
-        ("sources.boolq.error_rate", 1.5, "sources.boolq.error_rate: must be at most 1"),
         ("sources.boolq.error_rate", None, "since the error rule is nll+wrong"),
-        ("sources.boolq.bootstrap_sd", -1e-9, "sources.boolq.bootstrap_sd: must be at least 0"),
         ("sources.boolq.bootstrap_means", [1.0, 2.0], "bootstrap_means: must be a list of length 3"),
         ("sources.boolq.bootstrap_means", [1.0, 2.0, None], "bootstrap_means[2]: must be a number"),
         ("sources.boolq.slop", 0.1, "sources.boolq.slop: is not a field"),
         ("sources.boolq.slope", 0.1, "sources.boolq.slope: must be null, since the policies that read learning curves"),
-        ("extra", 1, "extra: is not a field"),
     ]:
         with subtests.test(path=path):
             with pytest.raises(ArtefactError, match=r"^statistics\.json: ") as caught:
@@ -119,24 +107,12 @@ def test_quotas_have_a_digest_of_their_own(tmp_path: Path, plan: Any) -> None:
 
 def test_faults_of_an_allocation_are_named(plan: Any, subtests: pytest.Subtests) -> None:
     for path, item, said in [
-        ("policy", 3, "policy: must be text"),
         ("unit", "rows", "unit: must be 'examples' or 'tokens'"),
         ("budget", 12.0, "budget: must be an integer"),
-        ("budget", "12", "budget: must be an integer, not '12'"),
-        ("floors.piqa", -1, "floors.piqa: must be at least 0"),
-        ("caps", [1], "caps: must be an object"),
-        ("exponents.need", None, "exponents.need: must be a number"),
-        ("epsilon", -1.0, "epsilon: must be at least 0"),
         ("statistics_sha256", "AB" * 32, "statistics_sha256: must be of the form ^[0-9a-f]{64}$"),
-        ("residual_budget", ..., "residual_budget: is missing"),
-        ("sources", {}, "sources: holds 0 and needs 1 or more"),
         ("sources.boolq.quota", -5, "sources.boolq.quota: must be at least 0"),
-        ("sources.boolq.utility", -1.0, "sources.boolq.utility: must be at least 0"),
-        ("sources.boolq.reliability", 1.1, "sources.boolq.reliability: must be at most 1"),
         ("sources.boolq.interval", [6, 4], "sources.boolq.interval: must be [lowest, highest]"),
         ("sources.boolq.interval", [4], "sources.boolq.interval[1]: is missing"),
-        ("sources.boolq.interval", [True, 4], "sources.boolq.interval[0]: must be an integer"),
-        ("sources.boolq.extra", 1, "sources.boolq.extra: is not a field"),
     ]:
         with subtests.test(path=path):
             with pytest.raises(ArtefactError, match=r"^allocation\.json: ") as caught:
@@ -153,22 +129,3 @@ def test_selection_is_kept_by_digest(tmp_path: Path, selection: Any) -> None:
     assert digest.sources["piqa"].quota == 7
     assert digest.sources["piqa"].record_ids_sha256 == ids_sha256(selection.picks["piqa"])
     assert digest.selected_sha256 == ids_sha256([*selection.picks["boolq"], *selection.picks["piqa"]])
-
-
-@pytest.mark.parametrize(
-    ("path", "item", "said"),
-    [
-        ("count", -1, "count: must be"),
-        ("sources.piqa.record_ids_sha256", "", "sources.piqa.record_ids_sha256: must be of the form"),
-        ("seed", "42", "seed: must be an integer"),
-        ("selected_sha256", ..., "selected_sha256: is missing"),
-        ("sources.piqa.ids", [], "sources.piqa.ids: is not a field"),
-    ],
-)
-def test_faults_of_a_selection_are_named(tmp_path: Path, selection: Any, path: str, item: Any, said: str) -> None:
-    (tmp_path / "selection.json").write_bytes(
-        canonical_json(changed(SELECTION.to_json(digest_selection(selection)), path, item))
-    )
-    with pytest.raises(ArtefactError, match=r"^selection\.json: ") as caught:
-        SELECTION.read(tmp_path / "selection.json")
-    assert said in str(caught.value)
