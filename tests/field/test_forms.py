@@ -40,11 +40,6 @@ def test_filters_compare_values(tmp_path: Path, stated: object, wanted: object, 
     assert found.filtered == (0 if passes else 1)
 
 
-def test_a_truth_value_of_a_csv_passes(tmp_path: Path) -> None:
-    found = read(tmp_path, "r.csv", "instruction,output,ok\nq0,a0,true\nq1,a1,false\n", where={"ok": True})
-    assert [record.completion for record in found.records] == ["a0"]
-
-
 def test_a_bad_byte_in_a_csv_names_its_line_and_can_be_skipped(tmp_path: Path) -> None:
     lines = [b"instruction,output", *(f"question {n},answer {n}".encode() for n in range(200))]
     lines[151] = b"caf\xe9,answer"

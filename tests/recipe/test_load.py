@@ -251,11 +251,6 @@ def test_exponents_beyond_the_doubles_are_refused(tmp_path: Path, subtests: pyte
                 )
 
 
-def test_labels_that_only_unicode_form_parts_are_refused(tmp_path: Path) -> None:
-    text = PLAIN.replace("  a:", "  caf\u00e9:").replace("  b:", "  cafe\u0301:").replace("{a: 5, ", "{")
-    assert "caf" in refusal(tmp_path, text)
-
-
 def test_what_an_override_says_is_not_laid_to_the_file(tmp_path: Path) -> None:
     assert refusal(tmp_path, PLAIN, "budget=many").startswith("override `budget=many`: budget: ")
     calibrated = PLAIN + "calibration: {per_source: 50}\n"

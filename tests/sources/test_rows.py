@@ -90,15 +90,6 @@ def test_csv_cells_are_text_and_may_hold_line_ends(tmp_path: Path) -> None:
     assert len(str(rows[2][1]["q"])) == 200_000
 
 
-def test_a_short_csv_row_is_a_bad_row_and_reading_goes_on(tmp_path: Path) -> None:
-    (tmp_path / "r.csv").write_text("q,a\nx\ny,1\n", encoding="utf-8")
-    bad, good = read_rows(tmp_path / "r.csv", "r.csv")
-    assert bad[0] == 2
-    assert isinstance(bad[1], DataError)
-    assert str(bad[1]).startswith("1 cell under 2 columns; a cell that holds")
-    assert good[1] == {"q": "y", "a": "1"}
-
-
 def test_values_that_json_lacks_take_their_written_form(tmp_path: Path) -> None:
     columns = {"d": [date(2020, 1, 2)], "x": [float("nan")], "b": [b"\xff"]}
     table = pa.table(columns | {"m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))})

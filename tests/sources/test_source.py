@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -139,31 +138,3 @@ def test_a_record_without_gold_among_others_is_refused_by_line(write: Write, rea
     write("rows.jsonl", [{**ROWS[0], "gold": "a"}, {**ROWS[1], "gold": None}])
     with pytest.raises(DataError, match=r"source 's': rows\.jsonl:2: the answer field 'gold' is missing or null"):
         read(answer=LABELS)
-
-
-def test_a_file_that_changes_while_it_is_read_is_noticed(
-    tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write("rows.jsonl", ROWS)
-    from calibudget.sources import inputs as module
-
-    def growing(path: Path, name: str, *given: object, **options: Any) -> object:
-        rows = list(module_rows(path, name, *given, **options))  # type: ignore[arg-type]
-        with path.open("a", encoding="utf-8") as handle:
-            handle.write(json.dumps(ROWS[0]) + "\n")
-        return rows
-
-    module_rows = module.read_rows  # type: ignore[attr-defined]
-    monkeypatch.setattr(module, "read_rows", growing)
-    with pytest.raises(DataError, match=r"rows\.jsonl: changed while it was read"):
-        read_source(SourceSpec(label="s", path=path.name), tmp_path)
-
-
-@pytest.mark.parametrize("images", [{"images": [{"path": "a.png"}]}, {"image": {"bytes": "eA==", "path": None}}])
-def test_rows_with_images_are_refused_in_so_many_words(write: Write, read: Read, images: dict[str, Any]) -> None:
-    write("rows.jsonl", [{**ROWS[0], "images": [], "image": None}, {**ROWS[1], **images}])
-    with pytest.raises(
-        DataError, match=r"rows\.jsonl:2: the field 'images?' holds images, video or sound; only text can be trained on"
-    ):
-        read()
-    assert read(on_error="skip").skipped == 1

@@ -2,11 +2,10 @@
 
 A score record holds the candidate's position in its pool, one mean per subgroup and, as its score, their maximum
 (paper, appendix "Proxy-Score and Shard Validation"). The pool is scored in shards, position i in shard i mod the
-shard count. `proxy_checks` decides what may be merged, `proxy_lines` is the file's form.
+shard count.
 
-Proxy scores as lines: a header object, then one object a record; `docs/formats.md` has every field.
-
-Reading is strict about each line by itself; whether the records may be used is for `proxy_checks` to say.
+A file holds a header object, then one object a record, a line each; `docs/formats.md` has every field. Reading is
+strict about each line by itself; whether the records may be used or merged is for `proxy_checks` to say.
 """
 
 from __future__ import annotations

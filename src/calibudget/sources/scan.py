@@ -95,7 +95,7 @@ class Scan:
             bare = record_id.rpartition("#")[0] if row["copy"] > 1 else record_id
             if record is None or record.record_id != bare or not self._is_text(record, row):
                 raise self._changed(int(row["file"]), int(row["at"]))
-            found.append(record if bare == record_id else renamed(record, record_id))
+            found.append(record if bare == record_id else replace(record, record_id=record_id))
         return found
 
     def _is_text(self, record: Record, row: np.void) -> bool:
@@ -132,11 +132,6 @@ class Scan:
             f"source {self.spec.label!r}: {self.place(file, at)}: isn't what it was when the source was read; "
             "run again when its files are complete"
         )
-
-
-def renamed(record: Record, record_id: str) -> Record:
-    """The record under another id."""
-    return replace(record, record_id=record_id)
 
 
 def scan_sources(

@@ -4,9 +4,7 @@ A file is written beside its target under a temporary name, flushed to the disk 
 directory is flushed too, so that the rename survives a power cut. A killed process can leave its temporary file
 behind, never a torn target: `clean_stale` removes such leavings.
 
-One writer a directory.
-
-Paths and names that come from outside: they stay where they belong, or are refused.
+One writer a directory; and paths and names that come from outside stay where they belong, or are refused.
 """
 
 from __future__ import annotations
