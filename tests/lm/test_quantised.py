@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import DependencyError, ScoringError
+from calibudget.errors import DependencyError, ScoringError, TrainingError
 from calibudget.lm.loading import check_loadable, load_model
 from calibudget.lm.placement import weight_bytes
 from calibudget.lm.quantised import quantised
@@ -21,6 +21,7 @@ from calibudget.scoring.scorer import CalibrationItem
 from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import part_source
+from calibudget.training.adapter import target_modules
 
 needs_bitsandbytes = pytest.mark.skipif(
     find_spec("bitsandbytes") is None, reason="bitsandbytes isn't installed: pip install 'calibudget[quantized]'"
@@ -114,7 +115,94 @@ def test_fp8_weights_become_the_numbers_that_they_stand_for(tiny_directory: Path
             torch.testing.assert_close(value, plain[key], rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("method", ["gptq", "awq", "torchao"])
+def packed_by(method: str, source: Path, target: Path) -> tuple[str, dict[str, Any]]:
+    """A checkpoint of random 4-bit weights in the method's own layout, and the numbers that these stand for.
+
+    Layouts: GPTQ packs eight rows of inputs into an integer and stores zero points less one; AWQ packs eight outputs,
+    the even ones first.
+    """
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    group, generator = 32, torch.Generator().manual_seed(5)
+    shifts = torch.arange(8) * 4
+    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7]) if method == "awq" else torch.arange(8)
+
+    def columns(values: Any) -> Any:
+        """Eight columns an integer."""
+        parts = values.view(len(values), -1, 8)[:, :, order].long() << shifts
+        return parts.sum(-1).to(torch.int32)
+
+    weights = load_file(source / "model.safetensors")
+    packed, plain = dict(weights), dict(weights)
+    for name, weight in weights.items():
+        if "_proj." in name:
+            outputs, inputs = weight.shape
+            codes = torch.randint(0, 16, (inputs, outputs), generator=generator)
+            zeros = torch.randint(1, 16, (inputs // group, outputs), generator=generator)
+            scales = (torch.rand(inputs // group, outputs, generator=generator) / 100 + 0.001).half()
+            stem = name.removesuffix("weight")
+            del packed[name]
+            of_rows = (codes.view(-1, 8, outputs).long() << shifts[:, None]).sum(1).to(torch.int32)
+            packed[f"{stem}qweight"] = of_rows if method == "gptq" else columns(codes)
+            packed[f"{stem}qzeros"] = columns(zeros - 1 if method == "gptq" else zeros)
+            packed[f"{stem}scales"] = scales
+            groups = torch.arange(inputs) // group
+            if method == "gptq":
+                packed[f"{stem}g_idx"] = groups.to(torch.int32)
+            plain[name] = ((codes - zeros[groups]) * scales[groups].float()).T.contiguous()
+    shutil.copytree(source, target)
+    config = json.loads((target / "config.json").read_text())
+    own = {"gptq": {"desc_act": False, "sym": False}, "awq": {"zero_point": True, "version": "gemm"}}[method]
+    config["quantization_config"] = {"quant_method": method, "bits": 4, "group_size": group, **own}
+    (target / "config.json").write_text(json.dumps(config))
+    save_file(packed, target / "model.safetensors", metadata={"format": "pt"})
+    return str(target), plain
+
+
+@pytest.mark.skipif(
+    find_spec("gptqmodel") is None or find_spec("optimum") is None,
+    reason="gptqmodel and optimum aren't installed: pip install 'calibudget[gptq]'",
+)
+@pytest.mark.filterwarnings("default")  # the packages' own
+@pytest.mark.parametrize("method", ["gptq", "awq"])
+def test_packed_weights_compute_with_the_numbers_that_they_stand_for(
+    tiny_directory: Path, tmp_path: Path, method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+
+    name, plain = packed_by(method, tiny_directory, tmp_path / method)
+    check_loadable(name, device="cpu")
+    read, whole = load_model(name, device="cpu"), load_model(str(tiny_directory), device="cpu")
+    whole.model.load_state_dict(plain, strict=False)
+    ids = torch.arange(3, 40)[None]
+    with torch.inference_mode():
+        expected, found = whole.model(ids).logits, read.model(ids).logits
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+    assert LocalScorer(read).describe()["forward"] == "packed"
+    settings: Any = read.identity["quantised"]
+    assert (settings["method"], settings["bits"], settings["group_size"]) == (method, 4, 32)
+    assert settings["kernel"] == f"{method}_torch"
+    assert read.identity["parameters"] == whole.identity["parameters"]
+    assert capsys.readouterr().out == ""  # where a command's --json goes
+    with pytest.raises(TrainingError, match=f"no factors go over {method} weights.*nf4"):
+        target_modules(read.model)
+    with pytest.raises(ScoringError, match="quantised already"):
+        check_loadable(name, device="cpu", dtype="nf4")
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq"])
+def test_packed_weights_name_the_extra_that_they_need(
+    tiny_directory: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("calibudget.lm.quantised.find_spec", lambda _: None)
+    name = quantised_by(method, tiny_directory, tmp_path / method)
+    for refuse in (load_model, check_loadable):
+        with pytest.raises(DependencyError, match=r"gptqmodel; pip install 'calibudget\[gptq\]'"):
+            refuse(name, device="cpu")
+
+
+@pytest.mark.parametrize("method", ["aqlm", "compressed-tensors", "torchao"])
 def test_other_methods_are_refused_by_name_with_ways_out(tiny_directory: Path, tmp_path: Path, method: str) -> None:
     name = quantised_by(method, tiny_directory, tmp_path / method)
     for refuse in (load_model, check_loadable):

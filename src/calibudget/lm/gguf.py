@@ -12,8 +12,9 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import version
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final, Literal
 from unittest.mock import patch
@@ -81,13 +82,14 @@ def converted(gguf: Path, sha256: str, *, dtype: GgufDtype = "float32") -> Path:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars of transformers' own while the block runs."""
+    """Nothing of what libraries print while the block runs, and no progress bars of transformers' own."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        yield
+        with redirect_stdout(StringIO()):
+            yield
     finally:
         if shown:
             logging.enable_progress_bar()

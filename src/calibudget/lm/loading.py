@@ -16,7 +16,7 @@ from calibudget.lm.files import ModelSource, fetch_hub, resolve_model
 from calibudget.lm.gguf import CONVERTER_VERSION, GgufDtype, converted, quiet
 from calibudget.lm.identity import bound_files, check_configuration, directory_digest, folder_of, told
 from calibudget.lm.placement import cards_of, hand_on, memory_for, parts_of, weight_bytes
-from calibudget.lm.quantised import ON_LOADING, Quantised, keep_layout, quantised
+from calibudget.lm.quantised import ON_LOADING, Quantised, count_numbers, keep_plain, quantised
 from calibudget.store.canonical import read_object, sha256_hex
 from calibudget.store.sums import file_digest
 
@@ -116,9 +116,10 @@ def load_model(
     if adapter is not None:
         loaded, identity["adapter"] = attach(loaded, adapter).get_base_model(), directory_digest(adapter)
     (loaded if is_placed else loaded.to(where)).eval()
-    identity |= {"parameters": loaded.num_parameters(), "dtype": arithmetic(where, kind), "device": where}
+    computes_in = str(loaded.dtype).removeprefix("torch.")  # AWQ's loader puts float16 for bfloat16
+    identity |= {"parameters": count_numbers(loaded), "dtype": computes_in, "device": where}
     if packing is not None:
-        keep_layout(loaded)
+        keep_plain(loaded)
         identity["quantised"] = dict(packing.settings)
     if (parts := parts_of(loaded)) is not None:
         identity["parts"] = parts

@@ -11,10 +11,12 @@ import json
 import logging
 import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,8 +29,13 @@ ON_LOADING: Final[Mapping[str, Mapping[str, object]]] = {
 }
 #: Bytes of a weight in each, scales included.
 _BYTES: Final = {"int8": 1.0, "nf4": 0.53}
-#: The package that each kind of quantised weights needs; None for none.
-_NEEDS: Final = {"bitsandbytes": "bitsandbytes", "fp8": None}
+#: The packages that each kind of quantised weights needs.
+_NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "awq": ("gptqmodel",),
+    "bitsandbytes": ("bitsandbytes",),
+    "fp8": (),
+    "gptq": ("gptqmodel", "optimum"),
+}
 #: Devices on which a package's kernels run.
 _DEVICES: Final = ("cpu", "cuda", "xpu")
 
@@ -77,10 +84,11 @@ def quantised(name: str, directory: Path, kind: str, where: str) -> Quantised | 
             f"model {name!r}: {method} weights aren't read here, {' and '.join(sorted(_NEEDS))} are; take the model "
             "unquantised with dtype: nf4, or have a server hold it (engine: openai)"
         )
-    package = _NEEDS[method]
-    if package is not None:
+    for package in _NEEDS[method]:
         _check_package(name, package, where)
-    return _fp8(stated) if method == "fp8" else _bitsandbytes(kind, stated or {})
+    if method == "fp8":
+        return _fp8(stated)
+    return _bitsandbytes(kind, stated or {}) if method == "bitsandbytes" else _gptqmodel(method, stated)
 
 
 def bytes_of_weight(kind: str, itemsize: int) -> float:
@@ -88,25 +96,40 @@ def bytes_of_weight(kind: str, itemsize: int) -> float:
     return _BYTES.get(kind, itemsize)
 
 
-def keep_layout(model: Any) -> None:
-    """Have 4-bit weights stay as they are on CPUs with bfloat16 units.
+def count_numbers(model: Any) -> int:
+    """How many weights a model has; those that gptqmodel packs are no parameters any more."""
+    packed = (module for module in model.modules() if _is_gptqmodels(module))
+    return int(model.num_parameters() + sum(module.in_features * module.out_features for module in packed))
 
-    There bitsandbytes would lay them out anew at the first product without a gradient, compute in bfloat16 from then
-    on, and give later backward passes no gradient of their inputs.
+
+def keep_plain(model: Any) -> None:
+    """Leave out what bitsandbytes and gptqmodel do to their layers behind a model's back.
+
+    On CPUs with bfloat16 units bitsandbytes would lay 4-bit weights out anew at the first product without a gradient,
+    compute in bfloat16 from then on, and give later backward passes no gradient of their inputs. gptqmodel would
+    compile each layer's own unpacking, which takes a compiler of C++ on a CPU.
     """
     for module in model.modules():
+        if _is_gptqmodels(module):
+            vars(module).pop("dequantize_weight", None)
         if getattr(module, "support_avx512bf16_for_cpu", False):
             module.support_avx512bf16_for_cpu = False
 
 
+def _is_gptqmodels(module: Any) -> bool:
+    return type(module).__module__.startswith("gptqmodel.")
+
+
 def _check_package(name: str, package: str, where: str) -> None:
     if find_spec(package) is None:
-        raise DependencyError(f"model {name!r}: its weights need {package}; pip install 'calibudget[quantized]'")
+        extra = "quantized" if package == "bitsandbytes" else "gptq"
+        raise DependencyError(f"model {name!r}: its weights need {package}; pip install 'calibudget[{extra}]'")
     logging.getLogger(package).setLevel(logging.ERROR)  # it would tell of a cast to float16 at every product
     kernels = sys.modules.get("kernels", sys)
     sys.modules["kernels"] = None  # type: ignore[assignment]  # with it, it would fetch code of the hub's on some CPUs
     try:
-        import_module(package)
+        with redirect_stdout(StringIO()):  # gptqmodel greets
+            import_module(package)
     finally:
         del sys.modules["kernels"]
         if kernels is not sys:
@@ -121,6 +144,17 @@ def _bitsandbytes(kind: str, stated: Mapping[str, object]) -> Quantised:
     loading = {"quantization_config": BitsAndBytesConfig(**ON_LOADING[kind])} if kind in ON_LOADING else {}
     settings = {"method": "bitsandbytes", "version": version("bitsandbytes"), **(ON_LOADING.get(kind) or stated)}
     return Quantised(settings=settings, loading=loading, is_packed=True)
+
+
+def _gptqmodel(method: str, stated: Mapping[str, Any]) -> Quantised:
+    """The kernel is the one in torch's own operations: the same arithmetic on every device, nothing to compile."""
+    from transformers import AwqConfig, GPTQConfig
+
+    kernel = f"{method}_torch"
+    chosen = GPTQConfig(bits=stated["bits"], backend=kernel) if method == "gptq" else AwqConfig(backend="torch_awq")
+    own = {name: value for name, value in stated.items() if name not in ("meta", "quant_method")}
+    settings = {"method": method, "gptqmodel": version("gptqmodel"), "kernel": kernel, **own}
+    return Quantised(settings=settings, loading={"quantization_config": chosen}, is_packed=True)
 
 
 def _fp8(stated: Mapping[str, object]) -> Quantised:

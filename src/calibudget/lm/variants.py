@@ -15,6 +15,7 @@ from calibudget.lm.adapters import attach
 from calibudget.lm.identity import directory_digest
 from calibudget.lm.loading import LanguageModel
 from calibudget.lm.placement import parts_of
+from calibudget.lm.quantised import count_numbers
 
 
 def twin(language_model: LanguageModel) -> LanguageModel:
@@ -51,7 +52,7 @@ def adapted(base: LanguageModel, adapter: Path | None) -> Iterator[LanguageModel
         if parts_of(model) is None and "quantised" not in base.identity:  # theirs were put beside their layers
             model.to(base.model.device)
         model.eval()
-        identity = {**base.identity, "adapter": directory_digest(adapter), "parameters": model.num_parameters()}
+        identity = {**base.identity, "adapter": directory_digest(adapter), "parameters": count_numbers(model)}
         yield replace(base, model=model, identity=identity)
     finally:
         wrapped.unload()

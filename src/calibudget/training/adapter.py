@@ -52,6 +52,11 @@ def target_modules(model: Any, asked: Sequence[str] | None = None) -> tuple[str,
     """
     linear = linear_names(model)
     family = model.config.get_text_config().model_type
+    if not linear:
+        method = str(getattr(model, "quantization_method", "") or "such").rpartition(".")[2].lower()
+        raise TrainingError(
+            f"no factors go over {method} weights; take the model unquantised, with dtype=nf4 if need be"
+        )
     names = tuple(asked) if asked is not None else PROJECTIONS.get(family)
     if names is None:
         raise TrainingError(
