@@ -153,7 +153,9 @@ def packed_by(method: str, source: Path, target: Path) -> tuple[str, dict[str, A
             plain[name] = ((codes - zeros[groups]) * scales[groups].float()).T.contiguous()
     shutil.copytree(source, target)
     config = json.loads((target / "config.json").read_text())
-    own = {"gptq": {"desc_act": False, "sym": False}, "awq": {"zero_point": True, "version": "gemm"}}[method]
+    own: dict[str, object] = {"desc_act": False, "sym": False}
+    if method == "awq":
+        own = {"zero_point": True, "version": "gemm"}
     config["quantization_config"] = {"quant_method": method, "bits": 4, "group_size": group, **own}
     (target / "config.json").write_text(json.dumps(config))
     save_file(packed, target / "model.safetensors", metadata={"format": "pt"})
