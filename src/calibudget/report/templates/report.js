@@ -113,6 +113,7 @@ const reveal = () => {
 };
 addEventListener("hashchange", reveal);
 reveal();
+for (const list of $$("nav details")) list.addEventListener("click", (event) => { if (event.target.tagName === "A") list.open = false; });
 let closed = [];
 addEventListener("beforeprint", () => {
   closed = $$("details.source:not([open])");
