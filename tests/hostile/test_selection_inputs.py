@@ -26,7 +26,7 @@ from calibudget.selection.proxy import (
 from calibudget.selection.proxy_checks import check_merged, check_pool, check_shard, merge_shards
 from calibudget.selection.sketch import CountSketch
 from calibudget.store.artefacts import ids_sha256
-from calibudget.store.canonical import canonical_json, loads_json, loads_object
+from calibudget.store.canonical import canonical_json, loads_object
 from calibudget.store.sums import file_digest
 
 ODD: list[Any] = [
@@ -92,7 +92,6 @@ CALLS: dict[str, tuple[Callable[..., object], list[Any]]] = {
     "check_pool pool": (lambda one: check_pool(MERGED, one), ODD),
     "merge_shards": (lambda one: merge_shards(one, contract=CONTRACT), [*ODD, *([one] for one in changed(SHARD))]),
     "parse_proxy_lines": (lambda one: parse_proxy_lines(one, "file"), [*ODD, *([one] for one in ODD)]),
-    "loads_json": (lambda one: loads_json(one, "file"), ODD),
     "loads_object": (lambda one: loads_object(one, "file"), ODD),
     "canonical_json": (canonical_json, [*ODD, *([one] for one in ODD)]),
     "file_digest": (file_digest, [*ODD, Path("a\0b"), Path("\ud800")]),

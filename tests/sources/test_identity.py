@@ -20,20 +20,6 @@ def user(text: str) -> tuple[Message, ...]:
     return (Message(role="user", content=text),)
 
 
-def test_compatibility_forms_stay_apart() -> None:
-    assert identify(user("\ufb01ne"), "x").record_id != identify(user("fine"), "x").record_id  # NFC, not NFKC
-
-
-def test_case_parts_ids_but_not_prompts() -> None:
-    one, two = identify(user("Stra\u00dfe A"), "x"), identify(user("STRASSE a"), "y")
-    assert one.record_id != two.record_id
-    assert one.prompt_hash == two.prompt_hash == sha256("strasse a")
-
-
-def test_control_characters_are_escaped_as_rfc_8785_says() -> None:
-    assert identify(user('a"\\'), "\u0001b\u007f\u20ac").record_id == sha256('["a\\"\\\\","\\u0001b\u007f\u20ac"]')
-
-
 def test_several_turns_have_the_messages_id() -> None:
     prompt = (
         Message(role="system", content="Be  brief."),
@@ -45,11 +31,6 @@ def test_several_turns_have_the_messages_id() -> None:
     turns = '["system","Be brief."],["user","Hi there"],["assistant","Hello  you"],["user","Bye"]'
     assert identity.record_id == sha256(f'["messages",[{turns},["assistant","See  you"]]]')
     assert identity.prompt_hash == sha256(f'["messages",[{turns.lower()}]]')
-
-
-def test_a_system_message_makes_another_record_of_the_same_exchange() -> None:
-    with_system = (Message(role="system", content="s"), *user("a"))
-    assert identify(with_system, "b") != identify(user("a"), "b")
 
 
 def test_a_lone_surrogate_is_refused() -> None:

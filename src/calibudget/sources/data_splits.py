@@ -78,7 +78,10 @@ def of_split(names: Sequence[str], split: str, pattern: str, *, only: bool = Fal
     """
     wanted = _WORDS.get(split.casefold(), split)
     if wanted not in _WORDS.values():
-        return _of_custom_split(names, split, pattern)
+        own = [name for name in names if _names(split, name)]
+        if not own:
+            raise DataError(f"{pattern!r} holds no file whose name shows the split {split!r}: {listed(names)}")
+        return own
     shown = {name: split_shown(name) for name in names}
     splits, said = set(shown.values()), split_shown(pattern)
     if only and len(splits) == 1:
@@ -120,13 +123,6 @@ def listed(names: Sequence[str]) -> str:
     """Names for a message: the first few, and how many more."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(sorted(names)[:_SHOWN]) + more
-
-
-def _of_custom_split(names: Sequence[str], split: str, pattern: str) -> list[str]:
-    own = [name for name in names if _names(split, name)]
-    if not own:
-        raise DataError(f"{pattern!r} holds no file whose name shows the split {split!r}: {listed(names)}")
-    return own
 
 
 def _names(split: str, below: str) -> bool:

@@ -108,7 +108,7 @@ READ: Final = tuple(name for name, means in _MEANINGS.items() if means in _READA
 #: The field that a conversation's format reads.
 TURNS: Final[Mapping[Format, str]] = {"messages": "messages", "sharegpt": "conversations"}
 #: The order in which the format `prompt-completion` looks for its fields; `alpaca` takes the aliases as they stand.
-_ORDERS: Final[Mapping[Format, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+ORDERS: Final[Mapping[Format, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "alpaca": (PROMPT_ALIASES, RESPONSE_ALIASES),
     "prompt-completion": (("prompt", "instruction", "question"), ("completion", "response", "output", "answer")),
 }
@@ -180,15 +180,10 @@ def passed_over(name: str, ignored: Collection[str]) -> bool:
 
 def names_read(format: Format, names: Collection[str]) -> set[str]:  # noqa: A002 - the recipe's word
     """Which of a row's fields, spelt as the table does, its format reads."""
-    wanted: Iterable[tuple[str, ...]] = [(TURNS[format],)] if format in TURNS else _ORDERS[format]
+    wanted: Iterable[tuple[str, ...]] = [(TURNS[format],)] if format in TURNS else ORDERS[format]
     firsts = {next((name for name in one if name in names), None) for one in wanted}
     read = _READ[format] - {"prompt", "response", "turns"}
     return {name for name in names if name in firsts or _MEANINGS.get(name) in read}
-
-
-def aliases(format: Format) -> tuple[tuple[str, ...], tuple[str, ...]]:  # noqa: A002 - the recipe's word
-    """The names that a format of one exchange looks for, of the prompt and of the response."""
-    return _ORDERS[format]
 
 
 def checked(row: Mapping[str, object], read: Collection[str]) -> tuple[str, ...]:

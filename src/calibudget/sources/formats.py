@@ -31,13 +31,13 @@ from calibudget.sources.fields import (
     JOINED,
     LEAVE_OUT,
     OF_TEACHING,
+    ORDERS,
     PREFERRED,
     PROMPT_ALIASES,
     RESPONSE_ALIASES,
     SYSTEM,
     TURNS,
     Format,
-    aliases,
     check_row,
     is_blank,
     meaning,
@@ -137,7 +137,7 @@ def text_fields(format: Format, row: Fields) -> tuple[str, ...]:  # noqa: A002 -
     """The fields of one exchange in texts: the prompt's, those joined to it, the response's; none of another row."""
     if format in TURNS or any(meaning(name) in _MORE for name in row):
         return ()
-    prompt, response = (next((name for name in names if name in row), "") for names in aliases(format))
+    prompt, response = (next((name for name in names if name in row), "") for names in ORDERS[format])
     found = (prompt, *(name for name in JOINED if name in row), response)
     return found if all(type(row.get(name)) is str for name in found) else ()
 
@@ -156,7 +156,7 @@ def read_texts(fields: Mapping[str, Any], names: tuple[str, ...], ignored: Colle
 
 
 def _texts(fields: Fields, format: Format, ignored: Collection[str], prompts_suffice: bool) -> tuple[str, str]:  # noqa: A002
-    prompts, responses = aliases(format)
+    prompts, responses = ORDERS[format]
     if prompts_suffice:  # a benchmark's list of choices is shown by its harness, in a form of the harness's own
         fields = {name: value for name, value in fields.items() if name != "choices" or isinstance(value, str)}
     if prompts_suffice and all(is_blank(fields.get(name)) for name in responses):

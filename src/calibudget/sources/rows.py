@@ -173,7 +173,7 @@ def read_parquet(path: Path, name: str, limits: Limits, wanted: Sequence[int] | 
             first = 1
             for group in range(file.num_row_groups):
                 rows, where = file.metadata.row_group(group).num_rows, f"{name}, row group {group + 1}"
-                if wanted is None or _any_within(wanted, first, first + rows):
+                if wanted is None or _within(wanted, first, first + rows):
                     batches = file.iter_batches(_BATCH_ROWS, row_groups=[group])
                     yield from _numbered(batches, first, limits, wanted)
                 first += rows
@@ -220,16 +220,12 @@ def _numbered(
 
 
 def _chosen(batch: pa.RecordBatch, first: int, limits: Limits, wanted: Sequence[int]) -> Iterator[Row]:
-    start = bisect_left(wanted, first)
-    while start < len(wanted) and wanted[start] < first + batch.num_rows:
-        at = wanted[start]
+    for at in _within(wanted, first, first + batch.num_rows):
         yield from ((at, fields) for fields in batch_rows(batch.slice(at - first, 1), limits))
-        start += 1
 
 
-def _any_within(wanted: Sequence[int], first: int, end: int) -> bool:
-    start = bisect_left(wanted, first)
-    return start < len(wanted) and wanted[start] < end
+def _within(wanted: Sequence[int], first: int, end: int) -> Sequence[int]:
+    return wanted[bisect_left(wanted, first) : bisect_left(wanted, end)]
 
 
 def read_csv(path: Path, name: str, limits: Limits, wanted: Sequence[int] | None = None) -> Iterator[Row]:

@@ -63,28 +63,22 @@ def is_sealed(value: Mapping[str, object], field: str) -> bool:
 
 
 def loads_object(data: bytes, name: str) -> dict[str, object]:
-    """`loads_json` of bytes whose root must be an object (paper, appendix "Tokenization, Sketching, and File Binding").
-
-    Raises:
-        ArtefactError: also when the root is something else.
-    """
-    value = loads_json(data, name)
-    if not isinstance(value, dict):
-        raise ArtefactError(f"{name}: the root must be an object, not {type(value).__name__}")
-    return value
-
-
-def loads_json(data: bytes, name: str) -> object:
-    """`strict_json` with errors that name what was read.
+    """`strict_json` of an object (paper, appendix "Tokenization, Sketching, and File Binding").
 
     Args:
         data: UTF-8 bytes, without a byte order mark.
         name: what to call the bytes in an error, a file name or a file name and line.
+
+    Raises:
+        ArtefactError: they are no such JSON, or their root is something else.
     """
     try:
-        return strict_json(data)
+        value = strict_json(data)
     except InputError as error:
         raise ArtefactError(f"{name}: {error}") from error
+    if not isinstance(value, dict):
+        raise ArtefactError(f"{name}: the root must be an object, not {type(value).__name__}")
+    return value
 
 
 def strict_json(data: bytes) -> object:

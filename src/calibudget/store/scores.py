@@ -145,7 +145,10 @@ def read_scores_file(
     rule = own.error if own is not None else error or _guess_rule(rows, name)
     scores = _ordered(_parse_rows(rows, name, rule))
     if error is not None and error != rule:
-        rule, scores = error, tuple(_by_rule(score, error, name) for score in scores)
+        rule, scores = (
+            error,
+            tuple(_by_rule(score, error, f"{name}: {score.record_id!r} of {score.source!r}") for score in scores),
+        )
     return ScoreFile(scores=scores, error=rule, provenance=None if own is None else own.provenance)
 
 
@@ -192,10 +195,6 @@ def _parse_rows(rows: Iterable[tuple[str, Mapping[str, object]]], name: str, err
     return tuple(scores)
 
 
-def _by_rule(score: Score, rule: ErrorRule, name: str) -> Score:
-    return replace(score, error=_error(rule, score, f"{name}: {score.record_id!r} of {score.source!r}"))
-
-
 def _parse_row(value: Mapping[str, object], place: str, default_id: str, error: ErrorRule) -> Score:
     row = _ROW.parse(value, place)
     score = Score(
@@ -207,19 +206,17 @@ def _parse_row(value: Mapping[str, object], place: str, default_id: str, error: 
         prediction=row.prediction,
         error=0.0,
     )
-    expected = _error(error, score, place)
-    if row.error is not None and row.error != expected:
-        raise ArtefactError(f"{place}: error: must be {expected!r} by the rule {error}, not {row.error!r}")
-    return replace(score, error=expected)
+    made = _by_rule(score, error, place)
+    if row.error is not None and row.error != made.error:
+        raise ArtefactError(f"{place}: error: must be {made.error!r} by the rule {error}, not {row.error!r}")
+    return made
 
 
-def _error(rule: ErrorRule, score: Score, place: str) -> float:
-    """The error of a score by a rule, which may need what it lacks."""
-    lacks = None
+def _by_rule(score: Score, rule: ErrorRule, place: str) -> Score:
+    """The score with its error by a rule, which may need what it lacks."""
     if rule == "nll+wrong" and score.correct is None:
-        lacks = "correct: must be true or false under the error rule nll+wrong, not None"
-    elif rule == "nll_per_answer" and not score.response_tokens:
-        lacks = "response_tokens: the error rule nll_per_answer needs the answer's length"
-    if lacks is not None:
-        raise ArtefactError(f"{place}: {lacks}")
-    return error_of(rule, nll=score.nll, response_tokens=score.response_tokens, correct=score.correct)
+        raise ArtefactError(f"{place}: correct: must be true or false under the error rule nll+wrong, not None")
+    if rule == "nll_per_answer" and not score.response_tokens:
+        raise ArtefactError(f"{place}: response_tokens: the error rule nll_per_answer needs the answer's length")
+    error = error_of(rule, nll=score.nll, response_tokens=score.response_tokens, correct=score.correct)
+    return replace(score, error=error)
