@@ -13,7 +13,6 @@ import statistics
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Final, Literal, get_args
 
 import numpy as np
@@ -25,6 +24,7 @@ from calibudget.errors import AllocationError, InputTypeError, ScoringError
 from calibudget.keys import bootstrap_streams
 from calibudget.messages import counted, shown
 from calibudget.records import ErrorRule, Score, SourceStatistics, Statistics, error_of
+from calibudget.sequences import chunks
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -94,8 +94,7 @@ def bootstrap(
     """
     resamples = as_resamples(resamples)
     stream = bootstrap_streams(seed)
-    sources = iter(errors)
-    while batch := list(islice(sources, _SOURCES)):
+    for batch in chunks(errors, _SOURCES):
         means = np.stack([_means(_sorted(values, label), stream(label), resamples) for label, values in batch])
         yield from zip(means, _standard_deviations(means), strict=True)
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, islice
+from itertools import chain
 from operator import eq
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from calibudget.errors import ArtefactError, InputError
 from calibudget.keys import order_keys
 from calibudget.records import Split
-from calibudget.sequences import MadeOnDemand
+from calibudget.sequences import MadeOnDemand, chunks
 from calibudget.store.codec import Artefact
 from calibudget.store.parquet import read_table, write_tables
 from calibudget.values import Integer, check_labels
@@ -192,7 +192,7 @@ def _rows(split: Split, role: str, seed: int, counts: Mapping[str, TokenCount]) 
 
 def _tables(rows: Iterator[_Row]) -> Iterator[pa.Table]:
     empty = True
-    while chunk := list(islice(rows, _CHUNK)):
+    for chunk in chunks(rows, _CHUNK):
         empty = False
         yield pa.table({name: [row[i] for row in chunk] for i, name in enumerate(_Row._fields)}, schema=_COLUMNS)
     if empty:

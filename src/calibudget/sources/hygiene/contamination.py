@@ -19,13 +19,13 @@ import unicodedata
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibudget.records import Record
+from calibudget.sequences import chunks
 from calibudget.sources.hygiene.checks import Matches
 from calibudget.sources.identity import digests
 from calibudget.values import nfc
@@ -173,8 +173,7 @@ class EvaluationWords:
         """
         texts: list[set[bytes]] = [set() for _ in self._names]
         met = np.zeros(len(self._set_of), dtype=np.bool_)
-        pieces = iter(records)
-        while piece := list(islice(pieces, _CHUNK)):
+        for piece in chunks(records, _CHUNK):
             for record, hits in zip(piece, self._hits(piece), strict=True):
                 if len(hits):
                     met[hits] = True
