@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol, TypeVar
+from typing import Any, BinaryIO, Final
 
 from pydantic import TypeAdapter
 
@@ -115,18 +115,7 @@ def open_whole(path: Path) -> tuple[BinaryIO, int] | None:
     return None
 
 
-class Named(Protocol):
-    """What a kept object says of itself: its file's name, by which a copy of another is told."""
-
-    @property
-    def name(self) -> str:
-        """The last part of its path."""
-
-
-Kept = TypeVar("Kept", bound=Named)
-
-
-def read_kept(path: Path, adapter: TypeAdapter[Kept]) -> Kept | None:
+def read_kept(path: Path, adapter: TypeAdapter[Any]) -> Any:
     """The object that `keep` wrote; None where there is none that is whole and of that name."""
     whole = open_whole(path)
     if whole is None:
@@ -138,7 +127,7 @@ def read_kept(path: Path, adapter: TypeAdapter[Kept]) -> Kept | None:
             kept = adapter.validate_json(handle.read(size), strict=True)
         except (OSError, MemoryError, ValueError):
             return None
-    return kept if kept.name == path.name else None
+    return kept if getattr(kept, "name", None) == path.name else None
 
 
 def keep(path: Path, value: Mapping[str, object]) -> None:

@@ -11,14 +11,13 @@ import secrets
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from calibudget.errors import DataError
 from calibudget.records import SourceFile
@@ -30,6 +29,7 @@ from calibudget.sources.records import Named, RecordMaker, answer_labels
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import writing
 from calibudget.store.canonical import canonical_json
+from calibudget.store.codec import Shape
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -242,6 +242,9 @@ class _Summary:
     input: SourceFile
 
 
+_SUMMARY: Final = Shape(_Summary)
+
+
 def find_or_make(spec: SourceSpec, given: Input, folder: Path, kept: Path | None) -> Identities:
     """The identities of an input: those that are kept, or new ones.
 
@@ -324,7 +327,10 @@ def _checked(handle: BinaryIO, size: int, spec: SourceSpec) -> _Summary | None:
         if not all(_is_sound(batch, spec) for batch in _stream(handle)):
             return None
         handle.seek(max(0, size - _SUMMARY_BYTES))
-        return _summaries().validate_json(handle.read(min(size, _SUMMARY_BYTES)).rpartition(b"\n")[2], strict=True)
+        found: _Summary | None = _SUMMARY.adapter.validate_json(
+            handle.read(min(size, _SUMMARY_BYTES)).rpartition(b"\n")[2], strict=True
+        )
+        return found
     except (OSError, MemoryError, pa.ArrowException, ValidationError):
         return None
 
@@ -346,8 +352,3 @@ def _is_sound(batch: pa.RecordBatch, spec: SourceSpec) -> bool:
         return False
     places, answers = column(batch, "at", "<i8"), column(batch, "answer", "i1")
     return bool((places >= 0).all() and (answers >= -1).all() and (answers < len(answer_labels(spec))).all())
-
-
-@cache
-def _summaries() -> TypeAdapter[_Summary]:
-    return TypeAdapter(_Summary)

@@ -10,11 +10,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
-
-from pydantic import TypeAdapter
 
 from calibudget.errors import CalibudgetError, DataError
 from calibudget.sources import cache_files
@@ -23,6 +21,7 @@ from calibudget.sources.index import Identities, find_or_make, read_identities
 from calibudget.sources.inputs import FileInput, Input
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import Scratch, writing
+from calibudget.store.codec import Shape
 from calibudget.workers import EndedError, Engine, Pool, Reply
 
 _HERE: Final = 1
@@ -64,9 +63,7 @@ class _Request:
     cache: Path | None
 
 
-@cache
-def _requests() -> TypeAdapter[Any]:
-    return TypeAdapter(_Request)
+_REQUEST: Final = Shape(_Request)
 
 
 class ReadingDesk:
@@ -74,7 +71,7 @@ class ReadingDesk:
 
     def reply(self, request: Mapping[str, Any]) -> dict[str, object]:
         """Where the file lies."""
-        asked = _requests().validate_python(request)
+        asked = _REQUEST.adapter.validate_python(request)
         found = find_or_make(asked.spec, FileInput(asked.spec, asked.file), asked.folder, asked.cache)
         found.close()
         return {"path": str(found.path)}
@@ -114,7 +111,7 @@ class Readers:
             how = self._reading
             pool = Pool(ReadingDesk, workers=how.workers, engine=how.engine, address=how.address, refusal=DataError)
             self._pool = self._stack.enter_context(pool)
-        as_json = partial(_requests().dump_python, request, mode="json")
+        as_json = partial(_REQUEST.adapter.dump_python, request, mode="json")
         return self._pool.submit(as_json, folder=request.folder)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from calibudget.records import Record, SourceFile
 from calibudget.sources import cache_files
@@ -18,6 +17,7 @@ from calibudget.sources.hygiene.checks import Matches
 from calibudget.sources.index import said_of_rows
 from calibudget.sources.source import SourceRead
 from calibudget.sources.spec import SourceSpec
+from calibudget.store.codec import Shape
 from calibudget.values import Digest
 
 _SCHEMA: Final = "calibudget.findings/1"
@@ -69,7 +69,7 @@ def kept_findings(
         return look()
     contents = [[name, one.follows_from()] for name, one in sets.items()]
     path = kept_path(folder, "findings", _SCHEMA, check, contents)
-    kept = read_kept(path, _files())
+    kept = read_kept(path, _FILE.adapter)
     if kept is not None:
         return {
             other: Matches(digests=frozenset(map(bytes.fromhex, one.digests)), others=one.others)
@@ -101,6 +101,4 @@ class _Kept:
     found: dict[str, _Met]
 
 
-@cache
-def _files() -> TypeAdapter[_Kept]:
-    return TypeAdapter(_Kept)
+_FILE: Final = Shape(_Kept)
