@@ -24,22 +24,23 @@ RECIPES = [
 ]
 PROTOCOLS = [*ROOT.glob("examples/study/*.yaml"), *ROOT.glob("examples/paper/*.yaml")]
 ARTEFACTS = ("manifest", "statistics", "allocation", "selection")
+SCHEMAS = schemas()
 
 
 def faults(name: str, value: Any) -> list[str]:
     """What a schema finds wrong with a value."""
-    return [error.json_path for error in Draft202012Validator(schemas()[name]).iter_errors(value)]
+    return [error.json_path for error in Draft202012Validator(SCHEMAS[name]).iter_errors(value)]
 
 
 def loaded(path: Path) -> Any:
     return yaml.safe_load(path.read_text())
 
 
-@pytest.mark.parametrize("name", sorted(schemas()))
+@pytest.mark.parametrize("name", sorted(SCHEMAS))
 def test_each_is_a_schema_and_is_printed(name: str) -> None:
-    Draft202012Validator.check_schema(schemas()[name])
+    Draft202012Validator.check_schema(SCHEMAS[name])
     printed = CliRunner().invoke(app, ["schema", name])
-    assert json.loads(printed.stdout) == schemas()[name]
+    assert json.loads(printed.stdout) == SCHEMAS[name]
     assert name in CliRunner().invoke(app, ["schema"]).stdout.split()
 
 
