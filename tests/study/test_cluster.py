@@ -74,11 +74,11 @@ def test_scores_that_cells_share_are_made_once(small: Path, monkeypatch: pytest.
 
     class Lock(FileLock):
         def __enter__(self) -> Any:
-            waiting.submit(both.wait, 60)
+            waiting.submit(both.wait)
             return super().__enter__()
 
     def scored(recipe: Any, *, output: Path, **_more: Any) -> None:
-        both.wait(60)  # the other cell is at the lock too
+        both.wait()  # the other cell is at the lock too
         calls.append(output)
         output.write_bytes(b"scores")
 
