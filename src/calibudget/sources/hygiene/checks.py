@@ -7,7 +7,7 @@ digests of is looked up in the source's table, in one pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Literal
@@ -26,6 +26,8 @@ from calibudget.sources.split import Barred
 from calibudget.sources.table import ROW, PartedRows, Rows, among, same_as_before
 
 _HELD: Final = np.dtype([("key", "V32"), ("set", "<u4")])
+#: Counts in one group: 64 MiB.
+_CELLS: Final = 2**23
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ class Group:
 def groups(sets: Iterable[Iterable[Rows]]) -> Iterator[Group]:
     """Every different digest of some sets, ascending.
 
-    Memory holds `BUFFER` digests, or one of `PARTS` parts of all, whichever is more.
+    Memory holds `BUFFER` digests, or one of `PARTS` parts of all, whichever is more, and `_CELLS` counts.
 
     Args:
         sets: of each set its digests, shape (m,), 32 bytes each, piece by piece.
@@ -56,12 +58,15 @@ def groups(sets: Iterable[Iterable[Rows]]) -> Iterator[Group]:
             rows = np.empty(len(piece), dtype=_HELD)
             rows["key"], rows["set"] = piece, number - 1
             held.add_rows(rows)
+    step = max(1, _CELLS // max(number, 1))
     for rows in held.parts():
-        first = ~same_as_before(rows["key"])
-        group = np.cumsum(first) - 1
-        size = int(first.sum())
-        counts = np.bincount(group * number + rows["set"], minlength=size * number)
-        yield Group(digests=rows["key"][first], counts=counts.reshape(size, number))
+        starts = np.flatnonzero(~same_as_before(rows["key"]))
+        for place in range(0, len(starts), step):
+            firsts = starts[place : place + step]
+            some = rows[firsts[0] : starts[place + step] if place + step < len(starts) else len(rows)]
+            group = np.searchsorted(firsts - firsts[0], np.arange(len(some)), side="right") - 1
+            counts = np.bincount(group * number + some["set"], minlength=len(firsts) * number)
+            yield Group(digests=rows["key"][firsts], counts=counts.reshape(len(firsts), number))
 
 
 def shared_counts(found: Iterable[Group], sets: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -74,16 +79,22 @@ def shared_counts(found: Iterable[Group], sets: int) -> tuple[NDArray[np.int64],
     shared = np.zeros((sets, sets), dtype=np.int64)
     repeated = np.zeros(sets, dtype=np.int64)
     for group in found:
-        there = (group.counts > 0).astype(np.int64)
-        shared += group.counts.T @ there
-        repeated += (group.counts - there).sum(axis=0)
+        there = group.counts > 0
+        shared[np.diag_indices(sets)] += group.counts.sum(axis=0)
+        repeated += group.counts.sum(axis=0) - there.sum(axis=0)
+        several = there.sum(axis=1) > 1
+        met = group.counts[several].T.astype(np.float64) @ there[several]  # whole numbers far below 2^53
+        np.fill_diagonal(met, 0)
+        shared += met.astype(np.int64)
     return shared, repeated
 
 
 def shared_digests(
-    found: Iterable[Group], pairs: Mapping[int, Iterable[int]]
+    found: Iterable[Group], pairs: Mapping[int, Collection[int]]
 ) -> dict[int, dict[int, frozenset[bytes]]]:
     """The digests that sets share with others; memory holds those and no more.
+
+    Only pairs that share a digest are looked at: of a thousand sets there are half a million.
 
     Returns:
         By set and other set; empty ones are left out.
@@ -91,11 +102,12 @@ def shared_digests(
     digests: dict[int, dict[int, set[bytes]]] = {one: {} for one in pairs}
     for group in found:
         there = group.counts > 0
-        for one, others in pairs.items():
-            for other in others:
-                both = group.digests[there[:, one] & there[:, other]]
-                if len(both):
-                    digests[one].setdefault(other, set()).update(both.tolist())
+        several = there.sum(axis=1) > 1
+        held, there = group.digests[several], there[several]
+        for one, other in np.argwhere(there.T.astype(np.float32) @ there > 0).tolist():
+            if one in pairs and other in pairs[one]:
+                both = held[there[:, one] & there[:, other]]
+                digests[one].setdefault(other, set()).update(both.tolist())
     return {one: {other: frozenset(own) for other, own in by.items()} for one, by in digests.items()}
 
 
@@ -136,7 +148,7 @@ def shared_prompts(
 
     def counted(found: Iterable[Group]) -> Iterator[Group]:
         for group in found:
-            np.add(repeated, (group.counts - (group.counts > 0)).sum(axis=0), out=repeated)
+            np.add(repeated, group.counts.sum(axis=0) - (group.counts > 0).sum(axis=0), out=repeated)
             yield group
 
     sets = [*sources.values(), *evaluation.values()]
