@@ -32,7 +32,7 @@ for name in "$@"; do
         make axolotl
         "$pip" install --quiet transformers==5.16.1 datasets==4.8.4 peft==0.20.0 accelerate==1.13.0 trl==1.9.0 \
             pydantic==2.12.5 addict fire einops colorama numba scipy typer python-dotenv art posthog s3fs mistral-common \
-            sentencepiece fastcore schedulefree tensorboard psutil zstandard
+            sentencepiece fastcore schedulefree tensorboard psutil zstandard bitsandbytes
         "$pip" install --quiet --no-deps axolotl==0.19.0 axolotl-contribs-lgpl==0.0.7 axolotl-contribs-mit==0.0.6 \
             optimum nvidia-ml-py ;;
     ms-swift)

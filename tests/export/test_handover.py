@@ -116,13 +116,18 @@ def test_megatron_is_given_ids_texts_and_the_blend_of_the_quotas(two_fruits: Pat
     assert blend["train_samples"] == 30
     assert sum(source["count"] for source in blend["sources"].values()) == 15
     assert sum(source["weight"] for source in blend["sources"].values()) == pytest.approx(1)
-    for label, source in blend["sources"].items():
+    words = (tmp_path / "out" / "blend.txt").read_text().split()
+    assert sum(map(float, words[::2])) == pytest.approx(1)
+    for place, (label, source) in enumerate(blend["sources"].items()):
         rows = [json.loads(line) for line in (tmp_path / "out" / source["file"]).read_text().splitlines()]
         assert len(rows) == source["count"]
         assert all(row["input"].endswith("### Response:\n") and row["output"].endswith("<|im_end|>") for row in rows)
         ids = [
             token for one, row in zip(exported.examples, taught, strict=True) if one.source == label for token in row[0]
         ]
+        assert source["tokens"] == len(ids)
+        assert words[2 * place + 1] == Path(source["file"]).stem
+        assert float(words[2 * place]) == pytest.approx(len(ids) / exported.fields["tokens"])  # type: ignore[operator]
         assert np.fromfile((tmp_path / "out" / source["file"]).with_suffix(".bin"), "<i4").tolist() == ids
 
 
@@ -153,6 +158,13 @@ def test_a_run_that_does_not_verify_is_not_handed_over(two_fruits: Path, tmp_pat
         export(run_dir, "trl", tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert not list(tmp_path.glob(".calibudget-*"))
+
+
+@pytest.mark.parametrize(("name", "option"), [("huggingface", "epochs=2"), ("megatron", "rank=4")])
+def test_an_option_that_nothing_follows_is_refused(two_fruits: Path, tmp_path: Path, name: str, option: str) -> None:
+    with pytest.raises(InputError, match="leave it out"):
+        export(two_fruits, name, tmp_path / "out", [option])
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_failed_hand_over_leaves_nothing(two_fruits: Path, tmp_path: Path) -> None:

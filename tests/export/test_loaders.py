@@ -193,13 +193,13 @@ def test_every_reader_finds_the_rows_of_the_train_set(name: str, reader: str, tm
     assert told(python, script, tmp_path / "out") == rows
 
 
-def test_megatron_reads_the_ids_that_were_measured_and_the_blend_as_the_quotas(tmp_path: Path, request: Any) -> None:
+def test_megatron_reads_the_ids_that_were_measured_and_takes_each_as_often(tmp_path: Path, request: Any) -> None:
     python = environment("megatron")
     exported = export(request.getfixturevalue("four_kinds"), "megatron", tmp_path / "out", ["epochs=2"])
     blend = json.loads((tmp_path / "out" / "blend.json").read_bytes())
-    sources = {Path(one["file"]).stem: (label, one["count"]) for label, one in blend["sources"].items()}
-    found = told(python, BLEND, tmp_path / "out", str(blend["train_samples"]))
-    assert {one["name"]: one["count"] for one in found} == {name: 2 * count for name, (_, count) in sources.items()}
+    sources = {Path(one["file"]).stem: (label, one["tokens"]) for label, one in blend["sources"].items()}
+    found = told(python, BLEND, tmp_path / "out", str(2 * exported.fields["tokens"]))  # type: ignore[operator]
+    assert {one["name"]: one["count"] for one in found} == {name: 2 * tokens for name, (_, tokens) in sources.items()}
     for one in found:
         label = sources[one["name"]][0]
         assert one["rows"] == [row.ids.tolist() for row in exported.examples if row.source == label]

@@ -34,6 +34,8 @@ from calibudget.training.order import warmup_steps
 
 #: What `export` says of itself in the exported folder.
 EXPORT_NAME = "export.json"
+#: Training options that tokens and their counts follow from, without a configuration.
+_OPTIONS_OF_ROWS = frozenset({"epochs", "max_length", "too_long"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ def export(
         progress: told of the stages.
 
     Raises:
-        InputError: no such trainer, or a folder inside the run directory.
+        InputError: no such trainer, an option that isn't used for it, or a folder inside the run directory.
         ArtefactError: the run isn't finished or doesn't verify, or the folder holds something.
         TrainingError: options or rows that can't be trained on, another model, or one that the trainer doesn't know.
         DependencyError: the model's libraries are missing.
@@ -88,6 +90,7 @@ def export(
         raise InputError(f"{output}: lies in the run directory, which would no longer verify; name a folder beside it")
     if output.is_symlink() or (output.exists() and (not output.is_dir() or any(output.iterdir()))):
         raise ArtefactError(f"{output}: holds something already, or is a link; name a new or an empty folder")
+    _check_used(target, overrides)
     options = training_options(recipe, overrides)
     _check_verified(directory, progress)
     with _new_folder(output) as folder:
@@ -115,6 +118,15 @@ class _WithTokens(_RowsOnly):
     outline: Any
     encoder: Any
     examples: tuple[TrainingExample, ...]
+
+
+def _check_used(target: Trainer, overrides: Sequence[str]) -> None:
+    """Refuse training options that nothing in the folder would follow."""
+    for name in (option.partition("=")[0].strip() for option in overrides):
+        if not target.trains and not (target.rows == "blend" and name in _OPTIONS_OF_ROWS):
+            raise InputError(
+                f"{name}: no configuration is written for {target.title} that could follow it; leave it out"
+            )
 
 
 def _check_verified(directory: Path, progress: Progress) -> None:

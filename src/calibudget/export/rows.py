@@ -74,7 +74,9 @@ def write_blend(folder: Path, rows: Sequence[tuple[TrainingExample, str, str]], 
     """Write each source as token ids and as rendered text, with the blend that gives every source its quota.
 
     `NNN.bin` and `NNN.idx` are what Megatron's `--data-path` reads, `NNN.jsonl` has prompt and response as `input` and
-    `output`. `blend.json` has the counts and weights, `blend.txt` the arguments of `--data-path`.
+    `output`. `blend.json` has counts, weights and tokens, `blend.txt` the arguments of `--data-path`: its samples are
+    sequences of one length, cut out of the tokens end to end, so sources weigh there by their tokens, and each row is
+    seen as often as any other.
 
     Args:
         folder: where they go.
@@ -91,17 +93,23 @@ def write_blend(folder: Path, rows: Sequence[tuple[TrainingExample, str, str]], 
         _write_lines(folder / f"{name}.jsonl", texts)
     total = len(rows)
     counts = {source: len(by_source[source]) for source in names}
+    tokens = {source: sum(row[0].length for row in by_source[source]) for source in names}
     blend = {
         "schema": "calibudget.blend/1",
         "epochs": epochs,
         "train_samples": total * epochs,
         "sources": {
-            source: {"file": f"{name}.jsonl", "count": counts[source], "weight": counts[source] / total}
+            source: {
+                "file": f"{name}.jsonl",
+                "count": counts[source],
+                "weight": counts[source] / total,
+                "tokens": tokens[source],
+            }
             for source, name in names.items()
         },
     }
     write_atomic(folder / "blend.json", canonical_json(blend))
-    path = " ".join(f"{counts[source] / total!r} {name}" for source, name in names.items())
+    path = " ".join(f"{tokens[source] / sum(tokens.values())!r} {name}" for source, name in names.items())
     write_atomic(folder / "blend.txt", f"{path}\n".encode())
 
 

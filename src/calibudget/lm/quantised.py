@@ -36,6 +36,8 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "fp8": (),
     "gptq": ("gptqmodel", "optimum"),
 }
+#: The first version of transformers that turns FP8 weights of any shape into numbers on a CPU.
+_FP8_SINCE: Final = (5, 19)
 #: Devices on which a package's kernels run.
 _DEVICES: Final = ("cpu", "cuda", "xpu")
 
@@ -87,7 +89,7 @@ def quantised(name: str, directory: Path, kind: str, where: str) -> Quantised | 
     for package in _NEEDS[method]:
         _check_package(name, package, where)
     if method == "fp8":
-        return _fp8(stated)
+        return _fp8(name, stated or {})
     return _bitsandbytes(kind, stated or {}) if method == "bitsandbytes" else _gptqmodel(method, stated)
 
 
@@ -160,5 +162,11 @@ def _gptqmodel(method: str, stated: Mapping[str, Any]) -> Quantised:
 def _fp8(stated: Mapping[str, object]) -> Quantised:
     from transformers import FineGrainedFP8Config
 
+    found = version("transformers")
+    if tuple(map(int, found.split(".")[:2])) < _FP8_SINCE:
+        since = ".".join(map(str, _FP8_SINCE))
+        raise DependencyError(
+            f"model {name!r}: its FP8 weights need transformers {since} or later, and here is {found}"
+        )
     loading = {"quantization_config": FineGrainedFP8Config(dequantize=True)}
     return Quantised(settings={"method": "fp8", **stated, "dequantize": True}, loading=loading, is_packed=False)
