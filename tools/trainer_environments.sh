@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Throw-away environments in which trainers' own code loads what `calibudget export` wrote:
 #
-#     tools/trainer_environments.sh FOLDER [trl llamafactory axolotl ms-swift open-instruct torchtune megatron readers ...]
+#     tools/trainer_environments.sh FOLDER [trl unsloth llamafactory axolotl ms-swift open-instruct torchtune megatron readers ...]
 #     CALIBUDGET_TRAINERS=FOLDER make test
 #
 # Each is FOLDER/NAME with versions that were seen to work together; without names all are made. Python 3.11.
 set -euo pipefail
 folder=$1; shift
-[ $# -gt 0 ] || set -- trl llamafactory axolotl ms-swift open-instruct torchtune megatron readers
+[ $# -gt 0 ] || set -- trl unsloth llamafactory axolotl ms-swift open-instruct torchtune megatron readers
 
 make() {
     "${PYTHON:-python3.11}" -m venv "$folder/$1"
@@ -21,6 +21,11 @@ for name in "$@"; do
     trl)
         make trl
         "$pip" install --quiet trl==1.16.0 transformers==5.24.0 peft==0.21.2 datasets==5.2.0 ;;
+    unsloth)
+        make unsloth
+        "$pip" install --quiet trl==1.16.0 transformers==5.24.0 peft==0.21.2 datasets==5.2.0
+        "$pip" install --quiet --no-deps unsloth==2026.10.9 unsloth_zoo==2026.10.9 bitsandbytes tyro hf_transfer \
+            cut_cross_entropy msgspec protobuf docstring-parser shtab typeguard diffusers ;;
     llamafactory)
         make llamafactory
         "$pip" install --quiet transformers==5.6.0 datasets==4.0.0 accelerate==1.11.0 peft==0.18.1 trl==0.24.0 \
@@ -32,7 +37,8 @@ for name in "$@"; do
         make axolotl
         "$pip" install --quiet transformers==5.16.1 datasets==4.8.4 peft==0.20.0 accelerate==1.13.0 trl==1.9.0 \
             pydantic==2.12.5 addict fire einops colorama numba scipy typer python-dotenv art posthog s3fs mistral-common \
-            sentencepiece fastcore schedulefree tensorboard psutil zstandard bitsandbytes
+            sentencepiece fastcore schedulefree tensorboard psutil zstandard bitsandbytes \
+            evaluate wandb opentelemetry-sdk opentelemetry-exporter-otlp-proto-http triton
         "$pip" install --quiet --no-deps axolotl==0.19.0 axolotl-contribs-lgpl==0.0.7 axolotl-contribs-mit==0.0.6 \
             optimum nvidia-ml-py ;;
     ms-swift)

@@ -32,7 +32,7 @@ for words in json.loads(sys.argv[1]):
 
 def exporting(page: str) -> tuple[list[str], list[str]]:
     """The words of a page's export, and the lines that it shows of it."""
-    (command, shown) = re.findall(r"^```sh\n(calibudget export .*)\n```\n\n```\n(.*?)^```$", page, re.DOTALL | re.M)[0]
+    (command, shown) = re.findall(r"^```sh\n(calibudget export .*?)\n```\n\n```\n(.*?)^```$", page, re.DOTALL | re.M)[0]
     return shlex.split(command), shown.splitlines()
 
 
@@ -83,7 +83,7 @@ def test_every_command_gives_what_its_page_shows(walked: tuple[Path, list[str]])
 @pytest.mark.parametrize("name", [name for name, page in TRAINERS.items() if "```sh\ncd " in page])
 def test_the_trainer_itself_prints_what_its_page_shows(name: str, request: pytest.FixtureRequest) -> None:
     page = TRAINERS[name]
-    ((command, shown),) = re.findall(r"^```sh\n(cd .*)\n```\n\n```\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    ((command, shown),) = re.findall(r"^```sh\n(cd .*?)\n```\n\n```\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     trainers = os.environ.get("CALIBUDGET_TRAINERS")
     environment = re.findall(r"trainers/([\w-]+)/bin/", command)[0]
     if trainers is None or not (Path(trainers) / environment).exists():
@@ -104,7 +104,12 @@ def test_the_trainer_itself_prints_what_its_page_shows(name: str, request: pytes
 
 
 def printed_by(command: list[str], folder: Path) -> str:
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
+    environment = os.environ | {
+        "CUDA_VISIBLE_DEVICES": "",
+        "HF_HUB_OFFLINE": "1",
+        "NO_COLOR": "1",
+        "AXOLOTL_DO_NOT_TRACK": "1",
+    }
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr

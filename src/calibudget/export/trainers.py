@@ -69,7 +69,7 @@ TRAINERS: Final[Mapping[str, Trainer]] = {
         loader="ms_swift_rows",
         package="swift",
     ),
-    "unsloth": Trainer(title="Unsloth", rows="parquet", start="python train.py"),
+    "unsloth": Trainer(title="Unsloth", rows="parquet", start="python train.py", loader="trl_rows", package="unsloth"),
     "open-instruct": Trainer(
         title="open-instruct",
         rows="parquet",
