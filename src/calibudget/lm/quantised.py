@@ -159,7 +159,7 @@ def _gptqmodel(method: str, stated: Mapping[str, Any]) -> Quantised:
     return Quantised(settings=settings, loading={"quantization_config": chosen}, is_packed=True)
 
 
-def _fp8(stated: Mapping[str, object]) -> Quantised:
+def _fp8(name: str, stated: Mapping[str, object]) -> Quantised:
     from transformers import FineGrainedFP8Config
 
     found = version("transformers")
