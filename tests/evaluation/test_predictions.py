@@ -84,7 +84,8 @@ def test_an_edited_evaluation_is_refused(tmp_path: Path, subtests: pytest.Subtes
     cases: list[Any] = [
         (lambda d: d["tasks"]["math"].update(right=2), "aren't those of its items"),
         (lambda d: d["panels"]["MathAvg"].update(score=0.9), "aren't those of its items"),
-        (lambda d: d["panels"]["CodeMacro"].update(of=[]), r"evaluation\.json: panels: .*CodeMacro"),
+        (lambda d: d["panels"]["CodeMacro"].update(of=[]), r"evaluation\.json: .*CodeMacro"),
+        (lambda d: d["tasks"]["math"].update(right=99), r"evaluation\.json: .*no more right than items"),
         (lambda d: d["tasks"]["math"].update(extra=1), "extra"),
         (lambda d: d["tasks"]["math"].pop("mean_nll"), "mean_nll"),
         (lambda d: d.update(schema="calibudget.evaluation/9"), "schema"),

@@ -249,18 +249,18 @@ def read_evaluation(path: Path) -> Evaluation:
     """
     document = read_object(path)
     file = EVALUATION.parse(document, path.name)
-    evaluation = Evaluation(
-        model=file.model,
-        tasks={name: _result_of(row) for name, row in file.tasks.items()},
-        panels={name: row.of for name, row in file.panels.items()},
-        training_set=file.training_set,
-        versions=file.versions,
-        calibration_set=file.calibration_set,
-    )
     try:
+        evaluation = Evaluation(
+            model=file.model,
+            tasks={name: _result_of(row) for name, row in file.tasks.items()},
+            panels={name: row.of for name, row in file.panels.items()},
+            training_set=file.training_set,
+            versions=file.versions,
+            calibration_set=file.calibration_set,
+        )
         is_same = evaluation.to_json() == document
     except InputError as error:
-        raise ArtefactError(f"{path.name}: panels: {error}") from error
+        raise ArtefactError(f"{path.name}: {error}") from error
     if not is_same:
         raise ArtefactError(f"{path.name}: its scores or panels aren't those of its items and right answers")
     return evaluation
