@@ -25,7 +25,8 @@ def check_goes_on(zygote: Any, name: str, directory: Path, whole: Any, place: An
     if work.verifies:
         verified = zygote.give(["verify", directory])
         assert verified["code"] == 0, (name, place, verified["text"])
-    if not finished or (directory / "scores.parquet.work").exists():  # whose removal a disk may refuse
+    work_left = (directory / "scores.parquet.work").exists() or any(directory.glob(".shard-*"))
+    if not finished or work_left:  # whose removal a disk may refuse
         done = zygote.give([*work.command(directory), *work.again])
         assert done["code"] == 0, (name, place, done["text"])
     expected = whole(name)[0]
