@@ -109,11 +109,7 @@ class Scored:
         return sorted((one for one in candidates if one in scores), key=lambda one: -scores[one])
 
     def take(self, source: str, candidates: Sequence[str], quota: int) -> Sequence[str]:
-        """The `quota` candidates of the highest scores.
-
-        Raises:
-            InputError: fewer candidates have a score.
-        """
+        """The `quota` candidates of the highest scores."""
         ordered = self.order(source, candidates)
         column = self.parameters.get("column")
         having = "" if column is None else f" with a number in the column {column!r}"
@@ -161,11 +157,7 @@ class Mix:
         return "mix"
 
     def take(self, source: str, candidates: Sequence[str], quota: int) -> Sequence[str]:
-        """The parts' picks, one part after the other.
-
-        Raises:
-            InputError: a part can't take its number from what the others left.
-        """
+        """The parts' picks, one part after the other."""
         taken: dict[str, None] = {}
         for label, count in apportion(self.weights, quota).quotas.items():
             left = [one for one in candidates if one not in taken]

@@ -237,14 +237,10 @@ def _items(path: Path, limits: Limits, rows: str | None) -> list[object] | None:
     items = _under(value, rows)
     if not isinstance(items, list):
         found = f"has the fields {', '.join(value)}" if isinstance(value, dict) else "is an array"
-        raise DataError(f"`rows: {rows}` names no list of it, since it {found}{_hint(value)}")
+        lists = ", ".join(f"`rows: {name}`" for name in _lists_of_rows(value))
+        hint = f"; lists of rows are {lists}" if lists else ""
+        raise DataError(f"`rows: {rows}` names no list of it, since it {found}{hint}")
     return items
-
-
-def _hint(value: object) -> str:
-    """Which lists of rows an object holds, as a hint."""
-    lists = _lists_of_rows(value)
-    return f"; lists of rows are {', '.join(f'`rows: {name}`' for name in lists)}" if lists else ""
 
 
 def _lists_of_rows(value: object) -> list[str]:
