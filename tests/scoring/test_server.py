@@ -355,7 +355,7 @@ def test_a_run_with_a_server_has_the_quotas_of_a_run_here_and_verifies(
 @pytest.mark.model
 @pytest.mark.timeout(900)
 def test_the_embedded_model_served_has_the_quotas_of_the_one_here(items_of: Any, embedded: Any) -> None:
-    items = items_of(1)
+    items = items_of(2)
     here = measure_all(LocalScorer(embedded, max_new_tokens=8), items)
     with serving(ModelServer("vllm", embedded)) as server:
         # a reply takes seconds here, and on a busy machine as long as it likes
