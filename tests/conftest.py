@@ -245,8 +245,8 @@ companion: {{path: companion.jsonl, answer: none}}
 
 
 @pytest.fixture(scope="session")
-def two_fruits(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -> Any:
-    """A finished run with the tiny model; to be copied, never changed."""
+def fruits_with_cache(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -> tuple[Path, Path]:
+    """A finished run with the tiny model, and the cache that knows where its model lies."""
     from calibudget.pipeline.run import run
     from calibudget.recipe import load_recipe
 
@@ -258,8 +258,21 @@ def two_fruits(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -
         ]
         (root / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (root / "recipe.yaml").write_text(_FRUITS.format(model=tiny_directory, data=root))
-    run(load_recipe(root / "recipe.yaml"), root / "run")
-    return root / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(root / "cache"))
+        run(load_recipe(root / "recipe.yaml"), root / "run")
+    return root / "run", root / "cache"
+
+
+@pytest.fixture
+def two_fruits(fruits_with_cache: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A finished run with the tiny model; to be copied, never changed.
+
+    Another process that tests makes the same run, and would tell in a cache of both where *its* model lies.
+    """
+    run_dir, cache = fruits_with_cache
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    return run_dir
 
 
 #: Fixtures that load torch, transformers or moto: seconds of every process that meets one of them.

@@ -27,7 +27,7 @@ from calibudget.store.train_set import read_train
 TRAINED = [name for name, trainer in TRAINERS.items() if trainer.trains]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def taught(two_fruits: Path) -> Any:
     """Ids and labels as scoring encodes the records that the rows' originals make."""
     recipe = recipe_of_run(two_fruits)
