@@ -89,7 +89,7 @@ class TestCluster:
         with ScorerPool(settings, workers=3, engine="ray", address=cluster.address) as pool:
             for reply in [pool.submit(None) for _ in range(2)]:
                 reply.result()
-            actors = [worker._actor for worker in pool._workers.values() if worker.lacks(0) == ""]  # type: ignore[union-attr]
+            actors = [worker._actor for worker in pool._workers.values() if worker.lacks(1000.0) == ""]  # type: ignore[union-attr]
             seen = [ray.get(one.__ray_call__.remote(lambda _: os.environ["CUDA_VISIBLE_DEVICES"])) for one in actors]
         cluster.remove_node(node)
         cards = [card for own in seen for card in own.split(",")]
