@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -17,12 +18,6 @@ MATH = AnswerSpec(kind="math")
 needs_math_verify = pytest.mark.skipif(
     importlib.util.find_spec("math_verify") is None, reason="math-verify isn't installed"
 )
-
-
-@pytest.fixture(autouse=True)
-def all_the_time_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine makes no answers differ."""
-    monkeypatch.setattr(mathematics, "TIME_LIMIT_S", 1000.0)
 
 
 PARSED = [
@@ -130,13 +125,18 @@ def test_what_cannot_be_parsed_is_wrong_both_ways(subtests: pytest.Subtests) -> 
 
 @pytest.mark.slow
 @needs_math_verify
-def test_a_comparison_that_takes_too_long_is_wrong_and_the_next_one_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_that_takes_too_long_is_wrong_and_the_next_one_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (Path(processes.__file__).parent / "math_worker.py").read_text(encoding="utf-8")
+    slow = program.replace("_CPU_LIMIT_S: Final = 10", "_CPU_LIMIT_S: Final = 0.2")
+    (tmp_path / "slow.py").write_text(
+        slow.replace("    whole =", "    while gold == 'a+c':\n        pass\n    whole =")
+    )
+    monkeypatch.setattr(mathematics, "_PROGRAM", tmp_path / "slow.py")
     assert answers_equal(MATH, "a+b", "b+a")
-    monkeypatch.setattr(mathematics, "TIME_LIMIT_S", 0.0)
     assert not answers_equal(MATH, "a+c", "c+a")
-    monkeypatch.undo()
-    mathematics.judged_equal.cache_clear()
-    assert answers_equal(MATH, "a+c", "c+a")
+    assert answers_equal(MATH, "a+d", "d+a")
 
 
 @pytest.mark.slow

@@ -1,17 +1,18 @@
 """The program that compares mathematical answers: [gold, predicted] a line in, true or false a line out.
 
-It stands alone (nothing of calibudget is imported) and may be killed at any moment.
+It stands alone (nothing of calibudget is imported), and a comparison that takes too long ends it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from typing import Final
 
-#: Seconds after which the worker ends itself, were its parent killed before it could; memory that it may take.
-_LIFE_LIMIT_S: Final = 120
+#: Seconds of computing that one comparison may take, and memory that the process may.
+_CPU_LIMIT_S: Final = 10
 _MEMORY_LIMIT: Final = 4 * 2**30
 
 
@@ -31,35 +32,32 @@ def judge(gold: str, predicted: str) -> bool:
 
 def main() -> None:
     """Answer questions until the input ends."""
-    _limit_memory()
+    limit = _limit()
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # whatever a library prints must not be read as a verdict
     judge("1", "1")
     answers.write(b'"ready"\n')
     for line in sys.stdin.buffer:
-        _set_alarm(_LIFE_LIMIT_S)
+        if limit is not None:
+            signal.setitimer(limit, _CPU_LIMIT_S)
         try:
             gold, predicted = json.loads(line)
             verdict = judge(gold, predicted)
         except Exception:  # an answer that breaks the parser is unparsable
             verdict = False
-        _set_alarm(0)
+        if limit is not None:
+            signal.setitimer(limit, 0)
         answers.write(b"true\n" if verdict else b"false\n")
 
 
-def _limit_memory() -> None:
+def _limit() -> int | None:
+    """Bound the memory; the timer that bounds a comparison, None where the system has neither."""
     try:
         import resource
-    except ImportError:  # not on this platform
-        return
+    except ImportError:
+        return None
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_LIMIT, _MEMORY_LIMIT))
-
-
-def _set_alarm(seconds: int) -> None:
-    import signal
-
-    if hasattr(signal, "alarm"):
-        signal.alarm(seconds)
+    return signal.ITIMER_VIRTUAL  # ends the process: no handler is set
 
 
 if __name__ == "__main__":
