@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from calibudget.errors import InputError, InputTypeError
@@ -53,3 +56,32 @@ def test_draws_that_cant_be_are_refused_with_the_numbers(subtests: pytest.Subtes
     ]:
         with subtests.test(said=said), pytest.raises(InputError, match=said):
             draw(pools, quotas, selection_seed=0)
+
+
+def test_what_is_of_another_type_is_named(subtests: pytest.Subtests) -> None:
+    pool, text = {"a": ["x"]}, np.str_("x")
+    assert (
+        draw({"a": [text, "y"]}, {"a": np.int64(2)}, selection_seed=np.int64(1)).picks
+        == draw(  # type: ignore[arg-type, dict-item]
+            {"a": ["x", "y"]}, {"a": 2}, selection_seed=1
+        ).picks
+    )
+    cases: list[tuple[Any, Any, Any, str]] = [
+        ([("a", ["x"])], {"a": 1}, 0, r"^pools must be a mapping by label, not \["),
+        (pool, [("a", 1)], 0, r"^quotas must be a mapping by label, not \["),
+        ({3: ["x"]}, {3: 1}, 0, "^a source's label must be a text, not 3"),
+        (pool, {"a": 1}, True, "^the selection seed must be an integer, not True"),
+        (pool, {"a": 1}, 1.5, r"^the selection seed must be an integer, not 1\.5"),
+        ({"a": 7}, {"a": 1}, 0, "^the pool of 'a' must be a sequence of ids, not 7"),
+        ({"a": ["x", 1]}, {"a": 1}, 0, "^an id in the pool of 'a' must be a text, not 1"),
+        (pool, {"a": 1.0}, 0, r"^the quota of 'a' must be an integer, not 1\.0"),
+    ]
+    for pools, quotas, seed, said in cases:
+        with subtests.test(said=said), pytest.raises(InputTypeError, match=said):
+            draw(pools, quotas, selection_seed=seed)
+    with pytest.raises(InputError, match="only one of them names 7, b"):
+        draw(pool, {"a": 1, 7: 0, "b": 0}, selection_seed=0)  # type: ignore[dict-item]
+    with pytest.raises(InputTypeError, match=r"^needs a list or another ordered sequence of ids, not str"):
+        canonical_selected_indices_sha256("xyz")
+    with pytest.raises(InputTypeError, match=r"^indices must be all integers or all strings, not a mixture$"):
+        canonical_selected_indices_sha256([1, "a"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,18 +82,30 @@ def test_the_top_is_stable_under_the_order_of_shards_and_nested(make_shards: Cal
     assert top(merged, 0) == ()
 
 
-@pytest.mark.parametrize(
-    ("count", "error"), [(6, InputError), (-1, InputError), (2.0, InputTypeError), (True, InputTypeError)]
-)
-def test_a_top_that_cannot_be_taken_is_refused(
-    make_shards: Callable[..., Any], count: int | float | bool, error: Any
+def test_what_is_no_contract_pool_or_ranking_is_refused_by_name(
+    make_shards: Callable[..., Any], subtests: pytest.Subtests
 ) -> None:
     merged = merge_shards(make_shards(POOLS))
-    with pytest.raises(error, match=r"of 5 scored|integer"):
-        top(merged, count)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("subgroups", [(), ("a", "a"), ("a", "")])
-def test_a_contract_without_proper_names_is_refused(subgroups: Any) -> None:
-    with pytest.raises(InputError, match="nonempty and unique"):
-        ProxyContract(subgroups=subgroups)
+    assert len(top(merged, 5)) == 5
+    assert proxy_pool({"a": {"y", "x"}}) == proxy_pool({"a": ["x", "y"]})
+    cases: list[tuple[Callable[..., object], Any, type[Exception], str]] = [
+        *((lambda names: ProxyContract(subgroups=names), names, InputError, "nonempty and unique")
+            for names in [(), ("a", "a"), ("a", "")]),
+        (lambda names: ProxyContract(subgroups=names), ["a"], InputTypeError, r"a tuple of names, not \['a'\]"),
+        (lambda names: ProxyContract(subgroups=names), ("a", 1), InputTypeError, r"a tuple of names, not \('a', 1\)"),
+        (lambda shards: ProxyContract(shards=shards), True, InputTypeError, "shards is an integer, not True"),
+        (lambda shards: ProxyContract(shards=shards), 2.0, InputTypeError, r"shards is an integer, not 2\.0"),
+        (lambda shards: ProxyContract(shards=shards), 0, InputError, "at least 1 shard, not 0"),
+        (lambda pool: proxy_pool({"a": pool}), "xy", InputTypeError, "sequence of ids as the pool of 'a', not str"),
+        (lambda pool: proxy_pool({"a": pool}), ["x", 1], InputTypeError, "an id in the pool of 'a' must be a text"),
+        (lambda score: ranked([record(score, "a")]), "1", InputTypeError, "^only proxy records .* ranked:"),
+        (lambda scores: top(scores, 1), [], InputTypeError, r"the top is taken of ProxyScores, not of \[\]"),
+        (lambda scores: top(scores, 1), replace(merged, records=7), InputTypeError, "the top is taken of ProxyScores"),
+        (lambda count: top(merged, count), 6, InputError, "the top 6 of 5 scored candidates can't be taken"),
+        (lambda count: top(merged, count), -1, InputError, "the top -1 of 5 scored candidates can't be taken"),
+        (lambda count: top(merged, count), 2.0, InputTypeError, r"is an integer, not float: 2\.0"),
+        (lambda count: top(merged, count), True, InputTypeError, "is an integer, not bool: True"),
+    ]  # fmt: skip
+    for attempt, value, error, said in cases:
+        with subtests.test(said=said), pytest.raises(error, match=said):
+            attempt(value)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import InputError
+from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import order_key
 from calibudget.records import Message, Record, Selection
 from calibudget.selection.rows import train_row, train_rows
@@ -119,6 +119,8 @@ def test_source_order_is_code_points_then_picks_then_the_companion_as_read() -> 
 def test_shuffled_order_is_keyed_over_all_rows() -> None:
     shuffled = ids("shuffled")
     assert sorted(shuffled) == sorted(ids("source"))
+    default = train_rows(SELECTION, CANDIDATES, COMPANION).rows
+    assert [row["record_id"] for row in default] == [record_id for _, record_id, _ in shuffled]
     keys = [order_key("order", 42, source, record_id) for source, record_id, _ in shuffled]
     assert keys == sorted(keys)
     assert {role for source, _, role in shuffled if source == "companion"} == {"companion"}
@@ -126,5 +128,8 @@ def test_shuffled_order_is_keyed_over_all_rows() -> None:
 
 def test_a_pick_that_is_no_candidate_is_refused() -> None:
     selection = Selection(seed=42, selector="uniform", picks={"a": ("a1", "gone")})
-    with pytest.raises(InputError, match="the pick 'gone' is no candidate of the source 'a'"):
-        train_rows(selection, CANDIDATES)
+    for candidates, missing in [(CANDIDATES, "gone"), ({}, "a1")]:
+        with pytest.raises(InputError, match=f"the pick '{missing}' is no candidate of the source 'a'"):
+            train_rows(selection, candidates)
+    with pytest.raises(InputTypeError, match=r"^the layout 'rendered' needs the template that renders it$"):
+        train_row(PLAIN, "source", layout="rendered")

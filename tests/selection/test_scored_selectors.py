@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from calibudget.errors import DataError, InputError
+from calibudget.errors import ArtefactError, DataError, InputError
 from calibudget.records import Message, Record
 from calibudget.selection.draw import draw
-from calibudget.selection.selectors import column_selector
+from calibudget.selection.proxy import ProxyContract, proxy_pool
+from calibudget.selection.proxy_checks import merge_shards
+from calibudget.selection.selectors import Scored, column_selector, influence_selector, quality_selector
 
 
 def record(record_id: str, source: str = "s", completion: str = "yes", **original: object) -> Record:
@@ -41,7 +44,10 @@ def test_a_column_orders_descending_or_ascending_and_gaps_have_no_score() -> Non
 
 def test_a_column_is_recorded_with_its_direction_and_digest() -> None:
     down = column_selector({"s": RATED}, "rating").describe()
-    up = column_selector({"s": RATED}, "rating", descending=False).describe()
+    ascending = column_selector({"s": RATED}, "rating", descending=False)
+    up = ascending.describe()
+    assert ascending.scores == {"s": {"a": -3.0, "b": -5.5, "c": 1.0}}
+    assert down["name"] == up["name"] == "scores"
     assert down["parameters"] == {"column": "rating", "descending": True}
     assert down["scores_sha256"] != up["scores_sha256"]
     assert column_selector({"s": RATED[::-1]}, "rating").describe() == down
@@ -52,6 +58,9 @@ def test_a_column_that_no_record_has_is_refused() -> None:
         column_selector({"s": RATED}, "ratings")
     with pytest.raises(DataError, match=r"no row has the column 'zzz' to select by; the columns are "):
         column_selector({"s": RATED}, "zzz")
+    similar = record("x", ratinga=1, ratingb=1, ratingc=1, ratingd=1)
+    with pytest.raises(DataError, match=r"did you mean '\w+' or '\w+' or '\w+'\?$"):
+        column_selector({"s": [similar]}, "rating")
     assert column_selector({"s": []}, "rating").scores == {"s": {}}
 
 
@@ -59,9 +68,58 @@ def test_a_column_value_that_is_no_finite_number_is_refused_by_source_and_record
     for bad in ["5", True, float("nan"), float("inf"), [5], 10**400]:
         with (
             subtests.test(bad=bad),
-            pytest.raises(DataError, match="s: 'rating' of record x must be a finite number"),
+            pytest.raises(DataError, match="s: 'rating' of record x must be a finite number") as refused,
         ):
             column_selector({"s": [*RATED, record("x", rating=bad)]}, "rating")
+        assert str(refused.value).endswith(f"to select by, not {bad!r}")
 
 
-POOLS = {"s": [f"s{i}" for i in range(6)], "t": [f"t{i}" for i in range(5)]}
+def test_bands_keep_their_ends_and_leave_out_what_has_no_perplexity(subtests: pytest.Subtests) -> None:
+    pools = {"s": [record(str(n), completion="x" * n) for n in range(1, 6)], "t": [record("9", "t", "x" * 9)]}
+    perplexities = {"s": {"1": 2.0, "2": 8.0, "3": 4.0, "4": 1.5}}
+    lengths: dict[str, Any] = {"length": lambda record: len(record.completion)}
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({}, "123459"),
+        ({"length_band": (2, 3)}, "123459"),  # without a length there is nothing to compare
+        ({**lengths, "length_band": (2, 4)}, "234"),
+        ({**lengths, "length_band": (4, None)}, "459"),
+        ({**lengths, "length_band": (None, 2)}, "12"),
+        ({"perplexities": perplexities}, "1234"),
+        ({"perplexities": perplexities, "perplexity_band": (2.0, 4.0)}, "13"),
+        ({"perplexities": perplexities, "perplexity_band": (None, 2.0)}, "14"),
+        ({**lengths, "length_band": (2, None), "perplexities": perplexities, "perplexity_band": (2.0, None)}, "23"),
+    ]
+    for arguments, kept in cases:
+        with subtests.test(arguments=arguments):
+            expected = {"s": dict.fromkeys(kept.replace("9", ""), 0.0), "t": dict.fromkeys("9" * kept.count("9"), 0.0)}
+            assert quality_selector(pools, **arguments) == Scored(name="quality", scores=expected)
+
+
+def test_influence_orders_by_merged_scores_of_this_pool_and_says_what_made_them(
+    make_shards: Callable[..., Any],
+) -> None:
+    contract = ProxyContract(subgroups=("one", "two"), shards=1)
+    pools = {"a": ["x", "y"], "b": ["x"], "none": []}
+    means = [(0.5, -1.0), (-2.0, 3.0), (0.0, 0.25)]
+    shard = make_shards(pools, contract=contract, means=lambda at, of: means[at][of], provenance={"model": "m"})[0]
+    merged, pool = merge_shards([shard], contract=contract), proxy_pool(pools)
+    assert influence_selector(merged, pool, contract=contract) == Scored(
+        name="influence",
+        scores={"a": {"x": 0.5, "y": 3.0}, "b": {"x": 0.25}, "none": {}},
+        parameters={
+            "pool_sha256": pool.sha256,
+            "subgroups": ["one", "two"],
+            "shards": 1,
+            "provenance": {"model": "m"},
+        },
+    )
+    for scores, own, said in [
+        (merged, proxy_pool({"a": ["x", "z"], "b": ["x"]}), "made for another pool"),
+        (shard, pool, "is shard 0 of 1"),
+    ]:
+        with pytest.raises(ArtefactError, match=f"^proxy scores: {said}"):
+            influence_selector(scores, own, contract=contract)
+        with pytest.raises(ArtefactError, match=f"^p.jsonl: {said}"):
+            influence_selector(scores, own, contract=contract, name="p.jsonl")
+    with pytest.raises(ArtefactError, match="subgroups must be arc_challenge"):
+        influence_selector(merged, pool)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from calibudget.errors import AllocationError, CalibudgetError, InputError
 from calibudget.keys import order_key
 from calibudget.selection.draw import draw
-from calibudget.selection.selectors import UNIFORM, Mix, Scored, Uniform, take_quota
+from calibudget.selection.selectors import UNIFORM, Mix, Scored, Uniform, require_shares, take_quota
 from calibudget.store.canonical import canonical_json
 
 POOL = [f"r{i:02}" for i in range(20)]
@@ -58,6 +59,10 @@ def test_a_candidate_without_a_score_is_never_taken() -> None:
     assert set(picks(selector, 2)) == {"r03", "r04"}
     with pytest.raises(InputError, match="s: the selector influence has 2 of 20 candidates to take 3 from"):
         picks(selector, 3)
+    with pytest.raises(InputError, match="s: the selector uniform has 2 of 2 candidates to take 3 from"):
+        UNIFORM.take("s", ["r03", "r04"], 3)
+    with pytest.raises(InputError, match=r"s: the influence score of 'r03' must be a finite number, not nan"):
+        scored({"r03": float("nan")})
     with pytest.raises(InputError, match="has 0 of 20 candidates to take 1 from"):
         picks(Scored(name="influence", scores={"other": {"r03": 1.0}}), 1)
     assert picks(selector, 0) == ()
@@ -109,8 +114,26 @@ def test_the_parts_are_integers_by_the_allocators_rounding(quota: int, influence
 )
 def test_weights_of_a_mix_sum_to_one(influence: float, uniform: Any, total: str) -> None:
     mix(scored({}), 1 / 3, 2 / 3 + 1e-10)
-    with pytest.raises(InputError, match=rf"must sum to 1, not to {total}; the same proportions are {{influence: 0\.7"):
+    shares = r"\{influence: 0\.7\d*, uniform: 0\.[23]\d*\}"
+    with pytest.raises(InputError, match=rf"must sum to 1, not to {total}; the same proportions are {shares}$"):
         mix(scored({}), influence, uniform)
+
+
+def test_weights_may_miss_one_by_exactly_a_billionth_and_those_of_nothing_are_told(subtests: pytest.Subtests) -> None:
+    limit = Fraction(1, 10**9)
+    for total in (1 - limit, 1 + limit):
+        require_shares({"a": total})  # type: ignore[dict-item]
+        with pytest.raises(InputError, match="must sum to 1"):
+            require_shares({"a": 1 + (total - 1) * Fraction(1_000_001, 1_000_000)})  # type: ignore[dict-item]
+    parts = {"influence": UNIFORM, "uniform": UNIFORM}
+    for weights, said in [
+        ({"influence": 0.0, "uniform": 0.0}, "^a mix needs a weight above 0$"),
+        ({"quality": 1.0, "uniform": 0.0}, "; influence, quality has only one of the two$"),
+    ]:
+        with subtests.test(said=said), pytest.raises(InputError, match=said):
+            Mix(parts=parts, weights=weights)
+    idle = Mix(parts={"a": UNIFORM, "b": Faulty(["r19"])}, weights={"a": 1.0, "b": 0.0})
+    assert idle.take("s", IN_KEY_ORDER, 2) == IN_KEY_ORDER[:2]  # a part of nothing isn't asked
 
 
 def test_a_mix_records_its_parts() -> None:

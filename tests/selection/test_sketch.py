@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from calibudget.errors import InputError, InputTypeError
+from calibudget.keys import sketch_words
 from calibudget.selection.sketch import CountSketch
 
 GOLDEN = [49.0, 16.0, -80.0, 39.0, 38.0, 23.0, 3.0, 18.0]
@@ -137,14 +139,67 @@ def test_finite_entries_whose_sum_overflows_are_refused() -> None:
         CountSketch(dimension=1, seed=0)(np.full(64, 1.7e308))
 
 
-def test_bad_parameters_are_refused(subtests: pytest.Subtests) -> None:
-    cases: list[Any] = [
-        ({"dimension": 0}, InputError),
-        ({"dimension": 2**24 + 1}, InputError),
-        ({"dimension": 8.0}, InputTypeError),
-        ({"seed": None}, InputTypeError),
-        ({"block_size": 0}, InputError),
+def test_finite_bins_whose_difference_overflows_are_refused() -> None:
+    signs = [word(0, position) & 1 for position in range(32)]
+    vector = np.zeros(32)
+    vector[signs.index(0)], vector[signs.index(1)] = 1.7e308, -1.7e308
+    with pytest.raises(InputError, match=r"^the vector's entries are finite, .* scale the vector down$"):
+        CountSketch(dimension=1, seed=0)(vector)
+
+
+@pytest.mark.parametrize("keep_table", [True, False])
+def test_a_kept_table_hashes_each_position_once(monkeypatch: pytest.MonkeyPatch, keep_table: bool) -> None:
+    hashed: list[tuple[int, int]] = []
+
+    def words(seed: int, start: int, stop: int) -> Any:
+        hashed.append((start, stop))
+        return sketch_words(seed, start, stop)
+
+    monkeypatch.setattr("calibudget.selection.sketch.sketch_words", words)
+    sketch = CountSketch(dimension=10, seed=1, block_size=64, keep_table=keep_table)
+    first = sketch(INTEGERS[:150])
+    assert hashed == [(0, 64), (64, 128), (128, 150)]
+    assert (sketch(INTEGERS[:150]) == first).all()
+    sketch(INTEGERS[:100])
+    again = [(0, 64), (64, 128), (128, 150), (0, 64), (64, 100)]
+    assert hashed[3:] == ([] if keep_table else again)
+
+
+def test_bins_are_as_narrow_as_they_can_be_and_a_range_may_be_empty() -> None:
+    for dimension, kind in [(2**15, np.uint16), (2**15 + 1, np.uint32), (2**24, np.uint32)]:
+        bins = CountSketch(dimension=dimension, seed=3).bins(7, 40)
+        assert bins.dtype == kind
+        expected = [2 * ((word(3, at) >> 1) * dimension >> 31) + (word(3, at) & 1) for at in range(7, 40)]
+        assert bins.tolist() == expected
+    assert CountSketch(dimension=4, seed=0).bins(5, 5).shape == (0,)
+
+
+def test_bad_parameters_positions_and_vectors_are_refused_by_name(subtests: pytest.Subtests) -> None:
+    sketch = CountSketch(dimension=8, seed=0)
+
+    def made(**changes: Any) -> CountSketch:
+        return CountSketch(**{"dimension": 8, "seed": 0, **changes})
+
+    cases: list[tuple[Callable[[], object], type[Exception], str]] = [
+        (lambda: made(dimension=0), InputError, "^dimension must be 1 to 16777216, not 0"),
+        (lambda: made(dimension=2**24 + 1), InputError, "^dimension must be 1 to 16777216, not 16777217"),
+        (lambda: made(dimension=8.0), InputTypeError, r"^dimension must be an integer, not float: 8\.0"),
+        (lambda: made(dimension=True), InputTypeError, "^dimension must be an integer, not bool: True"),
+        (lambda: made(seed=None), InputTypeError, "^seed must be an integer, not NoneType: None"),
+        (lambda: made(block_size=0), InputError, "^block_size must be at least 1, not 0"),
+        (lambda: made(block_size="9"), InputTypeError, "^block_size must be an integer, not str: '9'"),
+        (lambda: sketch.bins(0.0, 1), InputTypeError, "^a position must be an integer, not float"),  # type: ignore[arg-type]
+        (lambda: sketch.bins(0, "1"), InputTypeError, "^a position must be an integer, not str"),  # type: ignore[arg-type]
+        (lambda: sketch.bins(3, 2), InputError, "^positions 3 to 2 are no range"),
+        (lambda: sketch.bins(-1, 2), InputError, "^positions -1 to 2 are no range"),
+        (lambda: sketch([[1.0], [2.0, 3.0]]), InputError, "^the vector is no array of numbers: "),
+        (lambda: sketch([[1.0, 2.0]]), InputError, r"this has the shape \(1, 2\); flatten it first"),
+        (lambda: sketch(np.zeros(3, np.longdouble)), InputTypeError, "of at most 64 bits, not (long|float)"),
+        *(
+            (lambda bad=bad: sketch(bad), InputTypeError, "^a vector's entries must be real numbers")  # type: ignore[misc]
+            for bad in ([True, False], [1j], ["1"], [None], np.zeros(1, "M8[s]"))
+        ),
     ]
-    for changes, error in cases:
-        with subtests.test(changes=changes), pytest.raises(error):
-            CountSketch(**{"dimension": 8, "seed": 0, **changes})
+    for attempt, error, said in cases:
+        with subtests.test(said=said), pytest.raises(error, match=said):
+            attempt()

@@ -21,13 +21,21 @@ def drawn(quotas: Any, **lengths: Any) -> Any:
     queues = {label: queue(label, *counts)[0] for label, counts in lengths.items()}
     tokens = {label: queue(label, *counts)[1] for label, counts in lengths.items()}
     selection = draw_tokens(queues, quotas, tokens=tokens, selection_seed=1)
-    assert all(picks == tuple(queues[label][: len(picks)]) for label, picks in selection.picks.items())
+    for label, use in selection.tokens.items():  # type: ignore[union-attr]
+        picks = selection.picks[label]
+        assert picks == tuple(queues[label][: len(picks)])
+        assert use.taken == sum(tokens[label][one] for one in picks)
     return {label: use.taken for label, use in selection.tokens.items()}  # type: ignore[union-attr]
 
 
 def test_a_deficit_is_filled_where_it_pays_for_most_of_the_next_example() -> None:
     # First pass: a 6 of 9 (next 4), b 5 of 9 (next 5), 7 left; b's deficit pays for 4/5 of its next, a's for 3/4.
     assert drawn({"a": 9, "b": 9}, a=[6, 4], b=[5, 5]) == {"a": 6, "b": 10}
+
+
+def test_what_is_left_may_be_used_up_and_a_pool_may_be_taken_whole() -> None:
+    # First pass: a 6 (next 4), b 5 (next 5), 4 left; a's deficit pays for 2/4, b's for 2/5, and a uses all 4.
+    assert drawn({"a": 8, "b": 7, "c": 3}, a=[6, 4], b=[5, 5], c=[1, 2]) == {"a": 10, "b": 5, "c": 3}
 
 
 def test_a_source_takes_no_later_example_that_would_fit() -> None:
