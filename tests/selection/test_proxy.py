@@ -85,7 +85,7 @@ def test_the_top_is_stable_under_the_order_of_shards_and_nested(make_shards: Cal
 def test_what_is_no_contract_pool_or_ranking_is_refused_by_name(
     make_shards: Callable[..., Any], subtests: pytest.Subtests
 ) -> None:
-    merged = merge_shards(make_shards(POOLS))
+    merged: Any = merge_shards(make_shards(POOLS))
     assert len(top(merged, 5)) == 5
     assert proxy_pool({"a": {"y", "x"}}) == proxy_pool({"a": ["x", "y"]})
     cases: list[tuple[Callable[..., object], Any, type[Exception], str]] = [
@@ -100,7 +100,7 @@ def test_what_is_no_contract_pool_or_ranking_is_refused_by_name(
         (lambda pool: proxy_pool({"a": pool}), ["x", 1], InputTypeError, "an id in the pool of 'a' must be a text"),
         (lambda score: ranked([record(score, "a")]), "1", InputTypeError, "^only proxy records .* ranked:"),
         (lambda scores: top(scores, 1), [], InputTypeError, r"the top is taken of ProxyScores, not of \[\]"),
-        (lambda scores: top(scores, 1), replace(merged, records=7), InputTypeError, "the top is taken of ProxyScores"),
+        (lambda scores: top(scores, 1), replace(merged, records=7), InputTypeError, "the top is taken of"),
         (lambda count: top(merged, count), 6, InputError, "the top 6 of 5 scored candidates can't be taken"),
         (lambda count: top(merged, count), -1, InputError, "the top -1 of 5 scored candidates can't be taken"),
         (lambda count: top(merged, count), 2.0, InputTypeError, r"is an integer, not float: 2\.0"),

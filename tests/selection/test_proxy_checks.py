@@ -244,7 +244,7 @@ def test_what_is_of_another_type_is_named(shards: Any, changed: Any, said: str) 
     scores = changed(shards[1])
     for check in (check_shard, check_merged, lambda scores, name: check_pool(scores, proxy_pool(POOLS), name)):
         with pytest.raises(InputTypeError, match=f"^p.jsonl: {said}"):
-            check(scores, name="p.jsonl")  # type: ignore[operator]
+            check(scores, name="p.jsonl")
     with pytest.raises(InputTypeError, match=f"^shard: {said}"):
         check_shard(scores)
     with pytest.raises(InputTypeError, match=r"^p.jsonl: are compared with a ProxyPool, not 7"):

@@ -196,7 +196,7 @@ def test_bad_parameters_positions_and_vectors_are_refused_by_name(subtests: pyte
         (lambda: sketch([[1.0, 2.0]]), InputError, r"this has the shape \(1, 2\); flatten it first"),
         (lambda: sketch(np.zeros(3, np.longdouble)), InputTypeError, "of at most 64 bits, not (long|float)"),
         *(
-            (lambda bad=bad: sketch(bad), InputTypeError, "^a vector's entries must be real numbers")  # type: ignore[misc]
+            (lambda bad=bad: sketch(bad), InputTypeError, "^a vector's entries must be real numbers")
             for bad in ([True, False], [1j], ["1"], [None], np.zeros(1, "M8[s]"))
         ),
     ]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from calibudget.keys import order_key
@@ -144,3 +145,18 @@ def selection(splits: Any) -> Any:
         split.source: tuple(record.record_id for record in split.candidates[: quotas[split.source]]) for split in splits
     }
     return Selection(seed=SEED, selector="uniform", picks=picks, companion_count=2)
+
+
+@pytest.fixture
+def dictionaries() -> Any:
+    """The columns that a Parquet file stores as dictionaries, in each of its row groups; none has statistics."""
+
+    def found(path: Any) -> Any:
+        groups = pq.ParquetFile(path).metadata
+        columns = [
+            [groups.row_group(i).column(j) for j in range(groups.num_columns)] for i in range(groups.num_row_groups)
+        ]
+        assert not any(column.is_stats_set for group in columns for column in group)
+        return [[one.path_in_schema for one in group if "RLE_DICTIONARY" in one.encodings] for group in columns]
+
+    return found

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibudget.errors import ArtefactError
+from calibudget.errors import ArtefactError, InputError
 from calibudget.keys import order_key
 from calibudget.store.parquet import write_table
-from calibudget.store.splits import _Ids, read_splits, write_splits
+from calibudget.store.splits import TokenCount, _Ids, read_splits, write_splits
 
 SEEDS: dict[str, Any] = {"split_seed": 42, "selection_seed": 42}
 METADATA = {"schema": "calibudget.splits/1", **SEEDS}
@@ -76,6 +77,69 @@ def test_rows_that_cant_be_are_named(path: Any, change: Any, said: str) -> None:
     with pytest.raises(ArtefactError, match=r"^splits\.parquet: row ") as caught:
         read_splits(path)
     assert said in str(caught.value)
+
+
+def held_out(split: Any, *numbers: int) -> Any:
+    """The split with the calibration records of these numbers held out for evaluation instead."""
+    records = [split.calibration[number] for number in numbers]
+    evaluation = sorted(records, key=lambda record: order_key("evaluation", 42, split.source, record.record_id))
+    return replace(
+        split,
+        calibration=tuple(record for record in split.calibration if record not in records),
+        evaluation=tuple(evaluation),
+    )
+
+
+def test_every_role_and_count_comes_back_of_sources_that_lack_some(
+    tmp_path: Path, splits: Any, dictionaries: Any
+) -> None:
+    piqa, boolq = splits
+    own = sorted(piqa.candidates, key=lambda record: order_key("selection", 42, "A", record.record_id))
+    bare = replace(piqa, source="A", calibration=(), candidates=tuple(own))
+    written = [held_out(piqa, 0, 2), replace(held_out(boolq, 0, 1, 2), candidates=()), bare]
+    ids = [record.record_id for record in (*piqa.calibration, *piqa.candidates[:2])]
+    counts = {record_id: TokenCount(number, number + 1) for number, record_id in enumerate(ids)}
+    write_splits(tmp_path / "splits.parquet", written, tokens={"piqa": counts}, **SEEDS)
+    found = read_splits(tmp_path / "splits.parquet")
+    assert list(found.sources) == ["A", "boolq", "piqa"]
+    for split in written:
+        source = found.sources[split.source]
+        for name in ("calibration", "candidates", "evaluation"):
+            assert list(getattr(source, name)) == [record.record_id for record in getattr(split, name)]
+        assert source.tokens == (counts if split.source == "piqa" else {})
+    assert dictionaries(tmp_path / "splits.parquet") == [["source", "role"]]
+    write_splits(tmp_path / "none.parquet", [], **SEEDS)
+    assert read_splits(tmp_path / "none.parquet").sources == {}
+
+
+def test_a_record_that_evaluates_is_no_candidate(tmp_path: Path, splits: Any) -> None:
+    path = tmp_path / "splits.parquet"
+    write_splits(path, [held_out(split, 0, 2) for split in splits], **SEEDS)
+
+    def repeat(rows: Any, source: str, role: str) -> None:
+        row = [row for row in rows if (row["source"], row["role"]) == (source, role)][1]
+        other = {"candidate": "evaluation", "evaluation": "candidate"}[role]
+        key = order_key({"candidate": "selection"}.get(other, other), 42, source, row["record_id"])
+        rows.append(row | {"role": other, "key": key})
+        rows.sort(key=lambda row: (row["source"], row["role"], row["key"]))
+        repeated.append(row["record_id"])
+
+    for source in ("boolq", "piqa"):
+        for role in ("candidate", "evaluation"):
+            repeated: list[str] = []
+            write_splits(path, [held_out(split, 0, 2) for split in splits], **SEEDS)
+            rewrite(path, lambda rows, source=source, role=role: repeat(rows, source, role))
+            with pytest.raises(ArtefactError) as caught:
+                read_splits(path)
+            said = f"{repeated[0]!r} of the source {source!r} is a candidate and evaluates"
+            assert str(caught.value) == f"splits.parquet: column 'record_id': {said}"
+
+
+def test_records_out_of_the_order_of_their_keys_or_twice_are_not_written(tmp_path: Path, splits: Any) -> None:
+    one, two, *_ = splits[0].candidates
+    for candidates in ((two, one), (one, one)):
+        with pytest.raises(InputError, match=r"^the candidate records of 'piqa' aren't in the order of their keys$"):
+            write_splits(tmp_path / "splits.parquet", [replace(splits[0], candidates=candidates)], **SEEDS)
 
 
 def test_a_moved_record_is_noticed_by_its_key(path: Any) -> None:

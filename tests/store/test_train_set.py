@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -14,7 +15,7 @@ import pytest
 from calibudget.errors import ArtefactError, InputError
 from calibudget.store import train_set
 from calibudget.store.canonical import plain_json
-from calibudget.store.train_set import read_train, train_files, write_train
+from calibudget.store.train_set import copy_train, read_train, train_files, write_train
 
 ORIGINAL = {"z": 1, "a": None, "n": 2**60 + 1, "f": 0.1, "nested": {"list": [1, "é", {"b": True, "a": []}]}}
 
@@ -115,6 +116,14 @@ def test_long_rows_are_written_a_few_at_a_time(tmp_path: Path, monkeypatch: pyte
     write_train(tmp_path / f"train.{suffix}", iter(rows), layout="completion")
     assert max(sizes) == 2
     assert list(read_train(tmp_path / f"train.{suffix}")) == rows
+    sizes.clear()  # a batch ends with the row by which it has the 1000 characters
+    lengths = [500, 499, 1000, 500, 500, 500, 499]
+    rows = [make_row(i, original={"x": "y" * (length - len('{"x":""}'))}) for i, length in enumerate(lengths)]
+    write_train(tmp_path / f"train.{suffix}", iter(rows), layout="completion")
+    assert sizes == [3, 2, 2]
+    write_train(tmp_path / f"train.{suffix}", [*rows[:6], rows[6] | {"role": "test"}], layout="completion")
+    with pytest.raises(ArtefactError, match=rf"^train\.{suffix}: row 7: role: must be 'source' or 'companion'"):
+        list(read_train(tmp_path / f"train.{suffix}"))
 
 
 @pytest.mark.slow
@@ -268,3 +277,59 @@ def test_a_parquet_file_of_other_columns_is_refused(tmp_path: Path) -> None:
     pq.write_table(table.drop_columns("prompt"), tmp_path / "train.parquet")
     with pytest.raises(ArtefactError, match="columns aren't those of a train set"):
         list(read_train(tmp_path / "train.parquet"))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_copy_is_the_directory_that_would_have_been_written(
+    tmp_path: Path, suffix: str, subtests: pytest.Subtests
+) -> None:
+    called = [{"role": "assistant", "content": "", "tool_calls": [CALL]}]  # three fields, and no tools beside them
+    more: list[Any] = [
+        ("messages", lambda number: make_turns(number, messages=called), True),
+        ("turns", lambda number: make_parts(number) | {"prompt": called}, True),
+        ("messages", lambda number: make_turns(number, tools=[{"name": "f"}]), True),
+    ]
+    for number, (layout, make, tools) in enumerate([*LAYOUTS, *more]):
+        with subtests.test(layout=layout, number=number):
+            rows = [make(1), make(2)]
+            source, straight = tmp_path / f"{number}.{suffix}", tmp_path / f"straight-{number}.dataset"
+            write_train(source, rows, layout=layout, tools=tools)
+            write_train(straight, rows, layout=layout, tools=tools)
+            assert copy_train(source, tmp_path / f"copy-{number}.dataset") == 2
+            assert digests(tmp_path / f"copy-{number}.dataset") == digests(straight)
+            arrow = (straight / "data-00000-of-00001.arrow").read_bytes()
+            assert json.loads((straight / "state.json").read_bytes()) == {
+                "_data_files": [{"filename": "data-00000-of-00001.arrow"}],
+                "_fingerprint": hashlib.sha256(arrow).hexdigest()[:16],
+                "_format_columns": None,
+                "_format_kwargs": {},
+                "_format_type": None,
+                "_output_all_columns": False,
+                "_split": "train",
+            }
+            assert json.loads((straight / "dataset_info.json").read_bytes()) == {}
+    write_train(tmp_path / f"none.{suffix}", [], layout="completion")
+    assert copy_train(tmp_path / f"none.{suffix}", tmp_path / "none-copy.dataset") == 0
+
+
+def test_lines_of_earlier_versions_hold_objects_and_cut_or_damaged_files_are_named(tmp_path: Path) -> None:
+    rows = [make_tool_turns(1), make_tool_turns(2, original={})]
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert list(read_train(path)) == rows
+    path.write_text(path.read_text()[:-1])
+    with pytest.raises(ArtefactError, match=r"^train\.jsonl: line 2: is cut short$"):
+        list(read_train(path))
+    write_train(tmp_path / "train.dataset", [make_row()], layout="completion")
+    arrow = tmp_path / "train.dataset" / "data-00000-of-00001.arrow"
+    arrow.write_bytes(arrow.read_bytes().replace(b"question", b"\xff" * 8))
+    with pytest.raises(ArtefactError, match=r"^train\.dataset/data-00000-of-00001\.arrow: can't be read: .*UTF-?8"):
+        list(read_train(tmp_path / "train.dataset"))
+    arrow.unlink()
+    for missing in (tmp_path / "train.dataset", tmp_path / "none.jsonl"):
+        with pytest.raises(ArtefactError, match=r"can't be read: (\[Errno 2\] )?No such file or directory"):
+            list(read_train(missing))
+    with arrow.open("wb") as handle, pa.ipc.new_stream(handle, pa.schema([("x", pa.int8())])):
+        pass
+    with pytest.raises(ArtefactError, match=r"^train\.dataset/data-.*\.arrow: the columns aren't those of a train set"):
+        list(read_train(tmp_path / "train.dataset"))
