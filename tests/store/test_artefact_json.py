@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import ArtefactError, InputError
+from calibudget.errors import ArtefactError, InputError, InputTypeError
+from calibudget.records import TokenUse
 from calibudget.store.artefacts import (
     ALLOCATION,
     SELECTION,
@@ -129,3 +130,16 @@ def test_selection_is_kept_by_digest(tmp_path: Path, selection: Any) -> None:
     assert digest.sources["piqa"].quota == 7
     assert digest.sources["piqa"].record_ids_sha256 == ids_sha256(selection.picks["piqa"])
     assert digest.selected_sha256 == ids_sha256([*selection.picks["boolq"], *selection.picks["piqa"]])
+
+
+def test_a_selection_by_tokens_tells_quota_count_and_tokens_of_each_source(selection: Any) -> None:
+    use = {"boolq": TokenUse(quota=100, taken=97), "piqa": TokenUse(quota=50, taken=51)}
+    details = {"name": "scores", "scores_sha256": "0" * 64}
+    found = SELECTION.to_json(digest_selection(replace(selection, tokens=use, details=details)))
+    assert (found["count"], found["tokens"], found["details"]) == (12, 148, details)
+    digest = ids_sha256(selection.picks["piqa"])
+    assert found["sources"]["piqa"] == {"quota": 50, "record_ids_sha256": digest, "count": 7, "tokens": 51}
+    assert found["sources"]["boolq"]["tokens"] == 97
+    for ids, said in [("ab", "ordered sequence of ids, not str"), ([1], "^an id is a string, not int: 1")]:
+        with pytest.raises(InputTypeError, match=said):
+            ids_sha256(ids)  # type: ignore[arg-type]

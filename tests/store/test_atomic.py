@@ -7,9 +7,19 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import ArtefactError
+from calibudget.errors import ArtefactError, InputError
 from calibudget.store import files
-from calibudget.store.files import atomic_file, clean_stale, write_atomic
+from calibudget.store.files import (
+    atomic_file,
+    check_writable,
+    clean_stale,
+    expanded,
+    held_names,
+    is_stale,
+    remove_directory,
+    stale_name,
+    write_atomic,
+)
 
 
 def names(directory: Path) -> Any:
@@ -63,13 +73,61 @@ def test_a_full_disk_at_the_flush_leaves_nothing_half_written(
 @pytest.mark.parametrize("target", ["missing/a", "taken"])
 def test_a_place_that_takes_no_file_is_an_artefact_error(tmp_path: Path, target: str) -> None:
     (tmp_path / "taken").mkdir()
-    with pytest.raises(ArtefactError, match="can't be written"):
+    with pytest.raises(
+        ArtefactError, match=rf"{target}: can't be written: (No such file|Is a) .*; nothing was changed"
+    ):
         write_atomic(tmp_path / target, b"x")
     assert names(tmp_path) == ["taken"]
 
 
-def test_stale_files_go_and_others_stay(tmp_path: Path) -> None:
-    for name in (".calibudget-0123456789abcdef.tmp", ".calibudget.lock", "a.tmp", "b"):
-        (tmp_path / name).write_bytes(b"")
-    assert clean_stale(tmp_path) == [".calibudget-0123456789abcdef.tmp"]
-    assert names(tmp_path) == [".calibudget.lock", "a.tmp", "b"]
+STALE = [f".calibudget-{digit * 16}.tmp" for digit in "012"]
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    """A directory with files and what killed writers leave: a file, a folder, a link to a folder."""
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_bytes(b"")
+    directory = tmp_path / "out"
+    (directory / STALE[0] / "inner").mkdir(parents=True)
+    (directory / STALE[2]).symlink_to(tmp_path / "kept")
+    for name in (STALE[1], ".calibudget.lock", "a.tmp", "b"):
+        (directory / name).write_bytes(b"")
+    return directory
+
+
+def test_stale_files_and_folders_go_and_others_stay(left: Path) -> None:
+    assert held_names(left) == ["a.tmp", "b"]
+    check_writable(left)  # leaves all as it is
+    assert names(left) == [*STALE, ".calibudget.lock", "a.tmp", "b"]
+    assert clean_stale(left) == STALE
+    assert names(left) == [".calibudget.lock", "a.tmp", "b"]
+    assert names(left.parent / "kept") == ["file"]
+    assert all(is_stale(name) for name in (stale_name(), *STALE))
+
+
+def test_a_directory_that_is_removed_is_gone_with_what_it_holds(left: Path) -> None:
+    remove_directory(left)
+    assert names(left.parent) == ["kept"]
+    assert held_names(left) == []
+
+
+def test_a_home_folder_is_written_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    paths = ["~/a", "a~", "./~/a", "~"]
+    assert [expanded(path) for path in paths] == [str(tmp_path / "a"), "a~", "./~/a", str(tmp_path)]
+    with pytest.raises(InputError, match=r"^'~nobody-has-this/a' begins with a home folder that isn't known"):
+        expanded("~nobody-has-this/a")
+
+
+def test_a_directorys_entries_are_flushed_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[Path] = []
+    honest = os.fsync
+
+    def noted(descriptor: int) -> None:
+        flushed.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        honest(descriptor)
+
+    monkeypatch.setattr(files.os, "fsync", noted)  # type: ignore[attr-defined]
+    write_atomic(tmp_path / "a", b"x")
+    assert flushed[1:] == [tmp_path]

@@ -39,9 +39,20 @@ def test_entries_come_back_in_order(path: Any) -> None:
 def test_another_header_is_refused_and_nothing_is_changed(path: Path) -> None:
     write(path, {"a": 1})
     before = path.read_bytes()
-    with pytest.raises(ArtefactError, match="belongs to another run"):
-        Journal.open(path, {**HEADER, "recipe": "other"})
+    other = {"recipe": "other", "model": {"sha256": "n"}, "more": 1}
+    with pytest.raises(
+        ArtefactError, match=r"belongs to another run \(its header differs in model\.sha256, more, recipe\); choose an"
+    ):
+        Journal.open(path, other)
     assert path.read_bytes() == before
+
+
+def test_a_closed_journal_takes_nothing_and_may_be_closed_again(path: Path) -> None:
+    journal = Journal.open(path, HEADER)
+    journal.close()
+    journal.close()
+    with pytest.raises(ArtefactError, match=r"scores\.journal: the journal is closed$"):
+        journal.append({"a": 1})
 
 
 def test_every_torn_tail_is_cut_and_writing_goes_on(path: Path) -> None:

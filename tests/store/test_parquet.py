@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from calibudget.store.parquet import write_table
+from calibudget.errors import ArtefactError
+from calibudget.store.parquet import load_table, write_table
 
 PROGRAM = """
 import sys
@@ -30,3 +31,18 @@ def test_a_process_that_ends_after_reading_ends_well(tmp_path: Path) -> None:
         processes = [subprocess.Popen(command) for _ in range(6)]
         codes += [process.wait() for process in processes]
     assert codes == [0] * 36
+
+
+def test_pages_are_checked_and_a_damaged_one_is_told_in_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    table = pa.table({"text": pa.array([f"{row * 7919 % 10007}" for row in range(3000)])})
+    write_table(path, table, {"schema": "test/1"}, dictionary=[])
+    data = bytearray(path.read_bytes())
+    for position in range(200, 2000, 100):
+        data[position] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(ArtefactError, match=r"^table\.parquet: damaged, or no Parquet file: .*CRC[^\n]*$"):
+            load_table(path)
+        data[position] ^= 1
+    path.write_bytes(data)
+    assert load_table(path).remove_column(0).num_rows == 3000

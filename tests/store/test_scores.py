@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import ArtefactError
+from calibudget.records import ANSWER_CAP
 from calibudget.store.canonical import sha256_hex
 from calibudget.store.scores import read_scores, read_scores_file, scores_sha256, write_scores
 
@@ -120,6 +121,30 @@ def test_json_lines_made_elsewhere(tmp_path: Path) -> None:
     a, b = found.scores
     assert (a.source, a.record_id, a.nll, a.error, a.prediction, a.response_tokens) == ("a", "x", 0.5, 0.5, "7", 3)
     assert (b.source, b.record_id, b.nll, b.error, b.prediction, b.response_tokens) == ("b", "row-1", 1.0, 2.0, None, 0)
+
+
+def test_an_answers_nats_are_a_rule_that_needs_its_length(
+    tmp_path: Path, path: Path, scores: Any, dictionaries: Any
+) -> None:
+    assert dictionaries(path) == [["source"]]
+    found = read_scores_file(path, error="nll_per_answer")
+    assert [score.error for score in found.scores] == [4 * score.nll for score in ordered(scores)]
+    whole = {"source": "a", "nll": 0.5, "response_tokens": 3, "record_id": "x"}
+    for given, made in [(whole, 1.5), (whole | {"nll": -0.0}, 0.0), (whole | {"nll": 1e9}, ANSWER_CAP)]:
+        (score,) = read_scores_file(lines(tmp_path, given), error="nll_per_answer").scores
+        assert repr(score.error) == repr(made)
+    for tokens in (0, None):
+        with pytest.raises(
+            ArtefactError, match=r"line 1: response_tokens: the error rule nll_per_answer needs the ans"
+        ):
+            read_scores_file(lines(tmp_path, whole | {"response_tokens": tokens}), error="nll_per_answer")
+    write_scores(path, [replace(scores[0], correct=None, error=scores[0].nll)], error="nll", provenance=PROVENANCE)
+    with pytest.raises(ArtefactError, match=r"^scores\.parquet: 'piqa-\d+' of 'piqa': correct: must be true or false"):
+        read_scores_file(path, error="nll+wrong")
+    for provenance in ({}, {"model": "name"}):
+        write_scores(path, scores, error="nll+wrong", provenance=provenance)
+        with pytest.raises(ArtefactError, match=r"needs an object `model`, not (None|'name')"):
+            read_scores(path)
 
 
 def test_without_correctness_the_rule_is_the_nll_and_a_mixture_is_refused(tmp_path: Path) -> None:

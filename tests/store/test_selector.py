@@ -25,6 +25,10 @@ def path(tmp_path: Path) -> Any:
     return tmp_path / "selector.parquet"
 
 
+def test_columns_of_few_values_are_dictionaries(path: Path, dictionaries: Any) -> None:
+    assert dictionaries(path) == [["selector", "source"]]
+
+
 def rewrite(path: Any, change: Any, selectors: Any = None) -> None:
     table = pq.read_table(path)
     rows = table.to_pylist()

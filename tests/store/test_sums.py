@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import ArtefactError, InputError
+from calibudget.errors import ArtefactError, InputError, InputTypeError
 from calibudget.store.files import LOCK_NAME, directory_lock
-from calibudget.store.sums import SUMS_NAME, check_sums, extend_sums, read_sums, write_sums
+from calibudget.store.sums import SUMS_NAME, check_sums, extend_sums, file_digest, read_sums, write_sums
 
 
 @pytest.fixture
@@ -45,8 +45,21 @@ def test_changes_are_named(directory: Path) -> None:
         ("b.json", "sha256"),
         ("adapter/new", ""),
     ]
-    assert str(found[1]) == "adapter/weights: bytes: expected 100, found 99"
-    assert "No such file" in said(directory)[0]
+    digests = [hashlib.sha256(data).hexdigest() for data in (b"{}", b"[]")]
+    assert said(directory) == [
+        f"Z: expected the file that was bound, found {directory / 'Z'}: can't be read: No such file or directory",
+        "adapter/weights: bytes: expected 100, found 99",
+        f"b.json: sha256: expected {digests[0]}, found {digests[1]}",
+        "adapter/new: expected no file outside SHA256SUMS.tsv, found one",
+    ]
+
+
+def test_what_killed_writers_left_and_work_that_is_begun_are_no_differences(directory: Path) -> None:
+    for name in (".calibudget-0123456789abcdef.tmp/inner/file", "work/part", "made-1", "adapter/.tmp", "worked"):
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(b"")
+    found = check_sums(directory, {"work": ["made-"]})
+    assert [difference.file for difference in found] == ["adapter/.tmp", "worked"]
 
 
 def test_links_are_differences_wherever_they_lead(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -57,28 +70,29 @@ def test_links_are_differences_wherever_they_lead(directory: Path, tmp_path_fact
     (directory / "copy.json").write_bytes(b"{}")
     (directory / "tree").symlink_to(outside)
     assert [difference.file for difference in check_sums(directory)] == ["b.json", "copy.json", "tree"]
-    assert "symbolic link" in said(directory)[0]
+    assert "is a symbolic link; evidence binds regular files only" in said(directory)[0]
     (directory / "b.json").unlink()
     (directory / "b.json").symlink_to(outside / "b.json")
     assert "leads out" in said(directory)[0]
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "found"),
     [
-        "b.json\t2\tABC\n",
-        "b.json\t02\t" + "0" * 64 + "\n",
-        "b.json 2 " + "0" * 64 + "\n",
-        "b.json\t2\t" + "0" * 64,
-        "b\t2\t" + "0" * 64 + "\na\t2\t" + "0" * 64 + "\n",
-        "a\t2\t" + "0" * 64 + "\na\t2\t" + "0" * 64 + "\n",
-        "b.json\t2\t" + "0" * 64 + "\n\n",
-        "b.json\t2\t" + "0" * 64 + "\r\n",
+        ("b.json\t2\tABC\n", "line 1 isn't path, bytes and SHA-256 parted by tabs: 'b.json\\t2\\tABC'"),
+        ("b.json\t02\t" + "0" * 64 + "\n", "line 1 isn't path"),
+        ("b.json 2 " + "0" * 64 + "\n", "line 1 isn't path"),
+        ("b.json\t2\t" + "0" * 64, "the last line is cut short"),
+        ("b\t2\t" + "0" * 64 + "\na\t2\t" + "0" * 64 + "\n", "paths must be sorted and unique"),
+        ("a\t2\t" + "0" * 64 + "\na\t2\t" + "0" * 64 + "\n", "paths must be sorted and unique"),
+        ("b.json\t2\t" + "0" * 64 + "\n\n", "line 2 isn't path"),
+        ("b.json\t2\t" + "0" * 64 + "\r\n", "line 1 isn't path"),
     ],
 )
-def test_a_sums_file_that_isnt_ours_is_one_difference(directory: Any, text: Any) -> None:
+def test_a_sums_file_that_isnt_ours_is_one_difference(directory: Any, text: Any, found: str) -> None:
     (directory / SUMS_NAME).write_text(text, newline="")
-    assert [difference.file for difference in check_sums(directory)] == [SUMS_NAME]
+    (difference,) = said(directory)
+    assert difference.startswith(f"{SUMS_NAME}: expected a readable list of sums, found {SUMS_NAME}: {found}")
 
 
 def test_a_sums_file_that_is_missing_or_no_text_is_one_difference(directory: Any) -> None:
@@ -110,8 +124,12 @@ def test_what_cant_be_bound_is_refused(directory: Path) -> None:
     (directory / "a\tb").write_bytes(b"")
     with pytest.raises(ArtefactError, match="symbolic link"):
         write_sums(directory, ["link"])
-    with pytest.raises(ArtefactError, match="regular file"):
+    with pytest.raises(ArtefactError, match="adapter: is no regular file; evidence binds"):
         write_sums(directory, ["adapter"])
+    with pytest.raises(ArtefactError, match=r"^'a\\x00b': can't be the path of a file: "):
+        file_digest(Path("a\0b"))
+    with pytest.raises(InputTypeError, match=r"^a file is named by a Path, not str: 'b.json'"):
+        file_digest("b.json")  # type: ignore[arg-type]
     with pytest.raises(ArtefactError, match="tab"):
         write_sums(directory, ["a\tb"])
     with pytest.raises(ArtefactError, match="twice"):
@@ -145,7 +163,8 @@ def test_sums_and_lock_that_are_no_regular_files_are_differences(
         path.mkdir()
     else:
         os.mkfifo(path)
-    assert [difference.file for difference in check_sums(directory)] == [name]
+    (difference,) = said(directory)
     if name == LOCK_NAME:
+        assert difference == f"{name}: expected a regular file, found none"
         with pytest.raises(ArtefactError, match="no regular file"), directory_lock(directory):
             pass
