@@ -83,10 +83,11 @@ def keep_model_place(recipe: Recipe, manifest_sha256: str) -> None:
     """Note in the cache where a run found its model, since no file of the run says so; what can't be kept isn't."""
     if recipe.model is None or portable_model(recipe.model) == recipe.model:
         return
-    with suppress(ScoringError, OSError):
+    with suppress(ScoringError, OSError, ValueError):
         path = _place_of(manifest_sha256)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, str(Path(expanded(recipe.model)).absolute()).encode())
+        places = dict.fromkeys([str(Path(expanded(recipe.model)).absolute()), *_places(path)])
+        write_atomic(path, "\0".join(places).encode())
 
 
 def model_place(directory: Path, recipe: Recipe) -> str | None:
@@ -96,9 +97,14 @@ def model_place(directory: Path, recipe: Recipe) -> str | None:
         return None
     with suppress(CalibudgetError, OSError, ValueError):
         manifest = read_object(directory / MANIFEST_NAME)
-        place = Path(_place_of(str(manifest.get("manifest_sha256"))).read_text(encoding="utf-8"))
-        return str(place) if place.exists() else None
+        return next(iter(_places(_place_of(str(manifest.get("manifest_sha256"))))), None)
     return None
+
+
+def _places(path: Path) -> list[str]:
+    """Where a run's model and copies of it lie, the last one first; those that left are forgotten."""
+    places = path.read_text(encoding="utf-8").split("\0") if path.exists() else []
+    return [place for place in places if Path(place).exists()]
 
 
 def _place_of(manifest_sha256: str) -> Path:
