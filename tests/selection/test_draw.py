@@ -52,7 +52,6 @@ def test_draws_that_cant_be_are_refused_with_the_numbers(subtests: pytest.Subtes
         ({"a": ["x"]}, {"a": -1}, "the quota of 'a' is -1"),
         ({"a": ["x"]}, {"a": 1, "b": 0}, "only one of them names b"),
         ({"a": ["x"], "b": []}, {"a": 1}, "only one of them names b"),
-        ({"a": ["x", "y", "x"]}, {"a": 1}, "holds the record 'x' twice"),
     ]:
         with subtests.test(said=said), pytest.raises(InputError, match=said):
             draw(pools, quotas, selection_seed=0)

@@ -43,9 +43,9 @@ def test_a_column_orders_descending_or_ascending_and_gaps_have_no_score() -> Non
 
 
 def test_a_column_is_recorded_with_its_direction_and_digest() -> None:
-    down = column_selector({"s": RATED}, "rating").describe()
-    ascending = column_selector({"s": RATED}, "rating", descending=False)
-    up = ascending.describe()
+    descending, ascending = (column_selector({"s": RATED}, "rating", descending=best) for best in (True, False))
+    down, up = descending.describe(), ascending.describe()
+    assert descending.scores == {"s": {"a": 3.0, "b": 5.5, "c": -1.0}}
     assert ascending.scores == {"s": {"a": -3.0, "b": -5.5, "c": 1.0}}
     assert down["name"] == up["name"] == "scores"
     assert down["parameters"] == {"column": "rating", "descending": True}

@@ -35,7 +35,7 @@ def test_a_deficit_is_filled_where_it_pays_for_most_of_the_next_example() -> Non
 
 def test_what_is_left_may_be_used_up_and_a_pool_may_be_taken_whole() -> None:
     # First pass: a 6 (next 4), b 5 (next 5), 4 left; a's deficit pays for 2/4, b's for 2/5, and a uses all 4.
-    assert drawn({"a": 8, "b": 7, "c": 3}, a=[6, 4], b=[5, 5], c=[1, 2]) == {"a": 10, "b": 5, "c": 3}
+    assert drawn({"a": 8, "b": 7, "c": 3}, a=[6, 4, 9], b=[5, 5], c=[1, 2]) == {"a": 10, "b": 5, "c": 3}
 
 
 def test_a_source_takes_no_later_example_that_would_fit() -> None:

@@ -25,10 +25,6 @@ def path(tmp_path: Path) -> Any:
     return tmp_path / "selector.parquet"
 
 
-def test_columns_of_few_values_are_dictionaries(path: Path, dictionaries: Any) -> None:
-    assert dictionaries(path) == [["selector", "source"]]
-
-
 def rewrite(path: Any, change: Any, selectors: Any = None) -> None:
     table = pq.read_table(path)
     rows = table.to_pylist()
@@ -38,7 +34,8 @@ def rewrite(path: Any, change: Any, selectors: Any = None) -> None:
     write_table(path, pa.Table.from_pylist(rows, table.schema), metadata, dictionary=["selector", "source"])
 
 
-def test_scores_come_back_in_order(path: Any) -> None:
+def test_scores_come_back_in_order(path: Any, dictionaries: Any) -> None:
+    assert dictionaries(path) == [["selector", "source"]]
     found = read_selector(path)
     assert list(found) == ["influence", "scores"]
     assert found["scores"].scores == {"piqa": {"a": -1.5, "b": 2.0}}
