@@ -19,13 +19,20 @@ def summary(manifest: Manifest) -> str:
     )
 
 
-def card(name: str, trainer: Trainer, manifest: Manifest, left_out: Mapping[str, str]) -> str:
-    """What the folder holds, how it is used, and what of the training isn't carried over."""
+def card(
+    name: str, trainer: Trainer, manifest: Manifest, left_out: Mapping[str, str], *, has_place: bool = False
+) -> str:
+    """What the folder holds, how it is used, and what of the training isn't carried over.
+
+    `has_place` is whether the configuration names a directory of this machine.
+    """
     front = ["---", "task_categories: [text-generation]", "tags: [calibudget, sft]", "---", ""]
     lines = front if name == "huggingface" else []
     lines += [f"# A train set for {trainer.title}", "", summary(manifest), ""]
     if trainer.start is not None:
         lines += ["Train in this folder:", "", f"    {trainer.start}", ""]
+        if has_place:
+            lines += ["The configuration names the model where it lies here. Elsewhere, write its place there.", ""]
     if trainer.rows in ("parquet", "dataset", "messages"):
         lines += [
             "The rows are token ids under the template that was scored. The response and the token that ends it are "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -180,9 +179,11 @@ def _write(trainer: str, target: Trainer, made: _RowsOnly, folder: Path) -> Expo
         "left_out": left_out,
     }
     examples: tuple[TrainingExample, ...] = ()
+    has_place = False
     if isinstance(made, _WithTokens):
         from calibudget.lm.loading import tokenizer_digest
 
+        has_place = made.outline.language_model.identity["kind"] == "directory"
         examples = made.examples
         spare = len(examples) % min(made.config.batch_size, len(examples))
         if target.whole_batches and spare:
@@ -202,7 +203,7 @@ def _write(trainer: str, target: Trainer, made: _RowsOnly, folder: Path) -> Expo
         fields["rows"] = write_croissant(
             folder, read_train(made.run.train_file), _title(made.run), summary(made.run.manifest)
         )
-    text = card(trainer, target, made.run.manifest, left_out)
+    text = card(trainer, target, made.run.manifest, left_out, has_place=has_place)
     write_atomic(folder / "README.md", text.encode())
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     digests = {name: file_digest(folder / name) for name in names if not name.startswith("model/")}
@@ -247,10 +248,8 @@ def _model(outline: Any, folder: Path) -> tuple[str, Path]:
         return str(directory.resolve()), directory.resolve()
     (folder / "model").mkdir()
     for path in sorted(directory.iterdir()):
-        try:
-            os.link(path, folder / "model" / path.name)
-        except OSError:
-            shutil.copyfile(path, folder / "model" / path.name)
+        if path.name != "complete.json":  # the cache's own
+            shutil.copyfile(path, folder / "model" / path.name)  # a link would let an edit change the cache
     return "model", folder / "model"
 
 

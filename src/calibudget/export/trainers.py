@@ -73,7 +73,7 @@ TRAINERS: Final[Mapping[str, Trainer]] = {
     "open-instruct": Trainer(
         title="open-instruct",
         rows="parquet",
-        start="accelerate launch OPEN_INSTRUCT_CHECKOUT/open_instruct/finetune.py config.yaml",
+        start="accelerate launch YOUR_CLONE/open_instruct/finetune.py config.yaml",
         loader="open_instruct_rows",
         package="open_instruct",
         without={

@@ -151,7 +151,10 @@ def export_calibration(recipe: Recipe, output: str | Path, *, progress: Progress
     if path.exists():
         raise ArtefactError(f"{path}: exists already; name another output, or move it away")
     if not recipe.has_tokenizer:
-        raise RecipeError("`model` is missing, whose tokenizer says where a rendered record ends")
+        why = "`model` is missing" if recipe.model is None else "`engine: fake` has no model"
+        raise RecipeError(
+            f"{why}, whose tokenizer says where a rendered record ends; name a model, with `engine: local`"
+        )
     from calibudget.lm.encoding import Encoder
     from calibudget.lm.loading import load_tokenizer
 

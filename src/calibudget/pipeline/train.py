@@ -111,6 +111,8 @@ def finished_run(directory: Path) -> FinishedRun:
     Raises:
         ArtefactError: it isn't finished, or its train set is another one.
     """
+    if not directory.is_dir():
+        raise ArtefactError(f"{directory}: is no directory; give the one that `calibudget run` wrote")
     if not (directory / SUMS_NAME).is_file():
         raise ArtefactError(f"{directory}: holds no finished run ({SUMS_NAME} is missing); run the recipe to its end")
     manifest, digest = MANIFEST.read_sealed(directory / MANIFEST_NAME)
