@@ -85,7 +85,7 @@ def test_the_trainer_itself_prints_what_its_page_shows(name: str, request: pytes
     page = TRAINERS[name]
     ((command, shown),) = re.findall(r"^```sh\n(cd .*?)\n```\n\n```\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     trainers = os.environ.get("CALIBUDGET_TRAINERS")
-    environment = re.findall(r"trainers/([\w-]+)/bin/", command)[0]
+    environment = re.findall(r"trainers/([\w-]+)/bin", command)[0]
     if trainers is None or not (Path(trainers) / environment).exists():
         pytest.skip(f"CALIBUDGET_TRAINERS names no folder that tools/trainer_environments.sh made, with {environment}")
     folder, _ = request.getfixturevalue("walked")

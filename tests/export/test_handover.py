@@ -196,9 +196,15 @@ def test_a_folder_that_holds_something_is_refused(two_fruits: Path, tmp_path: Pa
     with pytest.raises(ArtefactError, match="holds something"):
         export(two_fruits, "trl", tmp_path)
     (tmp_path / "link").symlink_to("nowhere")
+    (tmp_path / "victim" / "files").mkdir(parents=True)
+    held = tmp_path / f".calibudget-{sha256(b'out').hexdigest()[:16]}.tmp"
+    held.symlink_to("victim")
+    with pytest.raises(ArtefactError, match="is a link"):
+        export(two_fruits, "trl", tmp_path / "out")
+    assert (tmp_path / "victim" / "files").is_dir()
     with pytest.raises(ArtefactError, match="holds something"):
         export(two_fruits, "trl", tmp_path / "link")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "note.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [held.name, "link", "note.txt", "victim"]
 
 
 def test_every_kind_of_difference_is_counted_and_told(two_fruits: Path, tmp_path: Path, taught: Any) -> None:

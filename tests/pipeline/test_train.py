@@ -46,10 +46,10 @@ def test_a_training_killed_before_its_sums_is_bound_by_resuming(run_dir: Path, m
     def die(*_: Any) -> None:
         raise SystemExit
 
-    monkeypatch.setattr("calibudget.pipeline.train.extend_sums", die)
-    with pytest.raises(SystemExit):
-        train(run_dir, OPTIONS)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr("calibudget.pipeline.train.extend_sums", die)
+        with pytest.raises(SystemExit):
+            train(run_dir, OPTIONS)
     train(run_dir, OPTIONS, resume=True)
     assert not verify(run_dir).differences
 

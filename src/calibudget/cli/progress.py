@@ -37,7 +37,7 @@ def progress_bar() -> Iterator[Progress]:
                 tasks[stage] = bar.add_task(stage, total=total, rate="")
                 started[stage] = time.monotonic()
             elapsed = time.monotonic() - started[stage]
-            rate = f"{done / elapsed:,.0f}/s" if elapsed > 1 else ""
+            rate = f"{done / elapsed:,.{0 if done > 10 * elapsed else 1}f}/s" if elapsed > 1 else ""
             bar.update(tasks[stage], completed=done, total=total, rate=rate)
 
         yield update

@@ -20,7 +20,7 @@ from calibudget.messages import counted
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.run_directory import recipe_of_run
 from calibudget.pipeline.train import FinishedRun, check_model, finished_run, rows_to_encode
-from calibudget.pipeline.training_options import training_options, within_context
+from calibudget.pipeline.training_options import training_libraries, training_options, within_context
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe
 from calibudget.store.canonical import canonical_json
@@ -90,6 +90,9 @@ def export(
     if output.is_symlink() or (output.exists() and (not output.is_dir() or any(output.iterdir()))):
         raise ArtefactError(f"{output}: holds something already, or is a link; name a new or an empty folder")
     _check_used(target, overrides)
+    if target.trains:
+        with training_libraries(f"export --for {trainer}"):
+            import calibudget.training.adapter  # noqa: F401 - before the long part, whether it is there
     options = training_options(recipe, overrides)
     _check_verified(directory, progress)
     with _new_folder(output) as folder:
@@ -285,6 +288,8 @@ def _new_folder(output: Path) -> Iterator[Path]:
     name = sha256(output.resolve().name.encode(errors="surrogateescape")).hexdigest()[:16]
     held = parent / f".calibudget-{name}.tmp"  # the same for the same output, so what a killed writer left goes
     folder = held / "files"
+    if held.is_symlink():
+        raise ArtefactError(f"{held}: is a link, which isn't ours to follow; remove it, or name another folder")
     try:
         held.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -218,12 +218,13 @@ def _levels(
     directory: Path, *, data_dir: str | Path | None, key: str | Path | None, model: str | None
 ) -> dict[str, str]:
     """What was checked and what wasn't, by level, in words."""
+    rescored = "checked" if model is not None else "not checked: name the model (--model)"
     signed = "not checked: give the signer's key (--key)" if (directory / SIGNATURE_NAME).exists() else "not signed"
     return {
         "files": "checked",
         "derivation": "checked",
         "redraw": "checked" if data_dir is not None else "not checked: say where the sources lie (--data-dir)",
-        "rescoring": "checked" if model is not None else "not checked: name the model (--model)",
+        "rescoring": rescored if (directory / SCORES_NAME).exists() else "nothing was scored",
         "signature": "checked" if key is not None else signed,
     }
 
@@ -252,7 +253,7 @@ def _check_chain(
         check_evaluation(findings, directory, splits)
     if beside.data_dir is not None:
         prepared = check_sources(findings, directory, beside.data_dir, recipe, manifest, splits, ledger)
-        if prepared is not None and beside.model is not None:
+        if prepared is not None and beside.model is not None and is_scored:
             check_rescored(findings, directory, prepared, beside.model, beside.sample)
     if manifest is None or derived.plan is None or derived.selection is None:
         return None

@@ -146,7 +146,7 @@ class CellRunner(Protocol):
         Args:
             cell: which one.
             directory: its own folder, there already. What it holds of an interrupted attempt may be gone on with;
-                an `items.parquet` (see `study.items`) may be left in it.
+                an `items.parquet` may be left in it.
             progress: told how far the cell is.
 
         Raises:
