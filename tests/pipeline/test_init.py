@@ -91,7 +91,7 @@ def test_evaluation_sets_are_the_tests_of_sources_and_hold_none_whole(tmp_path: 
 def test_the_budget_is_no_more_than_small_files_hold(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", PAIRS)
     fields = yaml.safe_load(draft_recipe(tmp_path))
-    assert (fields["budget"], fields["floor"]) == (20, 10)  # what is left is the policy's
+    assert fields["budget"] == fields["floor"] == 20
 
 
 def test_a_folder_of_unreadable_files_is_refused(tmp_path: Path) -> None:

@@ -86,8 +86,6 @@ def quantised(name: str, directory: Path, kind: str, where: str) -> Quantised | 
             f"model {name!r}: {method} weights aren't read here, {' and '.join(sorted(_NEEDS))} are; take the model "
             "unquantised with dtype: nf4, or have a server hold it (engine: openai)"
         )
-    if method == "gptq" and not isinstance((stated or {}).get("bits"), int):
-        raise ScoringError(f"model {name!r}: config.json: quantization_config.bits must say how many bits a weight has")
     for package in _NEEDS[method]:
         _check_package(name, package, where)
     if method == "fp8":

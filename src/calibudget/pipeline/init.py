@@ -132,7 +132,7 @@ def _header(
         if all(draft.is_chat for draft in sources)
         else ("template: alpaca", "or chat: the tokenizer's own chat template"),
         (f"budget: {sum(shares)}", "examples to select, exactly"),
-        (f"floor: {min(100, *(share // 2 for share in shares))}", "every source gets this much"),
+        (f"floor: {min(100, *shares)}", "every source gets this much"),
         ("policy: calibudget", "`calibudget allocate STATISTICS --compare` shows the others"),
         ("seed: 42", ""),
         (
