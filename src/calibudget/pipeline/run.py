@@ -12,8 +12,8 @@ from typing import Any
 
 from calibudget.errors import CheckFailedError
 from calibudget.pipeline.allocate import plan_recipe
+from calibudget.pipeline.evidence import make_manifest
 from calibudget.pipeline.inputs import run_of
-from calibudget.pipeline.manifest import make_manifest
 from calibudget.pipeline.notes import boundary_notes, length_notes, run_notes
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.progress import Progress, silent

@@ -15,9 +15,9 @@ from pathlib import Path
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.allocate import read_plan
 from calibudget.pipeline.encoding import check_encodable
+from calibudget.pipeline.evidence import make_manifest
 from calibudget.pipeline.inputs import Run
 from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME
-from calibudget.pipeline.manifest import make_manifest
 from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare
 from calibudget.pipeline.progress import Progress, silent

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 from calibudget.errors import ArtefactError, InputError
 from calibudget.pipeline.checks.data import check_rescored, check_sources
 from calibudget.pipeline.checks.evaluation import check_evaluation
-from calibudget.pipeline.checks.evidence import (
+from calibudget.pipeline.checks.findings import Findings
+from calibudget.pipeline.checks.hygiene import check_hygiene, has_hygiene
+from calibudget.pipeline.checks.manifest import (
     Derived,
     check_bindings,
     check_ledger,
@@ -25,13 +27,11 @@ from calibudget.pipeline.checks.evidence import (
     derive_plan,
     given_plan,
 )
-from calibudget.pipeline.checks.findings import Findings
-from calibudget.pipeline.checks.hygiene import check_hygiene, has_hygiene
 from calibudget.pipeline.checks.signature import check_signature
 from calibudget.pipeline.checks.splits import check_scored_records, check_splits, derive_selector
 from calibudget.pipeline.checks.train import check_held_out, check_train
+from calibudget.pipeline.evidence import artefact_names
 from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME, Ledger
-from calibudget.pipeline.manifest import artefact_names
 from calibudget.pipeline.pools import Pools, pools_of_splits
 from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, UNFINISHED, is_finished, model_place
 from calibudget.pipeline.selectors import RecipeSelector

@@ -43,7 +43,7 @@ from calibudget.sources.fields import (
     meaning,
 )
 from calibudget.sources.identity import checked_text, pair
-from calibudget.sources.media import check_text
+from calibudget.sources.media_marks import check_text
 from calibudget.sources.turns import Conversation, from_text, objects, read_turns
 
 Fields = Mapping[str, object]

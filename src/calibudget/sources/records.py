@@ -26,7 +26,7 @@ from calibudget.sources.fields import (
 from calibudget.sources.filters import Wanted
 from calibudget.sources.formats import Fields, detect_format, read_example, read_texts, text_fields
 from calibudget.sources.identity import checked_text, digests, own_id
-from calibudget.sources.media import check_text
+from calibudget.sources.media_marks import check_text
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.templates import filled, template_columns
 from calibudget.tasks.answers import gold_answer

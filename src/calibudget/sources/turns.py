@@ -18,7 +18,7 @@ from calibudget.sources.fields import (
     passed_over,
 )
 from calibudget.sources.identity import checked_text
-from calibudget.sources.media import check_text
+from calibudget.sources.media_marks import check_text
 from calibudget.store.canonical import strict_json
 
 _ROLES: Final = {

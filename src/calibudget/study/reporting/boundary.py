@@ -22,8 +22,8 @@ from calibudget.study.reporting.shown import (
     standing,
 )
 from calibudget.study.reporting.table import Table, decimal
-from calibudget.study.statistics.bootstrap import Interval
 from calibudget.study.statistics.claims import seeds_needed
+from calibudget.study.statistics.intervals import Interval
 
 
 class Layer(NamedTuple):

@@ -12,7 +12,6 @@ from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import UNITS, difference_shown, p_shown, place, seeds_counted, standing
 from calibudget.study.reporting.table import UNDEFINED, Quantity, Shown, Table
-from calibudget.study.statistics.bootstrap import Interval, TaskItems, bootstrap_examples, bootstrap_tasks, strata_of
 from calibudget.study.statistics.claims import (
     Claim,
     Effects,
@@ -22,6 +21,7 @@ from calibudget.study.statistics.claims import (
     sign_flip_p,
     t_test_p,
 )
+from calibudget.study.statistics.intervals import Interval, TaskItems, bootstrap_examples, bootstrap_tasks, strata_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from calibudget.messages import counted
 from calibudget.study.protocol import Measure
 from calibudget.study.reporting.results import Block
 from calibudget.study.reporting.table import Quantity, decimal
-from calibudget.study.statistics.bootstrap import Interval
 from calibudget.study.statistics.claims import Effects
+from calibudget.study.statistics.intervals import Interval
 
 
 class Unit(NamedTuple):

@@ -17,8 +17,7 @@ from calibudget.errors import InputError
 from calibudget.pipeline.allocate import plan_recipe, read_plan
 from calibudget.pipeline.checks.findings import Findings, equal
 from calibudget.pipeline.checks.train import TrainIds
-from calibudget.pipeline.ledger import ROUNDS_NAME, Ledger
-from calibudget.pipeline.manifest import (
+from calibudget.pipeline.evidence import (
     allocation_evidence,
     quota_evidence,
     seeds_of,
@@ -26,6 +25,7 @@ from calibudget.pipeline.manifest import (
     splits_evidence,
     token_evidence,
 )
+from calibudget.pipeline.ledger import ROUNDS_NAME, Ledger
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import reused_calibration
 from calibudget.pipeline.rendering import is_earlier, taught
