@@ -38,7 +38,7 @@ from calibudget.influence.scorer import InfluenceScorer
 from calibudget.keys import order_keys
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_model
-from calibudget.selection.draw import draw
+from calibudget.selection.draw import draw_queues
 from calibudget.selection.selectors import UNIFORM, Mix, Scored
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import TrainingExample, encode_examples, padded_batch
@@ -145,8 +145,8 @@ def compare(condition: str, rows: Sequence[Row], arguments: argparse.Namespace, 
     for seed in range(1, arguments.seeds + 1):
         for arm in arms:
             begun = time.perf_counter()
-            pools = {source: list(own) for source, own in scores.items()}
-            picks = draw(pools, quotas, selection_seed=seed, selector=selectors[arm]).picks
+            queues = {source: sorted(own, key=order_keys("selection", seed, source)) for source, own in scores.items()}
+            picks = draw_queues(queues, quotas, selection_seed=seed, selector=selectors[arm]).picks
             chosen = {one for own in picks.values() for one in own}
             nll = after_training([row for row in pool if row["record_id"] in chosen], rows, seed, arguments)
             results.add(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import ArtefactError, InputTypeError
+from calibudget.errors import ArtefactError
 from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyContract, ProxyScores, proxy_pool
 from calibudget.selection.proxy_checks import check_merged, check_pool, check_shard, merge_shards
 
@@ -69,9 +69,7 @@ SWAPPED = (PAPER_SUBGROUPS[1], PAPER_SUBGROUPS[0], *PAPER_SUBGROUPS[2:])
     [
         ({"position": -3}, "position -3 is outside the pool of 13"),
         ({"position": 13}, "position 13 is outside the pool of 13"),
-        ({"position": True}, "position True must be an integer"),
         ({"position": 2**53 - 1}, "position 9007199254740991 is outside the pool of 13"),
-        ({"position": 2**53}, "position 9007199254740992 must be an integer"),
         ({"position": 5}, "position 5 is given twice"),
         ({"position": 10}, "position 10 belongs to shard 2, not 1 of 4"),
         ({"source": "boolq", "record_id": "b5"}, "position 9 repeats the candidate 'b5' of boolq"),
@@ -128,7 +126,6 @@ def test_files_are_named_with_what_to_do(shards: Any, make_shards: Callable[...,
         ({"shard": 2}, "belongs to shard 1, not 2"),
         ({"pool_size": 0}, "at least 1 candidate"),
         ({"pool_size": 2**53 - 1}, "of 2251799813685248 positions are missing, first 13"),
-        ({"pool_size": 2**53}, "the header's pool_size is 9007199254740992, beyond"),
         ({"pool_size": 17}, "1 of 4 positions are missing, first 13"),
         ({"pool_size": 9}, "position 9 is outside the pool of 9"),
     ],
@@ -188,7 +185,7 @@ def test_a_single_shard_is_held_to_its_pool_by_position(shards: Any) -> None:
     check_pool(shards[1], proxy_pool(POOLS))
     with pytest.raises(ArtefactError, match="position 9 scores 'p3' of piqa, but the pool has 'p0' of piqa there"):
         check_pool(with_record(shards[1], 2, record_id="p3"), proxy_pool(POOLS))
-    for position in (-1, 13, 2.0):
+    for position in (-1, 13):
         with pytest.raises(ArtefactError, match=f"^proxy scores: position {position} is outside the pool of 13"):
             check_pool(with_record(shards[1], 2, position=position), proxy_pool(POOLS))
 
@@ -214,40 +211,3 @@ def test_a_pool_may_be_one_shard_and_scores_may_be_integers(make_shards: Callabl
     merged = merge_shards(make_shards(POOLS, contract=contract, means=lambda at, of: at - of), contract=contract)
     check_merged(merged, contract=contract)
     assert [record.score for record in merged.records] == list(range(12, -1, -1))
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        (lambda _: 7, "must be ProxyScores with a ProxyHeader, not 7"),
-        (lambda scores: replace(scores, header=None), "must be ProxyScores with a ProxyHeader, not ProxyScores"),
-        (lambda scores: with_header(scores, shards=True), "the header's shards is True, a bool"),
-        (lambda scores: with_header(scores, pool_size=13.0), r"the header's pool_size is 13\.0, a float"),
-        (lambda scores: with_header(scores, subgroups=[]), r"the header's subgroups is \[\], a list"),
-        (lambda scores: replace(scores, records=7), "the records must be a sequence of ProxyRecord, not 7"),
-        (lambda scores: replace(scores, records=(7,)), "record 0 is no ProxyRecord of texts and numbers"),
-        *(
-            (lambda scores, changes=changes: with_record(scores, 2, **changes), "record 2 is no ProxyRecord of texts")
-            for changes in [
-                {"source": 1},
-                {"record_id": 1},
-                {"subgroups": list(PAPER_SUBGROUPS)},
-                {"subgroup_means": [0.5] * 8},
-                {"subgroup_means": (0.5,) * 7 + ("0.5",)},
-                {"score": "0.5"},
-                {"score": True},
-            ]
-        ),
-    ],
-)
-def test_what_is_of_another_type_is_named(shards: Any, changed: Any, said: str) -> None:
-    scores = changed(shards[1])
-    for check in (check_shard, check_merged, lambda scores, name: check_pool(scores, proxy_pool(POOLS), name)):
-        with pytest.raises(InputTypeError, match=f"^p.jsonl: {said}"):
-            check(scores, name="p.jsonl")
-    with pytest.raises(InputTypeError, match=f"^shard: {said}"):
-        check_shard(scores)
-    with pytest.raises(InputTypeError, match=r"^p.jsonl: are compared with a ProxyPool, not 7"):
-        check_pool(shards[1], 7, "p.jsonl")  # type: ignore[arg-type]
-    with pytest.raises(InputTypeError, match=r"^shards to merge must be a sequence of ProxyScores, not 7"):
-        merge_shards(7)  # type: ignore[arg-type]

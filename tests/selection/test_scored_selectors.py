@@ -9,7 +9,7 @@ import pytest
 
 from calibudget.errors import ArtefactError, DataError, InputError
 from calibudget.records import Message, Record
-from calibudget.selection.draw import draw
+from calibudget.selection.draw import draw_queues
 from calibudget.selection.proxy import ProxyContract, proxy_pool
 from calibudget.selection.proxy_checks import merge_shards
 from calibudget.selection.selectors import Scored, column_selector, influence_selector, quality_selector
@@ -29,7 +29,7 @@ def record(record_id: str, source: str = "s", completion: str = "yes", **origina
 
 def take(selector: Any, records: list[Record], quota: int) -> set[str]:
     pool = [one.record_id for one in records]
-    return set(draw({"s": pool}, {"s": quota}, selection_seed=1, selector=selector).picks["s"])
+    return set(draw_queues({"s": pool}, {"s": quota}, selection_seed=1, selector=selector).picks["s"])
 
 
 RATED = [record("a", rating=3), record("b", rating=5.5), record("c", rating=-1), record("d"), record("e", rating=None)]

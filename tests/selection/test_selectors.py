@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibudget.errors import AllocationError, CalibudgetError, InputError
+from calibudget.errors import InputError
 from calibudget.keys import order_key
-from calibudget.selection.draw import draw
-from calibudget.selection.selectors import UNIFORM, Mix, Scored, Uniform, require_shares, take_quota
+from calibudget.selection.draw import draw_queues
+from calibudget.selection.selectors import UNIFORM, Mix, Scored, Uniform, require_shares
 from calibudget.store.canonical import canonical_json
 
 POOL = [f"r{i:02}" for i in range(20)]
@@ -27,14 +27,12 @@ def scored(scores: dict[str, float], name: str = "influence") -> Scored:
 
 
 def picks(selector: Any, quota: int, pool: list[str] = POOL, seed: int = 42) -> tuple[str, ...]:
-    return draw({"s": pool}, {"s": quota}, selection_seed=seed, selector=selector).picks["s"]
+    queue = sorted(pool, key=lambda one: order_key("selection", seed, "s", one))
+    return draw_queues({"s": queue}, {"s": quota}, selection_seed=seed, selector=selector).picks["s"]
 
 
 def test_uniform_is_the_default_and_takes_the_first_in_key_order() -> None:
     assert picks(UNIFORM, 7) == tuple(IN_KEY_ORDER[:7])
-    default = draw({"s": POOL}, {"s": 7}, selection_seed=42)
-    assert default.picks["s"] == tuple(IN_KEY_ORDER[:7])
-    assert default.selector == "uniform"
     assert UNIFORM.describe() == {"name": "uniform"}
 
 
@@ -43,7 +41,6 @@ def test_the_best_scores_are_taken_and_given_back_in_key_order() -> None:
     taken = picks(selector, 5)
     assert set(taken) == {"r15", "r16", "r17", "r18", "r19"}
     assert list(taken) == [one for one in IN_KEY_ORDER if one in set(taken)]
-    assert draw({"s": POOL}, {"s": 5}, selection_seed=42, selector=selector).selector == "influence"
 
 
 def test_ties_go_by_key_so_equal_scores_are_the_uniform_draw() -> None:
@@ -61,8 +58,6 @@ def test_a_candidate_without_a_score_is_never_taken() -> None:
         picks(selector, 3)
     with pytest.raises(InputError, match="s: the selector uniform has 2 of 2 candidates to take 3 from"):
         UNIFORM.take("s", ["r03", "r04"], 3)
-    with pytest.raises(InputError, match=r"s: the influence score of 'r03' must be a finite number, not nan"):
-        scored({"r03": float("nan")})
     with pytest.raises(InputError, match="has 0 of 20 candidates to take 1 from"):
         picks(Scored(name="influence", scores={"other": {"r03": 1.0}}), 1)
     assert picks(selector, 0) == ()
@@ -113,26 +108,21 @@ def test_the_parts_are_integers_by_the_allocators_rounding(quota: int, influence
     ("influence", "uniform", "total"), [(0.7, 0.2, "0.9"), (70, 30, "100"), (0.7, 0.3 + 2e-9, "1.000000002")]
 )
 def test_weights_of_a_mix_sum_to_one(influence: float, uniform: Any, total: str) -> None:
-    mix(scored({}), 1 / 3, 2 / 3 + 1e-10)
+    require_shares({"influence": 1 / 3, "uniform": 2 / 3 + 1e-10})
     shares = r"\{influence: 0\.7\d*, uniform: 0\.[23]\d*\}"
     with pytest.raises(InputError, match=rf"must sum to 1, not to {total}; the same proportions are {shares}$"):
-        mix(scored({}), influence, uniform)
+        require_shares({"influence": influence, "uniform": uniform})
 
 
-def test_weights_may_miss_one_by_exactly_a_billionth_and_those_of_nothing_are_told(subtests: pytest.Subtests) -> None:
+def test_weights_may_miss_one_by_exactly_a_billionth_and_those_of_nothing_are_told() -> None:
     limit = Fraction(1, 10**9)
     for total in (1 - limit, 1 + limit):
         require_shares({"a": total})  # type: ignore[dict-item]
         with pytest.raises(InputError, match="must sum to 1"):
             require_shares({"a": 1 + (total - 1) * Fraction(1_000_001, 1_000_000)})  # type: ignore[dict-item]
-    parts = {"influence": UNIFORM, "uniform": UNIFORM}
-    for weights, said in [
-        ({"influence": 0.0, "uniform": 0.0}, "^a mix needs a weight above 0$"),
-        ({"quality": 1.0, "uniform": 0.0}, "; influence, quality has only one of the two$"),
-    ]:
-        with subtests.test(said=said), pytest.raises(InputError, match=said):
-            Mix(parts=parts, weights=weights)
-    idle = Mix(parts={"a": UNIFORM, "b": Faulty(["r19"])}, weights={"a": 1.0, "b": 0.0})
+    with pytest.raises(InputError, match=r"^a mix needs a weight above 0$"):
+        require_shares({"influence": 0.0, "uniform": 0.0})
+    idle = Mix(parts={"a": UNIFORM, "b": scored({})}, weights={"a": 1.0, "b": 0.0})
     assert idle.take("s", IN_KEY_ORDER, 2) == IN_KEY_ORDER[:2]  # a part of nothing isn't asked
 
 
@@ -145,39 +135,6 @@ def test_a_mix_records_its_parts() -> None:
             "uniform": {"weight": 0.3, "name": "uniform"},
         },
     }
-    assert draw({"s": POOL}, {"s": 0}, selection_seed=0, selector=selector).selector == "mix"
-
-
-def test_weights_that_part_nothing_are_refused(subtests: pytest.Subtests) -> None:
-    cases: list[Any] = [
-        ({"influence": 1.0}, InputError),
-        ({"influence": 1.0, "uniform": 1.0, "quality": 1.0}, InputError),
-        ({"influence": 0.0, "uniform": 0}, InputError),
-        ({"influence": -0.1, "uniform": 1.0}, AllocationError),
-        ({"influence": float("nan"), "uniform": 1.0}, AllocationError),
-        ({"influence": float("inf"), "uniform": 1.0}, AllocationError),
-        ({"influence": "0.7", "uniform": 1.0}, CalibudgetError),
-        ({"influence": True, "uniform": 1.0}, CalibudgetError),
-    ]
-    for weights, error in cases:
-        with subtests.test(weights=weights), pytest.raises(error):
-            Mix(parts={"influence": UNIFORM, "uniform": UNIFORM}, weights=weights)
-
-
-@dataclass(frozen=True)
-class Faulty(Uniform):
-    answer: list[str]
-
-    def take(self, source: Any, candidates: Any, quota: Any) -> Any:
-        return self.answer
-
-
-def test_a_selector_from_outside_is_held_to_its_quota(subtests: pytest.Subtests) -> None:
-    for answer in [["r00"], ["r00", "r00"], ["r00", "r01", "r02"], ["r00", "elsewhere"], []]:
-        with subtests.test(answer=answer):
-            assert take_quota(Faulty(["r01", "r00"]), "s", IN_KEY_ORDER, 2)
-            with pytest.raises(InputError, match="didn't take 2 candidates of the pool, all different"):
-                take_quota(Faulty(answer), "s", IN_KEY_ORDER, 2)
 
 
 scores = st.dictionaries(st.sampled_from(POOL), st.floats(-3, 3).map(lambda x: round(x, 1)), min_size=8)

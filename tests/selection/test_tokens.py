@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import InputError, InputTypeError
+from calibudget.errors import InputError
 from calibudget.selection.draw import draw_tokens
 from calibudget.selection.selectors import Scored
 
@@ -43,15 +43,9 @@ def test_a_source_takes_no_later_example_that_would_fit() -> None:
     assert drawn({"a": 5, "b": 4}, a=[2, 8, 1], b=[4, 4]) == {"a": 2, "b": 4}
 
 
-def test_quotas_that_cant_be_are_refused(subtests: pytest.Subtests) -> None:
-    for quotas, error, said in [
-        ({"a": 8}, InputError, "the quota of 'a' is 8 tokens, but its pool holds 7 tokens"),
-        ({"a": -1}, InputError, "the quota of 'a' is -1 tokens"),
-        ({"a": True}, InputTypeError, "must be an integer"),
-        ({"b": 1}, InputError, "only one of them names a, b"),
-    ]:
-        with subtests.test(said=said), pytest.raises(error, match=said):
-            drawn(quotas, a=[3, 4])
+def test_a_quota_above_its_pool_is_refused() -> None:
+    with pytest.raises(InputError, match="the quota of 'a' is 8 tokens, but its pool holds 7 tokens"):
+        drawn({"a": 8}, a=[3, 4])
 
 
 def test_a_token_draw_records_its_seed_its_selector_and_its_quotas() -> None:
@@ -63,9 +57,3 @@ def test_a_token_draw_records_its_seed_its_selector_and_its_quotas() -> None:
     assert selection.picks == {"a": ("x", "y"), "b": ()}  # the quota of a is met exactly, so nothing is missing there
     assert {label: (use.quota, use.taken) for label, use in selection.tokens.items()} == {"a": (7, 7), "b": (1, 0)}  # type: ignore[union-attr]
     assert draw_tokens(queues, {"a": 7, "b": 2}, tokens=tokens, selection_seed=5).details is None
-
-
-@pytest.mark.parametrize("tokens", [{}, {"a": {"x": 1}}, {"a": {"x": 1, "y": 0}}])
-def test_a_record_without_tokens_is_refused(tokens: Any) -> None:
-    with pytest.raises(InputError, match="has no number of tokens"):
-        draw_tokens({"a": ["x", "y"]}, {"a": 1}, tokens=tokens, selection_seed=0)

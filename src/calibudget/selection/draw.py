@@ -22,20 +22,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibudget.allocation.labels import require_mapping, require_text
 from calibudget.errors import InputError, InputTypeError
-from calibudget.keys import canonical_array, order_keys
-from calibudget.messages import shown
+from calibudget.keys import canonical_array
 from calibudget.records import Selection, TokenUse
-from calibudget.selection.selectors import UNIFORM, Scored, Selector, Uniform, take_quota
+from calibudget.selection.selectors import UNIFORM, Scored, Selector, Uniform
 from calibudget.sequences import require_ordered
 from calibudget.store.canonical import sha256_hex
 
@@ -76,36 +74,6 @@ def unmarked(exposure: str) -> tuple[str, int]:
     return (exposure, 1) if match is None else (exposure[: match.start()], int(match[1]))
 
 
-def draw(
-    pools: Mapping[str, Sequence[str]],
-    quotas: Mapping[str, int],
-    *,
-    selection_seed: int,
-    selector: Selector = UNIFORM,
-) -> Selection:
-    """Pick each source's quota: by default the first records of its pool in the order of their "selection" keys.
-
-    For one pool and seed a larger quota keeps the smaller one's picks.
-
-    Args:
-        pools: record ids of each source's candidates, in any order, each once.
-        quotas: how many to pick of each source; integers from 0 to the size of its pool.
-        selection_seed: seed of the keys.
-        selector: which of a pool's records a quota takes; the keys break its ties.
-
-    Returns:
-        The picks in key order, sources in code-point order; no companion.
-
-    Raises:
-        InputError: pools and quotas name different sources, a quota is negative or above its pool, an id stands
-            twice in a pool, or the selector has fewer candidates than a quota.
-        InputTypeError: a quota is no integer (a bool or a float is none).
-    """
-    require_mapping(pools, "pools")
-    queues = {label: in_key_order(label, pool, selection_seed) for label, pool in sorted(pools.items())}
-    return draw_queues(queues, quotas, selection_seed=selection_seed, selector=selector)
-
-
 def draw_queues(
     queues: Mapping[str, Sequence[str]],
     quotas: Mapping[str, int],
@@ -113,53 +81,32 @@ def draw_queues(
     selection_seed: int,
     selector: Selector = UNIFORM,
 ) -> Selection:
-    """`draw` from pools that stand in key order already."""
-    check_quotas(queues, quotas, {label: len(queue) for label, queue in queues.items()})
-    picks = {label: take_quota(selector, label, queues[label], int(quotas[label])) for label in sorted(queues)}
+    """Pick each source's quota: by default the first records of its pool.
+
+    For one pool and seed a larger quota keeps the smaller one's picks.
+
+    Args:
+        queues: record ids of each source's candidates in the order of their "selection" keys, each once.
+        quotas: how many to pick of each source; integers from 0 to the size of its pool.
+        selection_seed: seed of the keys, for the record.
+        selector: which of a pool's records a quota takes; the keys break its ties.
+
+    Returns:
+        The picks in key order, sources in code-point order; no companion.
+
+    Raises:
+        InputError: the selector has fewer candidates than a quota.
+    """
+    picks = {
+        label: _in_key_order(queues[label], selector.take(label, queues[label], quotas[label]))
+        for label in sorted(queues)
+    }
     return Selection(seed=selection_seed, selector=selector.name, picks=picks, details=details(selector))
 
 
 def details(selector: Selector) -> dict[str, object] | None:
     """What a selection records of its selector; None for the uniform draw, which knows nothing of the records."""
     return None if selector == UNIFORM else selector.describe()
-
-
-def in_key_order(label: str, pool: Sequence[str], selection_seed: int) -> list[str]:
-    """A source's pool in the order of its "selection" keys.
-
-    Raises:
-        InputTypeError: no sequence of ids, an id that is no string, or a seed that is no integer.
-        InputError: an id stands twice.
-    """
-    require_text(label, "a source's label")
-    if isinstance(selection_seed, bool) or not isinstance(selection_seed, int | np.integer):
-        raise InputTypeError(f"the selection seed must be an integer, not {shown(selection_seed)}")
-    if isinstance(pool, str | bytes) or not isinstance(pool, Sequence | AbstractSet):
-        raise InputTypeError(f"the pool of {label!r} must be a sequence of ids, not {shown(pool)}")
-    if set(map(type, pool)) - {str}:
-        for record_id in pool:
-            require_text(record_id, f"an id in the pool of {label!r}")
-    if len(set(pool)) != len(pool):
-        twin = next(record_id for i, record_id in enumerate(pool) if record_id in set(pool[:i]))
-        raise InputError(f"the pool of {label!r} holds the record {twin!r} twice")
-    return sorted(pool, key=order_keys("selection", int(selection_seed), label))
-
-
-def check_quotas(
-    pools: Mapping[str, Sequence[str]], quotas: Mapping[str, int], sizes: Mapping[str, int], unit: str = ""
-) -> None:
-    """Refuse quotas that these pools can't give; `sizes` are the pools' in the quotas' unit."""
-    require_mapping(quotas, "quotas")
-    if set(pools) != set(quotas):
-        stray = sorted(set(pools) ^ set(quotas), key=str)
-        raise InputError(
-            f"pools and quotas must name the same sources; only one of them names {', '.join(map(str, stray))}"
-        )
-    for label, quota in sorted(quotas.items()):
-        if isinstance(quota, bool | np.bool_) or not isinstance(quota, int | np.integer):
-            raise InputTypeError(f"the quota of {label!r} must be an integer, not {shown(quota)}")
-        if not 0 <= quota <= sizes[label]:
-            raise InputError(f"the quota of {label!r} is {shown(quota)}{unit}, but its pool holds {sizes[label]}{unit}")
 
 
 def draw_tokens(
@@ -187,11 +134,14 @@ def draw_tokens(
         The picks in key order, sources in code-point order, with the tokens that they use.
 
     Raises:
-        InputError, InputTypeError: as `draw`; or a candidate without a number of tokens.
+        InputError: a quota above the tokens of the candidates that may be taken.
     """
     orders = {label: selector.order(label, queues[label]) for label in sorted(queues)}
-    check_quotas(orders, quotas, {label: _total(label, order, tokens) for label, order in orders.items()}, " tokens")
-    ends = {label: _first_pass(order, tokens[label], int(quotas[label])) for label, order in orders.items()}
+    for label, order in orders.items():
+        held = sum(tokens[label][record_id] for record_id in order)
+        if quotas[label] > held:
+            raise InputError(f"the quota of {label!r} is {quotas[label]} tokens, but its pool holds {held} tokens")
+    ends = {label: _first_pass(order, tokens[label], quotas[label]) for label, order in orders.items()}
     left = sum(end.deficit for end in ends.values())
     for label in sorted((label for label in ends if ends[label].deficit), key=lambda name: (-ends[name].claim, name)):
         end = ends[label]
@@ -202,7 +152,7 @@ def draw_tokens(
         seed=selection_seed,
         selector=selector.name,
         picks={label: _in_key_order(queues[label], orders[label][: end.count]) for label, end in ends.items()},
-        tokens={label: TokenUse(quota=int(quotas[label]), taken=end.taken) for label, end in ends.items()},
+        tokens={label: TokenUse(quota=quotas[label], taken=end.taken) for label, end in ends.items()},
         details=details(selector),
     )
 
@@ -224,7 +174,7 @@ class _End:
 
 def _in_key_order(queue: Sequence[str], taken: Sequence[str]) -> tuple[str, ...]:
     chosen = set(taken)
-    return tuple(one for one in queue if one in chosen)
+    return tuple(islice((one for one in queue if one in chosen), len(chosen)))
 
 
 def _first_pass(queue: Sequence[str], tokens: Mapping[str, int], quota: int) -> _End:
@@ -235,14 +185,6 @@ def _first_pass(queue: Sequence[str], tokens: Mapping[str, int], quota: int) -> 
             return _End(count=count, taken=taken, deficit=quota - taken, following=following)
         taken += following
     return _End(count=len(queue), taken=taken, deficit=0, following=0)
-
-
-def _total(label: str, queue: Sequence[str], tokens: Mapping[str, Mapping[str, int]]) -> int:
-    counts = [tokens.get(label, {}).get(record_id, 0) for record_id in queue]
-    for record_id, count in zip(queue, counts, strict=True):
-        if count < 1:
-            raise InputError(f"the record {record_id!r} of {label!r} has no number of tokens")
-    return sum(counts)
 
 
 Index: TypeAlias = int | np.integer[Any] | str

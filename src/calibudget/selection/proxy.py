@@ -11,19 +11,16 @@ strict about each line by itself; whether the records may be used or merged is f
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated, Final
 
 from pydantic import Field
 
-from calibudget.allocation.labels import require_text, sorted_labels
-from calibudget.errors import ArtefactError, InputError, InputTypeError
+from calibudget.errors import ArtefactError, InputError
 from calibudget.keys import canonical_array
 from calibudget.messages import counted, shown
-from calibudget.sequences import require_ordered
 from calibudget.store.canonical import canonical_json, loads_object
 from calibudget.store.codec import Artefact, Shape, plain
 from calibudget.values import Count, Digest, Integer, Number, Positive
@@ -55,13 +52,8 @@ class ProxyContract:
     shards: int = 4
 
     def __post_init__(self) -> None:
-        names = self.subgroups
-        if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-            raise InputTypeError(f"subgroups must be a tuple of names, not {shown(names)}")
-        if isinstance(self.shards, bool) or not isinstance(self.shards, int):
-            raise InputTypeError(f"a number of shards is an integer, not {shown(self.shards)}")
-        if not names or not all(names) or len(set(names)) != len(names):
-            raise InputError(f"subgroup names must be nonempty and unique: {list(names)}")
+        if not self.subgroups or not all(self.subgroups) or len(set(self.subgroups)) != len(self.subgroups):
+            raise InputError(f"subgroup names must be nonempty and unique: {list(self.subgroups)}")
         if self.shards < 1:
             raise InputError(f"a set has at least 1 shard, not {shown(self.shards)}")
 
@@ -150,16 +142,8 @@ def proxy_pool(pools: Mapping[str, Iterable[str]]) -> ProxyPool:
     """The pool of all sources' candidates, whatever the order they are given in.
 
     Raises:
-        InputTypeError: no mapping, or ids that aren't strings.
         InputError: an id twice in one source.
     """
-    for source in sorted_labels(pools):
-        if not isinstance(pools[source], AbstractSet):  # they are sorted here, so a set will do
-            require_ordered(pools[source], f"ids as the pool of {source!r}")
-    pools = {source: tuple(pools[source]) for source in pools}
-    for source, ids in pools.items():
-        for record_id in ids:
-            require_text(record_id, f"an id in the pool of {source!r}")
     candidates = {source: tuple(sorted(pools[source])) for source in sorted(pools)}
     for source, ids in candidates.items():
         twice = next((a for a, b in pairwise(ids) if a == b), None)
@@ -169,30 +153,16 @@ def proxy_pool(pools: Mapping[str, Iterable[str]]) -> ProxyPool:
 
 
 def ranked(records: Iterable[ProxyRecord]) -> list[ProxyRecord]:
-    """The records by descending score, then record id, then source (the same content can be in two sources).
-
-    Raises:
-        InputTypeError: something else than records, or records whose fields have no order.
-    """
-    try:
-        return sorted(records, key=lambda record: (-record.score, record.record_id, record.source))
-    except (TypeError, ValueError, AttributeError) as error:
-        raise InputTypeError(
-            f"only proxy records with numbers as scores and texts as ids can be ranked: {error}"
-        ) from error
+    """The records by descending score, then record id, then source (the same content can be in two sources)."""
+    return sorted(records, key=lambda record: (-record.score, record.record_id, record.source))
 
 
 def top(scores: ProxyScores, count: int) -> tuple[ProxyRecord, ...]:
     """The paper's stable top-B: the first `count` records by descending score, then record id.
 
     Raises:
-        InputTypeError: the count is no integer, or the scores aren't such.
         InputError: the count is negative or above the number of records.
     """
-    if isinstance(count, bool) or not isinstance(count, int):
-        raise InputTypeError(f"a count of records is an integer, not {type(count).__name__}: {shown(count)}")
-    if not isinstance(scores, ProxyScores) or not isinstance(scores.records, Sequence):
-        raise InputTypeError(f"the top is taken of ProxyScores, not of {shown(scores)}")
     if not 0 <= count <= len(scores.records):
         raise InputError(f"the top {shown(count)} of {counted(len(scores.records), 'scored candidate')} can't be taken")
     return tuple(ranked(scores.records)[:count])
@@ -224,14 +194,12 @@ def proxy_lines(scores: ProxyScores) -> Iterator[bytes]:
         yield canonical_json(plain(record)) + b"\n"
 
 
-def parse_proxy_lines(lines: Sequence[bytes] | Iterator[bytes], name: str) -> ProxyScores:
+def parse_proxy_lines(lines: Iterable[bytes], name: str) -> ProxyScores:
     """Read the lines of a proxy-score file.
 
     Raises:
-        InputTypeError: something else than lines of bytes.
         ArtefactError: a line isn't one JSON object of exactly the documented fields; file, line and field are named.
     """
-    require_ordered(lines, "lines")
     numbered = ((line, f"{name} line {number}") for number, line in enumerate(lines, start=1))
     first = next(numbered, None)
     if first is None:

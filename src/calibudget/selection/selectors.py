@@ -10,14 +10,12 @@ Selectors that order candidates by a score: a column of the user's, bands of qua
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fractions import Fraction
-from itertools import islice
-from numbers import Real
-from typing import Final, Protocol
+from typing import Final
 
 from calibudget.allocation.labels import listed
 from calibudget.allocation.quotas import apportion
@@ -27,32 +25,6 @@ from calibudget.records import Record
 from calibudget.selection.proxy import PAPER_CONTRACT, ProxyContract, ProxyPool, ProxyScores
 from calibudget.selection.proxy_checks import check_merged, check_pool
 from calibudget.store.canonical import canonical_json, sha256_hex
-
-
-class Selector(Protocol):
-    """The seam: anything with a name, a description for the record, and a way to take a quota."""
-
-    @property
-    def name(self) -> str:
-        """What the evidence calls it."""
-        ...
-
-    def take(self, source: str, candidates: Sequence[str], quota: int) -> Sequence[str]:
-        """Exactly `quota` of a source's candidates.
-
-        Args:
-            source: label of the source.
-            candidates: ids of its whole pool in key order, each once.
-            quota: how many to take, 0 to the size of the pool.
-
-        Raises:
-            InputError: it can't take as many; the numbers are named.
-        """
-        ...
-
-    def describe(self) -> dict[str, object]:
-        """Name, parameters and the digest of its input, as JSON: what a second machine needs to agree."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +68,6 @@ class Scored:
     scores: Mapping[str, Mapping[str, float]]
     parameters: Mapping[str, object] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        for source, scores in self.scores.items():
-            for record_id, score in scores.items():
-                if finite_number(score) is None:
-                    place = f"{source}: the {self.name} score of {record_id!r}"
-                    raise InputError(f"{place} must be a finite number, not {score!r}")
-
     def order(self, source: str, candidates: Sequence[str]) -> Sequence[str]:
         """The candidates that have a score, best first, ties in the order given."""
         scores = self.scores.get(source, {})
@@ -138,18 +103,11 @@ class Mix:
 
     Attributes:
         parts: the selectors by a label of the user's.
-        weights: the part of the quota that each takes, by the same labels; nonnegative, with the sum 1.
+        weights: the part of the quota that each takes, by the same labels; see `require_shares`.
     """
 
-    parts: Mapping[str, Selector]
+    parts: Mapping[str, Uniform | Scored]
     weights: Mapping[str, float]
-
-    def __post_init__(self) -> None:
-        apportion(self.weights, 0)  # refuses what isn't a nonnegative number
-        if set(self.parts) != set(self.weights):
-            stray = sorted(set(self.parts) ^ set(self.weights))
-            raise InputError(f"a mix needs one weight for each selector; {', '.join(stray)} has only one of the two")
-        require_shares(self.weights)
 
     @property
     def name(self) -> str:
@@ -168,6 +126,10 @@ class Mix:
         """Name, and each part's weight and description by label."""
         parts = {label: {"weight": self.weights[label], **self.parts[label].describe()} for label in sorted(self.parts)}
         return {"name": self.name, "parts": parts}
+
+
+#: What takes a quota from a source's candidates, which it is given in key order, each once.
+Selector = Uniform | Scored | Mix
 
 
 def require_shares(weights: Mapping[str, float]) -> None:
@@ -189,33 +151,6 @@ def require_shares(weights: Mapping[str, float]) -> None:
         f"the weights of a mix are parts of each quota and must sum to 1, not to {float(total):.12g}; "
         f"the same proportions are {{{shares}}}"
     )
-
-
-def take_quota(selector: Selector, source: str, candidates: Sequence[str], quota: int) -> tuple[str, ...]:
-    """What a selector takes of one source, in key order.
-
-    Raises:
-        InputError: the selector can't take as many, or one from outside took another number or something else.
-    """
-    taken = set(selector.take(source, candidates, quota))
-    picks = tuple(islice((one for one in candidates if one in taken), quota + 1))
-    if not len(picks) == len(taken) == quota:
-        raise InputError(
-            f"{source}: the selector {selector.name} didn't take {counted(quota, 'candidate')} of the pool, "
-            "all different"
-        )
-    return picks
-
-
-def finite_number(value: object) -> float | None:
-    """A real number as a double; None for anything else, NaN and what overflows included."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _check_enough(name: str, source: str, eligible: int, candidates: int, quota: int, having: str = "") -> None:
@@ -331,12 +266,11 @@ def _require_column(pools: Mapping[str, Sequence[Record]], column: str) -> None:
 
 
 def _number(record: Record, column: str) -> float:
-    value = finite_number(record.original[column])
-    if value is None:
-        found = repr(record.original[column])
+    value = record.original[column]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         place = f"{record.source}: {column!r} of record {record.record_id}"
-        raise DataError(f"{place} must be a finite number to select by, not {found}")
-    return value
+        raise DataError(f"{place} must be a finite number to select by, not {value!r}")
+    return float(value)
 
 
 def _is_within(value: float, band: Band) -> bool:
