@@ -34,8 +34,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from calibudget.influence.gradients import AdamDirection, ExampleGradients, Whole, plain_update
-from calibudget.influence.similarity import Sketches, SketchTable
+from calibudget.influence.gradients import AdamDirection, ExampleGradients, plain_update
+from calibudget.influence.scorer import Sketches, SketchTable
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_model, load_tokenizer
 from calibudget.selection.sketch import CountSketch
@@ -310,6 +310,16 @@ def ours(
     places = {id(example): place for place, example in enumerate(example for each in parts for example in each)}
     of_shared = sketches[[places[id(example)] for example in shared]]
     report.row(part, f"{way}: sketches with the peer's", **angles(of_shared, theirs[2]))
+
+
+class Whole:
+    """A sink that keeps every entry of E examples' gradients, shape (E, size), float32."""
+
+    def __init__(self, count: int, size: int, device: torch.device) -> None:
+        self.gradients = torch.zeros((count, size), device=device)
+
+    def add(self, start: int, gradients: torch.Tensor) -> None:
+        self.gradients[:, start : start + gradients.shape[1]] = gradients.float()
 
 
 def whole_gradients(

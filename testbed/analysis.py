@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from calibudget.errors import StudyError
-from calibudget.study.statistics.claims import Claim, Effects, Wins, detectable_effect, effects, judge_claims, wins
-from calibudget.study.statistics.intervals import Interval, TaskItems, bootstrap_examples
+from calibudget.study.reporting.claims import Claim, Effects, Wins, detectable_effect, effects, judge_claims, wins
+from calibudget.study.reporting.intervals import Interval, TaskItems, bootstrap_examples
 from testbed.bench import unpacked
 from testbed.families import COMPANION
 from testbed.protocol import Point, Protocol

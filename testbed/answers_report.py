@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from calibudget.study.statistics.claims import Claim, Effects, detectable_effect, effects, judge_claims
+from calibudget.study.reporting.claims import Claim, Effects, detectable_effect, effects, judge_claims
 from testbed.analysis import Metric, PointResults, finished, spread, t_interval
 from testbed.figures import differences, exposures
 from testbed.protocol import Protocol

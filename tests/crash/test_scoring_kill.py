@@ -31,7 +31,7 @@ sys.path.insert(0, {tests!r})
 from conftest import make_record
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.measure import measure_all
-from calibudget.scoring.pool import ScorerPool
+from calibudget.scoring.settings import ScorerPool
 from calibudget.scoring.scorer import CalibrationItem
 from calibudget.scoring.settings import ScorerSettings
 from calibudget.tasks.answers import AnswerSpec

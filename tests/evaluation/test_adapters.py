@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import ScoringError
-from calibudget.lm.loading import load_model
-from calibudget.lm.variants import adapted
+from calibudget.lm.loading import adapted, load_model
 
 torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")

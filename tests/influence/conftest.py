@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from calibudget.lm.loading import load_model
 from calibudget.training.adapter import add_adapter
@@ -15,6 +16,16 @@ from calibudget.training.data import TrainingExample
 from calibudget.training.learner import Learner
 
 CONFIG = TrainingConfig(rank=4, scaling=8.0, max_length=128, batch_size=4)
+
+
+class Whole:
+    """A sink that keeps every entry of E examples' gradients, shape (E, size), float32."""
+
+    def __init__(self, count: int, size: int, device: torch.device) -> None:
+        self.gradients = torch.zeros((count, size), device=device)
+
+    def add(self, start: int, gradients: torch.Tensor) -> None:
+        self.gradients[:, start : start + gradients.shape[1]] = gradients.float()
 
 
 def make_example(length: Any, prompt_length: Any, *, number: int = 0) -> Any:
@@ -55,7 +66,6 @@ def learner_of(tiny_directory: Path, examples: Any) -> Any:
 @pytest.fixture
 def one_by_one(tiny_directory: Path) -> Any:
     """Gradients by one backward pass an example through peft's own model, flat as influence lays them out."""
-    import torch
     from torch.nn import functional as F  # noqa: N812
 
     def make(learner: Any, examples: Any) -> Any:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from calibudget.influence.gradients import ExampleGradients, Whole
+from calibudget.influence.gradients import ExampleGradients
 from calibudget.lm.loading import load_model
 from calibudget.training.config import Execution
 from calibudget.training.learner import Learner
+from tests.influence.conftest import Whole
 
 NEEDS_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
 

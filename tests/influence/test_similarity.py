@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from calibudget.errors import ScoringError, TrainingError
-from calibudget.influence.gradients import ExampleGradients, Whole, adam_direction
-from calibudget.influence.similarity import Sketches, SketchTable, unit
+from calibudget.influence.gradients import ExampleGradients, adam_direction
+from calibudget.influence.scorer import Sketches, SketchTable, unit
 from calibudget.selection.sketch import CountSketch
+from tests.influence.conftest import Whole
 
 CPU = torch.device("cpu")
 

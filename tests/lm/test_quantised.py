@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DependencyError, ScoringError, TrainingError
-from calibudget.lm.loading import check_loadable, load_model
+from calibudget.lm.loading import check_loadable, load_model, twin
 from calibudget.lm.placement import weight_bytes
 from calibudget.lm.quantised import quantised
-from calibudget.lm.variants import twin
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.scorer import CalibrationItem
 from calibudget.sources.source import open_source

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from calibudget.lm.loading import load_model
-from calibudget.lm.variants import adapted, twin
+from calibudget.lm.loading import adapted, load_model, twin
 
 pytestmark = pytest.mark.slow
 IDS = torch.tensor([[5, 17, 40, 8, 99]])

@@ -136,7 +136,7 @@ def test_a_record_without_a_gradient_is_refused_by_name(
 ) -> None:
     import torch
 
-    from calibudget.influence.similarity import Sketches
+    from calibudget.influence.scorer import Sketches
 
     plain = Sketches.finish
     monkeypatch.setattr(Sketches, "finish", lambda self: plain(self) * torch.tensor(0.0))

@@ -14,8 +14,7 @@ import pytest
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.measure import measure_all
-from calibudget.scoring.pool import ScorerPool, open_scorer
-from calibudget.scoring.settings import ScorerSettings, make_scorer
+from calibudget.scoring.settings import ScorerPool, ScorerSettings, make_scorer, open_scorer
 from calibudget.workers import _Actor
 
 FAKE = ScorerSettings(kind="fake", device="cpu")

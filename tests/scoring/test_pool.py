@@ -12,8 +12,7 @@ from calibudget.errors import ScoringError
 from calibudget.hardware import Device
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.measure import measure_all
-from calibudget.scoring.pool import ScorerPool
-from calibudget.scoring.settings import ScorerSettings, make_scorer
+from calibudget.scoring.settings import ScorerPool, ScorerSettings, make_scorer
 from calibudget.workers import _environment, _Process
 
 FAKE = ScorerSettings(kind="fake")

@@ -24,9 +24,9 @@ from calibudget.lm.loading import load_model
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.scoring.connection import KEY
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.measure import measure_all
+from calibudget.scoring.protocols import KEY
 from calibudget.scoring.scorer import to_scores
 from calibudget.scoring.server import ServerScorer
 from tests.scoring.model_server import ModelServer, serving
@@ -38,7 +38,7 @@ WORDS = "open sesame 0123456789"
 
 @pytest.fixture(autouse=True)
 def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibudget.scoring.connection._BACKOFF", 0.0)
+    monkeypatch.setattr("calibudget.scoring.protocols._BACKOFF", 0.0)
     monkeypatch.delenv(KEY, raising=False)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.study.statistics.claims import effects, t_test_p
+from calibudget.study.reporting.claims import effects, t_test_p
 from testbed.analysis import finished, t_interval
 from testbed.answers_report import answers_markdown, is_confirmed, verdicts
 from testbed.protocol import Protocol, read_protocol

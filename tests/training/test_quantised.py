@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from calibudget.influence.gradients import ExampleGradients, Whole
+from calibudget.influence.gradients import ExampleGradients
 from calibudget.lm.loading import load_model
 from calibudget.training.adapter import add_adapter
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import encode_examples
 from calibudget.training.layers import FactorLinear
 from calibudget.training.learner import Learner
+from tests.influence.conftest import Whole
 
 pytestmark = pytest.mark.skipif(
     find_spec("bitsandbytes") is None, reason="bitsandbytes isn't installed: pip install 'calibudget[quantized]'"

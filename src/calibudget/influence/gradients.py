@@ -259,6 +259,7 @@ class ExampleGradients:
 
     Attributes:
         size: number of positions, the unused ones between factors included.
+        device: where the gradients are made.
         learner: the model with its factors and the optimizer's moments.
     """
 
@@ -272,13 +273,8 @@ class ExampleGradients:
         first, second = learner.factors
         self.size = first.values.numel() + second.values.numel()
         starts = {**first.offsets, **{name: first.values.numel() + at for name, at in second.offsets.items()}}
-        self._device = first.values.device
-        self._capture = capture_layers(learner.model, starts.__getitem__, self._device)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the gradients are made."""
-        return self._device
+        self.device = first.values.device
+        self._capture = capture_layers(learner.model, starts.__getitem__, self.device)
 
     def __call__(self, examples: Sequence[TrainingExample], sink: Sink) -> None:
         """Send one batch through the model and its gradients to a sink, layer after layer.
@@ -290,28 +286,13 @@ class ExampleGradients:
         """
         learner = self.learner
         if learner.packs_sequences:
-            batch = packed_batch(examples, longest=learner.longest).to(self._device)
+            batch = packed_batch(examples, longest=learner.longest).to(self.device)
         else:
-            batch = padded_batch(examples).to(self._device)
+            batch = padded_batch(examples).to(self.device)
         lengths = [example.length for example in examples]
         self._capture.segments = segments_of(batch, lengths, learner.model.dtype)
         self._capture.sink = sink
         try:
-            learner.loss(batch, torch.ones((), device=self._device)).backward()  # type: ignore[no-untyped-call]
+            learner.loss(batch, torch.ones((), device=self.device)).backward()  # type: ignore[no-untyped-call]
         finally:
             self._capture.segments = self._capture.sink = None
-
-
-class Whole:
-    """A sink that keeps every entry, for tests and small models.
-
-    Attributes:
-        gradients: of E examples, shape (E, size), float32.
-    """
-
-    def __init__(self, count: int, size: int, device: torch.device) -> None:
-        self.gradients = torch.zeros((count, size), device=device)
-
-    def add(self, start: int, gradients: Tensor) -> None:
-        """See `Sink`."""
-        self.gradients[:, start : start + gradients.shape[1]] = gradients.float()

@@ -1,6 +1,16 @@
-"""The short training after which gradients are taken, its factors and Adam's moments kept.
+"""Scores of rows by what training on them would do for each calibration subgroup.
 
-A model that was warmed up on a part of the pool, and says of any row what it does for each calibration subgroup.
+A model is warmed up on a part of the pool first; its factors and Adam's moments are kept.
+
+A candidate's similarity to a subgroup is the mean, over the subgroup's calibration examples, of the cosine between the
+sketch of the update that the candidate would make and the sketch of the calibration example's gradient. By linearity it
+is one inner product with the mean of the subgroup's gradients, each scaled to length 1 first.
+
+CountSketch is made of many gradients at once, on any device, as they are made. Buckets and signs are those of
+`selection.CountSketch`, position for position. Sums are float32 here and their order is the device's, so a sketch is
+equal to that definition up to rounding.
+
+Source: Xia et al., "LESS" (2024), section 4; paper, appendix "Proxy-Score and Shard Validation", for what is recorded.
 """
 
 from __future__ import annotations
@@ -15,10 +25,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from calibudget.errors import ArtefactError, TrainingError
+from calibudget.errors import ArtefactError, ScoringError
 from calibudget.influence.config import InfluenceConfig
 from calibudget.influence.gradients import ExampleGradients, adam_direction
-from calibudget.influence.similarity import Similarities, SketchTable
 from calibudget.lm.encoding import Encoder, Template
 from calibudget.lm.loading import LanguageModel
 from calibudget.selection.sketch import CountSketch
@@ -30,6 +39,7 @@ from calibudget.training.devices import Devices
 from calibudget.training.job import TrainingJob
 from calibudget.training.learner import Learner
 from calibudget.training.loop import train
+from calibudget.training.order import rows as laid_in_rows
 from calibudget.training.report import Listener
 
 #: Folder of what is kept, beside the adapter.
@@ -85,6 +95,85 @@ def _keep(job: TrainingJob, kept: Path) -> None:
     save_checkpoint(kept, step=last[0], tensors=last[1], identity=job.identity())
 
 
+#: Positions hashed at a time.
+_HASHED: Final = 1 << 22
+#: What is sketched in place of the gradients: of a start position and gradients (E, n).
+Direction = Callable[[int, Tensor], Tensor]
+
+
+class SketchTable:
+    """Each position's bin on a device: twice its bucket, plus 1 where its sign is negative.
+
+    Attributes:
+        dimension: number of buckets.
+        bins: shape (size,), int32.
+    """
+
+    def __init__(self, sketch: CountSketch, size: int, device: torch.device) -> None:
+        """Hash all positions once; 4 bytes a position on the device.
+
+        Args:
+            sketch: dimension and seed.
+            size: number of positions.
+            device: where the gradients are.
+        """
+        self.dimension = sketch.dimension
+        self.bins = torch.empty(size, dtype=torch.int32, device=device)
+        for start in range(0, size, _HASHED):
+            stop = min(start + _HASHED, size)
+            self.bins[start:stop] = torch.from_numpy(sketch.bins(start, stop).astype("int32")).to(device)
+
+
+class Sketches:
+    """A sink that keeps the sketches of a batch's gradients, or of their directions."""
+
+    def __init__(self, table: SketchTable, weights: Tensor, direction: Direction | None = None) -> None:
+        """Begin a batch.
+
+        Args:
+            table: where each position goes.
+            weights: what each example's gradients are multiplied by first, shape (E,), float32.
+            direction: what is sketched in place of the gradients; None sketches themselves.
+        """
+        self._table = table
+        self._weights = weights[:, None]
+        self._direction = direction
+        self._sums = torch.zeros((len(weights), 2 * table.dimension), device=weights.device)
+
+    def add(self, start: int, gradients: Tensor) -> None:
+        """See `Sink`."""
+        values = gradients.float() * self._weights
+        if self._direction is not None:
+            values = self._direction(start, values)
+        self._sums.index_add_(1, self._table.bins[start : start + values.shape[1]], values)
+
+    def finish(self) -> Tensor:
+        """The sketches, shape (E, dimension), float32."""
+        return self._sums[:, 0::2] - self._sums[:, 1::2]
+
+
+def unit(sketches: Tensor, names: list[str]) -> Tensor:
+    """Sketches scaled to length 1, in float64.
+
+    Args:
+        sketches: shape (E, dimension).
+        names: what to call each example in an error.
+
+    Raises:
+        ScoringError: a sketch that is zero or not finite, which has no direction; its example is named.
+    """
+    exact = sketches.double()
+    norms = torch.linalg.vector_norm(exact, dim=1, keepdim=True)
+    for row in torch.nonzero(~(torch.isfinite(norms[:, 0]) & (norms[:, 0] > 0))).flatten().tolist():
+        kind = "zero" if norms[row, 0] == 0 else "not finite"
+        raise ScoringError(
+            f"{names[row]}: its gradient is {kind}, so it has no similarity to anything; leave the record out, or look "
+            "at its response and at the warm-up's loss"
+        )
+    scaled: Tensor = exact / norms
+    return scaled
+
+
 #: A row as `selection.train_row` makes it.
 Row = Mapping[str, object]
 #: Most tokens that go through the model at once where the execution doesn't say; gradients take room beside them.
@@ -110,8 +199,10 @@ class InfluenceScorer:
         """Load the model."""
         self._load, self._template, self._config = load, template, config
         self._execution, self._devices = execution, devices
+        self._batch_tokens = min(execution.batch_tokens, _BATCH_TOKENS)
         self._model: LanguageModel | None = load()
-        self._similarities: Similarities | None = None
+        self._gradients: ExampleGradients
+        self._means: Tensor
         self._encoder = Encoder(template, self._model.tokenizer, embedding_size=self._model.embedding_size)
         self.identity = dict(self._model.identity)
         self.warm_up_steps = 0
@@ -143,15 +234,11 @@ class InfluenceScorer:
         fresh = self._load()
         learner = Learner(fresh.model, str(fresh.identity.get("name")), config.warm_up, alone)
         learner.load(tensors, steps)
-        gradients = ExampleGradients(learner)
+        self._gradients = ExampleGradients(learner)
         sketch = CountSketch(dimension=config.dimension, seed=config.sketch_seed)
+        self._table = SketchTable(sketch, self._gradients.size, self._gradients.device)
+        self._direction = adam_direction(learner, config.warm_up, steps, momentum=config.momentum)
         self.warm_up_steps = steps
-        self._similarities = Similarities(
-            gradients,
-            SketchTable(sketch, gradients.size, gradients.device),
-            adam_direction(learner, config.warm_up, steps, momentum=config.momentum),
-            batch_tokens=min(self._execution.batch_tokens, _BATCH_TOKENS),
-        )
 
     def calibrate(self, subgroups: Mapping[str, Sequence[Row]]) -> None:
         """Take the subgroups' calibration rows, in the order of the mapping.
@@ -159,7 +246,12 @@ class InfluenceScorer:
         Raises:
             ScoringError: a subgroup without rows, or a row without a gradient; it is named.
         """
-        self._ready.calibrate({name: self._encoded(rows) for name, rows in subgroups.items()})
+        means = []
+        for name, own in subgroups.items():
+            if not own:
+                raise ScoringError(f"the subgroup {name!r} has no calibration examples to compare with")
+            means.append(self._units(own, None).mean(dim=0))
+        self._means = torch.stack(means)
 
     def __call__(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
         """Similarities of rows, in their order, to each subgroup, in order; from -1 to 1.
@@ -168,7 +260,8 @@ class InfluenceScorer:
             ScoringError: a row that can't be encoded, or without a gradient; it is named.
             TrainingError: a row that is too long.
         """
-        return self._ready(self._encoded(rows))
+        values = (self._units(rows, self._direction) @ self._means.T).cpu().tolist()
+        return [tuple(row) for row in values]
 
     def describe(self) -> dict[str, Any]:
         """What the scores were made with, as JSON; the same for every shard of a pool."""
@@ -179,14 +272,21 @@ class InfluenceScorer:
             "warm_up": {**asdict(config.warm_up), "share": config.warm_up_share, "steps": self.warm_up_steps},
             "sketch": {"dimension": config.dimension, "seed": config.sketch_seed},
             "momentum": config.momentum,
-            "batch_tokens": min(self._execution.batch_tokens, _BATCH_TOKENS),
+            "batch_tokens": self._batch_tokens,
         }
 
-    @property
-    def _ready(self) -> Similarities:
-        if self._similarities is None:
-            raise TrainingError("influence needs a warm-up first")
-        return self._similarities
+    def _units(self, rows: Sequence[Row], direction: Direction | None) -> Tensor:
+        """Sketches of length 1, in the order of the rows, shape (E, dimension), float64."""
+        examples, device = self._encoded(rows), self._gradients.device
+        found = torch.zeros((len(examples), self._table.dimension), dtype=torch.float64, device=device)
+        lengths = [example.length for example in examples]
+        for members in laid_in_rows(range(len(examples)), lengths, self._batch_tokens):
+            chosen = [examples[index] for index in members]
+            weights = torch.tensor([1.0 / example.response_length for example in chosen], device=device)
+            sink = Sketches(self._table, weights, direction)
+            self._gradients(chosen, sink)
+            found[members] = unit(sink.finish(), [example.name for example in chosen])
+        return found
 
     def _encoded(self, rows: Sequence[Row]) -> tuple[TrainingExample, ...]:
         warm_up = self._config.warm_up

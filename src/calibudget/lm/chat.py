@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 from unittest.mock import patch
@@ -28,7 +27,6 @@ _PROBE: Final = "calibudget-probe"
 _NAME: Final = "the model's chat template (chat_template.jinja or tokenizer_config.json)"
 _OPENED: Final = re.compile(r"(<(?:think|thinking|thought|reasoning)>|\[THINK\])\s*\Z", re.IGNORECASE)
 
-_PROGRAM: Final = Path(__file__).with_name("template_worker.py")
 #: Seconds that a rendering is waited for; five of computing end it before, where the system can tell.
 _PATIENCE_S: Final = 60.0
 #: The rendering is put in its place for one call at a time.
@@ -145,7 +143,7 @@ class ChatTemplate:
 
 def _rendered(**asked: object) -> tuple[list[str], list[object]]:
     """What transformers renders, in a process whose time and memory are bounded: the template comes with the model."""
-    answer = ask(_PROGRAM, asked, _PATIENCE_S)
+    answer = ask("template", asked, _PATIENCE_S)
     if not isinstance(answer, dict):
         raise ScoringError(f"{_NAME} takes too much time or memory")
     if "error" in answer:

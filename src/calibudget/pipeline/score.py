@@ -19,7 +19,6 @@ from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.recipe import Recipe
 from calibudget.records import ErrorRule, Score, Split
 from calibudget.scoring.measure import Shard, measure_all
-from calibudget.scoring.pool import open_scorer
 from calibudget.scoring.scorer import (
     CalibrationItem,
     Measurement,
@@ -29,7 +28,7 @@ from calibudget.scoring.scorer import (
     measurement_to_json,
     to_scores,
 )
-from calibudget.scoring.settings import make_scorer
+from calibudget.scoring.settings import make_scorer, open_scorer
 from calibudget.sources.cache_files import keep, kept_path, read_kept
 from calibudget.store.canonical import canonical_json
 from calibudget.store.files import work_directory, write_atomic

@@ -12,7 +12,7 @@ from calibudget.errors import ArtefactError, InputError, ScoringError
 from calibudget.evaluation.engine import MakeScorer
 from calibudget.evaluation.results import EVALUATION_NAME
 from calibudget.hardware import Device, Dtype
-from calibudget.lm.variants import adapted
+from calibudget.lm.loading import adapted
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, recipe_of_run
 from calibudget.scoring.fake import FakeScorer

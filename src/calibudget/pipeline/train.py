@@ -177,9 +177,8 @@ def _check_train_file(directory: Path, manifest: Manifest) -> Path:
 
 def _load(name: str | None, devices: Devices, execution: Execution, shared: Shared | None) -> Any:
     """A model to put factors on: loaded for that, or a twin of the shared one; on a CPU if it is to be parted."""
-    from calibudget.lm.loading import load_model
+    from calibudget.lm.loading import load_model, twin
     from calibudget.lm.quantised import ON_LOADING
-    from calibudget.lm.variants import twin
 
     if name is None:
         raise RecipeError("the run's recipe names no model; name one with --model")

@@ -26,8 +26,7 @@ from calibudget.lm.decode import Continuation, continue_greedily
 from calibudget.lm.encoding import Encoded, Encoder, Template
 from calibudget.lm.forward import TeacherForced, can_pack, plain_forward, teacher_forced
 from calibudget.lm.loading import LanguageModel
-from calibudget.scoring.limits import ANSWER_LIMITS, answer_limit
-from calibudget.scoring.scorer import CalibrationItem, Measurement
+from calibudget.scoring.scorer import ANSWER_LIMITS, CalibrationItem, Measurement, answer_limit
 from calibudget.tasks.answers import PARSER_VERSION, answer_is_final
 
 

@@ -20,10 +20,18 @@ from calibudget.lm.files import portable_model
 from calibudget.lm.loading import context_length, load_tokenizer, tokenizer_digest
 from calibudget.messages import shown
 from calibudget.records import Message, Record
-from calibudget.scoring.connection import Connection, RefusedError
-from calibudget.scoring.limits import ANSWER_LIMITS, answer_limit
-from calibudget.scoring.protocols import PROTOCOLS, Prompt, Request, ServerProtocol, Stop, Token, reading
-from calibudget.scoring.scorer import CalibrationItem, Measurement
+from calibudget.scoring.protocols import (
+    PROTOCOLS,
+    Connection,
+    Prompt,
+    RefusedError,
+    Request,
+    ServerProtocol,
+    Stop,
+    Token,
+    reading,
+)
+from calibudget.scoring.scorer import ANSWER_LIMITS, CalibrationItem, Measurement, answer_limit
 from calibudget.tasks.answers import PARSER_VERSION
 
 #: Two responses to one prompt that differ in one word: log-probabilities may differ from there on, and not before.

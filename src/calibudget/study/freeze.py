@@ -39,7 +39,7 @@ from calibudget.study.records import Cell
 from calibudget.values import ByName, Digest
 
 #: Parts of the package that no cell's outcome depends on: they show and compare what was measured.
-SHOWS: Final = ("cli/", "report/", "export/", "study/reporting/", "study/statistics/")
+SHOWS: Final = ("cli/", "report/", "export/", "study/reporting/")
 #: Files by the name of what reads them: name to [bytes, SHA-256].
 Data = Mapping[str, Mapping[str, tuple[int, str]]]
 

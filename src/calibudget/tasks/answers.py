@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal, get_args
 
 from calibudget.errors import DataError, RecipeError
@@ -33,7 +32,6 @@ EARLIER_PARSERS: Final = frozenset({"1", "2", "3"})
 _KINDS: Final = get_args(AnswerKind)
 #: Seconds that a search for a pattern is waited for; five of computing end it before, where the system can tell.
 _PATIENCE_S: Final = 60.0
-_SEARCH: Final = Path(__file__).with_name("regex_worker.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +240,7 @@ def _readable(spec: AnswerSpec, text: str) -> str:
 
 
 def _first_match(pattern: str, text: str) -> str | None:
-    found = ask(_SEARCH, [pattern, text], _PATIENCE_S)
+    found = ask("regex", [pattern, text], _PATIENCE_S)
     if not isinstance(found, list):
         raise DataError(
             f"answer.pattern: {pattern!r} takes too long on a text of {len(text)} characters; write it without repeats "

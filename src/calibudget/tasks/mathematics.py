@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import re
 from functools import lru_cache
-from pathlib import Path
 from typing import Final
 
 from calibudget.errors import DependencyError
@@ -24,7 +23,6 @@ from calibudget.tasks.text import holds_prose
 _PATIENCE_S: Final = 600.0
 #: Longest answer, in characters, that is worth parsing.
 _MAX_LENGTH: Final = 2000
-_PROGRAM: Final = Path(__file__).with_name("math_worker.py")
 
 
 @lru_cache(maxsize=4096)
@@ -37,7 +35,7 @@ def judged_equal(gold: str, predicted: str) -> bool:
         raise DependencyError("comparing mathematical answers needs math-verify: pip install 'calibudget[math]'")
     if any(len(answer) > _MAX_LENGTH or holds_prose(answer) for answer in (gold, predicted)):
         return False
-    return ask(_PROGRAM, [gold, predicted], _PATIENCE_S) is True
+    return ask("math", [gold, predicted], _PATIENCE_S) is True
 
 
 _TEXT_COMMAND: Final = re.compile(r"\\(?:text|mbox|mathrm|textbf|mathbf|textit|operatorname)\s*\{([^{}]*)\}")

@@ -2,7 +2,7 @@
 
 SymPy and a regular expression can run for hours in code that no alarm interrupts. A process is started for a question
 that finds none idle, so there are as many as threads that ask at once, and ends with its parent, whose end closes its
-input. The programs import nothing of calibudget.
+input.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from typing import IO, Final
 
 from calibudget.errors import CalibudgetError
 
+_PROGRAM: Final = Path(__file__).with_name("bounded.py")
 _START_LIMIT_S: Final = 120.0
 
 
 class _Process:
     """One running program; its lines are read by a thread, so that waiting for one can end."""
 
-    def __init__(self, program: Path) -> None:
+    def __init__(self, kind: str) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - our own file under our own interpreter
-            [sys.executable, "-P", str(program)],
+            [sys.executable, "-P", str(_PROGRAM), kind],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -37,7 +38,7 @@ class _Process:
         threading.Thread(target=self._pump, daemon=True).start()
         if self._next_line(_START_LIMIT_S) != b'"ready"\n':
             self.stop()
-            raise CalibudgetError(f"{program.name} doesn't start; run it by itself to see why")
+            raise CalibudgetError(f"{_PROGRAM.name} {kind} doesn't start; run it by itself to see why")
 
     def ask(self, question: object, limit_s: float) -> object:
         """The answer, or None if the process died or the time limit passed: then it has to be stopped."""
@@ -74,23 +75,23 @@ class _Process:
             return b""
 
 
-#: Processes that wait for a question, by their program.
+#: Processes that wait for a question, by their kind.
 _idle: dict[str, list[_Process]] = {}
 
 
-def ask(program: Path, question: object, limit_s: float) -> object:
-    """What a program answers, both sides JSON; None if it died or took longer than the limit.
+def ask(kind: str, question: object, limit_s: float) -> object:
+    """What `tasks/bounded.py` answers, both sides JSON; None if it died or took longer than the limit.
 
     Args:
-        program: the file; it answers a line with a line, "ready" first, and never with null.
-        question: any JSON value.
+        kind: one of its kinds.
+        question: any JSON value that this kind takes.
         limit_s: seconds of waiting; the start of a process isn't counted.
     """
-    idle = _idle.setdefault(program.name, [])
+    idle = _idle.setdefault(kind, [])
     try:
         process = idle.pop()
     except IndexError:
-        process = _Process(program)
+        process = _Process(kind)
     answer = None
     try:
         answer = process.ask(question, limit_s)

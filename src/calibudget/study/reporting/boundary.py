@@ -9,8 +9,10 @@ from typing import NamedTuple
 from calibudget.allocation.stability import stability
 from calibudget.messages import counted
 from calibudget.study.reporting.certainty import Judged, judge, task_interval
+from calibudget.study.reporting.claims import seeds_needed
 from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.geometry import shifts
+from calibudget.study.reporting.intervals import Interval
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import (
     UNITS,
@@ -22,8 +24,6 @@ from calibudget.study.reporting.shown import (
     standing,
 )
 from calibudget.study.reporting.table import Table, decimal
-from calibudget.study.statistics.claims import seeds_needed
-from calibudget.study.statistics.intervals import Interval
 
 
 class Layer(NamedTuple):

@@ -8,11 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calibudget.study.records import Items
-from calibudget.study.reporting.comparisons import paired
-from calibudget.study.reporting.results import Block, Results
-from calibudget.study.reporting.shown import UNITS, difference_shown, p_shown, place, seeds_counted, standing
-from calibudget.study.reporting.table import UNDEFINED, Quantity, Shown, Table
-from calibudget.study.statistics.claims import (
+from calibudget.study.reporting.claims import (
     Claim,
     Effects,
     detectable_effect,
@@ -21,7 +17,11 @@ from calibudget.study.statistics.claims import (
     sign_flip_p,
     t_test_p,
 )
-from calibudget.study.statistics.intervals import Interval, TaskItems, bootstrap_examples, bootstrap_tasks, strata_of
+from calibudget.study.reporting.comparisons import paired
+from calibudget.study.reporting.intervals import Interval, TaskItems, bootstrap_examples, bootstrap_tasks, strata_of
+from calibudget.study.reporting.results import Block, Results
+from calibudget.study.reporting.shown import UNITS, difference_shown, p_shown, place, seeds_counted, standing
+from calibudget.study.reporting.table import UNDEFINED, Quantity, Shown, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

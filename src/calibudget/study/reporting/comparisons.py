@@ -8,6 +8,7 @@ from statistics import fmean
 from calibudget.allocation.policies import POLICIES
 from calibudget.messages import counted
 from calibudget.study.protocol import Endpoint, Measure
+from calibudget.study.reporting.claims import Effects, effects, wins
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import (
     difference_shown,
@@ -19,7 +20,6 @@ from calibudget.study.reporting.shown import (
     standing,
 )
 from calibudget.study.reporting.table import Quantity, Shown, Table
-from calibudget.study.statistics.claims import Effects, effects, wins
 
 _SD = "± is the standard deviation over seeds (ddof 1), not of the mean."
 

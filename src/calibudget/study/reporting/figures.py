@@ -10,12 +10,12 @@ from typing import Any, Final
 from calibudget.errors import DependencyError
 from calibudget.messages import counted
 from calibudget.records import AllocationPlan, Statistics
+from calibudget.study.reporting.claims import effects
 from calibudget.study.reporting.comparisons import exploratory, paired
 from calibudget.study.reporting.geometry import shifts
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import UNITS, head, place, standing
 from calibudget.study.reporting.table import decimal
-from calibudget.study.statistics.claims import effects
 
 #: Okabe and Ito's colours, and marks that tell the same apart without them.
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")

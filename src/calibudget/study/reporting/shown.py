@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from calibudget.messages import counted
 from calibudget.study.protocol import Measure
+from calibudget.study.reporting.claims import Effects
+from calibudget.study.reporting.intervals import Interval
 from calibudget.study.reporting.results import Block
 from calibudget.study.reporting.table import Quantity, decimal
-from calibudget.study.statistics.claims import Effects
-from calibudget.study.statistics.intervals import Interval
 
 
 class Unit(NamedTuple):

@@ -8,11 +8,11 @@ from typing import Final
 
 from calibudget.messages import counted
 from calibudget.study.protocol import Measure
+from calibudget.study.reporting.claims import Effects, judge_claims, seeds_needed, t_interval
 from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import UNITS, amount, p_said
 from calibudget.study.reporting.table import decimal
-from calibudget.study.statistics.claims import Effects, judge_claims, seeds_needed, t_interval
 
 #: A difference that may be worth having, by measure: the seeds are told that would show it.
 WORTH: Final[dict[Measure, float]] = {"accuracy": 0.01, "answer_probability": 0.01, "nll": 0.01, "answer_nll": 0.1}

@@ -6,8 +6,8 @@ import pytest
 
 from calibudget.errors import InputError
 from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, PANELS
-from calibudget.study.statistics.claims import effects, t_test_p, wins
-from calibudget.study.statistics.intervals import strata_of
+from calibudget.study.reporting.claims import effects, t_test_p, wins
+from calibudget.study.reporting.intervals import strata_of
 
 # Paper, Table 2: seeds 42 to 44, mean, SD (pp).
 TABLE_2 = {

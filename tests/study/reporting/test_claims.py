@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from calibudget.study.statistics.claims import (
+from calibudget.study.reporting.claims import (
     Effects,
     detectable_effect,
     effects,

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from calibudget.study.statistics.intervals import Stratum, TaskItems, bootstrap_examples, bootstrap_tasks
+from calibudget.study.reporting.intervals import Stratum, TaskItems, bootstrap_examples, bootstrap_tasks
 
 R = 20_000
 
