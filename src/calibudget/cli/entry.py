@@ -38,6 +38,7 @@ def _run() -> int:
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
     warnings.showwarning = say
+    warnings.simplefilter("ignore", SyntaxWarning)  # of other packages' files, when Python first compiles them
     from calibudget.cli.main import exit_code
 
     return exit_code()
