@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +120,16 @@ def test_what_isnt_read_of_an_evaluation_set_or_a_companion_is_told(tmp_path: Pa
     own = ["hygiene.evaluation.folder={path: ev, split: train}", "companion={path: c.jsonl, on_error: skip}"]
     notes = run(load_recipe(path, [*own, "hygiene.evaluation.bench.on_error=skip"]), tmp_path / "run").notes
     assert any(note.startswith("evaluation set folder: files not read:") and "test.jsonl" in note for note in notes)
-    assert "evaluation set bench: 1 row skipped" in notes
-    assert "companion: 1 row skipped" in notes
+    assert any(re.match(r"evaluation set bench: 1 row skipped: .* \(e\.jsonl:2\)", note) for note in notes)
+    assert any(re.match(r"companion: 1 row skipped: the field 'weight' is 0.* \(c\.jsonl:2\)", note) for note in notes)
+
+
+def test_unused_columns_of_an_evaluation_set_are_told_and_kept(tmp_path: Path) -> None:
+    path = write(tmp_path, {"question": "zz", "licence": "x", "note": "y"})
+    result = run(load_recipe(path), tmp_path / "run")
+    assert "evaluation set bench: columns not used: licence, note" in result.notes
+    hygiene = json.loads((tmp_path / "run" / "hygiene.json").read_text())
+    assert hygiene["evaluation"]["bench"]["columns_not_used"] == ["licence", "note"]
 
 
 def test_an_evaluation_set_of_several_splits_names_one(tmp_path: Path) -> None:

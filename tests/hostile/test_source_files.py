@@ -14,6 +14,7 @@ import pytest
 
 from calibudget.errors import DataError
 from calibudget.sources import lines
+from calibudget.sources.index import Skips
 from calibudget.sources.limits import Limits
 from calibudget.sources.rows import read_rows
 from calibudget.sources.source import SourceRead, open_source, read_source
@@ -229,7 +230,8 @@ def test_a_column_may_be_of_another_type_in_each_file(tmp_path: Path) -> None:
     pq.write_table(pa.table({"prompt": [7], "completion": [True], "extra": ["x"]}), tmp_path / "f.parquet")
     result = read(tmp_path, "*.parquet", on_error="skip")
     assert [record.original["extra"] for record in result.records] == [1, "one", None, [1.5], {"x": True}]
-    assert result.skipped_examples[0].startswith("f.parquet, row 1: the response (field 'completion') must be text")
+    reason = "the response (field 'completion') must be text, not true or false"
+    assert result.skips == {reason: Skips(rows=1, first="f.parquet, row 1")}
     with pytest.raises(
         DataError, match=r"source 's': f\.parquet, row 1: the response .* must be text, not true or false"
     ):
@@ -252,7 +254,7 @@ def test_bad_rows_of_every_kind_are_skipped_counted_and_placed(
     (tmp_path / name).write_bytes(data)
     result = read(tmp_path, name, on_error="skip")
     assert (len(result.records), result.skipped) == (1, len(places))
-    assert [example.partition(": ")[0] for example in result.skipped_examples] == [name + place for place in places]
+    assert [one.first for one in result.skips.values()] == [name + place for place in places]
 
 
 def test_lines_are_counted_only_when_an_error_needs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,8 +264,18 @@ def test_lines_are_counted_only_when_an_error_needs_them(tmp_path: Path, monkeyp
     monkeypatch.setattr(lines, "line_number", lambda path, at: counted.append(at) or honest(path, at))  # type: ignore[func-returns-value]
     result = read(tmp_path, "r.jsonl", on_error="skip")
     assert result.skipped == 50
-    assert [message.partition(": ")[0] for message in result.skipped_examples] == [f"r.jsonl:{n}" for n in range(2, 7)]
-    assert len(counted) == 5
+    assert list(result.skips.values()) == [Skips(rows=50, first="r.jsonl:2")]
+    assert len(counted) == 1
+
+
+def test_reasons_beyond_the_twentieth_are_counted_together(tmp_path: Path) -> None:
+    rows = "".join(
+        json.dumps({"prompt": "p", "completion": "c", f"image{n}": "x.png"}) + "\n" for n in range(25) for _ in "ab"
+    )
+    (tmp_path / "r.jsonl").write_bytes(GOOD + rows.encode())
+    skips = read(tmp_path, "r.jsonl", on_error="skip").skips
+    assert [one.rows for one in skips.values()] == [2] * 20 + [10]
+    assert list(skips)[-1] == "other reasons"
 
 
 def test_wanted_rows_are_found_again_by_their_place(tmp_path: Path, subtests: pytest.Subtests) -> None:

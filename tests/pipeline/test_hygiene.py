@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DataError
+from calibudget.pipeline.notes import noticed
 from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
@@ -47,7 +48,9 @@ def test_prompts_of_an_evaluation_set_leave_the_sources_and_are_counted(exam: An
     sources = manifest(tmp_path / "run")
     assert (sources["boolq"]["barred"], sources["piqa"]["barred"]) == (3, 1)
     assert sources["boolq"]["pool_size"] == 30 - 5 - 3
-    assert any("boolq: 3 duplicates, 3 records of an evaluation set" in note for note in result.notes)
+    assert result.hygiene is not None
+    found = "\n".join(one.line for one in noticed(result.hygiene))
+    assert "boolq: 3 that repeat an earlier record, left out\nboolq: 3 with a prompt of the evaluation set" in found
     assert not verify(tmp_path / "run", data_dir=tmp_path / "data").differences
 
 

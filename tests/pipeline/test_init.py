@@ -67,9 +67,13 @@ def test_what_cannot_be_read_is_a_comment_with_its_reason(tmp_path: Path) -> Non
 def test_rows_are_skipped_only_where_a_comment_says_so(tmp_path: Path) -> None:
     write(tmp_path / "piqa.jsonl", [*PIQA, {**PIQA[0], "label": 7}])
     write(tmp_path / "bad.jsonl", [*PAIRS[:4], {"prompt": "x", "completion": ""}])
+    write(tmp_path / "own.jsonl", [*PAIRS, *({"prompt": "x", "completion": one} for one in ("", None, ""))])
     text, sources, _ = drafted(tmp_path)
     assert sources["piqa"]["on_error"] == "skip"
-    assert "# skips rows: 1 of 41 looked at (the label 'label' must lie between 0 and 1, not 7)" in text
+    assert "# skips 1 row of 41 looked at (the label 'label' must lie between 0 and 1, not 7)" in text
+    own = next(line for line in text.splitlines() if "own.jsonl" in line)
+    assert "# or {kind: choice, labels: [...]}, number, math, exact, regex; skips 3 rows of 43 looked at (2: " in own
+    assert "on_error" not in own.partition("#")[2]
     assert "bad" not in sources
 
 
@@ -88,10 +92,14 @@ def test_evaluation_sets_are_the_tests_of_sources_and_hold_none_whole(tmp_path: 
     assert set(drafted(tmp_path)[2]) == {"a_test", "b_test"}
 
 
-def test_the_budget_is_no_more_than_small_files_hold(tmp_path: Path) -> None:
-    write(tmp_path / "a.jsonl", PAIRS)
+@pytest.mark.parametrize(("rows", "share", "floor"), [(40, 10, 5), (400, 150, 75), (3000, 1000, 100)])
+def test_budget_and_floor_leave_the_policy_something_to_choose(
+    tmp_path: Path, rows: int, share: int, floor: int
+) -> None:
+    for name in "ab":
+        write(tmp_path / f"{name}.jsonl", [{"prompt": f"{name} {n}?", "completion": "x"} for n in range(rows)])
     fields = yaml.safe_load(draft_recipe(tmp_path))
-    assert fields["budget"] == fields["floor"] == 20
+    assert (fields["budget"], fields["floor"]) == (2 * share, floor)
 
 
 def test_a_folder_of_unreadable_files_is_refused(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_too_long_skip_leaves_longer_records_before_anything_is_drawn(
     found = run(load_recipe(path, overrides), tmp_path / "run")
     assert not longer & {str(row["record_id"]) for row in rows_of(tmp_path / "run")}
     manifest: Any = read_object(tmp_path / "run" / "manifest.json")
-    told = [int(note.split(": ")[1].split()[0]) for note in found.notes if "longer than `max_length`" in note]
+    told = [int(note.split(": ")[1].split()[0]) for note in found.notes if "skipped: longer than `max_length`" in note]
     assert sum(row["skipped"] for row in manifest["sources"].values()) == len(
         longer & {one.record_id for one in records}
     )

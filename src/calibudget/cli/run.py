@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -225,7 +226,7 @@ def demo(
 ) -> None:
     """Try the main job on generated sources and a real model."""
     from calibudget.cli.progress import progress_bar
-    from calibudget.cli.tables import print_comparison, print_run
+    from calibudget.cli.tables import print_comparison, print_hygiene, print_line, print_run
     from calibudget.pipeline.allocate import compare_policies, request_from_files
     from calibudget.pipeline.demo import demo
     from calibudget.store.artefacts import STATISTICS_NAME
@@ -233,6 +234,8 @@ def demo(
 
     with progress_bar() as progress:
         result = demo(output_dir, model=model, progress=progress)
+    if result.hygiene is not None:
+        print_hygiene(result.hygiene)
     print_run(result, as_json=False)
     request, pools = request_from_files(
         result.plan.policy,
@@ -243,3 +246,4 @@ def demo(
         floor=result.plan.floor,
     )
     print_comparison(compare_policies(request, pools), as_json=False)
+    print_line(f"next        calibudget report {shlex.quote(str(result.directory))}")

@@ -101,8 +101,5 @@ def _generated(name: str, family: _Family, seed: int) -> bytes:
     from reasoning_gym import create_dataset
 
     items = create_dataset(name, size=family.size, seed=seed, **family.options)
-    rows = (
-        {"prompt": items[index]["question"], "completion": items[index]["answer"], "answer": items[index]["answer"]}
-        for index in range(family.size)
-    )
+    rows = ({"prompt": items[index]["question"], "completion": items[index]["answer"]} for index in range(family.size))
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 from calibudget.errors import InputError, RecipeError, ScoringError
@@ -14,6 +14,7 @@ from calibudget.records import Record
 from calibudget.sequences import chunks
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.identity import digests
+from calibudget.sources.index import Skips, add_skips
 from calibudget.sources.source import SourceRead
 
 if TYPE_CHECKING:
@@ -56,11 +57,11 @@ class Unfit:
 
     Attributes:
         texts: digests of their texts.
-        too_long: how many of them are longer than the recipe takes.
+        skips: how many of them leave, by the reason.
     """
 
     texts: frozenset[bytes] = frozenset()
-    too_long: int = 0
+    skips: Mapping[str, Skips] = field(default_factory=dict)
 
 
 def unfit_records(recipe: Recipe, sources: Mapping[str, Resolved], *, progress: Progress) -> dict[str, Unfit]:
@@ -77,23 +78,31 @@ def unfit_records(recipe: Recipe, sources: Mapping[str, Resolved], *, progress: 
         progress("encoding", done, len(looked_at))
         unfit = list(_unfit(recipe, sources[label].again(), skips=skips[label]))
         texts = frozenset(digests(one.prompt, one.completion, one.tools)[0] for one, _ in unfit)
-        found[label] = Unfit(texts=texts, too_long=sum(is_long for _, is_long in unfit))
+        found[label] = Unfit(texts=texts, skips=_skips(unfit))
     if looked_at:
         progress("encoding", len(looked_at), len(looked_at))
     return found
 
 
-def without_unfit(recipe: Recipe, companion: SourceRead, *, skips: bool) -> tuple[SourceRead, int]:
-    """A companion set without such records, which count as skipped; and how many of them were too long."""
+def without_unfit(recipe: Recipe, companion: SourceRead, *, skips: bool) -> SourceRead:
+    """A companion set without such records, which count as skipped."""
     unfit = list(_unfit(recipe, companion.records, skips=skips))
     ids = {record.record_id for record, _ in unfit}
     kept = tuple(record for record in companion.records if record.record_id not in ids)
     left = len(companion.records) - len(kept)
-    return replace(companion, records=kept, skipped=companion.skipped + left), sum(is_long for _, is_long in unfit)
+    told = {**companion.skips, **_skips(unfit)}
+    return replace(companion, records=kept, skipped=companion.skipped + left, skips=told)
 
 
-def _unfit(recipe: Recipe, records: Iterable[Record], *, skips: bool) -> Iterator[tuple[Record, bool]]:
-    """The records that leave, each with whether it is too long; the others of them can't be encoded."""
+def _skips(unfit: Iterable[tuple[Record, str]]) -> dict[str, Skips]:
+    skips: dict[str, Skips] = {}
+    for record, reason in unfit:
+        add_skips(skips, reason, 1, partial("record {}".format, record.record_id))
+    return skips
+
+
+def _unfit(recipe: Recipe, records: Iterable[Record], *, skips: bool) -> Iterator[tuple[Record, str]]:
+    """The records that leave, each with the reason."""
     limit = recipe.skips_beyond
     if limit is not None and training_encoder(recipe) is None:
         raise RecipeError("calibration.too_long: the tokenizer that counts can't be had; is the `model` at hand here?")
@@ -102,10 +111,12 @@ def _unfit(recipe: Recipe, records: Iterable[Record], *, skips: bool) -> Iterato
         return
     for chunk in chunks(records, ENCODED):
         for record, length in _lengths(check, chunk):
-            if length is None and skips:
-                yield record, False
-            elif length is not None and limit is not None and length > limit:
-                yield record, True
+            if isinstance(length, ScoringError):
+                if skips:
+                    name = f"source {record.source}, record {record.record_id}: "
+                    yield record, str(length).removeprefix(name)
+            elif limit is not None and length > limit:
+                yield record, f"longer than `max_length` of {limit:,} tokens"
 
 
 def check_encodable(
@@ -128,7 +139,7 @@ def check_encodable(
         try:
             check(chunk)
         except ScoringError as error:
-            record = next((one for one, length in _lengths(check, chunk) if length is None), None)
+            record = next((one for one, length in _lengths(check, chunk) if isinstance(length, ScoringError)), None)
             place = None if record is None else place_of(record)
             told = f"{place}: " if place is not None else ""
             raise ScoringError(
@@ -149,13 +160,13 @@ def _check(recipe: Recipe) -> _Check | None:
     return None
 
 
-def _lengths(check: _Check, records: Sequence[Record]) -> Iterator[tuple[Record, int | None]]:
-    """Records with their lengths; those that can't be encoded, found by halves, have none."""
+def _lengths(check: _Check, records: Sequence[Record]) -> Iterator[tuple[Record, int | ScoringError]]:
+    """Records with their lengths; those that can't be encoded, found by halves, with the error."""
     try:
         yield from zip(records, check(records), strict=True)
-    except ScoringError:
+    except ScoringError as error:
         half = len(records) // 2
         for part in (records[:half], records[half:]) if half else ():
             yield from _lengths(check, part)
         if not half:
-            yield records[0], None
+            yield records[0], error

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from calibudget.errors import DataError, InputError
+from calibudget.messages import counted
+from calibudget.sources.fields import reason_of
 from calibudget.sources.records import RecordMaker
 from calibudget.sources.rows import SUFFIXES, read_rows
 from calibudget.sources.spec import SourceSpec
@@ -24,6 +26,8 @@ _PER_SOURCE: Final = 1000
 _CALIBRATION: Final = 100
 #: A file of which more than this part of the rows looked at can't be used is left out.
 _UNUSABLE: Final = 0.1
+#: How many reasons why rows can't be used are told, the most frequent ones.
+_REASONS: Final = 20
 #: Fields whose options a plain prompt would lack, so that its question couldn't be answered.
 _OPTIONS: Final = ("choices", "options", "endings")
 #: Fields that hold the turns of a conversation.
@@ -52,9 +56,8 @@ class _Draft:
         how: the fields of its line beside the path.
         prompts: hashes of the prompts of its rows looked at, by record id.
         usable: how many of those rows can be used.
-        unusable: how many can't.
-        reason: why it must be left out, or why the first unusable row is; empty where there is nothing to say.
-        is_left_out: whether it must be.
+        unusable: how many can't, by the reason.
+        reason: why it must be left out; empty where it needn't be.
         is_chat: whether rows of it are conversations.
     """
 
@@ -63,20 +66,20 @@ class _Draft:
     how: str = ""
     prompts: Mapping[str, str] = field(default_factory=dict)
     usable: int = 0
-    unusable: int = 0
+    unusable: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
-    is_left_out: bool = False
     is_chat: bool = False
 
     def line(self, indent: int) -> _Line:
         """Its line, commented out where it must be left out."""
         named = f"{_quoted(self.label)}: {{path: {_quoted(self.path.as_posix())}{self.how}}}"
-        if self.is_left_out:
+        if self.reason:
             return f"{' ' * indent}# {named}", f"left out: {self.reason}"
-        hint = _OTHER_ANSWERS if "answer: none" in self.how else ""
+        hints = [_OTHER_ANSWERS] if "answer: none" in self.how else []
         if self.unusable:
-            hint = f"skips rows: {self.unusable:,} of {self.unusable + self.usable:,} looked at ({self.reason})"
-        return f"{' ' * indent}{named}", hint
+            count = sum(self.unusable.values())
+            hints.append(f"skips {counted(count, 'row')} of {count + self.usable:,} looked at ({_told(self.unusable)})")
+        return f"{' ' * indent}{named}", "; ".join(hints)
 
 
 def draft_recipe(data_dir: str | Path, *, written_to: Path | None = None) -> str:
@@ -102,7 +105,7 @@ def draft_recipe(data_dir: str | Path, *, written_to: Path | None = None) -> str
         held_out = f" but {len(files)} held-out ones" if files else ""
         raise InputError(f"{folder}: no data files{held_out}; looked for {', '.join(SUFFIXES)}")
     drafts = [_draft(label, folder, path) for label, path in sorted(_labelled(folder, training))]
-    sources = [draft for draft in drafts if not draft.is_left_out]
+    sources = [draft for draft in drafts if not draft.reason]
     if not sources:
         raise InputError(f"{folder}: no file can be trained on as it stands; {drafts[0].path}: {drafts[0].reason}")
     sets = list(_evaluation_sets(folder, [path for path in files if path not in training], sources))
@@ -110,7 +113,7 @@ def draft_recipe(data_dir: str | Path, *, written_to: Path | None = None) -> str
     header = _header(sources, sets, folder=folder, name=str(written_to or "recipe.yaml"), data_dir=Path(where))
     lines = [*header, ("sources:", ""), *_aligned([draft.line(2) for draft in drafts])]
     if sets:
-        is_named = any(not one.is_left_out for one in sets)
+        is_named = any(not one.reason for one in sets)
         opening: list[_Line] = [("hygiene:", ""), ("  evaluation:", "records with a prompt of these leave the sources")]
         lines += opening if is_named else [("# Held-out files, none of which goes with a source above:", "")]
         lines += _aligned([one.line(4 if is_named else 0) for one in sets])
@@ -120,10 +123,10 @@ def draft_recipe(data_dir: str | Path, *, written_to: Path | None = None) -> str
 def _header(
     sources: Sequence[_Draft], sets: Sequence[_Draft], *, folder: Path, name: str, data_dir: Path
 ) -> list[_Line]:
-    barred = frozenset[str]().union(*(one.prompts.values() for one in sets if not one.is_left_out))
+    barred = frozenset[str]().union(*(one.prompts.values() for one in sets if not one.reason))
     left = [sum(prompt not in barred for prompt in draft.prompts.values()) for draft in sources]
-    # no more than what the rows looked at leave beside the calibration
-    shares = [min(_PER_SOURCE, max(rows - _CALIBRATION, rows // 2)) for rows in left]
+    # half of what the rows looked at leave beside the calibration, so that there is something to choose
+    shares = [max(1, min(_PER_SOURCE, max(rows - _CALIBRATION, rows // 2) // 2)) for rows in left]
     calibration = max(2, min(_CALIBRATION, *(rows - rows // 2 for rows in left)))
     has_unchecked = any("answer: none" in draft.how for draft in sources)
     lines: list[_Line] = [
@@ -132,7 +135,7 @@ def _header(
         if all(draft.is_chat for draft in sources)
         else ("template: alpaca", "or chat: the tokenizer's own chat template"),
         (f"budget: {sum(shares)}", "examples to select, exactly"),
-        (f"floor: {min(100, *shares)}", "every source gets this much"),
+        (f"floor: {min(100, max(1, min(shares) // 2))}", "every source gets this much"),
         ("policy: calibudget", "`calibudget allocate STATISTICS --compare` shows the others"),
         ("seed: 42", ""),
         (
@@ -166,12 +169,12 @@ def _draft(label: str, folder: Path, path: Path) -> _Draft:
         reason = f"no preset reads the fields {', '.join(first)}, and a plain prompt would lack {lost!r}"
         for way in ways:
             found = _tried(label, path, below, way)
-            if not found.is_left_out:
+            if not found.reason:
                 return found
             reason = reason if lost else found.reason
     except (DataError, OSError) as error:
         reason = str(error)
-    return _Draft(label, below, reason=_short(reason), is_left_out=True)
+    return _Draft(label, below, reason=_short(reason))
 
 
 def _presets(label: str, fields: Mapping[str, object]) -> list[str]:
@@ -198,13 +201,13 @@ def _tried(label: str, path: Path, below: Path, preset: str | None) -> _Draft:
             record = make(fields)
             talks |= any(fields.get(name) for name in _TURNS)
         except DataError as error:
-            refused[_short(error)] += 1
+            refused[_short(reason_of(error))] += 1
         else:
             usable += 1
             if record is not None:
                 prompts[record.record_id] = record.prompt_hash
     how = f", preset: {preset}" if preset else ", answer: none"
-    unusable = refused.total()
+    is_left_out = refused.total() > _UNUSABLE * (refused.total() + usable)
     return _Draft(
         label,
         below,
@@ -212,9 +215,8 @@ def _tried(label: str, path: Path, below: Path, preset: str | None) -> _Draft:
         is_chat=talks,
         prompts=prompts,
         usable=usable,
-        unusable=unusable,
-        reason=next(iter(refused), ""),
-        is_left_out=unusable > _UNUSABLE * (unusable + usable),
+        unusable=refused,
+        reason=_told(refused) if is_left_out else "",
     )
 
 
@@ -226,7 +228,7 @@ def _evaluation_sets(folder: Path, held_out: Iterable[Path], sources: Sequence[_
         name, label = _free(re.sub(r"\W+", "_", _ENDING.sub("", path.name)), taken), _label(path.name)
         if label not in labels:
             reason = f"no source above is named {label}"
-            yield _Draft(name, path.relative_to(folder), reason=reason, is_left_out=True)
+            yield _Draft(name, path.relative_to(folder), reason=reason)
             continue
         found = replace(_draft(label, folder, path), label=name)
         held = frozenset(found.prompts.values())
@@ -235,7 +237,7 @@ def _evaluation_sets(folder: Path, held_out: Iterable[Path], sources: Sequence[_
             yield found
         else:
             reason = f"it holds all prompts of the source {whole} that were looked at, so nothing would be left of it"
-            yield replace(found, reason=reason, is_left_out=True)
+            yield replace(found, reason=reason)
 
 
 def _labelled(folder: Path, files: Iterable[Path]) -> Iterable[tuple[str, Path]]:
@@ -266,6 +268,14 @@ def _aligned(lines: Sequence[_Line]) -> list[_Line]:
     """Lines padded so that the comments behind them stand in one column."""
     width = max((len(text) for text, comment in lines if comment), default=0)
     return [(text.ljust(width) if comment else text, comment) for text, comment in lines]
+
+
+def _told(refused: Mapping[str, int]) -> str:
+    """Why rows can't be used, the most frequent reason first, with how many where there are several."""
+    reasons = Counter(refused).most_common(_REASONS)
+    told = [f"{count:,}: {reason}" for reason, count in reasons]
+    others = sum(refused.values()) - sum(count for _, count in reasons)
+    return reasons[0][0] if len(refused) == 1 else "; ".join([*told, *([f"{others:,}: other reasons"] * (others > 0))])
 
 
 def _short(reason: object) -> str:

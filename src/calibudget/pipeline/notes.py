@@ -137,6 +137,11 @@ class Noticed(NamedTuple):
     found: str
     done: str
 
+    @property
+    def line(self) -> str:
+        """The finding as one line."""
+        return f"{self.source}: {self.records:,} {self.found}" + (f", {self.done}" if self.done else "")
+
 
 def noticed(hygiene: Hygiene) -> list[Noticed]:
     """What the sources repeat and share, one finding after the other, in words; empty where nothing was found."""

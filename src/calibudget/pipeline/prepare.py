@@ -18,7 +18,7 @@ from calibudget.pipeline.encoding import check_encodable, training_encoder, unfi
 from calibudget.pipeline.hygiene import Findings, evaluation_twins, look
 from calibudget.pipeline.ledger import Ledger
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.recipe import COMPANION, Recipe
+from calibudget.recipe import Recipe
 from calibudget.records import SourceFile, Split
 from calibudget.selection.draw import marked, unmarked
 from calibudget.sources.data_splits import listed
@@ -26,6 +26,7 @@ from calibudget.sources.duplicates import Resolved
 from calibudget.sources.files import check_distinct_files
 from calibudget.sources.hygiene.records import Hygiene
 from calibudget.sources.hygiene.report import inspect_sources
+from calibudget.sources.index import Skips
 from calibudget.sources.readers import Readers
 from calibudget.sources.source import SourceRead, open_sources, read_source
 from calibudget.sources.split import Barred, Earlier, Parting
@@ -86,7 +87,7 @@ class Prepared:
         evaluation: the evaluation sets that the recipe's hygiene names.
         findings: what the hygiene's checks found before anything left for it.
         files_not_read: files that lie beside those of a source where its paths lead, by label.
-        too_long: records that left since they are longer than the recipe takes, by label.
+        skips: rows and records that were skipped, by label and reason.
     """
 
     splits: Mapping[str, Split]
@@ -98,7 +99,7 @@ class Prepared:
     evaluation: Mapping[str, Resolved] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
     files_not_read: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    too_long: Mapping[str, int] = field(default_factory=dict)
+    skips: Mapping[str, Mapping[str, Skips]] = field(default_factory=dict)
 
     @property
     def pool_sizes(self) -> dict[str, int]:
@@ -136,48 +137,51 @@ class Prepared:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What left each source or stands in it twice, in words; sources with nothing to tell are left out."""
+        """What left each source and what of it isn't used, in words; what hygiene tells isn't told again."""
         told = []
         for label, split in self.splits.items():
             counts = {
-                ("duplicate", ""): split.duplicates,
-                ("row", " skipped"): split.skipped,
                 ("row", " left out by `where`"): split.filtered,
-                ("candidate", " with a calibration record's prompt left out"): split.shared_prompts,
                 ("candidate", " like an evaluation record left out"): split.evaluation_twins,
-                ("record", " of an evaluation set or another source left out"): split.barred,
                 ("record", " used by earlier rounds"): split.spent,
             }
             words = ", ".join(counted(count, noun) + rest for (noun, rest), count in counts.items() if count)
             told += [f"{label}: {words}"] if words else []
         unused = {label: split.columns_not_used for label, split in self.splits.items()}
-        skipped = {f"evaluation set {name}": one.scan.tally.skipped for name, one in self.evaluation.items()}
+        unused |= {
+            f"evaluation set {name}": tuple(one.scan.tally.columns_not_used) for name, one in self.evaluation.items()
+        }
         if self.companion is not None:
             unused[self.companion.label] = self.companion.columns_not_used
-            skipped[self.companion.label] = self.companion.skipped
-        told += [f"{label}: {counted(count, 'row')} skipped" for label, count in skipped.items() if count]
-        told += [
-            f"{label}: {counted(count, 'record')} longer than `max_length` left out before the draw, told as skipped"
-            for label, count in self.too_long.items()
-            if count
-        ]
+        told += [f"{label}: {_skipped(skips)}" for label, skips in self.skips.items() if skips]
         told += self._files_left
-        told += [
-            f"{label}: columns not used: {', '.join(map(_told, names))}" for label, names in unused.items() if names
-        ]
+        bearers: dict[tuple[str, ...], list[str]] = {}
+        for label, names in unused.items():
+            bearers.setdefault(tuple(names), []).append(label)
+        for names, labels in bearers.items():
+            more = f" and {len(labels) - 8:,} more" if len(labels) > 8 else ""
+            where = ", ".join(labels[:8]) + more
+            told += [f"{where}: columns not used: {', '.join(map(_told, names))}"] if names else []
         return (*told, *self.empty)
 
 
 class _Read(NamedTuple):
-    """Everything that a recipe names, read: sources and evaluation sets by label, and the companion set.
-
-    The last is how many of its records left since they are longer than the recipe takes.
-    """
+    """Everything that a recipe names, read: sources and evaluation sets by label, and the companion set."""
 
     sources: dict[str, Resolved]
     evaluation: dict[str, Resolved]
     companion: SourceRead | None
-    long_companions: int
+
+
+def _skipped(skips: Mapping[str, Skips]) -> str:
+    """What was skipped and why, the most frequent reason first."""
+    rows = sum(one.rows for one in skips.values())
+    reasons = sorted(skips.items(), key=lambda item: -item[1].rows)
+    if len(reasons) == 1:
+        reason, one = reasons[0]
+        return f"{counted(rows, 'row')} skipped: {reason} ({'' if rows == 1 else 'the first is '}{one.first})"
+    told = "; ".join(f"{one.rows:,} ({one.first}{' first' * (one.rows > 1)}): {reason}" for reason, one in reasons)
+    return f"{counted(rows, 'row')} skipped; {told}"
 
 
 def _told(column: str) -> str:
@@ -186,25 +190,28 @@ def _told(column: str) -> str:
 
 
 def _read(recipe: Recipe, progress: Progress) -> _Read:
-    specs = recipe.source_specs()
-    companion_spec = recipe.companion_spec()
-    total = len(specs) + (companion_spec is not None)
-    found = partial(progress, "finding files", total=total)
-    check_distinct_files([*specs, *([companion_spec] if companion_spec else [])], recipe.data_root, found)
+    specs, companion_spec, evaluation_specs = recipe.source_specs(), recipe.companion_spec(), recipe.evaluation_specs()
+    joined = [companion_spec] if companion_spec else []
+    total = len(specs) + len(joined) + len(evaluation_specs)
+    found = partial(progress, "finding files", total=len(specs) + len(joined))
+    check_distinct_files([*specs, *joined], recipe.data_root, found)
     sources: dict[str, Resolved] = {}
-    companion, long_companions = None, 0
+    evaluation: dict[str, Resolved] = {}
+    companion = None
     with Readers(recipe.reading) as readers:
         progress("reading sources", 0, total)
         opened = partial(open_sources, data_dir=recipe.data_root, selection_seed=recipe.selection_seed, readers=readers)
-        for done, source in enumerate(opened(specs), start=1):
+        for source in opened(specs):
             sources[source.scan.spec.label] = source
-            progress("reading sources", done, total)
+            progress("reading sources", len(sources), total)
         if companion_spec is not None:
             companion = read_source(companion_spec, recipe.data_root, readers=readers)
-            companion, long_companions = without_unfit(recipe, companion, skips=companion_spec.on_error == "skip")
-        evaluation = {source.scan.spec.label: source for source in opened(recipe.evaluation_specs())}
-    progress("reading sources", total, total)
-    return _Read(sources, evaluation, companion, long_companions)
+            companion = without_unfit(recipe, companion, skips=companion_spec.on_error == "skip")
+            progress("reading sources", len(sources) + 1, total)
+        for source in opened(evaluation_specs):
+            evaluation[source.scan.spec.label] = source
+            progress("reading sources", total - len(evaluation_specs) + len(evaluation), total)
+    return _Read(sources, evaluation, companion)
 
 
 def prepare(
@@ -223,7 +230,7 @@ def prepare(
             earlier round's calibration split can't be drawn again.
         ScoringError: a record that is held out can't be encoded; see `check_encodable`.
     """
-    sources, evaluation, companion, long_companions = _read(recipe, progress)
+    sources, evaluation, companion = _read(recipe, progress)
     findings = look(recipe, sources, evaluation, companion, progress=progress)
     unfit = unfit_records(recipe, sources, progress=progress)
     parted = {
@@ -247,7 +254,11 @@ def prepare(
         evaluation=evaluation,
         findings=findings,
         ledger=ledger,
-        too_long={**{label: one.too_long for label, one in unfit.items()}, COMPANION: long_companions},
+        skips={
+            **{label: {**source.scan.tally.skips, **unfit[label].skips} for label, source in sources.items()},
+            **({companion.label: companion.skips} if companion is not None else {}),
+            **{f"evaluation set {name}": source.scan.tally.skips for name, source in evaluation.items()},
+        },
         files_not_read={
             **{label: source.scan.files_not_read for label, source in sources.items()},
             **({companion.label: companion.files_not_read} if companion is not None else {}),

@@ -14,7 +14,7 @@ from calibudget.errors import CheckFailedError
 from calibudget.pipeline.allocate import plan_recipe
 from calibudget.pipeline.evidence import make_manifest
 from calibudget.pipeline.inputs import run_of
-from calibudget.pipeline.notes import boundary_notes, length_notes, run_notes
+from calibudget.pipeline.notes import boundary_notes, length_notes, noticed, run_notes
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared, read_sources
@@ -69,7 +69,8 @@ class RunResult:
 
     def _repr_html_(self) -> str:
         """The quotas as a table, and where the train set lies, for notebooks."""
-        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
+        noted = [] if self.hygiene is None else [one.line for one in noticed(self.hygiene)]
+        notes = "".join(f"<li>{escape(note)}</li>" for note in (*noted, *self.notes))
         counted = f"{self.count:,} examples, {self.companion_count:,} of the companion set, verified"
         return f"{self.plan._repr_html_()}<p>{counted}: <code>{escape(str(self.train_file))}</code></p><ul>{notes}</ul>"
 

@@ -31,6 +31,8 @@ RESPONSE_ALIASES: Final = ("response", "output", "completion", "answer")
 JOINED: Final = ("input", "context", "passage", "document", "choices")
 #: Names of the response that was preferred to another, none of which is read unless `columns` says so.
 PREFERRED: Final = ("chosen",)
+#: Characters of a reason for a skipped row that are kept.
+_LONGEST_REASON: Final = 300
 #: What to do about rows that can't be used.
 LEAVE_OUT: Final = "leave such rows out (`on_error: skip`)"
 #: Names of a system message.
@@ -308,6 +310,11 @@ def _is_media(value: object) -> bool:
     if not isinstance(value, Mapping) or set(value) not in _STRUCTS or is_blank(value):
         return False
     return not isinstance(value.get("bytes"), int)  # the length of a file that is described
+
+
+def reason_of(error: DataError) -> str:
+    """Why a row can't be used, without the way out that skipping it is."""
+    return re.sub(rf"(?:; |, or ){re.escape(LEAVE_OUT)}.*", "", str(error), flags=re.DOTALL)[:_LONGEST_REASON]
 
 
 def way_out(name: str) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import secrets
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -23,7 +24,7 @@ from calibudget.errors import DataError
 from calibudget.records import SourceFile
 from calibudget.sources import cache_files
 from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
-from calibudget.sources.fields import check_row, checked, is_blank, passed_over
+from calibudget.sources.fields import check_row, checked, is_blank, passed_over, reason_of
 from calibudget.sources.inputs import Input
 from calibudget.sources.records import Named, RecordMaker, answer_labels
 from calibudget.sources.spec import SourceSpec
@@ -36,11 +37,39 @@ if TYPE_CHECKING:
 
 #: Rows of a batch.
 _BATCH: Final = 16_384
-#: How many of the skipped rows are kept as messages.
-EXAMPLES: Final = 5
+#: How many different reasons for skipped rows are kept, the first ones; and the reason that stands for all others.
+_REASONS: Final = 20
+_OTHER_REASONS: Final = "other reasons"
 #: How many names of columns that aren't used are kept, the first in code-point order; and how long each may be.
 _COLUMNS: Final = 1000
 _NAME: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skips:
+    """Rows that `on_error: skip` left out for one reason.
+
+    Attributes:
+        rows: how many.
+        first: where the first of them stands, in words.
+    """
+
+    rows: int
+    first: str
+
+
+def add_skips(skips: dict[str, Skips], reason: str, rows: int, place: Callable[[], str]) -> None:
+    """Count rows under a reason; the twenty-first and later ones stand together as others.
+
+    Args:
+        skips: what was counted so far.
+        reason: why the rows can't be used.
+        rows: how many.
+        place: where the first of them stands, asked only of a new reason: to count lines takes time.
+    """
+    reason = reason if reason in skips or len(skips) < _REASONS else _OTHER_REASONS
+    before = skips.get(reason)
+    skips[reason] = Skips(rows=rows, first=place()) if before is None else replace(before, rows=before.rows + rows)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,7 +80,7 @@ class Tally:
         read: rows found.
         filtered: rows that the `where` filter left out.
         skipped: rows that `on_error: skip` left out.
-        examples: why, for the first few of them.
+        skips: those, by the reason.
         columns_not_used: fields that rows had and nothing used, sorted; the first thousand.
         fields: fields that rows had, sorted, where the recipe leaves some out; the first thousand.
     """
@@ -59,7 +88,7 @@ class Tally:
     read: int = 0
     filtered: int = 0
     skipped: int = 0
-    examples: list[str] = field(default_factory=list)
+    skips: dict[str, Skips] = field(default_factory=dict)
     columns_not_used: list[str] = field(default_factory=list)
     fields: list[str] = field(default_factory=list)
 
@@ -68,7 +97,8 @@ class Tally:
         self.read += other.read
         self.filtered += other.filtered
         self.skipped += other.skipped
-        self.examples = [*self.examples, *other.examples][:EXAMPLES]
+        for reason, one in other.skips.items():
+            add_skips(self.skips, reason, one.rows, partial(str, one.first))
         self.columns_not_used = _with_names(self.columns_not_used, other.columns_not_used)
         self.fields = _with_names(self.fields, other.fields)
 
@@ -189,11 +219,10 @@ def _skip(spec: SourceSpec, given: Input, at: int, error: DataError, tally: Tall
     if spec.on_error == "refuse":
         raise DataError(f"source {spec.label!r}: {given.place(at)}: {error}") from error
     tally.skipped += 1
-    if len(tally.examples) < EXAMPLES:
-        tally.examples.append(f"{given.place(at)}: {error}")
+    add_skips(tally.skips, reason_of(error), 1, partial(given.place, at))
 
 
-_SCHEMA: Final = "calibudget.identities/1"
+_SCHEMA: Final = "calibudget.identities/2"
 #: The longest line that a file's last part may be.
 _SUMMARY_BYTES: Final = 1_048_576
 #: Fields of a source's description that change no identity.

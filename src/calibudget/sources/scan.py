@@ -154,7 +154,8 @@ def scan_sources(
         if not scan.table.count:
             why = "name files that hold rows"
             if scan.tally.skipped:
-                why = f"the first one skipped: {scan.tally.examples[0]}"
+                reason, rows = next(iter(scan.tally.skips.items()))
+                why = f"the first one skipped: {rows.first}: {reason}"
             elif scan.tally.filtered:
                 why = "`where` names values that no row has"
             raise DataError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ import numpy as np
 
 from calibudget.records import Record, SourceFile
 from calibudget.sources.duplicates import Resolved, resolve_duplicates
+from calibudget.sources.index import Skips
 from calibudget.sources.readers import Readers
 from calibudget.sources.scan import scan_sources
 from calibudget.sources.spec import SourceSpec
@@ -30,7 +31,7 @@ class SourceRead:
         read: rows found.
         filtered: rows that the `where` filter left out.
         skipped: rows that `on_error: skip` left out.
-        skipped_examples: why, for the first few of them.
+        skips: those, by the reason.
         duplicates: records removed because an equal one stays (or renamed, under `keep`).
         columns_not_used: fields that rows had and nothing used, sorted.
         files_not_read: names of files that lie beside those that were read.
@@ -43,7 +44,7 @@ class SourceRead:
     read: int
     filtered: int
     skipped: int
-    skipped_examples: tuple[str, ...]
+    skips: Mapping[str, Skips]
     duplicates: int
     columns_not_used: tuple[str, ...] = ()
     files_not_read: tuple[str, ...] = ()
@@ -69,7 +70,7 @@ def read_source(spec: SourceSpec, data_dir: Path, *, readers: Readers | None = N
         read=scan.tally.read,
         filtered=scan.tally.filtered,
         skipped=scan.tally.skipped,
-        skipped_examples=tuple(scan.tally.examples),
+        skips=scan.tally.skips,
         duplicates=source.duplicates,
         columns_not_used=tuple(scan.tally.columns_not_used),
         files_not_read=scan.files_not_read,

@@ -97,11 +97,13 @@ class EvaluationHygiene:
         files: the files that it was read from, or the hub data set.
         records: its records.
         repeated_prompts: those whose prompt an earlier one has.
+        columns_not_used: fields that its rows had and nothing used, sorted; None in files from before they were kept.
     """
 
     files: tuple[SourceFile, ...]
     records: Count
     repeated_prompts: Count
+    columns_not_used: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

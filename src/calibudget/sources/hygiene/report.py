@@ -72,7 +72,10 @@ def inspect_sources(
         },
         evaluation={
             name: EvaluationHygiene(
-                files=source.scan.files, records=source.count, repeated_prompts=prompts.repeated(("evaluation", name))
+                files=source.scan.files,
+                records=source.count,
+                repeated_prompts=prompts.repeated(("evaluation", name)),
+                columns_not_used=tuple(source.scan.tally.columns_not_used),
             )
             for name, source in sets
         },
