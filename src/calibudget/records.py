@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from calibudget.values import CHECKED, ByLabel, Count, Digest, Number, Rate, Size, Sources
+from calibudget.messages import shown
+from calibudget.values import CHECKED, ByLabel, Count, Digest, Integer, Number, Positive, Rate, Size, Sources
 
 #: Which quantity a calibration record's error z is: NLL + 1{wrong} (paper 2.2), the NLL alone, or the whole answer's.
 ErrorRule = Literal["nll+wrong", "nll", "nll_per_answer"]
@@ -184,6 +185,11 @@ def error_of(rule: ErrorRule, *, nll: float, response_tokens: int, correct: bool
     return nll + float(rule == "nll+wrong" and not correct)
 
 
+def _no_slope(slope: object) -> None:
+    if slope is not None:
+        raise ValueError(f"must be null, since the policies that read learning curves were removed, not {shown(slope)}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStatistics:
     """The calibration statistics of one source (paper 2.2).
@@ -196,6 +202,7 @@ class SourceStatistics:
         mean_error: m_k, the mean of z.
         bootstrap_sd: sigma_k, standard deviation (ddof 0) of the bootstrap means.
         bootstrap_means: the R replicate means in replicate order, or None when not kept.
+        slope: always None; files have it from a policy of an earlier version.
     """
 
     pool_size: Count
@@ -205,6 +212,15 @@ class SourceStatistics:
     mean_error: Nats
     bootstrap_sd: Size
     bootstrap_means: tuple[Number, ...] | None = None
+    slope: Annotated[None, BeforeValidator(_no_slope)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bootstrap:
+    """What the replicate means were made with."""
+
+    resamples: Positive
+    seed: Integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,9 +229,8 @@ class Statistics:
 
     model: Mapping[str, object]
     error: ErrorRule
-    resamples: int
-    bootstrap_seed: int
-    sources: Mapping[str, SourceStatistics]
+    bootstrap: Bootstrap
+    sources: Sources[SourceStatistics]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,6 @@ import numpy as np
 
 from calibudget.allocation.exact.numbers import as_count
 from calibudget.allocation.labels import listed, sorted_labels
-from calibudget.allocation.plan import central
 from calibudget.allocation.statistics import FEW_RECORDS, RESAMPLES, Floats, as_resamples
 from calibudget.errors import AllocationError
 from calibudget.messages import counted
@@ -135,7 +134,7 @@ def fit_curves(
             ),
             raw_slope=slope,
             slope_sd=sd,
-            interval=central(refits[one.label].slopes.tolist()),
+            interval=_central(sorted(refits[one.label].slopes.tolist())),
             verdict=_verdict(slope, sd),
             records_needed=_records_needed(one, slope, run_sd),
         )
@@ -256,3 +255,9 @@ def _too_few(fit: CurveFit, label: str) -> str:
         f"no slope can be told from 0: the clearest, {label!r}, falls by {fit.raw_slope:.4f} nats per doubling with "
         f"a standard deviation of {fit.slope_sd:.4f}. The calibration split is too small to show it; {remedy}"
     )
+
+
+def _central(ordered: Sequence[float]) -> tuple[float, float]:
+    """The 95% interval of ascending replicates: inverted-CDF quantiles."""
+    low, high = (-(-per_mille * len(ordered) // 1000) - 1 for per_mille in (25, 975))
+    return ordered[low], ordered[high]

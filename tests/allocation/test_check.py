@@ -10,7 +10,7 @@ import pytest
 from calibudget.allocation.check import check_plan
 from calibudget.allocation.plan import plan
 from calibudget.allocation.request import AllocationRequest
-from calibudget.records import Exponents, SourceStatistics, Statistics
+from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics
 
 POOLS = {"a": 500, "b": 2_000, "c": 50, "d": 0}
 
@@ -23,7 +23,7 @@ def statistics() -> Any:
         )  # fmt: skip
 
     rows = {"a": row(2.0, 0.1), "b": row(1.0, 0.3), "c": row(3.0, 0.0), "d": row(2.5, 0.1)}
-    return Statistics(model={}, error="nll+wrong", resamples=3, bootstrap_seed=1, sources=rows)
+    return Statistics(model={}, error="nll+wrong", bootstrap=Bootstrap(resamples=3, seed=1), sources=rows)
 
 
 def made(policy: str = "calibudget", **changes: Any) -> Any:

@@ -17,7 +17,7 @@ from calibudget.allocation.quotas import allocate, apportion
 from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.utility import utilities
 from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
-from calibudget.records import Exponents, SourceStatistics, Statistics
+from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics
 
 POOLS = {"b": 2_000, "a": 500, "c": 50}
 
@@ -37,8 +37,7 @@ def row(pool_size: Any, mean_error: Any, sd: Any, *, rate: float = 0.5, means: A
 STATISTICS = Statistics(
     model={},
     error="nll+wrong",
-    resamples=3,
-    bootstrap_seed=1,
+    bootstrap=Bootstrap(resamples=3, seed=1),
     sources={
         "a": row(500, 2.0, 0.1, rate=0.6, means=(1.5, 2.0, 2.5)),
         "b": row(2_000, 1.0, 0.3, rate=0.2, means=(1.0, 1.1, 0.9)),

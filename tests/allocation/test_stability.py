@@ -14,7 +14,7 @@ from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.stability import order_probabilities, stability, what_if
 from calibudget.allocation.utility import doubled_ranks
 from calibudget.errors import AllocationError, InputTypeError
-from calibudget.records import Exponents, SourceStatistics, Statistics
+from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics
 
 SPLITS = [
     {"a": 100, "b": 205, "c": 50, "d": 50},
@@ -136,7 +136,10 @@ def test_a_grid_of_exponents() -> None:
         pool_size=9, calibration_size=9, mean_nll=1.0, error_rate=None, mean_error=1.0, bootstrap_sd=0.5
     )
     measured = Statistics(
-        model={}, error="nll", resamples=1, bootstrap_seed=1, sources={"a": row, "b": replace(row, bootstrap_sd=0.0)}
+        model={},
+        error="nll",
+        bootstrap=Bootstrap(resamples=1, seed=1),
+        sources={"a": row, "b": replace(row, bootstrap_sd=0.0)},
     )
     inputs: dict[str, Any] = {"pool_sizes": {"a": 90, "b": 90}, "statistics": measured}
     powers = [Exponents(), Exponents(reliability=0.0)]

@@ -82,7 +82,7 @@ def artefact_targets(folder: Path) -> list[Target]:
     from calibudget.recipe import load_recipe
     from calibudget.selection.proxy import parse_proxy_lines
     from calibudget.sources.hygiene.records import HYGIENE
-    from calibudget.store.artefacts import ALLOCATION, SELECTION, read_statistics
+    from calibudget.store.artefacts import ALLOCATION, SELECTION, STATISTICS
     from calibudget.store.manifest import MANIFEST
     from calibudget.store.scores import read_scores
     from calibudget.store.splits import read_splits
@@ -98,7 +98,7 @@ def artefact_targets(folder: Path) -> list[Target]:
         "fake/recipe.resolved.yaml": load_recipe,
         "fake/manifest.json": MANIFEST.read,
         "fake/hygiene.json": HYGIENE.read,
-        "fake/statistics.json": read_statistics,
+        "fake/statistics.json": STATISTICS.read,
         "fake/allocation.json": ALLOCATION.read,
         "fake/selection.json": SELECTION.read,
         "fake/splits.parquet": read_splits,

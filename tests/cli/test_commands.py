@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.store.artefacts import ALLOCATION, parse_statistics
+from calibudget.store.artefacts import ALLOCATION, STATISTICS
 
 SIZES = [
     "arc_challenge=1019", "arc_easy=2151", "boolq=9327", "hellaswag=39805",
@@ -69,7 +69,7 @@ def test_statistics_and_allocate_from_scores_made_elsewhere(calibudget: Callable
     scores.write_text("".join(json.dumps(row) + "\n" for row in rows))
     outcome = calibudget("statistics", scores, "--pool-sizes", "a=100", "--pool-sizes", "b=50")
     assert outcome.code == 0
-    statistics = parse_statistics(json.loads(outcome.out), "stdout")
+    statistics = STATISTICS.parse(json.loads(outcome.out), "stdout")
     assert statistics.sources["a"].pool_size == 100
     assert calibudget("statistics", scores, "--pool-sizes", "a=100 b=50").out == outcome.out
     assert calibudget("statistics", scores, "--pool-sizes", "a=100 b=50 a=9").code == 2

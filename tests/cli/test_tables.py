@@ -11,7 +11,7 @@ import pytest
 from calibudget.allocation.plan import plan
 from calibudget.allocation.request import AllocationRequest
 from calibudget.cli.tables import print_line, print_plan
-from calibudget.records import SourceStatistics, Statistics
+from calibudget.records import Bootstrap, SourceStatistics, Statistics
 
 LABELS = ("arc_challenge[red]", "b:smile:", "[bold]")
 SIZES = " ".join(f"{label}={1_000_000 + number}" for number, label in enumerate(LABELS))
@@ -53,7 +53,7 @@ def test_a_plan_of_the_paper_s_size_fits_80_columns(capsys: pytest.CaptureFixtur
         )
         for label, size in sizes.items()
     }  # fmt: skip
-    statistics = Statistics(model={}, error="nll+wrong", resamples=2, bootstrap_seed=42, sources=rows)
+    statistics = Statistics(model={}, error="nll+wrong", bootstrap=Bootstrap(resamples=2, seed=42), sources=rows)
     request = AllocationRequest(
         policy="calibudget", pool_sizes=sizes, budget=10_000, floor=1_150, statistics=statistics
     )

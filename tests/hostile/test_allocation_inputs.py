@@ -19,10 +19,9 @@ from calibudget.allocation.policies import policy_named, pooled_quotas
 from calibudget.allocation.quotas import allocate, apportion
 from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.stability import order_probabilities, stability, what_if
-from calibudget.allocation.statistics import bootstrap_means, bootstrap_sd, summarise
 from calibudget.allocation.utility import needs, utilities
 from calibudget.errors import CalibudgetError
-from calibudget.records import AllocationPlan, Exponents, Score, SourceStatistics, Statistics
+from calibudget.records import AllocationPlan, Bootstrap, Exponents, SourceStatistics, Statistics
 
 ODD: list[Any] = [
     None, True, False, 0, -1, 3, 1.0, -0.0, 0.5, math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324,
@@ -45,15 +44,9 @@ ROW = SourceStatistics(
 STATISTICS = Statistics(
     model={},
     error="nll+wrong",
-    resamples=2,
-    bootstrap_seed=1,
+    bootstrap=Bootstrap(resamples=2, seed=1),
     sources={k: replace(ROW, mean_error=v) for k, v in WORTH.items()},
 )
-SCORES = [
-    Score(source=k, record_id=f"{k}{i}", response_tokens=3, nll=i / 10, correct=True, prediction=None, error=i / 10)
-    for k in POOLS
-    for i in range(30)
-]
 GROUPS = {"g": {"sources": ["a", "b"], "floor": 2, "cap": 30}, "h": {"sources": ["c"]}}
 
 
@@ -188,16 +181,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]] = {
         order_probabilities,
         {"quotas": (POOLS, inside(POOLS)), "replicates": ([POOLS], [*ODD, *([one] for one in inside(POOLS))])},
     ),
-    "summarise": (
-        summarise,
-        {"scores": (SCORES, [*ODD, *([one, *SCORES[1:]] for one in (*changed(SCORES[0]), *ODD))]),
-         "pool_sizes": (POOLS, inside(POOLS)), "model": ({}, []), "error": ("nll+wrong", ODD),
-         "resamples": (20, ODD), "bootstrap_seed": (1, ODD)},
-    ),
-    "bootstrap_means": (
-        bootstrap_means, {"errors": ([1.0, 2.0, 3.0], inside([1.0, 2.0, 3.0])), "label": ("a", ODD), "seed": (1, ODD)}
-    ),
-    "bootstrap_sd": (bootstrap_sd, {"means": ([1.0, 2.0, 3.0], inside([1.0, 2.0, 3.0]))}),
     "needs": (needs, {"mean_errors": ([1.0, 2.0, 3.0], inside([1.0, 2.0, 3.0])), "transform": ("rank", ODD)}),
     "policy_named": (policy_named, {"name": ("need", ODD)}),
     "pooled_quotas": (pooled_quotas, {"keys": ({"a": [b"1"], "b": [b"2"]}, inside({"a": [b"1"]})), "budget": (1, ODD)}),
@@ -206,7 +189,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::calibudget.allocation.statistics.SmallCalibrationWarning")
 def test_odd_values_are_answered_or_refused(subtests: pytest.Subtests) -> None:
     for name in CALLS:
         with subtests.test(name=name):

@@ -10,8 +10,8 @@ import pytest
 
 from calibudget.errors import ArtefactError
 from calibudget.keys import order_key
-from calibudget.records import Message, Record, Score, Selection, SourceStatistics, Split, Statistics
-from calibudget.store.artefacts import SELECTION, digest_selection, read_statistics, write_statistics
+from calibudget.records import Bootstrap, Message, Record, Score, Selection, SourceStatistics, Split, Statistics
+from calibudget.store.artefacts import SELECTION, STATISTICS, digest_selection
 from calibudget.store.scores import read_scores, write_scores
 from calibudget.store.splits import read_splits, write_splits
 from calibudget.store.train_set import read_train, write_train
@@ -63,7 +63,9 @@ def write_small_statistics(path: Any) -> None:
         bootstrap_sd=0.01,
         bootstrap_means=(0.25, 0.35),
     )
-    write_statistics(path, Statistics(model={}, error="nll", resamples=2, bootstrap_seed=0, sources={"a": row}))
+    STATISTICS.write(
+        path, Statistics(model={}, error="nll", bootstrap=Bootstrap(resamples=2, seed=0), sources={"a": row})
+    )
 
 
 def write_small_selection(path: Any) -> None:
@@ -75,7 +77,7 @@ ARTEFACTS = {
     "scores.parquet": (write_small_scores, read_scores),
     "train.parquet": (write_small_train, lambda path: list(read_train(path))),
     "train.jsonl": (write_small_train, lambda path: list(read_train(path))),
-    "statistics.json": (write_small_statistics, read_statistics),
+    "statistics.json": (write_small_statistics, STATISTICS.read),
     "selection.json": (write_small_selection, SELECTION.read),
 }
 
@@ -130,7 +132,7 @@ def test_deep_and_wide_json_is_refused_not_followed(tmp_path: Path) -> None:
     for text in ("[" * 10**6, '{"a":' * 10**5, '{"schema":' + "9" * 10**5 + "}"):
         (tmp_path / "statistics.json").write_text(text)
         with pytest.raises(ArtefactError):
-            read_statistics(tmp_path / "statistics.json")
+            STATISTICS.read(tmp_path / "statistics.json")
 
 
 def test_a_table_in_another_format_isnt_a_way_in(tmp_path: Path) -> None:

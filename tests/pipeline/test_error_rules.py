@@ -18,7 +18,7 @@ from calibudget.pipeline.score import score
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, load_recipe
 from calibudget.scoring import local
-from calibudget.store.artefacts import read_statistics
+from calibudget.store.artefacts import STATISTICS
 from calibudget.store.scores import read_scores
 
 pytestmark = [pytest.mark.model, pytest.mark.data, pytest.mark.usefixtures("embedded_once")]
@@ -65,7 +65,7 @@ def test_whole_answers_count_up_to_the_cap_and_verify_holds_them_to_it_and_nothi
     assert not any("answers differ widely" in note for note in by_rule["nll_per_answer"].notes)
     directory = tmp_path / "nll_per_answer"
     statistics, scores = (
-        read_statistics(directory / "statistics.json"),
+        STATISTICS.read(directory / "statistics.json"),
         read_scores(directory / "scores.parquet").scores,
     )
     assert all(one.correct is None and one.prediction is None for one in scores)

@@ -15,7 +15,7 @@ from calibudget.allocation.policies import POLICIES
 from calibudget.allocation.request import AllocationRequest
 from calibudget.errors import AllocationError, InputError
 from calibudget.pipeline.explain import Explanation, explain, read_evidence
-from calibudget.records import Exponents, SourceStatistics, Statistics
+from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics
 
 _LABELS = ["arc", "boolq", "gsm8k", "piqa"]
 
@@ -67,7 +67,7 @@ def requests(draw: st.DrawFn) -> AllocationRequest:
         caps=draw(st.sampled_from([None, {"boolq": 1500, "arc": 1600}])),
         groups=draw(st.sampled_from([None, groups])),
         weights={label: draw(st.integers(0, 3)) for label in _LABELS} if policy == "weights" else None,
-        statistics=Statistics(model={}, error="nll+wrong", resamples=200, bootstrap_seed=42, sources=rows),
+        statistics=Statistics(model={}, error="nll+wrong", bootstrap=Bootstrap(resamples=200, seed=42), sources=rows),
         statistics_sha256="0" * 64,
         exponents=draw(st.sampled_from([Exponents(), Exponents(need=2.0, availability=0.25, reliability=0.0)])),
         need_transform=draw(st.sampled_from([None, "rank", "log1p"])),

@@ -16,7 +16,7 @@ from calibudget.pipeline.notes import near_boundary
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.run import run
 from calibudget.recipe import load_recipe
-from calibudget.records import SourceStatistics, Statistics
+from calibudget.records import Bootstrap, SourceStatistics, Statistics
 from calibudget.store.scores import read_scores
 
 SIZES = {"a": 400, "b": 300, "c": 500}
@@ -54,7 +54,7 @@ def statistics_of(means: Any) -> Any:
         )
         for label, mean in means.items()
     }
-    return Statistics(model={"dtype": "float32"}, error="nll", resamples=2, bootstrap_seed=42, sources=rows)
+    return Statistics(model={"dtype": "float32"}, error="nll", bootstrap=Bootstrap(resamples=2, seed=42), sources=rows)
 
 
 def tied(recipe: Any, pools: Any) -> Any:

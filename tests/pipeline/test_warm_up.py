@@ -12,7 +12,7 @@ from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.store.artefacts import read_statistics
+from calibudget.store.artefacts import STATISTICS
 from calibudget.store.manifest import MANIFEST
 from calibudget.store.splits import read_splits
 from tests.pipeline.conftest import picks
@@ -56,7 +56,7 @@ def test_the_residual_follows_the_need_of_the_trained_model(tmp_path: Path, tiny
 
     overrides = ["budget=28", f"rounds.previous={warm_up}", f"calibration.adapter={warm_up / 'adapter'}"]
     second = run(load_recipe(recipe, overrides), rest)
-    before, after = (read_statistics(directory / "statistics.json") for directory in (warm_up, rest))
+    before, after = (STATISTICS.read(directory / "statistics.json") for directory in (warm_up, rest))
     assert "adapter" not in before.model
     assert len(str(after.model["adapter"])) == 64
     for label in ("apples", "pears"):

@@ -18,7 +18,7 @@ from calibudget.allocation.plan import plan
 from calibudget.allocation.policies import POLICIES
 from calibudget.allocation.request import AllocationRequest
 from calibudget.errors import AllocationError
-from calibudget.records import SourceStatistics, Statistics
+from calibudget.records import Bootstrap, SourceStatistics, Statistics
 
 SPENDING = [name for name, policy in POLICIES.items() if policy.floor_use != "only" and name != "pooled"]
 
@@ -44,7 +44,7 @@ def random_inputs(rng: Any) -> Any:
     rows = {label: random_row(rng, size) for label, size in sizes.items()}
     inputs: dict[str, Any] = {
         "pool_sizes": sizes,
-        "statistics": Statistics(model={}, error="nll+wrong", resamples=2, bootstrap_seed=0, sources=rows),
+        "statistics": Statistics(model={}, error="nll+wrong", bootstrap=Bootstrap(resamples=2, seed=0), sources=rows),
         "weights": {label: rng.choice((0, 1, 0.1, rng.random())) for label in labels},
         "budget": rng.randint(0, sum(sizes.values()) + 1),
         "floor": rng.choice((0, 1, 3, "5% of budget", "25% of pool")),

@@ -8,6 +8,7 @@ import pytest
 from calibudget.keys import order_key
 from calibudget.records import (
     AllocationPlan,
+    Bootstrap,
     Exponents,
     Message,
     Record,
@@ -80,8 +81,7 @@ def statistics() -> Any:
     return Statistics(
         model={"name": "fake", "sha256": None},
         error="nll+wrong",
-        resamples=3,
-        bootstrap_seed=SEED,
+        bootstrap=Bootstrap(resamples=3, seed=SEED),
         sources={
             "boolq": SourceStatistics(
                 pool_size=10,

@@ -15,15 +15,11 @@ from calibudget.records import TokenUse
 from calibudget.store.artefacts import (
     ALLOCATION,
     SELECTION,
+    STATISTICS,
     digest_selection,
     ids_sha256,
-    parse_statistics,
-    read_statistics,
     stated_quotas_sha256,
-    statistics_bytes,
     statistics_sha256,
-    statistics_to_json,
-    write_statistics,
 )
 from calibudget.store.canonical import canonical_json, sha256_hex
 
@@ -44,25 +40,25 @@ def changed(value: Any, path: str, item: Any) -> Any:
 
 def test_statistics_round_trip_bit_for_bit(tmp_path: Path, statistics: Any) -> None:
     path = tmp_path / "statistics.json"
-    write_statistics(path, statistics)
-    again = read_statistics(path)
+    STATISTICS.write(path, statistics)
+    again = STATISTICS.read(path)
     assert again == statistics
     assert isinstance(again.sources["piqa"].mean_nll, float)
     assert isinstance(again.sources["boolq"].bootstrap_means[0], float)  # type: ignore[index]
-    assert path.read_bytes() == statistics_bytes(statistics)
+    assert path.read_bytes() == canonical_json(STATISTICS.to_json(statistics))
     assert statistics_sha256(statistics) == sha256_hex(path.read_bytes())
 
 
 def test_a_hand_written_statistics_file_may_leave_out_what_is_null(statistics: Any) -> None:
-    value = changed(statistics_to_json(statistics), "sources.boolq.slope", ...)
+    value = changed(STATISTICS.to_json(statistics), "sources.boolq.slope", ...)
     value = changed(value, "sources.piqa.bootstrap_means", ...)
-    assert parse_statistics(value, "x") == statistics
+    assert STATISTICS.parse(value, "x") == statistics
 
 
 def test_statistics_that_arent_finite_are_not_written(tmp_path: Path, statistics: Any) -> None:
     broken = replace(statistics, sources={"a": replace(statistics.sources["boolq"], mean_nll=float("nan"))})
     with pytest.raises(InputError):
-        write_statistics(tmp_path / "statistics.json", broken)
+        STATISTICS.write(tmp_path / "statistics.json", broken)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -87,7 +83,7 @@ def test_faults_of_statistics_are_named(statistics: Any, subtests: pytest.Subtes
     ]:
         with subtests.test(path=path):
             with pytest.raises(ArtefactError, match=r"^statistics\.json: ") as caught:
-                parse_statistics(changed(statistics_to_json(statistics), path, item), "statistics.json")
+                STATISTICS.parse(changed(STATISTICS.to_json(statistics), path, item), "statistics.json")
             assert said in str(caught.value)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibudget.allocation.exact.doubles import TieKey, exact_sum, same_label
 from calibudget.allocation.exact.integers import Floats, Integers, exact_shares
 from calibudget.allocation.exact.numbers import as_count, integer_weights
-from calibudget.allocation.exact.spread import spread_arrays
+from calibudget.allocation.exact.spread import ArraySpread, spread_arrays
 from calibudget.allocation.labels import require_text
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.messages import shown
@@ -24,21 +24,6 @@ _EXACT_INTEGER = 2**53
 _BEYOND_ARRAYS = 2**63
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrayAllocation:
-    """Quotas and shares in the order of the arrays that they were made from.
-
-    Attributes:
-        budget: B, the sum of the quotas.
-        quotas: q_k, int64, shape (K,).
-        shares: makes t_k, correctly rounded float64, shape (K,); a function since not everybody needs them.
-    """
-
-    budget: int
-    quotas: Integers
-    shares: Callable[[], Floats]
-
-
 def apportion_arrays(
     utilities: ArrayLike,
     budget: int,
@@ -46,7 +31,7 @@ def apportion_arrays(
     lower: ArrayLike | None = None,
     upper: ArrayLike | None = None,
     labels: Sequence[str] | None = None,
-) -> ArrayAllocation:
+) -> ArraySpread:
     """`apportion` on arrays: the same answer, without a dictionary.
 
     Args:
@@ -57,6 +42,9 @@ def apportion_arrays(
         upper: most units a source, integers, shape (K,), default no bound.
         labels: texts that settle ties, in code-point order, shape (K,); without labels the position does. They are
             compared only where equal remainders meet at the last unit, and must differ where they decide.
+
+    Returns:
+        Quotas and shares in the order of the arrays.
 
     Raises:
         InputTypeError: an array or a number of the wrong type.
@@ -78,9 +66,7 @@ def apportion_arrays(
     _require_feasible(low, high, budget, name, bounded=upper is not None)
     doubles = _doubles(values, name)
     found = None if doubles is None else spread_arrays(doubles, low, np.minimum(high, budget), budget, name.tie_key)
-    if found is not None:
-        return ArrayAllocation(budget=budget, quotas=found.quotas, shares=found.shares)
-    return _by_integers(values, low, high, budget, name)
+    return _by_integers(values, low, high, budget, name) if found is None else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +165,7 @@ def _require_feasible(low: Integers, high: Integers, budget: int, name: _Names, 
         raise AllocationError(f"the upper bounds come to {most:,}, {budget - most:,} short of the budget {budget:,}")
 
 
-def _by_integers(values: NDArray[Any], low: Integers, high: Integers, budget: int, name: _Names) -> ArrayAllocation:
+def _by_integers(values: NDArray[Any], low: Integers, high: Integers, budget: int, name: _Names) -> ArraySpread:
     """The same in plain integers, with the sources in the order that settles ties."""
     order = name.order(len(values))
     weights = integer_weights([values[k] for k in order], [name.plain(k) for k in order])
@@ -192,4 +178,4 @@ def _by_integers(values: NDArray[Any], low: Integers, high: Integers, budget: in
         nearest[order] = exact.nearest()
         return nearest
 
-    return ArrayAllocation(budget=budget, quotas=quotas, shares=shares)
+    return ArraySpread(quotas=quotas, shares=shares)

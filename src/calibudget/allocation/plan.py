@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
 
 from calibudget.allocation.bounds import (
     Amount,
@@ -275,11 +274,6 @@ def _rows(
     return {label: row(k) for k, label in enumerate(problem.labels)}
 
 
-#: Tail left out on each side, in thousandths: 95% intervals.
-TAIL_PER_MILLE: Final = 25
-Number = TypeVar("Number", int, float)
-
-
 def quota_intervals(quotas: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     """The 95% interval of each source's quota: inverted-CDF quantiles at 2.5% and 97.5%.
 
@@ -289,19 +283,6 @@ def quota_intervals(quotas: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     Returns:
         [lo, hi] of each source, shape (K, 2); both are quotas that some replicate gave.
     """
-    return [central(column) for column in zip(*quotas, strict=True)]
-
-
-def central(values: Sequence[Number]) -> tuple[Number, Number]:
-    """The 95% interval of one number over its replicates: inverted-CDF quantiles at 2.5% and 97.5%.
-
-    Args:
-        values: shape (R,), R >= 1.
-    """
-    ordered = sorted(values)
-    return ordered[_rank(TAIL_PER_MILLE, len(values))], ordered[_rank(1000 - TAIL_PER_MILLE, len(values))]
-
-
-def _rank(per_mille: int, count: int) -> int:
-    """Index of the smallest value whose share of values at or below it reaches the quantile."""
-    return -(-per_mille * count // 1000) - 1
+    # the smallest values whose share of values at or below them reaches the quantile
+    low, high = (-(-per_mille * len(quotas) // 1000) - 1 for per_mille in (25, 975))
+    return [(ordered[low], ordered[high]) for ordered in map(sorted, zip(*quotas, strict=True))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Literal
@@ -44,6 +44,17 @@ class Policy:
         return self.wants == "statistics"
 
 
+def _plain(values: Iterable[float]) -> utility.Worth:
+    """Utilities that are no product of factors."""
+    return utility.Worth(utilities=list(map(float, values)))
+
+
+def _root_of_capacity(evidence: utility.Evidence) -> utility.Worth:
+    """The square root of the residual capacity, which is the availability."""
+    values = list(map(utility.availability, evidence.capacities))
+    return utility.Worth(utilities=values, factors={"availability": values})
+
+
 def _factor_policy(summary: str, *factors: str) -> Policy:
     return Policy(summary=summary, rule=utility.product_of(*factors), wants="statistics", factors=factors)
 
@@ -55,14 +66,23 @@ POLICIES: Final[Mapping[str, Policy]] = {
     "need-availability": _factor_policy("floor + need * availability^1/2", "need", "availability"),
     "need-reliability": _factor_policy("floor + need * reliability", "need", "reliability"),
     "val-error-floor": Policy(summary="floor + calibration error", rule=utility.calibration_error, wants="statistics"),
-    "floor-sqrt": Policy(summary="floor + square root of the residual capacity", rule=utility.root_of_capacity),
-    "equal": Policy(summary="equal quotas", rule=utility.equal_worth, floor_use="none"),
-    "proportional": Policy(summary="pool size", rule=utility.pool_size, floor_use="none"),
-    "pooled": Policy(
-        summary="one draw from all pools together", rule=utility.pooled_draw, floor_use="none", wants="pooled"
+    "floor-sqrt": Policy(summary="floor + square root of the residual capacity", rule=_root_of_capacity),
+    "equal": Policy(summary="equal quotas", rule=lambda evidence: _plain([1] * len(evidence.labels)), floor_use="none"),
+    "proportional": Policy(summary="pool size", rule=lambda evidence: _plain(evidence.pool_sizes), floor_use="none"),
+    "pooled": Policy(  # the quotas of the draw; at that worth they are their own apportionment
+        summary="one draw from all pools together",
+        rule=lambda evidence: _plain(evidence.pooled),
+        floor_use="none",
+        wants="pooled",
     ),
-    "weights": Policy(summary="floor + weights of your own", rule=utility.own_weights, wants="weights"),
-    "floor": Policy(summary="the floors alone, for a first round", rule=utility.nothing, floor_use="only"),
+    "weights": Policy(
+        summary="floor + weights of your own", rule=lambda evidence: _plain(evidence.weights), wants="weights"
+    ),
+    "floor": Policy(
+        summary="the floors alone, for a first round",
+        rule=lambda evidence: _plain([0] * len(evidence.labels)),
+        floor_use="only",
+    ),
 }
 
 

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, get_args
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibudget.allocation.exact.numbers import as_count, as_doubles
-from calibudget.allocation.labels import listed, require_same_labels, require_text, sorted_labels
-from calibudget.errors import AllocationError, InputTypeError, ScoringError
+from calibudget.allocation.exact.numbers import as_count, mean_of
+from calibudget.allocation.labels import listed, require_same_labels
+from calibudget.errors import AllocationError, ScoringError
 from calibudget.keys import bootstrap_streams
-from calibudget.messages import counted, shown
-from calibudget.records import ErrorRule, Score, SourceStatistics, Statistics, error_of
+from calibudget.messages import shown
+from calibudget.records import Bootstrap, ErrorRule, Score, SourceStatistics, Statistics
 from calibudget.sequences import chunks
 
 Floats = NDArray[np.float64]
@@ -45,57 +44,29 @@ _HALF: Final = 26
 _ROOT_BITS: Final = 64
 
 
-def bootstrap_means(errors: Sequence[float] | Floats, label: str, *, resamples: int = RESAMPLES, seed: int) -> Floats:
-    """Means of resamples of one source's calibration errors, shape (R,), float64.
-
-    The errors are sorted ascending and put on a grid so fine that the largest possible sum of a resample has 62
-    bits. Draw i of replicate r is ((raw >> 32) * C) >> 32 of the (r * C + i)-th 64-bit output of the source's own
-    stream.
-
-    Args:
-        errors: z_i, shape (C,), finite, 2 <= C < 2**32; their order doesn't matter.
-        label: the source, which with the seed names the stream.
-        resamples: R, at least 1.
-        seed: the bootstrap seed.
-
-    Raises:
-        InputTypeError: errors that aren't numbers.
-        AllocationError: fewer than two errors, or one that isn't finite.
-
-    Source: paper 2.2, the 200 bootstrap means behind sigma_k.
-    """
-    ((means, _),) = bootstrap([(label, errors)], resamples=resamples, seed=seed)
-    return means
-
-
-def bootstrap_sd(means: Sequence[float] | Floats) -> float:
-    """sigma_k: standard deviation (ddof 0) of the bootstrap means, correctly rounded from their exact variance.
-
-    Args:
-        means: shape (R,), finite, at least 1.
-
-    Source: paper 2.2, sigma_k.
-    """
-    values = as_doubles(means, "bootstrap means")
-    if not values:
-        raise AllocationError("a standard deviation needs at least one bootstrap mean")
-    return _standard_deviations(np.array(values)[np.newaxis])[0]
-
-
 def bootstrap(
     errors: Iterable[tuple[str, Sequence[float] | Floats]], *, resamples: int = RESAMPLES, seed: int
 ) -> Iterator[tuple[Floats, float]]:
-    """Bootstrap means (shape (R,)) and their standard deviation, source by source, in little memory.
+    """Means of resamples of each source's calibration errors (shape (R,), float64), and sigma_k, in little memory.
+
+    The errors are sorted ascending and put on a grid so fine that the largest possible sum of a resample has 62
+    bits. Draw i of replicate r is ((raw >> 32) * C) >> 32 of the (r * C + i)-th 64-bit output of the source's own
+    stream. sigma_k is the standard deviation (ddof 0) of the means, correctly rounded from their exact variance.
 
     Args:
-        errors: labels and calibration errors, as `bootstrap_means` takes them.
-        resamples: R, at least 1.
+        errors: by label, which with the seed names the stream, z_i of shape (C,), finite, 1 <= C < 2**32; their order
+            doesn't matter.
+        resamples: R, from 1 to `MOST_RESAMPLES`.
         seed: the bootstrap seed.
+
+    Source: paper 2.2, the 200 bootstrap means behind sigma_k.
     """
     resamples = as_resamples(resamples)
     stream = bootstrap_streams(seed)
     for batch in chunks(errors, _SOURCES):
-        means = np.stack([_means(_sorted(values, label), stream(label), resamples) for label, values in batch])
+        means = np.stack(
+            [paired_means(np.sort(values)[np.newaxis], stream(label), resamples)[:, 0] for label, values in batch]
+        )
         yield from zip(means, _standard_deviations(means), strict=True)
 
 
@@ -111,21 +82,8 @@ def as_resamples(value: object) -> int:
     return resamples
 
 
-def _sorted(errors: Sequence[float] | Floats, label: str) -> Floats:
-    values = np.sort(as_doubles(errors, "calibration errors", label))
-    if len(values) < 2:
-        raise AllocationError(
-            f"{label!r} has {counted(len(values), 'calibration error')}; a bootstrap needs at least 2"
-        )
-    return values
-
-
-def _means(values: Floats, stream: np.random.Philox, resamples: int) -> Floats:
-    return paired_means(values[np.newaxis], stream, resamples)[:, 0]
-
-
 def paired_means(rows: Floats, stream: np.random.Philox, resamples: int) -> Floats:
-    """Means of resamples that take the same records in every row, on a grid as in `bootstrap_means`.
+    """Means of resamples that take the same records in every row, on a grid as in `bootstrap`.
 
     Args:
         rows: one measurement a row of the same records in the same order, shape (E, C), finite, C >= 1.
@@ -210,7 +168,7 @@ def summarise(
     """The calibration statistics of every source.
 
     Args:
-        scores: all calibration records' scores, in any order.
+        scores: all calibration records' scores, in any order, each sound under the rule.
         pool_sizes: N_k of every source.
         model: what the scores were made with; kept as it is.
         error: the rule that the scores' errors follow.
@@ -219,106 +177,45 @@ def summarise(
         keep_means: whether to keep the replicate means, which intervals are made from.
 
     Raises:
-        InputTypeError: a score that isn't one, or a field of it of the wrong type.
-        AllocationError: resamples out of range, or other sources than the pool sizes'.
-        ScoringError: a value that isn't finite, values that sum to more than a double holds, an error that isn't what
-            the rule says, an unknown rule, an unchecked answer where the rule counts wrong ones, or a source with fewer
-            than 2 scores.
+        AllocationError: resamples out of range, other sources than the pool sizes', or errors that sum to more than a
+            double holds.
+        ScoringError: a source with fewer than 2 scores.
 
     Warns:
         SmallCalibrationWarning: sources with fewer than 30 scores.
 
     Source: paper 2.2, m_k and sigma_k.
     """
-    labels = sorted_labels(pool_sizes)
-    sizes = {label: as_count(pool_sizes[label], "the pool size", label) for label in labels}
-    resamples = as_resamples(resamples)
-    by_source = _by_source(scores, error, labels)
-    errors = ((label, [score.error for score in by_source[label]]) for label in labels)
-    spreads = bootstrap(errors, resamples=resamples, seed=bootstrap_seed)
-    return Statistics(
-        model=model,
-        error=error,
-        resamples=resamples,
-        bootstrap_seed=bootstrap_seed,
-        sources={
-            label: SourceStatistics(
-                pool_size=sizes[label],
-                calibration_size=len(by_source[label]),
-                mean_nll=_mean(by_source[label], "nll"),
-                error_rate=_error_rate(by_source[label]),
-                mean_error=_mean(by_source[label], "error"),
-                bootstrap_sd=sd,
-                bootstrap_means=tuple(means.tolist()) if keep_means else None,
-            )
-            for label, (means, sd) in zip(labels, spreads, strict=True)
-        },
-    )
-
-
-def _by_source(scores: Iterable[Score], rule: ErrorRule, labels: Sequence[str]) -> dict[str, list[Score]]:
-    """The scores of each source, every one sound under the rule, of each source enough for a spread."""
-    require_text(rule, "the error rule")
-    if rule not in get_args(ErrorRule):
-        raise ScoringError(f"the error rule is {rule!r}, but only {', '.join(get_args(ErrorRule))} are known")
-    try:
-        every = iter(scores)
-    except TypeError as error:
-        raise InputTypeError(f"scores must be a sequence of them, not {shown(scores)}") from error
     by_source: dict[str, list[Score]] = {}
-    for score in every:
-        _require_sound(score, rule)
+    for score in scores:
         by_source.setdefault(score.source, []).append(score)
-    require_same_labels(labels, by_source, "the scores", "the pool sizes")
-    _judge_counts({label: len(by_source[label]) for label in labels})
-    return by_source
-
-
-def _mean(scores: Sequence[Score], field: Literal["nll", "error"]) -> float:
-    numbers = {"nll": [score.nll for score in scores], "error": [score.error for score in scores]}[field]
-    try:
-        return math.fsum(numbers) / len(numbers)
-    except OverflowError:
-        number, worst = max(zip(numbers, scores, strict=True), key=lambda pair: abs(pair[0]))
-        raise ScoringError(
-            f"the {field} of {worst.source!r} sums to more than the largest double; "
-            f"record {shown(worst.record_id)} has {number:g}, which no model gives"
-        ) from None
-
-
-def _error_rate(scores: Sequence[Score]) -> float | None:
-    """Share of wrong answers; None where any answer is unchecked."""
-    if any(score.correct is None for score in scores):
-        return None
-    return sum(not score.correct for score in scores) / len(scores)
-
-
-def _require_sound(score: Score, rule: ErrorRule) -> None:
-    if not isinstance(score, Score):
-        raise InputTypeError(f"a score must be a Score, not {shown(score)} ({type(score).__name__})")
-    require_text(score.source, "the source of a score")
-    where = f"the score of record {shown(score.record_id)} of {score.source!r}"
-    if not isinstance(score.correct, bool | None):
-        raise InputTypeError(f"{where} has correct {shown(score.correct)}, which must be a bool or None")
-    both = f"nll {shown(score.nll)}, error {shown(score.error)}"
-    if not all(isinstance(number, float | int) for number in (score.nll, score.error)):
-        raise InputTypeError(f"{where} isn't of numbers: {both}")
-    if not all(abs(number) <= sys.float_info.max for number in (score.nll, score.error)):
-        raise ScoringError(f"{where} isn't finite: {both}")
-    if rule == "nll+wrong" and score.correct is None:
-        raise ScoringError(f"{where} has no checked answer, but the error rule nll+wrong needs one: choose error: nll")
-    if rule == "nll_per_answer" and not score.response_tokens:
-        raise ScoringError(f"{where} has no response_tokens, which the error rule nll_per_answer multiplies by")
-    expected = error_of(rule, nll=score.nll, response_tokens=score.response_tokens, correct=score.correct)
-    if score.error != expected:
-        raise ScoringError(f"{where} has error {score.error}, but the error rule {rule} gives {expected}")
-
-
-def _judge_counts(counts: Mapping[str, int]) -> None:
-    short = [label for label, count in counts.items() if count < 2]
+    require_same_labels(pool_sizes, by_source, "the scores", "the pool sizes")
+    labels = sorted(by_source)
+    short = [label for label in labels if len(by_source[label]) < 2]
     if short:
         raise ScoringError(f"fewer than 2 calibration scores, too few for a spread: {listed(short)}")
-    few = [f"{label} ({count})" for label, count in counts.items() if count < FEW_RECORDS]
+    few = [f"{label} ({len(by_source[label])})" for label in labels if len(by_source[label]) < FEW_RECORDS]
     if few:
         message = f"fewer than {FEW_RECORDS} calibration records, so their bootstrap sd says little: {listed(few)}"
-        warnings.warn(message, SmallCalibrationWarning, stacklevel=4)
+        warnings.warn(message, SmallCalibrationWarning, stacklevel=2)
+    errors = ((label, [score.error for score in by_source[label]]) for label in labels)
+    spreads = bootstrap(errors, resamples=resamples, seed=bootstrap_seed)
+    sources = {
+        label: _row(pool_sizes[label], by_source[label], sd, tuple(means.tolist()) if keep_means else None)
+        for label, (means, sd) in zip(labels, spreads, strict=True)
+    }
+    made_with = Bootstrap(resamples=resamples, seed=bootstrap_seed)
+    return Statistics(model=model, error=error, bootstrap=made_with, sources=sources)
+
+
+def _row(pool_size: int, scores: Sequence[Score], sd: float, means: tuple[float, ...] | None) -> SourceStatistics:
+    source, verdicts = scores[0].source, [score.correct for score in scores]
+    return SourceStatistics(
+        pool_size=pool_size,
+        calibration_size=len(scores),
+        mean_nll=mean_of([score.nll for score in scores], f"the NLLs of {source!r}"),
+        error_rate=None if None in verdicts else verdicts.count(False) / len(scores),
+        mean_error=mean_of([score.error for score in scores], f"the errors of {source!r}"),
+        bootstrap_sd=sd,
+        bootstrap_means=means,
+    )

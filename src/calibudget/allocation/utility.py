@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal, Overflow
 from fractions import Fraction
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 from calibudget.allocation.exact.numbers import as_count, as_double, as_doubles, count_within_doubles
 from calibudget.allocation.labels import require_mapping, require_text, sorted_labels
@@ -258,7 +258,6 @@ class Worth:
     from_means: bool = False
 
 
-_Value = TypeVar("_Value")
 #: A policy's rule from evidence to worth.
 Rule = Callable[[Evidence], Worth]
 
@@ -267,7 +266,7 @@ def product_of(*names: str) -> Rule:
     """The rule that multiplies these factors, each to its exponent, in the paper's order (paper 2.2)."""
 
     def rule(evidence: Evidence) -> Worth:
-        factors: dict[str, list[float]] = {name: _FACTOR_RULES[name](evidence) for name in FACTORS if name in names}
+        factors: dict[str, list[float]] = {name: _factor(name, evidence) for name in FACTORS if name in names}
         exponents = {f"exponents.{name}": getattr(evidence.exponents, name) for name in factors}
         exponents = {name: as_double(exponent, name) for name, exponent in exponents.items()}
         return Worth(
@@ -277,27 +276,6 @@ def product_of(*names: str) -> Rule:
         )
 
     return rule
-
-
-def root_of_capacity(evidence: Evidence) -> Worth:
-    """The square root of the residual capacity, which is the availability (table 1, Floor-Sqrt)."""
-    values = _availability(evidence)
-    return Worth(utilities=values, factors={"availability": values})
-
-
-def pool_size(evidence: Evidence) -> Worth:
-    """The pool size itself (table 1, Proportional)."""
-    return Worth(utilities=[float(size) for size in evidence.pool_sizes])
-
-
-def nothing(evidence: Evidence) -> Worth:
-    """Zero for all: nothing is spent beyond the floors."""
-    return Worth(utilities=[0.0] * len(evidence.labels))
-
-
-def equal_worth(evidence: Evidence) -> Worth:
-    """One for all (table 1, Equal)."""
-    return Worth(utilities=[1.0] * len(evidence.labels))
 
 
 def calibration_error(evidence: Evidence) -> Worth:
@@ -312,46 +290,18 @@ def calibration_error(evidence: Evidence) -> Worth:
         return Worth(utilities=list(evidence.mean_errors), from_means=True)
     if evidence.signal != "error_rate":
         raise AllocationError(f"signal is {evidence.signal!r}, but only error_rate and z are known")
-    return Worth(
-        utilities=[
-            _required(row, "error_rate", label, "no error rate, since its answers aren't checked: choose signal: z")
-            for label, row in zip(evidence.labels, evidence.statistics, strict=True)
-        ]
-    )
+    rates = []
+    for label, row in zip(evidence.labels, evidence.statistics, strict=True):
+        if row.error_rate is None:
+            raise UnfedPolicyError(f"{label!r} has no error rate, since its answers aren't checked: choose signal: z")
+        rates.append(as_double(row.error_rate, "error_rate", label))
+    return Worth(utilities=rates)
 
 
-def own_weights(evidence: Evidence) -> Worth:
-    """The user's weights."""
-    return Worth(utilities=list(evidence.weights))
-
-
-def pooled_draw(evidence: Evidence) -> Worth:
-    """The quotas of the draw from all pools together; at that worth they are their own apportionment."""
-    return Worth(utilities=[float(quota) for quota in evidence.pooled])
-
-
-def _need(evidence: Evidence) -> list[float]:
-    return needs(evidence.mean_errors, evidence.need_transform)
-
-
-def _availability(evidence: Evidence) -> list[float]:
-    return [availability(capacity) for capacity in evidence.capacities]
-
-
-def _reliability(evidence: Evidence) -> list[float]:
+def _factor(name: str, evidence: Evidence) -> list[float]:
+    if name == "need":
+        return needs(evidence.mean_errors, evidence.need_transform)
+    if name == "availability":
+        return list(map(availability, evidence.capacities))
     rows = zip(evidence.labels, evidence.statistics, strict=True)
     return [reliability(as_double(row.bootstrap_sd, "bootstrap_sd", label, least=0)) for label, row in rows]
-
-
-_FACTOR_RULES: Final[Mapping[str, Callable[[Evidence], list[float]]]] = {
-    "need": _need,
-    "availability": _availability,
-    "reliability": _reliability,
-}
-
-
-def _required(row: SourceStatistics, field: str, label: str, complaint: str) -> float:
-    value = getattr(row, field)
-    if value is None:
-        raise UnfedPolicyError(f"{label!r} has {complaint}")
-    return as_double(value, field, label)

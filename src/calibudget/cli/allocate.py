@@ -85,8 +85,8 @@ def statistics(
 ) -> None:
     """Compute the statistics that `allocate` takes from scores."""
     from calibudget.pipeline.statistics import read_pool_sizes, statistics_of_file
-    from calibudget.store.artefacts import statistics_bytes
-    from calibudget.store.files import write_atomic
+    from calibudget.store.artefacts import STATISTICS
+    from calibudget.store.canonical import canonical_json
 
     statistics = statistics_of_file(
         *scores,
@@ -96,11 +96,10 @@ def statistics(
         resamples=resamples,
         bootstrap_seed=bootstrap_seed,
     )
-    data = statistics_bytes(statistics)
     if output is None:
-        typer.echo(data.decode())
+        typer.echo(canonical_json(STATISTICS.to_json(statistics)).decode())
     else:
-        write_atomic(output, data)
+        STATISTICS.write(output, statistics)
 
 
 def allocate(

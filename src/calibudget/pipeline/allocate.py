@@ -20,7 +20,7 @@ from calibudget.pipeline.pools import Pools, listed_pools, pools_of_splits
 from calibudget.pipeline.run_directory import recipe_of_run
 from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Statistics
-from calibudget.store.artefacts import ALLOCATION, STATISTICS_NAME, read_statistics, statistics_sha256
+from calibudget.store.artefacts import ALLOCATION, STATISTICS, STATISTICS_NAME, statistics_sha256
 from calibudget.store.splits import SPLITS_NAME, read_splits
 
 
@@ -134,7 +134,7 @@ def request_from_files(
             f"{statistics}: scores become statistics first: `calibudget statistics {statistics.name} --pool-sizes "
             "label=n --output statistics.json`, then allocate those"
         )
-    read = None if statistics is None else read_statistics(statistics)
+    read = None if statistics is None else STATISTICS.read(statistics)
     pools = None if splits is None else listed_pools(read_splits(splits), unit, max_repeats, str(splits))
     known = sizes if sizes or read is None else {label: row.pool_size for label, row in read.sources.items()}
     pool_sizes = {label: size * max_repeats for label, size in (known or {}).items()}
@@ -162,7 +162,7 @@ def request_of_run(directory: Path) -> tuple[AllocationRequest, Pools]:
     ledger = ROUNDS.read(directory / ROUNDS_NAME) if recipe.rounds is not None else None
     pools = pools_of_splits(recipe, read_splits(directory / SPLITS_NAME), ledger)
     path = directory / STATISTICS_NAME
-    return request_of(recipe, pools, read_statistics(path) if path.exists() else None), pools
+    return request_of(recipe, pools, STATISTICS.read(path) if path.exists() else None), pools
 
 
 def read_plan(path: Path) -> AllocationPlan:

@@ -14,7 +14,7 @@ from calibudget.allocation.utility import EPSILON, doubled_ranks
 from calibudget.errors import InputError
 from calibudget.messages import meant
 from calibudget.records import ANSWER_CAP, AllocationPlan, SourceAllocation, SourceStatistics, Statistics
-from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS_NAME, read_statistics
+from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS, STATISTICS_NAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ def digits(value: float, places: int = 6) -> str:
 def read_evidence(run_dir: Path) -> tuple[AllocationPlan, Statistics | None]:
     """The allocation of a run directory, and the statistics that it was made of, if any."""
     path = run_dir / STATISTICS_NAME
-    return ALLOCATION.read(run_dir / ALLOCATION_NAME), read_statistics(path) if path.exists() else None
+    return ALLOCATION.read(run_dir / ALLOCATION_NAME), STATISTICS.read(path) if path.exists() else None
 
 
 def explain(plan: AllocationPlan, statistics: Statistics | None, source: str) -> Explanation:
@@ -143,7 +143,7 @@ def _utility(plan: AllocationPlan, statistics: Statistics | None, source: str) -
         yield Step(name="availability a", formula=formula, value=row.availability)
     if row.reliability is not None and statistics is not None:
         sd = statistics.sources[source].bootstrap_sd
-        yield Step(name="deviation s", formula=f"of m, drawn again {statistics.resamples:,} times", value=sd)
+        yield Step(name="deviation s", formula=f"of m, drawn again {statistics.bootstrap.resamples:,} times", value=sd)
         yield Step(name="reliability r", formula=f"1 / (1 + {digits(sd)})", value=row.reliability)
     factors = [
         (value, getattr(plan.exponents, name) if POLICIES[plan.policy].factors else 1.0)

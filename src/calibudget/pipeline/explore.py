@@ -17,7 +17,7 @@ from calibudget.pipeline.allocate import plan_allocation
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.statistics import statistics_of_file
 from calibudget.records import Exponents, Statistics
-from calibudget.store.artefacts import read_statistics
+from calibudget.store.artefacts import STATISTICS
 
 
 def exponent_grid(
@@ -132,7 +132,7 @@ def read_measured(
         ArtefactError: the file isn't what it should be.
     """
     if path.suffix == ".json":
-        return read_statistics(path)
+        return STATISTICS.read(path)
     if not pool_sizes:
         raise InputError(f"{path}: scores don't say how large the pools are; give --pool-sizes, or a statistics.json")
     return statistics_of_file(path, pool_sizes=dict(pool_sizes), resamples=resamples, bootstrap_seed=bootstrap_seed)

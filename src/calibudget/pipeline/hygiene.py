@@ -17,16 +17,17 @@ from calibudget.sources.hygiene.checks import (
     Checked,
     Matched,
     Matches,
+    Texts,
     barred,
     checked_records,
     checked_source,
     found,
+    kept_findings,
     refuse,
     shared_prompts,
     shared_texts,
 )
 from calibudget.sources.hygiene.contamination import EvaluationWords
-from calibudget.sources.hygiene.findings import Texts, kept_findings, texts_of, texts_read
 from calibudget.sources.hygiene.near_duplicates import HeldOutWords, NearDuplicates
 from calibudget.sources.hygiene.records import Checks
 from calibudget.sources.source import SourceRead
@@ -70,12 +71,12 @@ def look(
     """
     rules, folder = recipe.hygiene, recipe.reading.cache
     sets = _checked(sources)  # the companion set comes last, so that it is compared with them and they not with it
-    texts = {label: texts_of(source) for label, source in sources.items()}
-    exams = {f"evaluation {name}": texts_of(source) for name, source in evaluation.items()}
+    texts = {label: Texts.of(source) for label, source in sources.items()}
+    exams = {f"evaluation {name}": Texts.of(source) for name, source in evaluation.items()}
     companion_spec = recipe.companion_spec()
     if companion is not None and companion_spec is not None:
         sets[COMPANION] = checked_records("the companion set", companion.records)
-        texts[COMPANION] = texts_read(companion_spec, companion)
+        texts[COMPANION] = Texts(records=lambda: companion.records, spec=companion_spec, files=companion.files)
     prompts, repeated = shared_prompts(_parts(sets), _parts(_checked(evaluation)))
     found_by: Mapping[str, Mapping[str, Mapping[str, Matches]]] = {
         "evaluation_prompts": prompts,
@@ -197,7 +198,7 @@ def evaluation_twins(
     twins = {}
     for done, (label, source) in enumerate(sources.items()):
         progress("looking for twins of evaluation records", done, len(sources))
-        follows_from = {name: texts_of(one) for name, one in sources.items()} | {"looked at": texts_of(source)}
+        follows_from = {name: Texts.of(one) for name, one in sources.items()} | {"looked at": Texts.of(source)}
         kept = kept_findings(recipe.reading.cache, check, follows_from, partial(look_up, source))
         twins[label] = Barred(prompts=prompts, texts=kept[_HELD_OUT].digests if kept else frozenset())
     progress("looking for twins of evaluation records", len(sources), len(sources))

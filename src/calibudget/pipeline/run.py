@@ -27,7 +27,7 @@ from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Statistics
 from calibudget.sources.hygiene.records import Hygiene
-from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS_NAME, write_statistics
+from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS, STATISTICS_NAME
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME
 from calibudget.store.scores import SCORES_NAME, ScoreFile, write_scores
 from calibudget.store.sums import write_sums
@@ -180,7 +180,7 @@ def _statistics(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         statistics = statistics_of(made, prepared.pool_sizes, resamples=resamples, bootstrap_seed=seed)
-    write_statistics(directory / STATISTICS_NAME, statistics)
+    STATISTICS.write(directory / STATISTICS_NAME, statistics)
     return statistics, tuple(str(warning.message) for warning in caught)
 
 

@@ -44,10 +44,9 @@ from calibudget.sources.hygiene.records import HYGIENE_NAME, Hygiene
 from calibudget.store.artefacts import (
     SELECTION,
     SELECTION_NAME,
+    STATISTICS,
     STATISTICS_NAME,
     digest_selection,
-    read_statistics,
-    statistics_to_json,
 )
 from calibudget.store.canonical import read_bytes, read_object
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
@@ -357,9 +356,9 @@ def _derive_statistics(findings: Findings, recipe: Recipe, splits: SplitIds, sco
             return statistics_of(scored, splits.pool_sizes, resamples=resamples, bootstrap_seed=seed)
 
     statistics = findings.derive(STATISTICS_NAME, "statistics that the scores allow", again)
-    stored = findings.read(STATISTICS_NAME, read_statistics)
+    stored = findings.read(STATISTICS_NAME, STATISTICS.read)
     if statistics is not None and stored is not None:
-        findings.compare(STATISTICS_NAME, statistics_to_json(statistics), statistics_to_json(stored))
+        findings.compare(STATISTICS_NAME, STATISTICS.to_json(statistics), STATISTICS.to_json(stored))
         findings.checked.append("statistics: means, error rates, bootstrap means and sd, from the scores")
     return statistics
 

@@ -26,7 +26,7 @@ from calibudget.pipeline.run_directory import is_finished, recipe_of_run
 from calibudget.pipeline.verify import Verification, verify
 from calibudget.records import AllocationPlan, Record, Score, SourceAllocation, Statistics
 from calibudget.sources.hygiene.records import HYGIENE, HYGIENE_NAME, Hygiene
-from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS_NAME, read_statistics
+from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS, STATISTICS_NAME
 from calibudget.store.canonical import loads_object, read_object
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
 from calibudget.store.scores import SCORES_NAME, read_scores
@@ -265,7 +265,7 @@ def run_facts(directory: Path, data_dir: Path | None, progress: Progress) -> Run
         InputError: the sources below `data_dir` can't be read.
     """
     plan = _or_none(lambda: ALLOCATION.read(directory / ALLOCATION_NAME))
-    statistics = _or_none(lambda: read_statistics(directory / STATISTICS_NAME))
+    statistics = _or_none(lambda: STATISTICS.read(directory / STATISTICS_NAME))
     hygiene = _or_none(lambda: HYGIENE.read(directory / HYGIENE_NAME))
     manifest = _or_none(lambda: MANIFEST.parse(read_object(directory / MANIFEST_NAME), MANIFEST_NAME))
     scored = _or_none(lambda: read_scores(directory / SCORES_NAME))

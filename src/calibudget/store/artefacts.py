@@ -7,125 +7,39 @@ selected, by digest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import BeforeValidator, Field
-
-from calibudget.errors import ArtefactError, InputTypeError
+from calibudget.errors import InputTypeError
 from calibudget.keys import canonical_array
 from calibudget.messages import shown
-from calibudget.records import AllocationPlan, ErrorRule, Selection, SourceStatistics, Statistics
+from calibudget.records import AllocationPlan, Selection, Statistics
 from calibudget.sequences import require_ordered
 from calibudget.store.canonical import canonical_json, read_object, sha256_hex
 from calibudget.store.codec import Artefact
-from calibudget.store.files import write_atomic
-from calibudget.values import ByLabel, Count, Digest, Integer, Sources
+from calibudget.values import ByLabel, Count, Digest, Integer
 
 STATISTICS_NAME: Final = "statistics.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bootstrap:
-    """How the file says what the replicates were made with."""
-
-    resamples: Annotated[Count, Field(ge=1)]
-    seed: Integer
-
-
-def _no_slope(slope: object) -> None:
-    if slope is not None:
-        raise ValueError(f"must be null, since the policies that read learning curves were removed, not {shown(slope)}")
+def _unfit(statistics: Statistics) -> str | None:
+    resamples = statistics.bootstrap.resamples
+    for label, row in statistics.sources.items():
+        if row.bootstrap_means is not None and len(row.bootstrap_means) != resamples:
+            return f"sources.{label}.bootstrap_means: must be a list of length {resamples}"
+        if row.error_rate is None and statistics.error == "nll+wrong":
+            return f"sources.{label}.error_rate: must be a number, since the error rule is nll+wrong"
+    return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SourceRow(SourceStatistics):
-    """A source as the file has it."""
-
-    slope: Annotated[None, BeforeValidator(_no_slope)] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StatisticsFile:
-    """`statistics.json` field by field."""
-
-    model: Mapping[str, object]
-    error: ErrorRule
-    bootstrap: _Bootstrap
-    sources: Sources[_SourceRow]
-
-
-STATISTICS: Final = Artefact("calibudget.statistics/1", _StatisticsFile)
-
-
-def statistics_to_json(statistics: Statistics) -> dict[str, object]:
-    """The `statistics.json` object of a record."""
-    return {
-        "schema": STATISTICS.schema,
-        "model": dict(statistics.model),
-        "error": statistics.error,
-        "bootstrap": {"resamples": statistics.resamples, "seed": statistics.bootstrap_seed},
-        "sources": {label: asdict(row) | {"slope": None} for label, row in sorted(statistics.sources.items())},
-    }
-
-
-def statistics_bytes(statistics: Statistics) -> bytes:
-    """The bytes of `statistics.json`.
-
-    Raises:
-        InputError: a value has no canonical JSON form, such as a mean that isn't finite.
-    """
-    return canonical_json(statistics_to_json(statistics))
+STATISTICS: Final = Artefact("calibudget.statistics/1", Statistics, check=_unfit, nulls=True)
 
 
 def statistics_sha256(statistics: Statistics) -> str:
     """SHA-256 of the canonical `statistics.json`, by which an allocation names its statistics."""
-    return sha256_hex(statistics_bytes(statistics))
-
-
-def write_statistics(path: Path, statistics: Statistics) -> None:
-    """Write `statistics.json`, atomically.
-
-    Raises:
-        InputError: a value has no canonical JSON form, such as a mean that isn't finite.
-        ArtefactError: the file can't be written.
-    """
-    write_atomic(path, statistics_bytes(statistics))
-
-
-def read_statistics(path: Path) -> Statistics:
-    """Read `statistics.json`; floats come back bit for bit.
-
-    Raises:
-        ArtefactError: the file is missing or torn, or a field isn't what it should be; both are named.
-    """
-    return parse_statistics(read_object(path), path.name)
-
-
-def parse_statistics(value: object, name: str) -> Statistics:
-    """A record from the `statistics.json` object; `name` is what errors call it."""
-    file = STATISTICS.parse(value, name)
-    resamples = file.bootstrap.resamples
-    for label, row in file.sources.items():
-        if row.bootstrap_means is not None and len(row.bootstrap_means) != resamples:
-            raise ArtefactError(f"{name}: sources.{label}.bootstrap_means: must be a list of length {resamples}")
-        if row.error_rate is None and file.error == "nll+wrong":
-            raise ArtefactError(
-                f"{name}: sources.{label}.error_rate: must be a number, since the error rule is nll+wrong"
-            )
-    kept = [field.name for field in fields(SourceStatistics)]
-    return Statistics(
-        model=file.model,
-        error=file.error,
-        resamples=resamples,
-        bootstrap_seed=file.bootstrap.seed,
-        sources={
-            label: SourceStatistics(**{name: getattr(row, name) for name in kept})
-            for label, row in file.sources.items()
-        },
-    )
+    return sha256_hex(canonical_json(STATISTICS.to_json(statistics)))
 
 
 ALLOCATION_NAME: Final = "allocation.json"

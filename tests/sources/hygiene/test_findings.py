@@ -14,8 +14,7 @@ import pytest
 from calibudget.errors import DataError
 from calibudget.records import Record, SourceFile
 from calibudget.sources import cache_files
-from calibudget.sources.hygiene.checks import Matches
-from calibudget.sources.hygiene.findings import Texts, kept_findings, texts_of
+from calibudget.sources.hygiene.checks import Matches, Texts, kept_findings
 from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
 
@@ -169,5 +168,5 @@ def test_texts_that_change_after_the_pass_are_refused_and_not_kept(tmp_path: Pat
         return {"evaluation a": Matches(digests=frozenset(digests), others=1)}
 
     with pytest.raises(DataError, match=r"source 's': rows\.jsonl: changed while it was read; run again"):
-        kept_findings(tmp_path / "cache", CHECK, {**SETS, "source": texts_of(source)}, look)
+        kept_findings(tmp_path / "cache", CHECK, {**SETS, "source": Texts.of(source)}, look)
     assert not (tmp_path / "cache").exists()

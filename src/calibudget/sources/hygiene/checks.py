@@ -2,26 +2,32 @@
 
 Which digests several sets hold is found in one pass over each, parted on disk, so that memory doesn't grow with them. A
 check gives the digests (of prompts, or of whole texts) that a source shares with another set; what they are the
-digests of is looked up in the source's table, in one pass.
+digests of is looked up in the source's table, in one pass. What a check found in texts is kept, so that they needn't be
+read again (docs/formats.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Final, Literal
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, Field, PlainSerializer, TypeAdapter
 
 from calibudget.errors import DataError
 from calibudget.keys import canonical_array
-from calibudget.records import Record
+from calibudget.records import Record, SourceFile
+from calibudget.sources import cache_files
+from calibudget.sources.cache_files import keep, kept_path, read_kept
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.hygiene.records import NAMED_IDS, Found
 from calibudget.sources.identity import digests
-from calibudget.sources.spec import HygieneRules
+from calibudget.sources.index import said_of_rows
+from calibudget.sources.spec import HygieneRules, SourceSpec
 from calibudget.sources.split import Barred
 from calibudget.sources.table import ROW, PartedRows, Rows, among, same_as_before
 
@@ -121,6 +127,14 @@ CHECKS: Final[Mapping[str, tuple[Column, str]]] = {
 }
 
 
+#: In a file in hexadecimal, ascending.
+_Digests = Annotated[
+    frozenset[Annotated[bytes, Field(min_length=32, max_length=32)]],
+    Field(min_length=1),
+    PlainSerializer(lambda digests: sorted(map(bytes.hex, digests))),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matches:
     """What of one source is alike something of another set.
@@ -130,8 +144,10 @@ class Matches:
         others: how many different ones of the other set they are alike.
     """
 
-    digests: frozenset[bytes]
-    others: int
+    __pydantic_config__ = ConfigDict(val_json_bytes="hex", extra="forbid")
+
+    digests: _Digests
+    others: Annotated[int, Field(ge=1)]
 
 
 #: By check, then by the other set ("source <label>" or "evaluation <name>").
@@ -288,3 +304,67 @@ class _Tally:
             record_ids=tuple(self._named),
             record_ids_sha256=self._digest.hexdigest(),
         )
+
+
+_SCHEMA: Final = "calibudget.findings/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """A file of findings, and its own name, by which a copy of another is told."""
+
+    schema: Literal["calibudget.findings/1"]
+    name: str
+    found: dict[str, Matches]
+
+
+_FILE: Final = TypeAdapter(_Kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """A set whose texts a check reads, and what they follow from."""
+
+    records: Callable[[], Iterable[Record]]
+    spec: SourceSpec
+    files: Sequence[SourceFile]
+
+    @classmethod
+    def of(cls, source: Resolved) -> Self:
+        """The texts of a source after its pass."""
+        return cls(records=source.again, spec=source.scan.spec, files=source.scan.files)
+
+    @property
+    def bytes(self) -> int:
+        """Length of what it is read from."""
+        return sum(file.bytes for file in self.files)
+
+    def follows_from(self) -> list[object]:
+        """What decides the texts, whatever the set is called; equal ones may be dropped, kept or renamed."""
+        return [said_of_rows(self.spec), [asdict(file) for file in self.files]]
+
+
+def kept_findings(
+    folder: Path | None,
+    check: Sequence[object],
+    sets: Mapping[str, Texts],
+    look: Callable[[], Mapping[str, Matches]],
+) -> Mapping[str, Matches]:
+    """What a check finds in one set: what is kept of an earlier time, or what it finds now, which is then kept.
+
+    Args:
+        folder: the cache, None to neither look nor keep.
+        check: its name and all its settings.
+        sets: every set that the findings follow from, under the names that they use; small ones aren't worth it.
+        look: makes the check.
+    """
+    if folder is None or sum(one.bytes for one in sets.values()) < cache_files.SMALL:
+        return look()
+    contents = [[name, one.follows_from()] for name, one in sets.items()]
+    path = kept_path(folder, "findings", _SCHEMA, check, contents)
+    kept: _Kept | None = read_kept(path, _FILE)
+    if kept is not None:
+        return kept.found
+    found = look()
+    keep(path, _FILE.dump_python(_Kept(schema=_SCHEMA, name=path.name, found=dict(found))))
+    return found

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS_NAME, read_statistics
+from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS, STATISTICS_NAME
 from calibudget.store.files import clean_stale, output_directory, write_atomic
 from calibudget.study.records import RUN_NAME
 from calibudget.study.reporting import figures
@@ -134,7 +134,7 @@ def figures_of(results: Results) -> Iterator[tuple[str, dict[str, bytes]]]:
         if folder is not None and (folder / RUN_NAME / ALLOCATION_NAME).exists():
             plan = ALLOCATION.read(folder / RUN_NAME / ALLOCATION_NAME)
             path = folder / RUN_NAME / STATISTICS_NAME
-            statistics = read_statistics(path) if path.exists() else None
+            statistics = STATISTICS.read(path) if path.exists() else None
             yield f"overview-{block.point}-{block.backbone}", figures.overview_figure(plan, statistics)
 
 
