@@ -65,7 +65,7 @@ def influence(
         shards=shards,
     )
     run_dir = target if target.is_dir() else None
-    with progress_bar() as progress, training_bar() as listener:
+    with progress_bar() as progress, training_bar(progress) as listener:
         if preview:
             _print_preview(preview_influence(recipe, config, run_dir=run_dir, progress=progress), as_json=as_json)
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibudget.cli.options import Json
+from calibudget.cli.progress import SECONDS_BETWEEN_LINES, Lines, progress_bar
 from calibudget.messages import counted
 
 if TYPE_CHECKING:
+    from calibudget.pipeline.progress import Progress
     from calibudget.training.report import Listener, StepReport, TrainingResult
-
-_SECONDS_BETWEEN_LINES = 10.0
 
 
 def train(
@@ -44,10 +43,9 @@ def train(
 
     On several GPUs: accelerate launch -m calibudget train RUN_DIR, or torchrun -m calibudget train RUN_DIR.
     """
-    from calibudget.cli.progress import progress_bar
     from calibudget.pipeline.train import train
 
-    with progress_bar() as progress, training_bar() as listener:
+    with progress_bar() as progress, training_bar(progress) as listener:
         result = train(
             run_dir,
             options or (),
@@ -64,16 +62,17 @@ def train(
 
 
 @contextmanager
-def training_bar() -> Iterator[Listener]:
-    """A listener that draws a bar on a terminal, and says a line now and then elsewhere."""
-    if not sys.stderr.isatty():
-        yield _Lines()
+def training_bar(progress: Progress) -> Iterator[Listener]:
+    """A listener that draws a bar on a terminal, and elsewhere says a line now and then among those of `progress`."""
+    if isinstance(progress, Lines):
+        yield _Steps(progress)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
+    from rich.progress import Progress as Bar
 
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with Bar(*columns, console=Console(stderr=True)) as bar:
         task: list[TaskID] = []
 
         def draw(report: StepReport) -> None:
@@ -84,17 +83,17 @@ def training_bar() -> Iterator[Listener]:
         yield draw
 
 
-class _Lines:
+class _Steps:
     """The last step's line, and one every ten seconds before it."""
 
-    def __init__(self) -> None:
-        self._said = time.monotonic()
+    def __init__(self, lines: Lines) -> None:
+        self._lines, self._said = lines, time.monotonic()
 
     def __call__(self, report: StepReport) -> None:
         now = time.monotonic()
-        if report.step == report.total or now - self._said >= _SECONDS_BETWEEN_LINES:
+        if report.step == report.total or now - self._said >= SECONDS_BETWEEN_LINES:
             self._said = now
-            print(f"training: step {report.step:,} of {report.total:,}, {_words(report)}", file=sys.stderr, flush=True)
+            self._lines.say(f"training: step {report.step:,} of {report.total:,}, {_words(report)}", now)
 
 
 def _words(report: StepReport) -> str:
