@@ -225,6 +225,28 @@ def test_import_and_help_load_no_model_library() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def _told_and_loaded(*arguments: str) -> tuple[str, str]:
+    """What Python says that a command loads, before its first word and after it."""
+    script = "import sys; from calibudget.cli.entry import entry; sys.argv[0] = 'calibudget'; entry()"
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", script, *arguments], capture_output=True, text=True
+    )
+    before, _, after = done.stderr.partition("calibudget: starting ...")
+    return before, after
+
+
+def test_the_first_word_comes_before_the_libraries() -> None:
+    before, after = _told_and_loaded("run", "nowhere.yaml")
+    assert " numpy\n" in after
+    assert not re.search(r" (numpy|pyarrow|calibudget\.recipe)\n", before)
+
+
+def test_allocate_loads_neither_recipes_nor_what_reads_data() -> None:
+    loaded, _ = _told_and_loaded("allocate", "--sizes", "a=3 b=5", "--budget", "4", "--policy", "equal")
+    assert " numpy\n" in loaded
+    assert not re.search(r" (yaml|pyarrow|calibudget\.(recipe|sources|lm))\n", loaded)
+
+
 def test_every_command_has_help(calibudget: Callable[..., Any]) -> None:
     listed = calibudget("--help")
     assert listed.code == 0

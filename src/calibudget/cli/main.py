@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from calibudget.cli import allocate, evaluate, export, influence, report, run, schema, study, train
 from calibudget.cli.interrupts import Stop, how_to_go_on, say
 from calibudget.cli.options import with_options_repeated
+from calibudget.cli.progress import Begun
 from calibudget.errors import CalibudgetError, InterruptedRunError
 
 #: The commands as help lists them, by what they are for.
@@ -29,6 +30,8 @@ _COMMANDS: Final[dict[str, list[Any]]] = {
     "After it": [train.train, evaluate.evaluate],
     "Research": [study.compare, study.app, influence.influence, influence.app],
 }
+#: Those that are done before anyone wonders whether they began.
+_QUICK: Final = {report.explain, run.sign, schema.schema, *_COMMANDS["What if"], allocate.statistics, allocate.allocate}
 
 
 class _ByPurpose(TyperGroup):
@@ -61,7 +64,7 @@ for _command in (command for commands in _COMMANDS.values() for command in comma
     if isinstance(_command, typer.Typer):
         app.add_typer(_command, name=_command.info.name)
     else:
-        app.command()(_command)
+        app.command(cls=None if _command in _QUICK else Begun)(_command)
 
 
 #: What the machine refuses whatever the code: such an error is told in a line, not as a bug.

@@ -119,9 +119,11 @@ def amount(text: str) -> int | str:
 
 def mapping(given: str | None, option: str) -> dict[str, object] | None:
     """What an option says as a mapping, in a file or written out; None where it wasn't given."""
+    if given is None:
+        return None
     from calibudget.recipe import read_mapping
 
-    return None if given is None else read_mapping(given, option)
+    return read_mapping(given, option)
 
 
 def listed(texts: Sequence[str]) -> list[str]:
@@ -156,9 +158,9 @@ def named_amounts(texts: Sequence[str] | None, option: str) -> dict[str, int | s
 
 def weights_by_label(texts: Sequence[str] | None) -> dict[str, float] | None:
     """What `--weights` says: a file of weights made elsewhere, or `label=x` texts; None where it wasn't given."""
-    from calibudget.recipe.weights import read_weights
-
     if texts and len(texts) == 1 and "=" not in texts[0]:
+        from calibudget.recipe.weights import read_weights
+
         return read_weights(Path(texts[0]))
     return _named(texts, "--weights", float, "a number")
 

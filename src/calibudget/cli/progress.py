@@ -7,13 +7,25 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
-from typing import Final
+from typing import Any, Final
 
+from typer.core import TyperCommand
+
+from calibudget.cli.interrupts import say
 from calibudget.pipeline.progress import Progress
 
 #: Seconds between lines of a stage that tells how far it is, and until a stage that tells nothing is told again.
 SECONDS_BETWEEN_LINES: Final = 10.0
 _SECONDS_OF_SILENCE: Final = 30.0
+
+
+class Begun(TyperCommand):
+    """A command that may take long: its first word comes before the libraries that it needs are loaded."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it."""
+        say("starting ...")
+        return super().invoke(ctx)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from calibudget.cli.options import Address, Json, Overrides, RecipePath, ReportTo
+from calibudget.cli.progress import Begun, progress_bar
 from calibudget.errors import CheckFailedError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ ProtocolPath = Annotated[Path, typer.Argument(metavar="PROTOCOL", help="The prot
 StudyDir = Annotated[Path, typer.Option(help="The study's directory.")]
 
 
-@app.command()
+@app.command(cls=Begun)
 def freeze(
     protocol: ProtocolPath,
     output_dir: StudyDir,
@@ -36,7 +37,6 @@ def freeze(
     as_json: Json = False,
 ) -> None:
     """Record a protocol and the digests of recipe, data, models and code, before anything runs."""
-    from calibudget.cli.progress import progress_bar
     from calibudget.study.protocol import load_protocol
     from calibudget.study.run import freeze_study
 
@@ -63,7 +63,7 @@ def freeze(
         print(f"  changed: {change}")
 
 
-@app.command()
+@app.command(cls=Begun)
 def run(
     protocol: ProtocolPath,
     output_dir: Annotated[Path | None, typer.Option(help="The study's directory, with the frozen protocol.")] = None,
@@ -81,7 +81,6 @@ def run(
 
     Exit code 1 if cells failed, or if protocol, recipe, data or code aren't what is frozen.
     """
-    from calibudget.cli.progress import progress_bar
     from calibudget.errors import InputError
     from calibudget.study.protocol import load_protocol
     from calibudget.study.run import expect_study, run_study
@@ -157,7 +156,6 @@ def compare(
     It first shows what it will take. The same command continues after a stop. Exit code 1 if cells failed, or if
     recipe, data or code aren't what was frozen.
     """
-    from calibudget.cli.progress import progress_bar
     from calibudget.study.compare import comparison, expect_comparison, training_options
     from calibudget.study.freeze import FROZEN_NAME
     from calibudget.study.reporting.report import write_report

@@ -15,7 +15,6 @@ from rich.table import Table
 from calibudget.errors import InputError
 from calibudget.messages import counted
 from calibudget.records import AllocationPlan, Exponents, Score, Selection, Statistics, Unit
-from calibudget.sources.hygiene.records import Hygiene
 from calibudget.store.artefacts import ALLOCATION
 from calibudget.store.canonical import canonical_json
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from calibudget.pipeline.explore import StabilityAudit
     from calibudget.pipeline.run import RunResult
     from calibudget.pipeline.verify import Verification
+    from calibudget.sources.hygiene.records import Hygiene
 
 #: Wider than any table, in characters.
 _UNBOUNDED: Final = 1_000_000

@@ -17,7 +17,7 @@ from calibudget.export.rows import write_blend, write_croissant, write_messages,
 from calibudget.export.trainers import Job, Trainer, trainer_named
 from calibudget.lm.encoding import Encoder
 from calibudget.messages import counted
-from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.progress import Progress, silent, whole
 from calibudget.pipeline.run_directory import recipe_of_run
 from calibudget.pipeline.train import FinishedRun, check_model, finished_run, rows_to_encode
 from calibudget.pipeline.training_options import training_libraries, training_options, within_context
@@ -132,9 +132,8 @@ def _check_used(target: Trainer, overrides: Sequence[str]) -> None:
 
 
 def _check_verified(directory: Path, progress: Progress) -> None:
-    progress("verifying", 0, 1)
-    differences = verify(directory).differences
-    progress("verifying", 1, 1)
+    with whole(progress, "verifying"):
+        differences = verify(directory).differences
     if differences:
         first = differences[0]
         raise ArtefactError(

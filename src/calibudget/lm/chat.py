@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
 from typing import Any, Final
-from unittest.mock import patch
 
 from calibudget.errors import ScoringError
 from calibudget.lm.identity import told
@@ -116,6 +115,8 @@ class ChatTemplate:
         return Conversation(prompt=prompt, lead="", words=response, trail=self._trail)
 
     def _render(self, turns: Turns, tools: Tools = (), *, opens: bool = False) -> str:
+        from unittest.mock import patch  # which imports asyncio
+
         from transformers import tokenization_utils_base
 
         bounded = patch.object(tokenization_utils_base, "render_jinja_template", _rendered)

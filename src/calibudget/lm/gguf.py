@@ -17,7 +17,6 @@ from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final, Literal
-from unittest.mock import patch
 
 from filelock import FileLock
 
@@ -134,6 +133,8 @@ def _convert(gguf: Path, directory: Path, dtype: str) -> None:
         as_floats = {"quantization_config": GgufConfig(dequantize=True)}
     except ImportError:  # earlier versions know nothing else
         as_floats = {}
+    from unittest.mock import patch  # which imports asyncio
+
     # The GGUF reader draws a bar of tqdm's own, which transformers' switch doesn't reach.
     bare = patch.object(modeling_gguf_pytorch_utils, "tqdm", lambda tensors, **_: tensors, create=True)
     try:

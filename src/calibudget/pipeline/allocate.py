@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibudget.allocation.bounds import Group, least_units, most_units, parse_groups, resolve_groups
 from calibudget.allocation.plan import plan, pose_case
@@ -17,11 +17,11 @@ from calibudget.errors import AllocationError, InputError, UnfedPolicyError
 from calibudget.messages import counted
 from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME
 from calibudget.pipeline.pools import Pools, listed_pools, pools_of_splits
-from calibudget.pipeline.run_directory import recipe_of_run
-from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Statistics
 from calibudget.store.artefacts import ALLOCATION, STATISTICS, STATISTICS_NAME, statistics_sha256
-from calibudget.store.splits import SPLITS_NAME, read_splits
+
+if TYPE_CHECKING:
+    from calibudget.recipe import Recipe
 
 
 def request_of(recipe: Recipe, pools: Pools, statistics: Statistics | None) -> AllocationRequest:
@@ -135,7 +135,11 @@ def request_from_files(
             "label=n --output statistics.json`, then allocate those"
         )
     read = None if statistics is None else STATISTICS.read(statistics)
-    pools = None if splits is None else listed_pools(read_splits(splits), unit, max_repeats, str(splits))
+    pools = None
+    if splits is not None:
+        from calibudget.store.splits import read_splits
+
+        pools = listed_pools(read_splits(splits), unit, max_repeats, str(splits))
     known = sizes if sizes or read is None else {label: row.pool_size for label, row in read.sources.items()}
     pool_sizes = {label: size * max_repeats for label, size in (known or {}).items()}
     if pools is not None and unit == "tokens":
@@ -158,6 +162,9 @@ def request_from_files(
 
 def request_of_run(directory: Path) -> tuple[AllocationRequest, Pools]:
     """What a run directory's recipe asks for, over the candidates and the statistics that lie there."""
+    from calibudget.pipeline.run_directory import recipe_of_run
+    from calibudget.store.splits import SPLITS_NAME, read_splits
+
     recipe = recipe_of_run(directory)
     ledger = ROUNDS.read(directory / ROUNDS_NAME) if recipe.rounds is not None else None
     pools = pools_of_splits(recipe, read_splits(directory / SPLITS_NAME), ledger)

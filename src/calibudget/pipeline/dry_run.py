@@ -102,7 +102,7 @@ def dry_run(
     tokens: dict[str, int] = {}
     seconds = None
     if needs_scores:
-        with scorer_for(recipe) as scorer:
+        with scorer_for(recipe, None, progress) as scorer:
             tokens, seconds = _expected(scorer, recipe, prepared)
     return DryRun(
         unit=recipe.unit,

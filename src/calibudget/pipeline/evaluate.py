@@ -138,7 +138,7 @@ def evaluate(
     if shared is None:
         check_subject(subject, engine or Engine())
     plan = _plan(asking, subject, shared, progress)
-    scored = scorers_of(subject, engine or Engine(), shared)
+    scored = scorers_of(subject, engine or Engine(), shared, progress)
     return {one.name: _evaluate_one(plan, one, subject.output / one.name, progress) for one in scored}
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from calibudget.errors import AllocationError, ArtefactError, InputError
 from calibudget.keys import order_keys
 from calibudget.pipeline.ledger import Ledger
-from calibudget.pipeline.prepare import Prepared
-from calibudget.recipe import Recipe
 from calibudget.records import AllocationPlan, Selection, Unit
 from calibudget.selection.draw import draw_queues, draw_tokens, exposures, marked, unmarked
 from calibudget.selection.selectors import UNIFORM, Mix, Scored, Uniform
-from calibudget.store.splits import SplitIds, TokenCount
+
+if TYPE_CHECKING:
+    from calibudget.pipeline.prepare import Prepared
+    from calibudget.recipe import Recipe
+    from calibudget.store.splits import SplitIds, TokenCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 
@@ -15,3 +17,11 @@ class Progress(Protocol):
 
 def silent(stage: str, done: int, total: int | None) -> None:
     """A listener that says nothing."""
+
+
+@contextmanager
+def whole(progress: Progress, stage: str) -> Iterator[None]:
+    """Tell of a stage that can't say how far it is: when it begins, and that it is done."""
+    progress(stage, 0, 1)
+    yield
+    progress(stage, 1, 1)

@@ -16,7 +16,7 @@ from calibudget.pipeline.evidence import make_manifest
 from calibudget.pipeline.inputs import run_of
 from calibudget.pipeline.notes import boundary_notes, length_notes, noticed, run_notes
 from calibudget.pipeline.prepare import Prepared
-from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.progress import Progress, silent, whole
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.pipeline.run_directory import JOURNAL_NAME, check_usable, is_finished, keep_model_place, open_run
 from calibudget.pipeline.score import GivenScores, check_scorer, read_given, score_splits, scorer_for
@@ -124,15 +124,12 @@ def run(
         return _verified(directory, ("this run was finished before: its data wasn't read again, nor its model used",))
     given = read_given(recipe, scores, verdict)
     if recipe.calibration != "none" and given is None and shared is None:
-        progress("looking for the model", 0, 1)
-        check_scorer(recipe)
-        progress("looking for the model", 1, 1)
+        with whole(progress, "looking for the model"):
+            check_scorer(recipe)
     with open_run(directory, resolved, resume=resume):
         notes = _make(recipe, directory, given, shared, progress)
-    progress("verifying", 0, 1)
-    result = _verified(directory, notes)
-    progress("verifying", 1, 1)
-    return result
+    with whole(progress, "verifying"):
+        return _verified(directory, notes)
 
 
 def _make(
@@ -149,11 +146,7 @@ def _make(
     made = None if given is None else given.check(prepared.splits)
     journal = directory / JOURNAL_NAME
     needs_scores = made is None and recipe.calibration != "none"
-    if needs_scores:
-        progress("loading the model", 0, 1)
-    with scorer_for(recipe, shared) if needs_scores else nullcontext() as scorer:
-        if scorer is not None:
-            progress("loading the model", 1, 1)
+    with scorer_for(recipe, shared, progress) if needs_scores else nullcontext() as scorer:
         write_inputs(recipe, prepared, directory)
         if scorer is not None:
             made = score_splits(recipe, prepared.splits, scorer, journal_path=journal, progress=progress)

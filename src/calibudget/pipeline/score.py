@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from calibudget.errors import ArtefactError, RecipeError, ScoringError
 from calibudget.messages import counted
 from calibudget.pipeline.calibration import calibration_items, settings_of
-from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.progress import Progress, silent, whole
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.recipe import Recipe
 from calibudget.records import ErrorRule, Score, Split
@@ -187,7 +187,7 @@ def _read_and_score(
     recipe: Recipe, shared: Shared | None, journal_path: Path | None, progress: Progress, shard: Shard | None
 ) -> ScoreFile:
     splits = read_sources(recipe, shared, progress=progress).splits
-    with scorer_for(recipe, shared) as scorer:
+    with scorer_for(recipe, shared, progress) as scorer:
         return score_splits(recipe, splits, scorer, journal_path=journal_path, progress=progress, shard=shard)
 
 
@@ -296,7 +296,7 @@ def check_scorer(recipe: Recipe) -> None:
 
 
 @contextmanager
-def scorer_for(recipe: Recipe, shared: Shared | None = None) -> Iterator[Scorer]:
+def scorer_for(recipe: Recipe, shared: Shared | None, progress: Progress) -> Iterator[Scorer]:
     """The scorer that a recipe asks for, wherever it says; workers end with the block.
 
     A model is loaded here, unless it is shared and has no adapter on it; workers load their own.
@@ -306,12 +306,15 @@ def scorer_for(recipe: Recipe, shared: Shared | None = None) -> Iterator[Scorer]
         ScoringError, DependencyError: the model or the cluster can't be found, loaded or used.
     """
     settings = settings_of(recipe)
-    if shared is not None and recipe.adapter is None and recipe.engine == "local" and recipe.scorers == 1:
-        own = shared.model(settings.model, device=settings.device, dtype=settings.dtype, gpus=settings.gpus)
-        yield make_scorer(settings, own)
-        return
     engine: Engine = "ray" if recipe.engine == "ray" else "local"
-    with open_scorer(settings, engine=engine, workers=recipe.scorers, address=recipe.address) as scorer:
+    with ExitStack() as stack:
+        with whole(progress, "loading the model"):
+            if shared is not None and recipe.adapter is None and recipe.engine == "local" and recipe.scorers == 1:
+                own = shared.model(settings.model, device=settings.device, dtype=settings.dtype, gpus=settings.gpus)
+                scorer = make_scorer(settings, own)
+            else:
+                opened = open_scorer(settings, engine=engine, workers=recipe.scorers, address=recipe.address)
+                scorer = stack.enter_context(opened)
         yield scorer
 
 

@@ -13,6 +13,7 @@ from calibudget.evaluation.engine import MakeScorer
 from calibudget.evaluation.results import EVALUATION_NAME
 from calibudget.hardware import Device, Dtype
 from calibudget.lm.loading import adapted
+from calibudget.pipeline.progress import Progress, whole
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, recipe_of_run
 from calibudget.scoring.fake import FakeScorer
@@ -188,7 +189,7 @@ def check_subject(subject: Subject, engine: Engine) -> None:
         check_loadable(subject.model, device=engine.device, dtype=engine.dtype, adapter=adapter)
 
 
-def scorers_of(subject: Subject, engine: Engine, shared: Shared | None = None) -> Iterator[Scored]:
+def scorers_of(subject: Subject, engine: Engine, shared: Shared | None, progress: Progress) -> Iterator[Scored]:
     """The scorers of each adapter in turn, the base model loaded once, or shared.
 
     Raises:
@@ -201,7 +202,8 @@ def scorers_of(subject: Subject, engine: Engine, shared: Shared | None = None) -
     from calibudget.lm.loading import load_model
 
     load = load_model if shared is None else shared.model
-    base = load(subject.model, device=engine.device, dtype=engine.dtype)
+    with whole(progress, "loading the model"):
+        base = load(subject.model, device=engine.device, dtype=engine.dtype)
     if subject.sha256 not in (None, base.identity["sha256"]):
         raise ScoringError(
             f"model {subject.model!r}: isn't the one that scored this run (sha256 {subject.sha256}); say where that "

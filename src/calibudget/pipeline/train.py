@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from calibudget.errors import ArtefactError, RecipeError, TrainingError
 from calibudget.hardware import Device
-from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.progress import Progress, silent, whole
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import recipe_of_run, records_again
 from calibudget.pipeline.training_options import TrainingOptions, training_libraries, training_options, within_context
@@ -81,7 +81,8 @@ def train(
     if devices.is_main:
         check_usable(output, resume=resume)
         check_writable(output)
-    language_model = _load(model or runs[0].recipe.model, devices, options.execution, shared)
+    with whole(progress, "loading the model"):
+        language_model = _load(model or runs[0].recipe.model, devices, options.execution, shared)
     calibrated_on = check_model(
         runs[0].manifest, language_model.identity, language_model.tokenizer, allow_other=allow_other_model
     )

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from calibudget.errors import ArtefactError, InputError
 from calibudget.keys import order_keys
@@ -235,6 +234,8 @@ def _checked(
 
 def _check_held_out(name: str, ids: pa.ChunkedArray, label: str, evaluation: range, candidates: range) -> None:
     """Refuse an evaluation record that is a candidate too; the candidates stay in their column."""
+    import pyarrow.compute as pc
+
     pool = ids.slice(candidates.start, len(candidates))
     both = pool.filter(pc.is_in(pool, value_set=ids.slice(evaluation.start, len(evaluation)).combine_chunks()))
     if len(both):
