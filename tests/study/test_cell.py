@@ -18,11 +18,10 @@ from calibudget.study.run import StudyOutcome, freeze_study, run_study
 
 pytestmark = pytest.mark.slow
 
-#: A policy with two seeds, another with one of them, and quotas of one seed with the other's training.
+#: A policy with two seeds, and quotas of one seed with the other's training.
 POINTS = """\
 points:
   main: {budget: 24, floor: 4, seeds: [42, 43], policies: [calibudget]}
-  other: {budget: 24, floor: 4, seeds: [42], policies: [val-error-floor]}
   fixed: {budget: 24, floor: 4, seeds: [43], policies: [calibudget], transfer: {seed: 42, picks: fixed}}
 """
 
@@ -36,7 +35,8 @@ def tiny(tmp_path: Path, tiny_directory: Path, study_writer: Callable[..., Any])
 
 
 def test_a_stop_in_the_last_step_of_a_training_stops_the_study_which_goes_on_to_whole_cells(tiny: Path) -> None:
-    directory = tiny.parent / "study"
+    directory, data = tiny.parent / "study", tiny.parent / "data"
+    (data / "companion.jsonl").write_bytes((data / "boolq.test.jsonl").read_bytes())  # prompts of a task are trained on
     freeze_study(load_protocol(tiny), directory)
 
     def stop(stage: str, done: int, total: int | None) -> None:
@@ -50,20 +50,10 @@ def test_a_stop_in_the_last_step_of_a_training_stops_the_study_which_goes_on_to_
     (next(directory.glob("calibration/*/")) / ".calibudget-0123456789abcdef.tmp").touch()  # as a kill leaves it
     whole = run_study(load_protocol(tiny), directory)
     assert not list(directory.glob("calibration/*/*.tmp"))
-    assert len(whole.grid.results) == 4
-    check_cells(directory, whole, tiny.parent / "data")
-
-
-def test_prompts_that_a_cell_was_trained_on_are_counted_in_its_record(tiny: Path) -> None:
-    text = tiny.read_text()
-    one = "points:\n  main: {budget: 24, floor: 4, seeds: [42], policies: [val-error-floor]}\n"
-    tiny.write_text(text[: text.index("\npoints:") + 1] + one)
-    data = tiny.parent / "data"
-    (data / "companion.jsonl").write_bytes((data / "boolq.test.jsonl").read_bytes())
-    directory = tiny.parent / "study"
-    freeze_study(load_protocol(tiny), directory)
-    (result,) = run_study(load_protocol(tiny), directory).grid.results.values()
-    assert {task: one.shared for task, one in result.tasks.items()} == {"boolq": 6, "openbookqa": 0}
+    assert len(whole.grid.results) == 3
+    for result in whole.grid.results.values():
+        assert {task: one.shared for task, one in result.tasks.items()} == {"boolq": 6, "openbookqa": 0}
+    check_cells(directory, whole, data)
 
 
 def check_cells(directory: Path, outcome: StudyOutcome, data: Path) -> None:
@@ -82,7 +72,7 @@ def check_cells(directory: Path, outcome: StudyOutcome, data: Path) -> None:
     def splits(name: str) -> bytes:
         return (directory / "cells" / name / "run" / "splits.parquet").read_bytes()
 
-    assert splits("main/tiny/calibudget/42") == splits("other/tiny/val-error-floor/42")
+    assert splits("main/tiny/calibudget/42") == splits("fixed/tiny/calibudget/43")
     assert splits("main/tiny/calibudget/42") != splits("main/tiny/calibudget/43")
     assert len(list((directory / "calibration").iterdir())) == 2
     # fixed picks of seed 42 under the training seed 43: the same examples, another order of training

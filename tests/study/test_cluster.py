@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -22,17 +22,6 @@ from calibudget.study.protocol import load_protocol
 from calibudget.study.run import StudyOutcome, freeze_study, run_study
 from calibudget.workers import Pool, _Actor
 
-#: Cells that are trained and asked, of which a criterion stops one; the rest is quotas alone.
-TRAINED = """\
-points:
-  main: {budget: 24, floor: 4, seeds: [42], policies: [calibudget]}
-  stopped:
-    budget: 24
-    floor: 1
-    seeds: [42, 43]
-    policies: [calibudget]
-    continue_if: {policy: calibudget, endpoint: Both, bound: 1.5}
-"""
 QUOTAS = """\
 points:
   main: {budget: 24, floor: 4, seeds: [42, 43], policies: [equal, calibudget], train: false}
@@ -129,25 +118,6 @@ def on_ray(protocol: Path, directory: Path, workers: int = 2) -> StudyOutcome:
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_leftovers")
 class TestCluster:
-    def test_two_actors_make_the_cells_that_one_process_makes(
-        self, cluster: Any, tmp_path: Path, tiny_directory: Path, study_writer: Callable[..., Any]
-    ) -> None:
-        protocol = with_points(study_writer(tmp_path / "tiny", str(tiny_directory), "local"), TRAINED)
-        here, away = tmp_path / "here", tmp_path / "away"
-        for directory in (here, away):
-            freeze_study(load_protocol(protocol), directory)
-        local, spread = run_study(load_protocol(protocol), here), on_ray(protocol, away)
-        assert not local.grid.failed
-        assert not spread.grid.failed
-        assert len(local.grid.results) == 2
-        assert [cell.name for cell in spread.grid.stopped] == ["stopped/tiny/calibudget/43"]
-        assert spread.grid.stopped == local.grid.stopped
-        for cell, result in local.grid.results.items():
-            mine = spread.grid.results[cell]
-            assert (mine.tasks, mine.quotas) == (result.tasks, result.quotas)
-            assert mine.digests == result.digests
-        assert records(away) == records(here)
-
     def test_failed_cells_and_killed_actors_spoil_no_others(self, cluster: Any, small: Path, sent: Any) -> None:
         directory, plain = small.parent / "study", small.parent / "plain"
         with_points(small, QUOTAS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import InputError, StudyError
-from calibudget.study.cell import asking_of, base_recipe, settings_of, settings_sha256
+from calibudget.study.cell import base_recipe, settings_of, settings_sha256
 from calibudget.study.grid import cells_of, cells_of_point
 from calibudget.study.protocol import Asked, asked_tasks, load_protocol, protocol_from_json
 
@@ -117,13 +117,3 @@ def test_likelihood_gives_scores_of_tasks_with_choices_alone() -> None:
     assert asked_tasks(Asked(tasks=("piqa", "gsm8k"), likelihood=True)) == ("piqa", "gsm8k", "piqa_likelihood")
     with pytest.raises(InputError, match=r"none of the tasks asked \(gsm8k\) is multiple choice"):
         asked_tasks(Asked(tasks=("gsm8k",), likelihood=True))
-
-
-def test_an_evaluation_says_whether_overlap_is_refused_and_code_is_judged(small: Path) -> None:
-    (asked,) = load_protocol(small).evaluation
-    assert (asked.strict, asked.defer_code) == (False, False)
-    small.write_text(small.read_text().replace("limit: 6}", "limit: 6, strict: true, defer_code: true}"))
-    protocol = load_protocol(small)
-    asking = asking_of(protocol, protocol.evaluation[0])
-    assert (asking.strict, asking.defer_code) == (True, True)
-    assert "strict" in refusal(small, "strict: true", "strict: 1")

@@ -157,7 +157,7 @@ def test_code_that_only_shows_results_isnt_bound(tmp_path: Path) -> None:
 
     before = digest()
     (tmp_path / "calibudget" / "cli" / "main.py").write_text("")
-    (tmp_path / "calibudget" / "study" / "statistics" / "claims.py").write_text("")
+    (tmp_path / "calibudget" / "study" / "reporting" / "claims.py").write_text("")
     assert digest() == before
     (tmp_path / "calibudget" / "allocation" / "rule.py").write_text("")
     assert digest() != before

@@ -36,6 +36,7 @@ from calibudget.pipeline.training_options import options_from
 from calibudget.recipe import Recipe, resolved_fields
 from calibudget.recipe.load import read_document, recipe_from_fields, replaced
 from calibudget.recipe.yaml import Document
+from calibudget.sources.spec import SourceSpec
 from calibudget.store.canonical import canonical_json, loads_object, sha256_hex
 from calibudget.store.files import clean_stale, expanded, make_directory
 from calibudget.store.scores import SCORES_NAME
@@ -125,6 +126,11 @@ def settings_of(protocol: Protocol, cell: Cell, document: Document) -> CellSetti
     )
 
 
+def specs_of(recipe: Recipe) -> list[SourceSpec]:
+    """A recipe's sources, and its companion set."""
+    return [*recipe.source_specs(), *filter(None, [recipe.companion_spec()])]
+
+
 def base_recipe(protocol: Protocol) -> Document:
     """The document of the recipe that all cells start from."""
     return read_document(protocol.base_dir / protocol.recipe)
@@ -147,16 +153,7 @@ def scored_by(recipe: Recipe, cell: Cell) -> list[Any]:
 def asking_of(protocol: Protocol, asked: Asked) -> Asking:
     """An evaluation as the pipeline takes it; relative folders start at the protocol."""
     directory = None if asked.data_dir is None else protocol.base_dir / expanded(asked.data_dir)
-    return Asking(
-        tasks=asked.tasks,
-        data_dir=directory,
-        limit=asked.limit,
-        max_new_tokens=asked.max_new_tokens,
-        likelihood=asked.likelihood,
-        panels=protocol.panels,
-        strict=asked.strict,
-        defer_code=asked.defer_code,
-    )
+    return Asking(**asked.model_dump(exclude={"data_dir", "batch_tokens"}), data_dir=directory, panels=protocol.panels)
 
 
 TRAINING_NAME: Final = "training"

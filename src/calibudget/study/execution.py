@@ -209,8 +209,8 @@ def read_finished(planned: Planned) -> CellResult | None:
     for name, digest in planned.digests.items():
         if found.digests.get(name) != digest:
             raise ArtefactError(
-                f"{path}: the cell was made with other {_WORDS.get(name, name)} (digest {found.digests.get(name)}, "
-                f"not {digest}); {REMEDY}"
+                f"{path}: the cell was made with other {'settings' if name == 'protocol' else name} (digest "
+                f"{found.digests.get(name)}, not {digest}); {REMEDY}"
             )
     check_evidence(found, planned.directory)
     return found
@@ -219,9 +219,6 @@ def read_finished(planned: Planned) -> CellResult | None:
 def _content(planned: Planned) -> str:
     """What two cells share that are the same work under two names."""
     return sha256_hex(canonical_json(dict(planned.digests)))
-
-
-_WORDS: Final = {"protocol": "settings"}
 
 
 def make(planned: Planned, runner: CellRunner, progress: Progress) -> CellResult:

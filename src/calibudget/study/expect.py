@@ -25,7 +25,15 @@ from calibudget.recipe import Recipe, resolved_fields
 from calibudget.sources.inputs import from_the_cache
 from calibudget.sources.source import read_source
 from calibudget.store.canonical import canonical_json
-from calibudget.study.cell import CellSettings, asking_of, base_recipe, scored_by, settings_of, settings_sha256
+from calibudget.study.cell import (
+    CellSettings,
+    asking_of,
+    base_recipe,
+    scored_by,
+    settings_of,
+    settings_sha256,
+    specs_of,
+)
 from calibudget.study.grid import cells_of
 from calibudget.study.protocol import Protocol
 from calibudget.study.records import Cell, CellResult
@@ -322,8 +330,7 @@ def _unread(what: str, counts: str, error: Exception, *, is_known: bool) -> str:
 
 def _examples(recipe: Recipe) -> tuple[int, float]:
     """Size of the companion set, and mean tokens of an example, as the data has them."""
-    specs = [*recipe.source_specs(), *([spec] if (spec := recipe.companion_spec()) else [])]
-    reads = [read_source(spec, recipe.data_root) for spec in specs]
+    reads = [read_source(spec, recipe.data_root) for spec in specs_of(recipe)]
     records = [record for read in reads for record in read.records]
     characters = sum(sum(len(turn.content) for turn in one.prompt) + len(one.completion) for one in records)
     companion = len(reads[-1].records) if recipe.companion is not None else 0

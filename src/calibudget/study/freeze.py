@@ -31,7 +31,15 @@ from calibudget.store.canonical import canonical_json, sha256_hex
 from calibudget.store.codec import Artefact
 from calibudget.store.files import held_names
 from calibudget.store.sums import code_sha256, file_digest
-from calibudget.study.cell import CellSettings, PipelineRunner, asking_of, base_recipe, settings_of, settings_sha256
+from calibudget.study.cell import (
+    CellSettings,
+    PipelineRunner,
+    asking_of,
+    base_recipe,
+    settings_of,
+    settings_sha256,
+    specs_of,
+)
 from calibudget.study.execution import Planned
 from calibudget.study.grid import cells_of
 from calibudget.study.protocol import Protocol
@@ -55,8 +63,11 @@ def data_of(protocol: Protocol, settings: Mapping[str, CellSettings], shared: Sh
     named = {one.model for one in settings.values()} | {one.recipe.model for one in settings.values()}
     names = {name for name in named if name}
     found = {f"model {portable_model(name).removeprefix('./')}": _by_name(_model_files(name)) for name in sorted(names)}
-    recipes = {canonical_json(_sources(one.recipe)): one.recipe for one in settings.values()}
-    specs = [(spec, recipe.data_root) for recipe in recipes.values() for spec in _specs(recipe)]
+    recipes: dict[bytes, Recipe] = {}
+    for one in settings.values():
+        fields = resolved_fields(one.recipe)
+        recipes[canonical_json([str(one.recipe.data_root), fields["sources"], fields["companion"]])] = one.recipe
+    specs = [(spec, recipe.data_root) for recipe in recipes.values() for spec in specs_of(recipe)]
     for done, (spec, root) in enumerate(specs):
         progress("reading what the study depends on", done, len(specs))
         found.setdefault(f"source {spec.label}", {}).update(_by_name(_files(spec, root)))
@@ -66,18 +77,6 @@ def data_of(protocol: Protocol, settings: Mapping[str, CellSettings], shared: Sh
                 found.setdefault(f"task {benchmark.name}", {}).update(_by_name(benchmark.files))
     progress("reading what the study depends on", len(specs), len(specs))
     return {name: dict(sorted(files.items())) for name, files in sorted(found.items()) if files}
-
-
-def _specs(recipe: Recipe) -> Iterator[SourceSpec]:
-    yield from recipe.source_specs()
-    companion = recipe.companion_spec()
-    if companion is not None:
-        yield companion
-
-
-def _sources(recipe: Recipe) -> dict[str, object]:
-    fields = resolved_fields(recipe)
-    return {"root": str(recipe.data_root), "sources": fields["sources"], "companion": fields["companion"]}
 
 
 def _files(spec: SourceSpec, root: Path) -> Iterable[SourceFile]:
@@ -159,9 +158,8 @@ FROZEN: Final = Artefact("calibudget.frozen/1", Frozen, seal="frozen_sha256")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A protocol as it stands now, with each cell's settings and the version that it would freeze as."""
+    """Each cell's settings as a protocol stands now, and the version that it would freeze as."""
 
-    protocol: Protocol
     settings: Mapping[Cell, CellSettings]
     version: Version
 
@@ -191,7 +189,7 @@ def examine(protocol: Protocol, shared: Shared, progress: Progress = silent) -> 
         cells={cell.name: settings_sha256(one) for cell, one in settings.items()},
         calibudget=version("calibudget"),
     )
-    return Subject(protocol=protocol, settings=settings, version=made)
+    return Subject(settings=settings, version=made)
 
 
 def check_freezable(directory: Path, *, amend: bool) -> None:
@@ -208,10 +206,9 @@ def freeze(subject: Subject, directory: Path, *, amend: bool = False) -> Frozen:
     """Write `frozen.json`: the first version, or with `amend` one more.
 
     Raises:
-        ArtefactError: the directory holds a frozen study and `amend` is off, other files, or can't be written.
-        StudyError: there is nothing to amend, or nothing has changed.
+        ArtefactError: the directory can't be written.
+        StudyError: nothing has changed that could be amended.
     """
-    check_freezable(directory, amend=amend)
     if amend:
         frozen = read_frozen(directory)
         changed = tuple(differences(frozen.last, subject.version))
@@ -307,13 +304,10 @@ def plan_cells(protocol: Protocol, frozen: Frozen, directory: Path) -> tuple[Pla
     return tuple(
         Planned(
             cell=cell,
-            directory=directory / version_folder(frozen.origin(cell.name)) / cell.name,
+            directory=directory
+            / (f"amended-{number}" if (number := frozen.origin(cell.name)) else "cells")
+            / cell.name,
             digests=frozen.last.depends(cell.name) or {},
         )
         for cell in cells_of(protocol)
     )
-
-
-def version_folder(number: int) -> str:
-    """Where the cells of the frozen version (0) or of an amendment lie."""
-    return f"amended-{number}" if number else "cells"

@@ -17,6 +17,7 @@ from calibudget.study.reporting.claims import (
     seeds_needed,
     sign_flip_p,
     t_test_p,
+    wins,
 )
 
 DIFFERENCES = st.lists(st.integers(-1000, 1000).map(lambda n: n / 64), min_size=2, max_size=9)
@@ -114,3 +115,28 @@ def test_seeds_needed_is_the_fewest_that_detect_the_effect(effect: float, sd: fl
         before = detectable_effect(sd, needed - 1)
         assert before is not None
         assert before > effect * (1 - 1e-9)
+
+
+def test_wins_are_counted_in_the_direction_of_the_metric() -> None:
+    first = {("a", 1): 0.5, ("a", 2): 0.5, ("b", 1): 0.25, ("b", 2): 0.75}
+    second = {("a", 1): 0.25, ("a", 2): 0.5, ("b", 1): 0.5, ("b", 2): 0.5}
+    higher, lower = wins(first, second, "higher"), wins(first, second, "lower")
+    assert (higher.won, higher.tied, higher.lost, higher.total) == (2, 1, 1, 4)
+    assert (lower.won, lower.tied, lower.lost) == (1, 1, 2)
+
+
+def test_rounding_is_neither_a_difference_nor_a_spread() -> None:
+    policy, comparator = {1: 0.1 + 0.2, 2: 0.71, 3: 0.11}, {1: 0.3, 2: 0.71, 3: 0.11}
+    assert policy[1] != comparator[1]
+    assert set(effects(policy, comparator).by_seed.values()) == {0.0}
+    same = effects({1: 0.71, 2: 0.81, 3: 0.11}, {1: 0.7, 2: 0.8, 3: 0.1})
+    assert len(set(same.by_seed.values())) > 1
+    assert same.sd == 0
+    assert t_test_p(same) is None
+    small = effects({1: 0.5 + 1e-9, 2: 0.5 + 2e-9}, {1: 0.5, 2: 0.5})
+    assert small.mean == pytest.approx(1.5e-9, rel=1e-6)
+    assert small.sd
+    tasks = wins(
+        {("a", seed): one for seed, one in policy.items()}, {("a", s): o for s, o in comparator.items()}, "higher"
+    )
+    assert (tasks.won, tasks.tied, tasks.lost) == (0, 3, 0)

@@ -6,7 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from calibudget.study.reporting.intervals import Stratum, TaskItems, bootstrap_examples, bootstrap_tasks
+from calibudget.errors import InputError
+from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, PANELS
+from calibudget.study.reporting.intervals import Stratum, TaskItems, bootstrap_examples, bootstrap_tasks, strata_of
 
 R = 20_000
 
@@ -98,3 +100,15 @@ def test_a_stream_belongs_to_its_name_and_seed() -> None:
 
     assert ask("x", 1) == ask("x", 1)
     assert len({ask(name, seed) for name in "xyz" for seed in range(4)}) > 1
+
+
+def test_strata_are_the_groups_that_a_panel_averages() -> None:
+    assert [(one.tasks, one.weight) for one in strata_of("MacroAvg", PANELS)] == [((*MATH_TASKS, *COMMON_TASKS), 1)]  # type: ignore[comparison-overlap]
+    assert [(one.tasks, float(one.weight)) for one in strata_of("Overall", PANELS)] == [
+        (MATH_TASKS, 0.5),
+        (COMMON_TASKS, 0.5),
+    ]
+    mixed = {"A": ("x", "y", "B"), "B": ("u", "v")}
+    assert [(one.tasks, one.weight * 3) for one in strata_of("A", mixed)] == [(("x", "y"), 2), (("u", "v"), 1)]  # type: ignore[comparison-overlap]
+    with pytest.raises(InputError):
+        strata_of("A", {"A": ("A",)})

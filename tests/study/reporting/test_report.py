@@ -6,7 +6,6 @@ import base64
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ import pytest
 from calibudget import report as html
 from calibudget.errors import StudyError
 from calibudget.study.protocol import load_protocol
-from calibudget.study.records import ITEMS_NAME, ItemScore, TaskMetrics, read_items, write_items
 from calibudget.study.reporting.certainty import example_interval, task_interval
 from calibudget.study.reporting.report import standing_of, tables_of, write_report
 from calibudget.study.reporting.results import load_results
@@ -24,11 +22,6 @@ from tests.report.conftest import Page
 from tests.study.conftest import MadeUpRunner, write_study
 
 pytestmark = pytest.mark.slow
-
-
-def text_of(directory: Path) -> str:
-    """All tables of a study, without its figures."""
-    return "\n".join(map(to_markdown, tables_of(load_results(directory))))
 
 
 @pytest.fixture(scope="module")
@@ -118,52 +111,3 @@ def test_intervals_over_examples_agree_with_the_items(finished: Path) -> None:
     # cells that kept no items have no such interval; a single task has none over tasks
     assert example_interval(replace(results, folders={}), block, "Both") is None
     assert task_interval(results, block, "BoolQ", seeds=True) is None
-
-
-def test_an_undefined_metric_leaves_its_endpoints_undefined_and_everything_else_whole(small: Path, runner: Any) -> None:
-    real = runner.run
-
-    def without_items(cell: Any, directory: Any, progress: Any) -> Any:
-        outcome = real(cell, directory, progress)
-        if cell.policy != "equal" or not outcome.tasks:
-            return outcome
-        left = [
-            ItemScore(task=task, item=item, metric=metric, value=value)
-            for (task, metric), own in read_items(directory / ITEMS_NAME).items()
-            for item, value in zip(own.ids, own.values.tolist(), strict=True)
-            if task != "boolq"
-        ]
-        write_items(directory / ITEMS_NAME, left)
-        return replace(outcome, tasks={**outcome.tasks, "boolq": TaskMetrics(items=0, metrics={"accuracy": None})})
-
-    runner.run = without_items
-    directory = small.parent / "study"
-    freeze_study(load_protocol(small), directory)
-    run_study(load_protocol(small), directory, runner=runner)
-    text = text_of(directory)
-    scores = text[text.index("### Scores by policy: main") :].splitlines()
-    equal = next(line for line in scores if line.startswith("| equal"))
-    assert equal.count("n/a") == 3
-    focus = next(line for line in scores if line.startswith("| calibudget"))
-    assert "n/a" not in focus
-
-
-def test_a_task_that_was_trained_on_is_named_in_the_report(
-    reported: Path, small: Path, runner: Any, tmp_path: Path
-) -> None:
-    assert "Trained on" not in text_of(reported)
-    real = runner.run
-
-    def overlapping(cell: Any, directory: Any, progress: Any) -> Any:
-        outcome = real(cell, directory, progress)
-        if (cell.point, cell.policy) != ("main", "equal"):
-            return outcome
-        shared = replace(outcome.tasks["boolq"], shared=cell.seed - 40)
-        return replace(outcome, tasks={**outcome.tasks, "boolq": shared})
-
-    runner.run = overlapping
-    freeze_study(load_protocol(small), tmp_path / "again")
-    run_study(load_protocol(small), tmp_path / "again", runner=runner)
-    told = [line for line in text_of(tmp_path / "again").splitlines() if "Trained on" in line]
-    assert len(told) == 1
-    assert "the training sets of 2 cells hold prompts of boolq, up to 3 of its 6 items" in told[0]

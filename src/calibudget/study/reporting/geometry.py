@@ -126,31 +126,14 @@ def stability_table(results: Results) -> Table:
             continue
         for policy in block.policies:
             found = stability(list(results.quotas(block, policy).values()))
-            rows.append(
-                (
-                    block.point,
-                    block.backbone,
-                    policy,
-                    found.splits,
-                    Quantity(value=found.mean_quota_sd),
-                    found.largest_range,
-                    Quantity(value=found.smallest_spearman, digits=4),
-                    Quantity(value=found.smallest_pearson, digits=4),
-                )
-            )
+            correlations = (Quantity(value=r, digits=4) for r in (found.smallest_spearman, found.smallest_pearson))
+            start = (block.point, block.backbone, policy, found.splits)
+            rows.append((*start, Quantity(value=found.mean_quota_sd), found.largest_range, *correlations))
+    heads = ("point", "backbone", "policy", "splits", "mean sd", "largest range", "least Spearman", "least Pearson")
     return Table(
         name="stability",
         title="Quotas between calibration splits",
-        columns=(
-            "point",
-            "backbone",
-            "policy",
-            "splits",
-            "mean sd",
-            "largest range",
-            "least Spearman",
-            "least Pearson",
-        ),
+        columns=heads,
         rows=tuple(rows),
         notes=("A correlation is undefined where a policy gives all sources the same quota.",),
     )

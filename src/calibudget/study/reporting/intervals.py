@@ -10,7 +10,6 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibudget.errors import StudyError
 from calibudget.evaluation.aggregates import Panels, task_weights
 from calibudget.keys import named_stream
 
@@ -87,16 +86,10 @@ def bootstrap_tasks(
         seed: the analysis seed.
         resamples: number of replicates.
         level: between 0 and 1.
-
-    Raises:
-        StudyError: a task of the panel is missing, or tasks have differences of unlike numbers of seeds.
     """
-    arrays = [_matrix(differences, stratum) for stratum in strata]
-    seeds = {array.shape[1] for array in arrays}
-    if len(seeds) != 1 or 0 in seeds:
-        raise StudyError("every task needs a difference for the same seeds")
+    arrays = [np.array([differences[task] for task in stratum.tasks], dtype=np.float64) for stratum in strata]
     draws = _Draws(name, seed, resamples)
-    drawn_seeds = draws.indices(seeds.pop()) if over == "tasks and seeds" else None
+    drawn_seeds = draws.indices(arrays[0].shape[1]) if over == "tasks and seeds" else None
     total = np.zeros(resamples)
     for stratum, array in zip(strata, arrays, strict=True):
         tasks = draws.indices(len(stratum.tasks))
@@ -130,18 +123,12 @@ def bootstrap_examples(
         seed: the analysis seed.
         resamples: number of replicates.
         level: between 0 and 1.
-
-    Raises:
-        StudyError: a task is missing, has no items, or other seeds than others.
     """
-    counts = {len(_task(tasks, task).differences) for task in weights}
-    if len(counts) != 1 or 0 in counts:
-        raise StudyError("every task needs its items for the same seeds")
     draws = _Draws(name, seed, resamples)
-    seeds = draws.indices(counts.pop())
+    seeds = draws.indices(len(next(iter(tasks.values())).differences))
     total = np.zeros(resamples)
     for task, weight in weights.items():
-        total += weight * _replicates(tasks[task], seeds, draws, task)
+        total += weight * _replicates(tasks[task], seeds, draws)
     return _interval(total, level)
 
 
@@ -161,21 +148,10 @@ def _strata(parts: Sequence[str], panels: Panels, weight: Fraction) -> list[Stra
     return own + [one for part in parts if part in panels for one in _strata(panels[part], panels, share)]
 
 
-def _task(tasks: Mapping[str, TaskItems], task: str) -> TaskItems:
-    if task not in tasks:
-        raise StudyError(f"the task {task!r} has no items to draw from")
-    items = tasks[task]
-    if any(values.ndim != 1 or not len(values) for values in items.differences):
-        raise StudyError(f"the task {task!r} has a seed without items")
-    return items
-
-
-def _replicates(items: TaskItems, seeds: NDArray[np.int64], draws: _Draws, task: str) -> Floats:
+def _replicates(items: TaskItems, seeds: NDArray[np.int64], draws: _Draws) -> Floats:
     """The task's mean difference in each replicate, shape (R,)."""
     if not items.shared:
         return _nested(items.differences, seeds, draws)
-    if len({len(values) for values in items.differences}) != 1:
-        raise StudyError(f"the task {task!r} is said to have the same items in all seeds, but their numbers differ")
     matrix = np.stack(items.differences)  # (seeds, items)
     counts = np.apply_along_axis(np.bincount, 1, seeds, minlength=len(matrix)) / seeds.shape[1]  # (R, seeds)
     found = np.empty(len(seeds))
@@ -201,22 +177,10 @@ def _nested(differences: Sequence[Floats], seeds: NDArray[np.int64], draws: _Dra
     return means
 
 
-def _matrix(differences: Mapping[str, Sequence[float]], stratum: Stratum) -> Floats:
-    for task in stratum.tasks:
-        if task not in differences:
-            raise StudyError(f"the task {task!r} has no differences to draw from")
-    rows = [np.asarray(differences[task], dtype=np.float64) for task in stratum.tasks]
-    if len({len(row) for row in rows}) != 1:
-        raise StudyError("every task needs a difference for the same seeds")
-    return np.stack(rows)
-
-
 class _Draws:
     """One stream of uniform indices, each ((raw >> 32) * n) >> 32 of a 64-bit output, as in calibration."""
 
     def __init__(self, name: str, seed: int, resamples: int) -> None:
-        if resamples < 1:
-            raise StudyError(f"a bootstrap needs at least one replicate, not {resamples}")
         self._stream, self._resamples = named_stream("study", seed, name), resamples
 
     def indices(self, size: int) -> NDArray[np.int64]:
@@ -234,7 +198,5 @@ class _Draws:
 
 
 def _interval(replicates: Floats, level: float) -> Interval:
-    if not 0 < level < 1:
-        raise StudyError(f"an interval's level lies between 0 and 1, not at {level}")
     low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
     return Interval(low=float(low), high=float(high), level=level, resamples=len(replicates))

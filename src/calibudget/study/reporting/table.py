@@ -80,12 +80,6 @@ class Table:
     rows: tuple[tuple[Shown, ...], ...]
     notes: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        """Hold every row to the heads."""
-        for row in self.rows:
-            if len(row) != len(self.columns):
-                raise ValueError(f"table {self.name!r}: a row of {len(row)} entries under {len(self.columns)} heads")
-
     @property
     def text_columns(self) -> int:
         """How many columns, from the left, hold text alone."""
@@ -155,6 +149,7 @@ def to_csv(table: Table) -> str:
 
 
 def _csv_parts(entries: Sequence[Shown]) -> list[str]:
+    """A column's own value, and what stands in columns beside it."""
     quantities = [entry for entry in entries if isinstance(entry, Quantity)]
     sd = any(one.sd is not None for one in quantities)
     interval = any(one.interval is not None for one in quantities)
