@@ -20,7 +20,9 @@ def test_of_commands_at_once_one_wins(zygote: Any, whole: Any, tmp_path: Path, n
     for case in range(part[1]):
         directory = WORKS[name].start(zygote, tmp_path / str(case))
         commands = [WORKS[name].command(directory)] * chance.choice([2, 2, 3])
-        done = zygote.give(*commands, root=str(tmp_path), naps=chance.random() * 0.02, seed=chance.randrange(1 << 30))
+        done = zygote.give(
+            *commands, root=str(tmp_path), yields=chance.randrange(20_000), seed=chance.randrange(1 << 30)
+        )
         codes = sorted(one["code"] for one in done)
         assert codes == [0] + [2] * (len(done) - 1), [one["text"][-300:] for one in done]
         assert all("Traceback" not in one["text"] and one["text"].strip() for one in done if one["code"]), done

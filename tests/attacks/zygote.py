@@ -43,7 +43,7 @@ class Watch:
 
     def __init__(self, root: str, step: int | None, harm: str, trace: str | None) -> None:
         self.root, self.step, self.harm, self.trace = os.path.realpath(root) + os.sep, step, harm, trace
-        self.count, self.paused, self.naps = 0, False, 0.0
+        self.count, self.paused, self.yields = 0, False, 0
         self.seen: list[Any] = []
         self.chance = random.Random()  # noqa: S311 - cases, no secrets
         self.fsync = os.fsync
@@ -80,8 +80,8 @@ class Watch:
                 self.paused = False
             self.seen.append([event, [os.path.relpath(path, self.root) for path in paths], data])
         number, self.count = self.count, self.count + 1
-        if self.naps:
-            time.sleep(self.chance.random() * self.naps)  # so that every interleaving comes up
+        for _ in range(int(self.chance.random() * self.yields)):
+            os.sched_yield()  # so that every interleaving comes up
         if self.step is None or number < self.step:
             return
         if self.harm == "kill":
@@ -103,7 +103,7 @@ def work(request: dict[str, Any], out: int) -> int:
     watch = None
     if request.get("root"):
         watch = Watch(request["root"], request.get("step"), request.get("harm", "kill"), request.get("trace"))
-        watch.naps = request.get("naps", 0.0)
+        watch.yields = request.get("yields", 0)
         watch.chance.seed(request.get("seed", 0) + os.getpid())
     if request.get("file_bytes"):
         import resource

@@ -67,12 +67,10 @@ FAKES = [
     fake("exits with status 0 at once", "import sys\nsys.exit(0)", ends=("error",)),
     fake("leaves with status 0 when called", "import os\ndef add(a, b): os._exit(0)", ends=("died",)),
     fake("exits with status 0 when called", "def add(a, b): raise SystemExit(0)", ends=("error",)),
-    fake("interrupts the keyboard", "def add(a, b): raise KeyboardInterrupt"),
     fake(
         "an exception hook that leaves with status 0",
         "import os, sys\nsys.excepthook = lambda *a: os._exit(0)\ndef add(a, b): return 4",
     ),
-    fake("leaves with status 0 at exit", "import atexit, os\natexit.register(os._exit, 0)\ndef add(a, b): return 4"),
     fake(
         "a thread that leaves with status 0",
         """
@@ -90,14 +88,23 @@ FAKES = [
     fake(
         "an alarm that leaves with status 0",
         """
-        import os, signal, time
+        import os, signal
         signal.signal(signal.SIGALRM, lambda *a: os._exit(0))
         signal.setitimer(signal.ITIMER_REAL, .1)
-        def add(a, b): time.sleep(3600)
+        def add(a, b):
+            while True: signal.pause()
         """,
     ),
     fake(
-        "a child that goes on alone", "import os, time\nif os.fork():\n    os._exit(0)\ntime.sleep(1)\nraise ValueError"
+        "a child that goes on alone",
+        """
+        import os
+        ended, never = os.pipe()
+        if os.fork(): os._exit(0)
+        os.close(never)
+        os.read(ended, 1)
+        raise ValueError
+        """,
     ),
     fake("becomes another program", "import os, sys\nos.execv(sys.executable, [sys.executable, '-S', '-c', 'pass'])"),
     fake("is equal to everything", _EQUAL.replace("BASE", "object"), ends=("failed",)),
@@ -105,59 +112,15 @@ FAKES = [
     fake(
         "a text equal to everything", _EQUAL.replace("BASE", "str"), tests="assert add(2, 3) == '5'", ends=("failed",)
     ),
-    fake(
-        "a tuple equal to everything",
-        _EQUAL.replace("BASE", "tuple"),
-        tests="assert add(2, 3) == (5,)",
-        ends=("failed",),
-    ),
     fake("is less than everything", _EQUAL.replace("BASE", "object"), tests="assert add(2, 3) < 6", ends=("error",)),
-    fake("holds everything", _EQUAL.replace("BASE", "object"), tests="assert 5 in add(2, 3)", ends=("error",)),
-    fake(
-        "is near everything",
-        _EQUAL.replace("BASE", "object"),
-        tests="assert abs(add(2, 3) - 5) < 1e-6",
-        ends=("error",),
-    ),
-    fake("is in every list", _EQUAL.replace("BASE", "object"), tests="assert add(2, 3) in [5]", ends=("failed",)),
-    fake(
-        "patches sorted",
-        _EQUAL.replace("BASE", "list") + "import builtins\nbuiltins.sorted = add2 = lambda *a: Equal()\n",
-        tests="assert sorted(add(2, 3)) == [2, 3]",
-    ),
-    fake(
-        "patches abs",
-        "import builtins\nbuiltins.abs = lambda x: 0\ndef add(a, b): return 9",
-        tests="assert abs(add(2, 3) - 5) < 1e-6",
-    ),
     fake(
         "patches all",
         "import builtins\nbuiltins.all = lambda x: True\ndef add(a, b): return 9",
         tests="assert all(add(x, 0) == x for x in (1, 2))",
     ),
     fake(
-        "patches len",
-        "import builtins\nbuiltins.len = lambda x: 2\ndef add(a, b): return []",
-        tests="assert len(add(1, 2)) == 2",
-    ),
-    fake(
-        "patches isinstance",
-        "import builtins\nbuiltins.isinstance = lambda *a: True\ndef add(a, b): return ''",
-        tests="assert isinstance(add(1, 2), int)",
-    ),
-    fake(
-        "patches math.isclose",
-        "import math\nmath.isclose = lambda *a, **k: True\ndef add(a, b): return 9",
-        tests="import math\nassert math.isclose(add(2, 3), 5)",
-    ),
-    fake(
         "puts its own module in the place of math",
         "import sys, types\nm = types.ModuleType('math'); m.isclose = lambda *a: True\nsys.modules['math'] = m\ndef add(a, b): return 9",
-        tests="import math\nassert math.isclose(add(2, 3), 5)",
-    ),
-    fake(
-        "patches import",
-        "import builtins, types\nm = types.ModuleType('x'); m.isclose = lambda *a: True\nbuiltins.__import__ = lambda *a, **k: m\ndef add(a, b): return 9",
         tests="import math\nassert math.isclose(add(2, 3), 5)",
     ),
     fake(
@@ -169,17 +132,6 @@ FAKES = [
             while frame:
                 if "right" in frame.f_globals: frame.f_globals["right"] = lambda: 9
                 frame = frame.f_back
-            return 9
-        """,
-        tests="def right(): return 5\nassert add(2, 3) == right()",
-    ),
-    fake(
-        "rewrites what it is compared with, found by the collector",
-        """
-        import gc
-        def add(a, b):
-            for thing in gc.get_objects():
-                if getattr(thing, "__name__", "") == "right": thing.__code__ = (lambda: 9).__code__
             return 9
         """,
         tests="def right(): return 5\nassert add(2, 3) == right()",
@@ -248,7 +200,7 @@ FAKES = [
                     except OSError: pass
         """,
     ),
-    fake("closes everything and waits", "import os, time\nos.closerange(0, 64)\ntime.sleep(60)", ends=("died",)),
+    fake("closes everything and waits", "import os, signal\nos.closerange(0, 64)\nsignal.pause()", ends=("died",)),
     fake("kills itself", "import os\nos.kill(os.getpid(), 11)", ends=("died",)),
     fake("breaks the interpreter", "import ctypes\nctypes.string_at(0)", ends=("died",)),
     fake(
@@ -278,23 +230,15 @@ TIME = [
         ends=("timeout",),
         limits={"cpu_seconds": 1},
     ),
-    attack(
-        "computes on past the warning",
-        "processor time",
-        "signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nend = time.process_time() + 2.5\nwhile time.process_time() < end: pass",
-        ends=("timeout",),
-        limits={"cpu_seconds": 1},
-    ),
     attack("waits for input", "no input", "if not sys.stdin.read(1): raise OSError('end of input')"),
 ]
 
 SIZE = [
     attack("takes 1 GB", "memory", "x = bytearray(2**30)\nx[::4096] = b'x' * 2**18"),
-    attack("maps 1 GB", "memory", "import mmap\nmmap.mmap(-1, 2**30)"),
     attack(
         "forks 100 children",
         "processes",
-        "for _ in range(100):\n    if os.fork() == 0:\n        time.sleep(5)\n        os._exit(0)",
+        "for _ in range(100):\n    if os.fork() == 0:\n        signal.pause()",
     ),
     attack(
         "forks without end",
@@ -306,12 +250,7 @@ SIZE = [
     attack(
         "starts 100 threads",
         "processes",
-        "for _ in range(100): threading.Thread(target=time.sleep, args=(5,), daemon=True).start()",
-    ),
-    attack(
-        "writes a 32 MB file",
-        "file size",
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nwith open('/tmp/x', 'wb', buffering=0) as file:\n    for _ in range(32): file.write(b'x' * 2**20) == 2**20 or refused(-1)",
+        "for _ in range(100): threading.Thread(target=threading.Event().wait, daemon=True).start()",
     ),
     attack(
         "writes 32 MB in many files",
@@ -320,7 +259,6 @@ SIZE = [
     ),
     attack("opens 1,000 files", "open files", "kept = [open('/dev/null') for _ in range(1000)]"),
     attack("prints 4 MB", "output", "sys.stdout.write('x' * 2**22)\nsys.stdout.flush()", ends=("output",)),
-    attack("complains 4 MB", "output", "for _ in range(64): os.write(2, b'x' * 65536)", ends=("output",)),
     attack("raises its limits", "memory", "resource.setrlimit(resource.RLIMIT_AS, (2**34, 2**34))"),
 ]
 
@@ -329,7 +267,6 @@ FILES = [
     attack("reads the list of users", "root", "open('/etc/passwd').read()"),
     attack("lists the home's parent", "root", "os.listdir('<secret_parent>')"),
     attack("starts a shell", "root", "subprocess.run(['/bin/sh', '-c', 'true'], check=True)"),
-    attack("reads through a symbolic link", "root", "os.symlink('<secret>', '/tmp/link')\nopen('/tmp/link').read()"),
     attack(
         "reads through a climbing link",
         "root",
@@ -339,7 +276,6 @@ FILES = [
     attack("reads its own memory as a file", "no /proc", "open('/proc/self/mem', 'rb')"),
     attack("leaves its root through /proc", "no /proc", "os.listdir('/proc/1/root')"),
     attack("writes to the root", "read-only root", "open('/leftover', 'w')"),
-    attack("makes a folder in the root", "read-only root", "os.mkdir('/leftover')"),
     attack("writes where the judge lies", "read-only root", "open('/harness/inside/extra.py', 'w')"),
     attack(
         "rewrites the judge",
@@ -351,7 +287,6 @@ FILES = [
         "read-only binds",
         "os.symlink(os.__file__, '/tmp/link')\nopen('/tmp/link', 'a')",
     ),
-    attack("renames the standard library", "read-only binds", "os.rename(os.__file__, os.__file__ + '.gone')"),
     attack(
         "makes a device",
         "capabilities",
@@ -389,7 +324,7 @@ PROCESSES = [
     attack(
         "kills process 1",
         "process namespace",
-        "os.kill(1, signal.SIGKILL)\ntime.sleep(.3)\nos.kill(1, 0)\nraise OSError('still there')",
+        "os.kill(1, signal.SIGKILL)\nos.kill(1, 0)\nraise OSError('still there')",
     ),
     attack(
         "kills all it may", "process namespace", "os.kill(-1, signal.SIGKILL)\nraise OSError('nobody else was there')"
@@ -400,7 +335,6 @@ PROCESSES = [
     ),
     attack("is the caller", "user", "if os.getuid() != <uid>: raise OSError('somebody else')"),
     attack("becomes root", "user", "os.setuid(0)"),
-    attack("joins root's group", "user", "os.setgroups([0])"),
     attack(
         "has a capability in reach", "capabilities", "if libc.prctl(23, 21, 0, 0, 0) != 1: raise OSError('bounded')"
     ),

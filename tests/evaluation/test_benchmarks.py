@@ -82,19 +82,14 @@ def test_original_fields_are_read(tmp_path: Path, name: str) -> None:
     [
         ("piqa", {"label": 2}, "between 0 and 1"),
         ("piqa", {"label": None}, "needs goal"),
-        ("social_i_qa", {"label": 0}, "between 1 and 3"),
         ("hellaswag", {"label": ""}, "must be a number"),
-        ("winogrande", {"answer": "0"}, "between 1 and 2"),
         ("arc_easy", {"answerKey": "3"}, "none of the choices' keys"),
         ("boolq", {"answer": "perhaps"}, "true or false"),
         ("gsm8k", {"answer": "no number here"}, "states no number"),
-        ("math", {"solution": "nothing is boxed"}, "states no math"),
         ("bbh", {"target": ""}, "'target'"),
-        ("math500", {"answer": " "}, "'answer'|no math"),
         ("humaneval", {"test": None}, "'test'"),
         ("humaneval", {"entry_point": "f; g"}, "'entry_point' must hold the name of a function"),
         ("mbpp", {"test_list": []}, "nothing that its reference"),
-        ("mbpp", {"test_list": None}, "'test_list' .* must hold a list of texts, not None"),
         ("mbpp", {"test_setup_code": 5}, "'test_setup_code' .* must hold text, not 5"),
         ("mbpp", {"test_setup_code": None, "test_imports": "re"}, "'test_imports' .* a list of texts, not 're'"),
         ("mbpp", {"text": ...}, "'prompt' must hold text"),
@@ -102,7 +97,6 @@ def test_original_fields_are_read(tmp_path: Path, name: str) -> None:
         ("mbpp", {"code": "def f(:"}, "no Python"),
         checked("ifeval", {"kwargs": [{}, {}]}, "one length"),
         checked("ifeval", {"instruction_id_list": ["a:b"]}, "unknown"),
-        checked("ifeval", {"instruction_id_list": "x", "kwargs": "y"}, "lists of one length"),
         checked(
             "ifeval", words(num_words=5, relation="exactly"), "'relation' .* must be 'less than' or 'at least', not"
         ),
@@ -198,14 +192,17 @@ def test_a_limit_takes_the_same_items_whatever_their_order(tmp_path: Path) -> No
 @pytest.mark.data
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SIZES)
-def test_real_tasks_are_whole_and_their_references_parse_to_their_answers(data_dir: Path, name: str) -> None:
+@pytest.mark.parametrize("most", [200, pytest.param(None, marks=pytest.mark.full)])
+def test_real_tasks_are_whole_and_their_references_parse_to_their_answers(
+    data_dir: Path, name: str, most: int | None
+) -> None:
     benchmark = load_benchmark(name, data_dir)
     assert len(benchmark.items) == SIZES[name]
     assert len({item.record.record_id for item in benchmark.items}) == SIZES[name]
     if benchmark.task.check == "answer":
         wrong = Counter(
             item.record.record_id
-            for item in benchmark.items
+            for item in benchmark.limited(most or SIZES[name]).items
             if not answers_equal(
                 item.answer, item.record.answer or "", parse_answer(item.answer, item.record.completion)
             )

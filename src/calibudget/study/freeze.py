@@ -311,3 +311,8 @@ def plan_cells(protocol: Protocol, frozen: Frozen, directory: Path) -> tuple[Pla
         )
         for cell in cells_of(protocol)
     )
+
+
+def _folder(number: int) -> str:
+    """Where the cells of the frozen version (0) or of an amendment lie."""
+    return f"amended-{number}" if number else "cells"
