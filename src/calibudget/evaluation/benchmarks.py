@@ -13,7 +13,7 @@ from functools import partial
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from calibudget.errors import DataError, InputError
 from calibudget.evaluation.aggregates import CODE_TASKS, COMMON_TASKS, MATH_TASKS, MODERN_TASKS
@@ -371,7 +371,8 @@ def frozen_panel() -> dict[str, tuple[str, ...]]:
     this rule, says which prompts are asked.
     """
     data = (resources.files("calibudget.evaluation") / _PANEL_FILE).read_bytes()
-    return {task: tuple(map(str, own)) for task, own in loads_object(data, _PANEL_FILE)["tasks"].items()}
+    tasks = cast("dict[str, list[str]]", loads_object(data, _PANEL_FILE)["tasks"])
+    return {task: tuple(own) for task, own in tasks.items()}
 
 
 def on_panel(benchmark: Benchmark) -> Benchmark:
