@@ -68,7 +68,6 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="only so many candidates a source, and half as many held out")
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"))
-    parser.add_argument("--momentum", action="store_true")
     parser.add_argument("--output", type=Path, default=Path(os.environ.get("OUT", "benchmarks/results")))
     arguments = parser.parse_args()
     if arguments.make_data is not None:
@@ -164,7 +163,7 @@ def influence(pool: Sequence[Row], rows: Sequence[Row], arguments: argparse.Name
     """Scores of the candidates: the largest of their similarities to the sources' calibration records."""
     settings = WARM_UP | {"learning_rate": 2e-4, "max_length": 512, "too_long": "cut"}
     settings |= {"batch_size": arguments.batch_size}
-    config = InfluenceConfig(warm_up=TrainingConfig(**settings), warm_up_share=0.1, momentum=arguments.momentum)
+    config = InfluenceConfig(warm_up=TrainingConfig(**settings), warm_up_share=0.1)
     execution = Execution(device=arguments.device)
     devices = Devices(arguments.device)
 

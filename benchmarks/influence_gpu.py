@@ -207,7 +207,7 @@ def compare(
     cut_to_bfloat16(peer)
     table = SketchTable(CountSketch(dimension=arguments.dimension, seed=1), moments[0].numel(), device)
     update = torch.compile(plain_update, dynamic=True) if device.type == "cuda" else plain_update
-    direction = AdamDirection(mean=None, square=moments[1], config=config, steps=STEPS, update=update)
+    direction = AdamDirection(square=moments[1], config=config, steps=STEPS, update=update)
 
     names = [name for name, parameter in peer.named_parameters() if parameter.requires_grad]
     given = Given(names=names, direction=direction, table=table, batch_tokens=arguments.batch_tokens)

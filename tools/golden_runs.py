@@ -120,7 +120,7 @@ def write_inputs() -> None:
 
 
 def _write_scores_of_candidates() -> None:
-    """What a user's own tools would make of a pool: scores, perplexities and proxy scores of its candidates."""
+    """What a user's own tools would make of a pool: scores and proxy scores of its candidates."""
     import pyarrow.parquet as pq
 
     table = pq.read_table("calibudget/splits.parquet", columns=["source", "record_id", "role"]).to_pylist()
@@ -128,7 +128,6 @@ def _write_scores_of_candidates() -> None:
     luck = random.Random(1)  # noqa: S311 - reproducible scores, no secret
     named = [{"source": source, "record_id": record_id} for source, record_id in pool]
     _write_lines("scores.jsonl", [row | {"score": luck.randint(0, 20) / 8} for row in named])
-    _write_lines("perplexities.jsonl", [row | {"nll": luck.uniform(1, 5)} for row in named])
     bound = hashlib.sha256(json.dumps(pool, separators=(",", ":")).encode()).hexdigest()
     header = {"schema": "calibudget.proxy/1", "pool_size": len(pool), "pool_sha256": bound, "shards": 2}
     header |= {"subgroups": ["boolq", "piqa", "siqa"], "provenance": {"made": "by hand"}}

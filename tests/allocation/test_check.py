@@ -42,17 +42,6 @@ def test_a_good_plan_has_no_findings() -> None:
     assert check_plan(made("weights", weights={"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0}, floor=10)) == []
 
 
-def test_the_floors_alone_are_judged() -> None:
-    result = plan(AllocationRequest(policy="floor", pool_sizes=POOLS, budget=1_001, floor=100))
-    assert check_plan(result) == []
-    assert check_plan(with_source(result, "a", utility=1.0)) == ["a: utility 1.0 isn't 0.0"]
-    more = plan(AllocationRequest(policy="equal", pool_sizes=POOLS, budget=300, floor=0))
-    zero = {label: replace(row, utility=0.0) for label, row in more.sources.items()}
-    assert check_plan(replace(more, policy="floor", sources=zero)) == [
-        "the floors alone are spent, but 300 more are planned"
-    ]
-
-
 def test_a_utility_off_by_a_little_is_found() -> None:
     result = made()
     utility = result.sources["a"].utility * (1 + 1e-11)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from calibudget.allocation.check import check_plan
-from calibudget.allocation.plan import plan, replicate_quotas
+from calibudget.allocation.plan import plan
 from calibudget.allocation.policies import POLICIES, policy_named, pooled_quotas
 from calibudget.allocation.quotas import allocate, apportion
 from calibudget.allocation.request import AllocationRequest
@@ -71,11 +71,10 @@ def test_every_plan_is_consistent(subtests: pytest.Subtests) -> None:
             assert check_plan(result) == []
             assert list(result.sources) == ["a", "b", "c"]
             assert result.policy == policy
-            keeps = POLICIES[policy].floor_use != "none"
-            spends = POLICIES[policy].floor_use != "only"
-            assert sum(result.quotas.values()) == result.budget == (1_000 if spends else 250)
+            keeps = POLICIES[policy].has_floor
+            assert sum(result.quotas.values()) == result.budget == 1_000
             assert result.floor == (100 if keeps else 0)
-            assert result.residual_budget == (0 if not spends else 750 if keeps else 1_000)
+            assert result.residual_budget == (750 if keeps else 1_000)
             assert result.epsilon == 1e-12
             assert (result.floors, result.caps, result.groups, result.unit) == (None, None, None, "examples")
             for row in result.sources.values():
@@ -104,7 +103,6 @@ def test_factors_that_a_policy_does_not_use_are_none() -> None:
     assert factors("proportional", "a") == (None, None, None, 500.0)
     assert factors("pooled", "a") == (None, None, None, 200.0)
     assert factors("weights", "b") == (None, None, None, 3.0)
-    assert factors("floor", "a") == (None, None, None, 0.0)
 
 
 def test_exponents_and_transforms_enter_the_utility_and_the_record() -> None:
@@ -155,19 +153,6 @@ def test_weights_mean_the_doubles_that_are_recorded() -> None:
     assert check_plan(result) == []
 
 
-def test_the_floors_alone_leave_the_rest_of_the_budget() -> None:
-    groups = {"x": {"sources": ["a", "b"], "floor": 700}, "y": {"sources": ["c"]}}
-    result = made("floor", floor="12% of budget", floors={"b": 7}, groups=groups)
-    assert result.quotas == {"a": 120, "b": 7, "c": 50}
-    assert (result.budget, result.residual_budget, result.groups) == (177, 0, None)
-    assert check_plan(result) == []
-    assert check_plan(replace(result, budget=200, residual_budget=23)) != []
-    with pytest.raises(AllocationError, match="the groups miss 'c'"):
-        made("floor", groups={"x": {"sources": ["a", "b"]}})
-    with pytest.raises(AllocationError, match="above the budget 1,000"):
-        made("floor", floor=600)
-
-
 def test_floors_and_caps_may_be_portions() -> None:
     result = made(
         "floor-sqrt", floor="5% of budget", floors={"c": "100% of pool"}, caps={"b": "50% of budget", "a": 450}
@@ -194,14 +179,11 @@ def test_caps_do_not_move_the_availability() -> None:
 
 def test_intervals_come_from_the_replicates() -> None:
     result = made("need", budget=600)
-    replicates = replicate_quotas(
-        AllocationRequest(policy="need", pool_sizes=POOLS, statistics=STATISTICS, budget=600, floor=100)
-    )
-    assert len(replicates) == 3
-    for number, quotas in enumerate(replicates):
+    replicates = []
+    for number in range(3):
         means = {label: s.bootstrap_means[number] for label, s in STATISTICS.sources.items()}  # type: ignore[index]
         changed = {label: replace(s, mean_error=means[label]) for label, s in STATISTICS.sources.items()}
-        assert quotas == made("need", budget=600, statistics=replace(STATISTICS, sources=changed)).quotas
+        replicates.append(made("need", budget=600, statistics=replace(STATISTICS, sources=changed)).quotas)
     for label, source in result.sources.items():
         column = sorted(quotas[label] for quotas in replicates)
         assert source.interval == (column[0], column[-1])
@@ -220,17 +202,6 @@ def test_only_policies_of_the_mean_error_have_intervals() -> None:
     assert has("calibudget", statistics=replace(STATISTICS, sources=without)) == {False}
     half = STATISTICS.sources | {"a": without["a"]}  # type: ignore[operator]
     assert has("calibudget", statistics=replace(STATISTICS, sources=half)) == {False}
-
-
-def test_replicates_that_are_not_there_are_refused() -> None:
-    inputs: dict[str, Any] = {"pool_sizes": POOLS, "statistics": STATISTICS, "budget": 1_000}
-    with pytest.raises(AllocationError, match="the policy equal doesn't allocate by mean errors"):
-        replicate_quotas(AllocationRequest(policy="equal", **inputs))
-    without = {label: replace(s, bootstrap_means=None) for label, s in STATISTICS.sources.items()}
-    with pytest.raises(AllocationError, match=r"^the statistics keep no bootstrap means$"):
-        replicate_quotas(
-            AllocationRequest(policy="need", **inputs | {"statistics": replace(STATISTICS, sources=without)})
-        )
 
 
 def test_the_digest_is_kept_where_statistics_are_read() -> None:
@@ -291,7 +262,7 @@ def test_a_policy_without_its_input_is_told_from_a_budget_that_cant_be_met() -> 
 
 
 def test_nothing_to_give_and_nobody_to_give_to(subtests: pytest.Subtests) -> None:
-    for policy in ["equal", "proportional", "floor-sqrt", "floor"]:
+    for policy in ["equal", "proportional", "floor-sqrt"]:
         with subtests.test(policy=policy):
             for pools in ({}, {"a": 0, "b": 7}):
                 result = plan(AllocationRequest(policy=policy, pool_sizes=pools, budget=0))
@@ -325,7 +296,7 @@ def test_counts_of_any_size_are_exact() -> None:
 
 def test_all_pools_may_be_used_up_under_any_policy() -> None:
     for policy in POLICIES:
-        if POLICIES[policy].floor_use != "only" and policy not in ("pooled", "weights"):
+        if policy not in ("pooled", "weights"):
             assert made(policy, budget=2_550).quotas == POOLS
 
 

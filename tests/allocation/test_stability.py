@@ -11,7 +11,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from calibudget.allocation.plan import plan, quota_intervals
 from calibudget.allocation.request import AllocationRequest
-from calibudget.allocation.stability import order_probabilities, stability, what_if
+from calibudget.allocation.stability import stability, what_if
 from calibudget.allocation.utility import doubled_ranks
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics
@@ -70,30 +70,6 @@ def test_other_sources_are_refused() -> None:
         match="allocation 2 and allocation 1 must name the same sources, but 'b' is missing from allocation 2",
     ):
         stability([{"a": 1, "b": 2}, {"a": 1}])
-
-
-def test_pairs_keep_their_order_in_some_replicates() -> None:
-    quotas = {"a": 10, "b": 30, "c": 10}
-    replicates = [
-        {"a": 9, "b": 30, "c": 11},
-        {"a": 25, "b": 20, "c": 5},
-        {"a": 20, "b": 20, "c": 10},
-        {"a": 1, "b": 40, "c": 9},
-    ]
-    assert order_probabilities(quotas, replicates) == {
-        ("b", "a"): (1 + 0 + 0.5 + 1) / 4,
-        ("b", "c"): 1.0,
-        ("a", "c"): 0.5,
-    }
-
-
-def test_orders_need_replicates_of_the_same_sources() -> None:
-    with pytest.raises(AllocationError, match=r"^order probabilities need at least one replicate$"):
-        order_probabilities({"a": 1}, [])
-    with pytest.raises(
-        AllocationError, match="replicate 1 and quotas must name the same sources, but 'a' is missing from replicate 1"
-    ):
-        order_probabilities({"a": 1}, [{}])
 
 
 def test_intervals_are_inverted_cdf_quantiles(subtests: pytest.Subtests) -> None:

@@ -48,18 +48,6 @@ def test_the_audit_is_that_of_the_allocations_themselves(
     assert json.loads(calibudget("stability", *files, *ASKED, "--json").out) == told
 
 
-def test_pairs_tell_how_surely_they_keep_their_order(calibudget: Callable[..., Any], splits: Any) -> None:
-    outcome = calibudget("stability", splits[1], *SIZES, *ASKED, "--pairs", "--policy", "calibudget", "--json")
-    told = json.loads(outcome.out)
-    assert told["policies"] == {}
-    (pairs,) = told["pairs"]["calibudget"]
-    assert {frozenset((pair["greater"], pair["lesser"])) for pair in pairs} == {
-        frozenset("ab"), frozenset("ac"), frozenset("bc"),
-    }  # fmt: skip
-    assert all(0.5 <= pair["probability"] <= 1 for pair in pairs)
-    assert "how surely" in calibudget("stability", splits[1], *SIZES, *ASKED, "--pairs").out
-
-
 @pytest.mark.parametrize(
     ("count", "arguments", "message"),
     [

@@ -14,11 +14,11 @@ import pytest
 
 from calibudget.allocation.arrays import apportion_arrays
 from calibudget.allocation.check import check_plan
-from calibudget.allocation.plan import plan, replicate_quotas
+from calibudget.allocation.plan import plan
 from calibudget.allocation.policies import policy_named, pooled_quotas
 from calibudget.allocation.quotas import allocate, apportion
 from calibudget.allocation.request import AllocationRequest
-from calibudget.allocation.stability import order_probabilities, stability, what_if
+from calibudget.allocation.stability import stability, what_if
 from calibudget.allocation.utility import needs, utilities
 from calibudget.errors import CalibudgetError
 from calibudget.records import AllocationPlan, Bootstrap, Exponents, SourceStatistics, Statistics
@@ -106,10 +106,6 @@ def planned(**fields: Any) -> AllocationPlan:
     return plan(AllocationRequest(**fields))
 
 
-def replicated(**fields: Any) -> list[dict[str, int]]:
-    return replicate_quotas(AllocationRequest(**fields))
-
-
 def tried(*, budgets: Any, common_floors: Any, exponents: Any, **fields: Any) -> Any:
     request = AllocationRequest(budget=0, **fields)
     return what_if(request, budgets=budgets, common_floors=common_floors, exponents=exponents)
@@ -137,7 +133,6 @@ OWN = {
     "proportional": ("pool_sizes",),
     "pooled": ("pooled",),
     "weights": ("weights",),
-    "floor": ("floor",),
 }
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]] = {
     "apportion": (
@@ -163,7 +158,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]] = {
         })
         for policy, own in OWN.items()
     },
-    "replicate_quotas": (replicated, {k: PLAN[k] for k in ("policy", "pool_sizes", "statistics", "budget")}),
     "what_if": (
         tried,
         {"policy": ("calibudget", ODD), "budgets": ([12], inside([12, 13])), "common_floors": ([0], inside([0, 1])),
@@ -177,10 +171,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]] = {
          "availability_exponent": (0.5, ODD), "reliability_exponent": (1.0, ODD), "need_transform": (None, ODD)},
     ),
     "stability": (stability, {"allocations": ([POOLS, POOLS], [*ODD, *([POOLS, one] for one in inside(POOLS))])}),
-    "order_probabilities": (
-        order_probabilities,
-        {"quotas": (POOLS, inside(POOLS)), "replicates": ([POOLS], [*ODD, *([one] for one in inside(POOLS))])},
-    ),
     "needs": (needs, {"mean_errors": ([1.0, 2.0, 3.0], inside([1.0, 2.0, 3.0])), "transform": ("rank", ODD)}),
     "policy_named": (policy_named, {"name": ("need", ODD)}),
     "pooled_quotas": (pooled_quotas, {"keys": ({"a": [b"1"], "b": [b"2"]}, inside({"a": [b"1"]})), "budget": (1, ODD)}),

@@ -97,7 +97,7 @@ def test_bounds_of_groups_and_shares_count_all_rounds(make: Callable[..., Any], 
 
 def test_a_warm_up_spends_the_sources_own_floors(make: Callable[..., Any], tmp_path: Path) -> None:
     path = make(GROUPS.replace("cap: 25% of budget", "floor: 30") + "floor: 8\n")
-    warm_up = run(load_recipe(path, ["policy=floor"]), tmp_path / "warm-up")
+    warm_up = run(load_recipe(path, ["policy=floor-sqrt", "groups=null", "budget=24"]), tmp_path / "warm-up")
     assert set(warm_up.plan.quotas.values()) == {8}
     options = ["policy=floor-sqrt", "budget=36", f"rounds.previous={tmp_path / 'warm-up'}"]
     rest = run(load_recipe(path, options), tmp_path / "rest")

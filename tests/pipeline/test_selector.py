@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import ArtefactError, DataError, InputError, RecipeError
-from calibudget.keys import order_key
 from calibudget.pipeline.proxies import merge_proxy_files, read_proxy_pool, write_proxy_file
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
@@ -137,21 +136,6 @@ def test_a_column_of_the_data_is_made_again_from_the_data(tmp_path: Path, make_r
     (data / "piqa.jsonl").write_text(text)
     found = {one.file for one in verify(tmp_path / "run", data_dir=data).differences}
     assert "selector.parquet" in found
-
-
-def test_bands_of_length_and_perplexity_draw_uniformly_inside(
-    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any
-) -> None:
-    rows = [(label, one) for label, one in candidates(splits)]
-    nlls = {one: 1.0 if int(one[:6], 16) % 5 else 9.0 for _, one in rows}
-    text = "".join(json.dumps({"source": label, "record_id": one, "nll": nlls[one]}) + "\n" for label, one in rows)
-    (tmp_path / "nll.jsonl").write_text(text)
-    made(tmp_path, make_recipe, "{quality: {length: [1, 40], perplexity: [null, 20], perplexities: nll.jsonl}}")
-    for label, quota in quotas(tmp_path / "run").items():
-        inside = [one for one in splits.sources[label].candidates if nlls[one] == 1.0]
-        inside.sort(key=lambda one, label=label: order_key("selection", 42, label, one))  # type: ignore[misc]
-        assert picks(tmp_path / "run", label) == set(inside[:quota])
-    assert verify(tmp_path / "run").differences == ()
 
 
 @pytest.mark.slow
@@ -319,8 +303,8 @@ def test_a_column_that_no_row_has_is_refused_with_the_nearest_names(
         ("{scores: a, mix: {uniform: 1}}", "'scores' has no weight in `mix`"),
         ("{scores: a, mix: {scores: 0.7, uniform: 0.2}}", r"must sum to 1, not to 0\.9; .*scores: 0\.777778"),
         ("{scores: a, mix: {scores: -1}}", "must be at least 0.0, not -1"),
-        ("{quality: {unit: words}}", "needs a band"),
-        ("{quality: {perplexity: [1, 2]}}", "go together"),
+        ("{quality: {unit: words}}", "length: missing"),
+        ("{quality: {length: [1, 2], perplexity: [1, 2]}}", "`perplexity` was removed"),
         ("{quality: {length: [9, 2]}}", "from its lowest to its highest"),
         ("{scores: s}\nmax_repeats: 2", "`max_repeats` repeats the uniform draw"),
         ("{luck: 1}", "unknown field"),
@@ -331,6 +315,15 @@ def test_selectors_that_mean_nothing_are_refused_by_line(
 ) -> None:
     with pytest.raises(RecipeError, match=words):
         load_recipe(make_recipe(more=f"selector: {selector}\n"))
+
+
+def test_bands_of_perplexities_that_an_earlier_version_resolved_as_none_are_left_out(
+    make_recipe: Callable[..., Any],
+) -> None:
+    earlier = "{quality: {length: [1, 2], unit: words, perplexity: null, perplexities: null}}"
+    quality = load_recipe(make_recipe(more=f"selector: {earlier}\n")).selector.quality
+    assert quality is not None
+    assert quality.length == (1, 2)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from calibudget.allocation.request import AllocationRequest
 from calibudget.errors import AllocationError
 from calibudget.records import Bootstrap, SourceStatistics, Statistics
 
-SPENDING = [name for name, policy in POLICIES.items() if policy.floor_use != "only" and name != "pooled"]
+SPENDING = [name for name in POLICIES if name != "pooled"]
 
 
 def random_group(rng: Any, sources: Any, depth: Any) -> Any:
@@ -108,7 +108,7 @@ def bounds_of(policy: Any, inputs: Any) -> Any:
     """Floors, caps and groups in whole units, read anew."""
     budget, sizes = inputs["budget"], inputs["pool_sizes"]
     floors = dict.fromkeys(sizes, inputs["floor"]) | inputs.get("floors", {})
-    if POLICIES[policy].floor_use == "none":
+    if not POLICIES[policy].has_floor:
         floors = dict.fromkeys(sizes, 0)
     groups = []
 

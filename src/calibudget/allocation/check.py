@@ -49,8 +49,6 @@ def _sums(plan: AllocationPlan) -> Iterator[str]:
     residual = plan.budget - sum(row.floor_quota for row in rows)
     if residual != plan.residual_budget:
         yield f"the floor quotas leave {residual}, not the residual budget {plan.residual_budget}"
-    if plan.policy == "floor" and residual:
-        yield f"the floors alone are spent, but {residual} more are planned"
     needs = [row.need for row in rows if row.need is not None]
     if needs and not math.isclose(mean := _mean(needs), 1, rel_tol=1e-9):
         yield f"the needs have mean {mean}, not 1"
@@ -101,8 +99,6 @@ def _expected_utility(plan: AllocationPlan, row: SourceAllocation) -> float | No
         return float(row.pool_size)
     if plan.policy == "equal":
         return 1.0
-    if plan.policy == "floor":
-        return 0.0
     if plan.policy == "floor-sqrt":
         return row.availability
     if row.need is None:

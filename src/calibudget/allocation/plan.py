@@ -82,7 +82,7 @@ def pose_case(request: AllocationRequest) -> Case:
         raise UnfedPolicyError("pooled draws from all pools together and knows neither caps nor groups")
     pools = {label: count_within_doubles(request.pool_sizes[label], "the pool size", label) for label in labels}
     budget = as_count(request.budget, "the budget")
-    if rule.floor_use == "none":
+    if not rule.has_floor:
         request = replace(request, floor=0, floors=None)
     floor, floors = _resolved_floors(request.floor, request.floors, pools, budget)
     caps = _resolved_caps(request.caps, pools, budget)
@@ -92,9 +92,6 @@ def pose_case(request: AllocationRequest) -> Case:
     if request.groups is not None:
         groups = parse_groups(request.groups, labels)
         problem = replace(problem, groups=resolve_groups(groups, budget=budget, pools=pools))
-    if rule.floor_use == "only":
-        # The bounds of groups are for whoever spends the rest.
-        problem = replace(problem, budget=sum(problem.floor_quotas), groups={})
     return Case(
         rule=rule,
         problem=problem,
@@ -232,22 +229,6 @@ def plan(request: AllocationRequest, *, intervals: bool = True) -> AllocationPla
         residual_budget=case.problem.residual_budget,
         sources=_rows(case.problem, worth, extra, bands),
     )
-
-
-def replicate_quotas(request: AllocationRequest) -> list[dict[str, int]]:
-    """Quotas under each bootstrap replicate's means in place of the mean errors, everything else held fixed.
-
-    Raises:
-        AllocationError: as `plan`; or the policy doesn't read the mean errors, or the statistics keep no replicates.
-    """
-    case = pose_case(request)
-    if not case.rule.rule(case.evidence).from_means:
-        raise AllocationError(
-            f"the policy {request.policy} doesn't allocate by mean errors, so replicates don't move it"
-        )
-    if not case.replicable:
-        raise AllocationError("the statistics keep no bootstrap means")
-    return [dict(zip(case.problem.labels, quotas, strict=True)) for quotas in case.replicates()]
 
 
 def _rows(

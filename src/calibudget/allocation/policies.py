@@ -14,8 +14,6 @@ from calibudget.allocation.exact.numbers import as_count
 from calibudget.allocation.labels import require_text, sorted_labels
 from calibudget.errors import AllocationError, InputTypeError
 
-#: What a policy does with the floor: give it before a share of the residual, spend nothing else, or nothing.
-FloorUse = Literal["first", "only", "none"]
 #: What a policy must be given beside pool sizes.
 Wants = Literal["statistics", "weights", "pooled"]
 
@@ -27,14 +25,14 @@ class Policy:
     Attributes:
         summary: one line for tables and help.
         rule: from evidence to utilities.
-        floor_use: what the floor means to it.
+        has_floor: whether it gives the floor before a share of what that leaves.
         wants: the input that it reads beside pool sizes, if any.
         factors: the factors whose product the utilities are, each to its exponent; empty where they are something else.
     """
 
     summary: str
     rule: utility.Rule
-    floor_use: FloorUse = "first"
+    has_floor: bool = True
     wants: Wants | None = None
     factors: tuple[str, ...] = ()
 
@@ -67,34 +65,33 @@ POLICIES: Final[Mapping[str, Policy]] = {
     "need-reliability": _factor_policy("floor + need * reliability", "need", "reliability"),
     "val-error-floor": Policy(summary="floor + calibration error", rule=utility.calibration_error, wants="statistics"),
     "floor-sqrt": Policy(summary="floor + square root of the residual capacity", rule=_root_of_capacity),
-    "equal": Policy(summary="equal quotas", rule=lambda evidence: _plain([1] * len(evidence.labels)), floor_use="none"),
-    "proportional": Policy(summary="pool size", rule=lambda evidence: _plain(evidence.pool_sizes), floor_use="none"),
+    "equal": Policy(summary="equal quotas", rule=lambda evidence: _plain([1] * len(evidence.labels)), has_floor=False),
+    "proportional": Policy(summary="pool size", rule=lambda evidence: _plain(evidence.pool_sizes), has_floor=False),
     "pooled": Policy(  # the quotas of the draw; at that worth they are their own apportionment
         summary="one draw from all pools together",
         rule=lambda evidence: _plain(evidence.pooled),
-        floor_use="none",
+        has_floor=False,
         wants="pooled",
     ),
     "weights": Policy(
         summary="floor + weights of your own", rule=lambda evidence: _plain(evidence.weights), wants="weights"
     ),
-    "floor": Policy(
-        summary="the floors alone, for a first round",
-        rule=lambda evidence: _plain([0] * len(evidence.labels)),
-        floor_use="only",
-    ),
 }
 
 
-#: Policies of earlier versions, and why they are gone.
-_REMOVED: Final = ("learning-curve", "least-nll")
 REFUTED: Final = "the second of two frozen comparisons refuted learning curves as a default (docs/testbed.md)"
+#: Policies of earlier versions, and why they are gone.
+_REMOVED: Final = {
+    "learning-curve": REFUTED,
+    "least-nll": REFUTED,
+    "floor": "under any policy with floors a `budget` of what they come to is spent by them alone",
+}
 
 
 def refuse_removed(name: str) -> None:
     """Refuse a policy of an earlier version by its name."""
     if name in _REMOVED:
-        raise AllocationError(f"the policy {name!r} was removed: {REFUTED}")
+        raise AllocationError(f"the policy {name!r} was removed: {_REMOVED[name]}")
 
 
 def policy_named(name: str) -> Policy:

@@ -18,7 +18,7 @@ class AllocationRequest:
     Attributes:
         policy: a name of `POLICIES`.
         pool_sizes: N_k, in the unit of the budget.
-        budget: B; the policy `floor` spends less, and the plan's budget is what its floors come to.
+        budget: B.
         floor: f, a count or a portion of the budget or of each pool (see `parse_amount`); policies without a floor
             ignore it and record 0.
         floors: own floors of some sources, ignored with `floor`.

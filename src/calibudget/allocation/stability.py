@@ -60,11 +60,16 @@ def stability(allocations: Sequence[Mapping[str, int]]) -> Stability:
 
     Source: paper 3.4, modern-task and stability audits.
     """
-    _require_sequence(allocations, "allocations")
-    if len(allocations) < 2 or not sorted_labels(allocations[0]):
+    given: object = allocations
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InputTypeError(f"allocations must be a sequence of quotas by label, not {shown(allocations)}")
+    if len(allocations) < 2 or not (labels := sorted_labels(allocations[0])):
         raise AllocationError("stability compares at least two allocations of at least one source")
-    read = _read(allocations, "allocation")
-    rows = [list(allocation.values()) for allocation in read]
+    rows = []
+    for number, allocation in enumerate(allocations, start=1):
+        require_same_labels(labels, allocation, f"allocation {number}", "allocation 1")
+        quota = f"the quota in allocation {number}"
+        rows.append([count_within_doubles(allocation[label], quota, label) for label in labels])
     columns = list(zip(*rows, strict=True))
     return Stability(
         splits=len(rows),
@@ -73,36 +78,6 @@ def stability(allocations: Sequence[Mapping[str, int]]) -> Stability:
         smallest_spearman=_smallest(spearman(*pair) for pair in combinations(rows, 2)),
         smallest_pearson=_smallest(pearson(*pair) for pair in combinations(rows, 2)),
     )
-
-
-def order_probabilities(
-    quotas: Mapping[str, int], replicates: Sequence[Mapping[str, int]]
-) -> dict[tuple[str, str], float]:
-    """How surely each pair of sources keeps its order.
-
-    Args:
-        quotas: the allocation, by label.
-        replicates: quotas under each bootstrap replicate, see `replicate_quotas`; at least one.
-
-    Returns:
-        By (greater, lesser) the share of replicates in which the greater quota stays the greater; a tie in a
-        replicate counts half. Pairs of equal quotas stand in code-point order, and their share says how often the
-        first comes out greater.
-
-    Raises:
-        InputTypeError, AllocationError: no replicates, other sources in one of them, or quotas that aren't counts.
-    """
-    _require_sequence(replicates, "replicates")
-    if not len(replicates):
-        raise AllocationError("order probabilities need at least one replicate")
-    made, *read = _read([quotas, *replicates], "replicate", first=0)
-
-    def keeps(greater: str, lesser: str) -> float:
-        halves = sum(1 + (r[greater] > r[lesser]) - (r[greater] < r[lesser]) for r in read)
-        return halves / (2 * len(read))
-
-    ordered = sorted(made, key=lambda label: (-made[label], label))
-    return {pair: keeps(*pair) for pair in combinations(ordered, 2)}
 
 
 def spearman(first: Sequence[Exact], second: Sequence[Exact]) -> float | None:
@@ -119,22 +94,6 @@ def pearson(first: Sequence[Exact], second: Sequence[Exact]) -> float | None:
         return None
     size = math.sqrt(Fraction(mixed * mixed) / (spreads[0] * spreads[1]))
     return -size if mixed < 0 else size
-
-
-def _require_sequence(allocations: object, name: str) -> None:
-    if isinstance(allocations, str) or not isinstance(allocations, Sequence):
-        raise InputTypeError(f"{name} must be a sequence of quotas by label, not {shown(allocations)}")
-
-
-def _read(allocations: Sequence[Mapping[str, int]], name: str, first: int = 1) -> list[dict[str, int]]:
-    """The quotas of allocations of the same sources as counts, labels in code-point order."""
-    labels = sorted_labels(allocations[0])
-    read = []
-    for number, allocation in enumerate(allocations, start=first):
-        require_same_labels(labels, allocation, f"{name} {number}", f"{name} {first}" if first else "quotas")
-        quota = f"the quota in {name} {number}"
-        read.append({label: count_within_doubles(allocation[label], quota, label) for label in labels})
-    return read
 
 
 def _smallest(correlations: Iterable[float | None]) -> float | None:

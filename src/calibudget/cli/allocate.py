@@ -154,7 +154,7 @@ def allocate(
         print_comparison(compare_policies(request, pools), as_json=as_json)
     else:
         print_plan(plan_allocation(request, pools), as_json=as_json)
-        if (request.floor or request.floors) and policy_named(request.policy).floor_use == "none":
+        if (request.floor or request.floors) and not policy_named(request.policy).has_floor:
             typer.echo(f"the policy {request.policy!r} knows no floor: it isn't used, and counts as 0", err=True)
     warn_of_hashes(request.statistics)
 
@@ -228,9 +228,6 @@ def stability(
     policy: Annotated[
         list[str] | None, typer.Option(help="A policy to compare; may repeat. Default: those that need scores.")
     ] = None,
-    pairs: Annotated[
-        bool, typer.Option("--pairs", help="Show how surely one source's quota stays above another's.")
-    ] = False,
     pool_sizes: PoolSizes = None,
     floors: Floors = None,
     caps: Caps = None,
@@ -268,5 +265,5 @@ def stability(
         exponents=Exponents(need=need_exponent, availability=availability_exponent, reliability=reliability_exponent),
         need_transform=need_transform,
     )
-    found = audit(measured, request, policies=policy or (), pairs=pairs, max_repeats=max_repeats)
+    found = audit(measured, request, policies=policy or (), max_repeats=max_repeats)
     print_audit(found, as_json=as_json)

@@ -31,7 +31,6 @@ def influence(
         list[str] | None, typer.Option(help="A training option of the warm-up, e.g. epochs=1; may repeat.")
     ] = None,
     warm_up_share: Annotated[float, typer.Option(help="The part of each source's candidates in the warm-up.")] = 0.05,
-    momentum: Annotated[bool, typer.Option("--momentum", help="Use the warm-up's momentum in updates.")] = False,
     dimension: Annotated[int, typer.Option(help="Buckets of a gradient's sketch.")] = 8192,
     sketch_seed: Annotated[int, typer.Option(help="Seed of the sketch.")] = 42,
     shards: Annotated[int, typer.Option(min=1, help="How many shards make a complete set.")] = 4,
@@ -61,7 +60,6 @@ def influence(
         warm_up_share=warm_up_share,
         dimension=dimension,
         sketch_seed=sketch_seed,
-        momentum=momentum,
         shards=shards,
     )
     run_dir = target if target.is_dir() else None

@@ -347,24 +347,14 @@ def print_audit(found: StabilityAudit, *, as_json: bool) -> None:
     if as_json:
         print_json(found.to_json())
         return
-    if found.policies:
-        table = new_table(f"quotas over {counted(found.splits, 'calibration split')}")
-        table.add_column("policy", no_wrap=True)
-        for column in ("mean quota sd", "largest range", "smallest Spearman", "smallest Pearson"):
-            table.add_column(column, justify="right")
-        for policy, row in found.policies.items():
-            correlations = (_correlation(row.smallest_spearman), _correlation(row.smallest_pearson))
-            table.add_row(policy, f"{row.mean_quota_sd:,.2f}", f"{row.largest_range:,}", *correlations)
-        print_table(table)
-    for policy, splits in found.pairs.items():
-        for number, pairs in enumerate(splits, start=1):
-            table = new_table(f"{policy}, split {number}: how surely the first gets more than the second")
-            table.add_column("more", no_wrap=True)
-            table.add_column("less", no_wrap=True)
-            table.add_column("probability", justify="right")
-            for pair in pairs:
-                table.add_row(pair.greater, pair.lesser, f"{pair.probability:.3f}")
-            print_table(table)
+    table = new_table(f"quotas over {counted(found.splits, 'calibration split')}")
+    table.add_column("policy", no_wrap=True)
+    for column in ("mean quota sd", "largest range", "smallest Spearman", "smallest Pearson"):
+        table.add_column(column, justify="right")
+    for policy, row in found.policies.items():
+        correlations = (_correlation(row.smallest_spearman), _correlation(row.smallest_pearson))
+        table.add_row(policy, f"{row.mean_quota_sd:,.2f}", f"{row.largest_range:,}", *correlations)
+    print_table(table)
 
 
 def _fixed(exponents: Exponents, varied: Sequence[str]) -> str:

@@ -23,7 +23,6 @@ class InfluenceConfig:
         warm_up_share: part of each source's candidates that the warm-up trains on, above 0 to 1; rounded up.
         dimension: buckets of a gradient's sketch.
         sketch_seed: seed of the sketch.
-        momentum: whether a candidate's update holds Adam's first moment of the warm-up too, as in LESS.
         shards: number of shards that the pool is scored in.
     """
 
@@ -31,7 +30,6 @@ class InfluenceConfig:
     warm_up_share: float = 0.05
     dimension: int = 8192
     sketch_seed: int = 42
-    momentum: bool = False
     shards: int = 4
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}

@@ -237,7 +237,7 @@ class InfluenceScorer:
         self._gradients = ExampleGradients(learner)
         sketch = CountSketch(dimension=config.dimension, seed=config.sketch_seed)
         self._table = SketchTable(sketch, self._gradients.size, self._gradients.device)
-        self._direction = adam_direction(learner, config.warm_up, steps, momentum=config.momentum)
+        self._direction = adam_direction(learner, config.warm_up, steps)
         self.warm_up_steps = steps
 
     def calibrate(self, subgroups: Mapping[str, Sequence[Row]]) -> None:
@@ -271,7 +271,6 @@ class InfluenceScorer:
             "template": self._template,
             "warm_up": {**asdict(config.warm_up), "share": config.warm_up_share, "steps": self.warm_up_steps},
             "sketch": {"dimension": config.dimension, "seed": config.sketch_seed},
-            "momentum": config.momentum,
             "batch_tokens": self._batch_tokens,
         }
 

@@ -268,13 +268,12 @@ def _plan_within(
 def feasible_floors(recipe: Recipe, pools: Pools) -> dict[str, int]:
     """The floor quotas; budgets, floors and caps that can't be met are refused before anything costly begins.
 
-    Nothing is scored yet, so a policy that needs scores is stood in for by one that has the same bounds; and so is one
-    that spends the floors alone, since the rest of its budget must find room in the next round.
+    Nothing is scored yet, so a policy that needs scores is stood in for by one that has the same bounds.
     """
     pools.require_room(recipe.budget_total)
     rule = policy_named(recipe.policy)
     request = request_of(recipe, pools, None)
-    if rule.needs_scores or rule.floor_use == "only":
+    if rule.needs_scores:
         request = replace(request, policy="floor-sqrt")
     case = pose_case(request)
     worth = case.rule.rule(case.evidence)
@@ -299,12 +298,10 @@ class Comparison:
 
 
 def compare_policies(request: AllocationRequest, pools: Pools | None) -> Comparison:
-    """The plans of all policies that spend the budget and that the request can feed."""
+    """The plans of all policies that the request can feed."""
     plans, left_out = {}, {}
-    for policy, rule in POLICIES.items():
+    for policy in POLICIES:
         try:
-            if rule.floor_use == "only":
-                raise UnfedPolicyError(f"the policy {policy} spends the floors alone, and no budget")
             plans[policy] = plan_allocation(replace(request, policy=policy), pools, intervals=False)
         except UnfedPolicyError as error:
             left_out[policy] = str(error)

@@ -167,7 +167,6 @@ def _paid_for(plan: AllocationPlan, statistics: Statistics | None, source: str) 
         "equal": "the same for all",
         "weights": "the weight of the recipe",
         "pooled": "its part of one draw from all pools",
-        "floor": "nothing beyond the floors",
     }
     return named.get(plan.policy, "as the policy has it")
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from calibudget.allocation.plan import replicate_quotas
 from calibudget.allocation.policies import POLICIES
 from calibudget.allocation.request import AllocationRequest
-from calibudget.allocation.stability import Stability, WhatIf, order_probabilities, stability, what_if
+from calibudget.allocation.stability import Stability, WhatIf, stability, what_if
 from calibudget.errors import AllocationError, InputError, UnfedPolicyError
 from calibudget.pipeline.allocate import plan_allocation
 from calibudget.pipeline.pools import Pools
@@ -55,27 +55,16 @@ def explore(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairOrder:
-    """How surely one source gets more than another: the share of bootstrap replicates, a tie counting half."""
-
-    greater: str
-    lesser: str
-    probability: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StabilityAudit:
-    """How far quotas move between calibration splits, and between bootstrap replicates of one.
+    """How far quotas move between calibration splits.
 
     Attributes:
         splits: how many calibration splits were compared.
-        policies: the audit by policy; empty where there is only one split.
-        pairs: by policy that replicates move, one list a split; empty unless asked for.
+        policies: the audit by policy.
     """
 
     splits: int
     policies: Mapping[str, Stability]
-    pairs: Mapping[str, tuple[tuple[PairOrder, ...], ...]]
 
     def to_json(self) -> dict[str, Any]:
         """The `--json` output of `calibudget stability`."""
@@ -87,7 +76,6 @@ def audit(
     request: AllocationRequest,
     *,
     policies: Sequence[str] = (),
-    pairs: bool = False,
     max_repeats: int = 1,
 ) -> StabilityAudit:
     """The paper's stability audit (3.4), policy by policy.
@@ -96,29 +84,20 @@ def audit(
         measured: statistics of calibration splits that were drawn independently from the same sources.
         request: everything else of the allocation; policy, pool sizes and statistics are put in its place.
         policies: which to audit; without any, those that need statistics and that these can feed.
-        pairs: whether to tell how surely pairs of sources keep their order, by bootstrap.
         max_repeats: how often each candidate may be drawn; it multiplies the pools.
 
     Raises:
-        InputError: other sources in one of the splits, fewer than two splits without `pairs`, or an allocation that
-            can't be met.
+        InputError: other sources in one of the splits, fewer than two splits, or an allocation that can't be met.
     """
-    if len(measured) < 2 and not pairs:
-        raise InputError("stability compares at least two calibration splits; of one, --pairs tells the order of pairs")
+    if len(measured) < 2:
+        raise InputError("stability compares at least two calibration splits")
     scored = [name for name, rule in POLICIES.items() if rule.needs_scores]
-    posed = {
-        name: [_posed(request, name, statistics, max_repeats) for statistics in measured] for name in policies or scored
-    }
-    chosen = posed if policies else {name: own for name, own in posed.items() if all(map(_is_fed, own))}
+    quotas = {}
+    for name in policies or scored:
+        with nullcontext() if policies else suppress(UnfedPolicyError):
+            quotas[name] = [_quotas(request, name, statistics, max_repeats) for statistics in measured]
     return StabilityAudit(
-        splits=len(measured),
-        policies={name: stability(list(map(_quotas, own))) for name, own in chosen.items() if len(measured) > 1},
-        pairs={
-            name: tuple(map(_pairs, own))
-            for name, own in chosen.items()
-            if pairs  # and bootstrap replicates move the policy's quotas: then they have intervals
-            and any(row.interval is not None for row in plan_allocation(own[0], None).sources.values())
-        },
+        splits=len(measured), policies={name: stability(allocations) for name, allocations in quotas.items()}
     )
 
 
@@ -138,24 +117,7 @@ def read_measured(
     return statistics_of_file(path, pool_sizes=dict(pool_sizes), resamples=resamples, bootstrap_seed=bootstrap_seed)
 
 
-def _posed(request: AllocationRequest, policy: str, statistics: Statistics, max_repeats: int) -> AllocationRequest:
+def _quotas(request: AllocationRequest, policy: str, statistics: Statistics, max_repeats: int) -> dict[str, int]:
     sizes = {label: row.pool_size * max_repeats for label, row in statistics.sources.items()}
-    return replace(request, policy=policy, pool_sizes=sizes, statistics=statistics)
-
-
-def _is_fed(request: AllocationRequest) -> bool:
-    """Whether the policy has its input, and knows every constraint."""
-    try:
-        plan_allocation(request, None, intervals=False)
-    except UnfedPolicyError:
-        return False
-    return True
-
-
-def _quotas(request: AllocationRequest) -> dict[str, int]:
-    return plan_allocation(request, None, intervals=False).quotas
-
-
-def _pairs(request: AllocationRequest) -> tuple[PairOrder, ...]:
-    found = order_probabilities(_quotas(request), replicate_quotas(request))
-    return tuple(PairOrder(greater=a, lesser=b, probability=share) for (a, b), share in found.items())
+    posed = replace(request, policy=policy, pool_sizes=sizes, statistics=statistics)
+    return plan_allocation(posed, None, intervals=False).quotas

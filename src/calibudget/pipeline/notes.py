@@ -89,11 +89,11 @@ def _shifted(row: SourceStatistics, change: float) -> SourceStatistics:
     return replace(row, mean_error=max(row.mean_error + change, 0.0), bootstrap_sd=max(row.bootstrap_sd - change, 0.0))
 
 
-def run_notes(recipe: Recipe, plan: AllocationPlan, selection: Selection, manifest: Manifest) -> Iterator[str]:
-    """An unused floor, examples too long for their quota, repeated ones, and what a round of floors leaves."""
+def run_notes(recipe: Recipe, selection: Selection, manifest: Manifest) -> Iterator[str]:
+    """An unused floor, examples too long for their quota, and repeated ones."""
     if recipe.engine == "fake" and recipe.calibration != "none":
         yield FAKE_NOTE
-    if recipe.floor and policy_named(recipe.policy).floor_use == "none":
+    if recipe.floor and not policy_named(recipe.policy).has_floor:
         floors = recipe.model_dump(mode="json")["floor"]
         yield f"the policy {recipe.policy!r} knows no floor: `floor: {floors}` isn't used, and counts as 0"
     for label, row in manifest.sources.items():
@@ -104,9 +104,6 @@ def run_notes(recipe: Recipe, plan: AllocationPlan, selection: Selection, manife
         count = sum(unmarked(pick)[1] > 1 for pick in picks)
         if count:
             yield f"{label}: {counted(count, 'row')} of repeated examples"
-    left = recipe.budget_total - plan.budget
-    if left:
-        yield f"left for the next round: {left:,} of the budget of {recipe.budget_total:,}"
 
 
 def length_notes(scores: Sequence[Score], error: ErrorRule) -> Iterator[str]:

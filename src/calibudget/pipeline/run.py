@@ -160,7 +160,7 @@ def _make(
     write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
     told = boundary_notes(recipe, run.pools, statistics, plan, (made and made.provenance) or {})
     lengths = () if made is None else length_notes(made.scores, made.error)
-    return (*prepared.notes, *run_notes(recipe, plan, selection, manifest), *lengths, *warned, *told)
+    return (*prepared.notes, *run_notes(recipe, selection, manifest), *lengths, *warned, *told)
 
 
 def _statistics(

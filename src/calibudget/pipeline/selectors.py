@@ -6,7 +6,6 @@ it came from; those are bound by their digests.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,7 +21,6 @@ from calibudget.recipe.parts import InfluencePart, QualityPart, ScoresPart
 from calibudget.records import Record
 from calibudget.selection.proxy import ProxyContract, proxy_pool
 from calibudget.selection.selectors import (
-    OPEN,
     UNIFORM,
     Mix,
     Scored,
@@ -113,19 +111,8 @@ def _from_scores(recipe: Recipe, part: ScoresPart, pools: Pools) -> Scored:
 
 
 def _from_quality(recipe: Recipe, part: QualityPart, pools: Pools) -> Scored:
-    perplexities, parameters = None, _quality_parameters(recipe, part)
-    if part.perplexities is not None:
-        path = recipe.beside(part.perplexities)
-        perplexities = _perplexities(path, pools)
-        parameters |= {"file": _file(path)}
-    made = quality_selector(
-        pools,
-        length=None if part.length is None else _length(recipe, part, pools),
-        length_band=part.length or OPEN,
-        perplexities=perplexities,
-        perplexity_band=part.perplexity or OPEN,
-    )
-    return replace(made, parameters=parameters)
+    made = quality_selector(pools, length=_length(recipe, part, pools), band=part.length)
+    return replace(made, parameters=_quality_parameters(recipe, part))
 
 
 def _from_influence(recipe: Recipe, part: InfluencePart, pools: Pools) -> Scored:
@@ -141,7 +128,7 @@ def _scores_parameters(_recipe: Recipe, part: ScoresPart) -> dict[str, Any]:
 
 
 def _quality_parameters(_recipe: Recipe, part: QualityPart) -> dict[str, Any]:
-    return {name: _listed(getattr(part, name)) for name in ("length", "perplexity")} | {"unit": part.unit}
+    return {"length": list(part.length), "unit": part.unit}
 
 
 def _influence_parameters(recipe: Recipe, part: InfluencePart) -> dict[str, Any]:
@@ -174,7 +161,7 @@ def _of_candidates(path: Path, pools: Pools, *, strict: bool) -> tuple[dict[str,
     candidates = {label: {one.record_id for one in records} for label, records in pools.items()}
     values: dict[str, dict[str, float]] = {label: {} for label in sorted(candidates)}
     others = []
-    for row in read_values(path, "score"):
+    for row in read_values(path):
         if row.source not in candidates:
             raise ArtefactError(f"{path.name}: {row.place}: the recipe has no source {row.source!r}")
         if row.record_id in candidates[row.source]:
@@ -191,19 +178,6 @@ def _of_candidates(path: Path, pools: Pools, *, strict: bool) -> tuple[dict[str,
     return values, len(others)
 
 
-def _perplexities(path: Path, pools: Pools) -> dict[str, dict[str, float]]:
-    """Perplexities by source and record id; a file that gives mean NLLs instead is read as their exponentials."""
-    values: dict[str, dict[str, float]] = {label: {} for label in pools}
-    is_nll = None
-    for row in read_values(path, "perplexity", "nll"):
-        is_nll = row.column == "nll" if is_nll is None else is_nll
-        if (row.column == "nll") != is_nll:
-            raise ArtefactError(f"{path.name}: {row.place}: gives {row.column}, other rows don't; give one of the two")
-        if row.source in values:
-            values[row.source][row.record_id] = math.exp(min(row.number, 700.0)) if is_nll else row.number
-    return values
-
-
 def _length(recipe: Recipe, part: QualityPart, pools: Pools) -> Callable[[Record], int]:
     """The length of a response in the unit asked for."""
     if part.unit == "words":
@@ -217,10 +191,6 @@ def _length(recipe: Recipe, part: QualityPart, pools: Pools) -> Callable[[Record
         for record, count in zip(records, counter.count(records), strict=True)
     }
     return lambda record: counts[record.source, record.record_id]
-
-
-def _listed(ends: tuple[float | None, float | None] | None) -> list[float | None] | None:
-    return None if ends is None else list(ends)
 
 
 def _file(path: Path) -> dict[str, Any]:

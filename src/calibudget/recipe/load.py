@@ -60,7 +60,7 @@ def resolved_fields(recipe: Recipe) -> dict[str, Any]:
         fields["calibration"]["adapter"] = _portable(recipe.calibration.adapter)
     if recipe.rounds is not None:
         fields["rounds"]["previous"] = [_portable(path) for path in recipe.rounds.previous]
-    for name, path in (("scores", "file"), ("influence", "file"), ("quality", "perplexities")):
+    for name, path in (("scores", "file"), ("influence", "file")):
         part = fields["selector"].get(name) if isinstance(fields["selector"], dict) else None
         if part is not None and part[path] is not None:
             part[path] = _portable(part[path])
@@ -95,10 +95,7 @@ def resolved_yaml(recipe: Recipe) -> bytes:
 #: Fields whose paths start at the recipe in a recipe, and at the working directory on the command line.
 _PATHS = frozenset(
     {"data_dir", "calibration.adapter", "rounds.previous", "weights"}
-    | {
-        f"selector.{field}"
-        for field in ("scores", "scores.file", "influence", "influence.file", "quality.perplexities")
-    }
+    | {f"selector.{field}" for field in ("scores", "scores.file", "influence", "influence.file")}
 )
 
 

@@ -147,23 +147,26 @@ class ScoresPart(Part):
 
 
 class QualityPart(Part):
-    """Only records inside a band of response lengths and a band of perplexities, and those uniformly."""
+    """Only records inside a band of response lengths, and those uniformly."""
 
-    length: Ends | None = None
+    length: Ends
     unit: Literal["words", "characters", "tokens"] = "words"
-    perplexity: Ends | None = None
-    perplexities: LocalFile | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_what_was_removed(cls, fields: object) -> object:
+        """Recipes of earlier versions hold bands of perplexities, those that were resolved as null."""
+        if not isinstance(fields, dict):
+            return fields
+        if fields.get("perplexity") is not None:
+            raise ValueError("`perplexity` was removed: leave such records out of the data, or order by `scores`")
+        return {name: value for name, value in fields.items() if name not in ("perplexity", "perplexities")}
 
     @model_validator(mode="after")
-    def _bands_are_sound(self) -> Self:
-        if self.length is None and self.perplexity is None:
-            raise ValueError("needs a band: `length: [lowest, highest]` or `perplexity: [lowest, highest]`")
-        if (self.perplexity is None) != (self.perplexities is None):
-            raise ValueError("`perplexity` (the band) and `perplexities` (the file) go together: give both or neither")
-        for name in ("length", "perplexity"):
-            ends = [end for end in getattr(self, name) or () if end is not None]
-            if any(math.isnan(end) for end in ends) or ends != sorted(ends):
-                raise ValueError(f"`{name}` runs from its lowest to its highest value")
+    def _band_is_sound(self) -> Self:
+        ends = [end for end in self.length if end is not None]
+        if any(math.isnan(end) for end in ends) or ends != sorted(ends):
+            raise ValueError("`length` runs from its lowest to its highest value")
         return self
 
 

@@ -378,7 +378,7 @@ def grid_of(plan: AllocationPlan, request: AllocationRequest, pools: Pools | Non
     asked = request.budget
     budgets = sorted({asked, *(min(round(asked * part), most) for part in few or _BUDGETS)} - {0})
     floors: list[int | str] = [request.floor]  # type: ignore[list-item]  # a recipe's amounts are plain
-    if policy_named(plan.policy).floor_use == "first" and len(plan.floors or {}) < len(plan.sources):
+    if policy_named(plan.policy).has_floor and len(plan.floors or {}) < len(plan.sources):
         whole = plan.floor or asked // max(2 * len(plan.sources), 1)
         floors = sorted({plan.floor, *(round(whole * part) for part in few or _FLOORS)})
     points = explore(request, pools, budgets=budgets, floors=floors, exponents=[plan.exponents])

@@ -5,11 +5,12 @@ taken in key order, so every selector is as reproducible as the uniform draw, an
 picks (a mix of three selectors or more may not, since largest remainders aren't monotone then). The paper draws
 uniformly (2.3) and leaves other rules open.
 
-Selectors that order candidates by a score: a column of the user's, bands of quality, influence.
+Selectors that order candidates by a score: a column of the user's, a band of lengths, influence.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -161,11 +162,6 @@ def _check_enough(name: str, source: str, eligible: int, candidates: int, quota:
         )
 
 
-#: Lowest and highest value, both included; None is an open end.
-Band = tuple[float | None, float | None]
-OPEN: Final[Band] = (None, None)
-
-
 def column_selector(pools: Mapping[str, Sequence[Record]], column: str, *, descending: bool = True) -> Scored:
     """Order by a number that the user's own data carries; a record where it is missing or null has no score.
 
@@ -194,31 +190,20 @@ def column_selector(pools: Mapping[str, Sequence[Record]], column: str, *, desce
 def quality_selector(
     pools: Mapping[str, Sequence[Record]],
     *,
-    length: Callable[[Record], int] | None = None,
-    length_band: Band = OPEN,
-    perplexities: Mapping[str, Mapping[str, float]] | None = None,
-    perplexity_band: Band = OPEN,
+    length: Callable[[Record], int],
+    band: tuple[float | None, float | None],
 ) -> Scored:
-    """Take only records inside a band of lengths and a band of perplexities, and those uniformly.
+    """Take only records inside a band of lengths, and those uniformly.
 
     Args:
         pools: every source's candidates.
-        length: the length of a record in the caller's unit (characters, words, tokens); None leaves lengths alone.
-        length_band: the lengths that may be taken.
-        perplexities: perplexity by source and record id, > 0; None leaves it alone. A record without one is out.
-        perplexity_band: the perplexities that may be taken.
+        length: the length of a record in the caller's unit (characters, words, tokens).
+        band: the least and the greatest length that may be taken, both included; None is an open end.
     """
-
-    def fits(record: Record) -> bool:
-        if length is not None and not _is_within(length(record), length_band):
-            return False
-        if perplexities is None:
-            return True
-        perplexity = perplexities.get(record.source, {}).get(record.record_id)
-        return perplexity is not None and _is_within(perplexity, perplexity_band)
-
+    lowest, highest = (end if end is not None else open_end for end, open_end in zip(band, (0, math.inf), strict=True))
     scores = {
-        source: {record.record_id: 0.0 for record in records if fits(record)} for source, records in pools.items()
+        source: {record.record_id: 0.0 for record in records if lowest <= length(record) <= highest}
+        for source, records in pools.items()
     }
     return Scored(name="quality", scores=scores)
 
@@ -271,8 +256,3 @@ def _number(record: Record, column: str) -> float:
         place = f"{record.source}: {column!r} of record {record.record_id}"
         raise DataError(f"{place} must be a finite number to select by, not {value!r}")
     return float(value)
-
-
-def _is_within(value: float, band: Band) -> bool:
-    lowest, highest = band
-    return (lowest is None or value >= lowest) and (highest is None or value <= highest)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -59,13 +59,12 @@ class _Row(NamedTuple):
 
 
 class Value(NamedTuple):
-    """One row of a file made elsewhere: where it stands, whose it is, its number and what the number is called."""
+    """One row of a file made elsewhere: where it stands, whose it is, and its score."""
 
     place: str
     source: str
     record_id: str
     number: float
-    column: str
 
 
 def write_selector(path: Path, parts: Mapping[str, SelectorScores]) -> None:
@@ -100,36 +99,36 @@ def read_selector(path: Path) -> dict[str, SelectorScores]:
     return {name: SelectorScores(parameters=parameters[name], scores=scores[name]) for name in parameters}
 
 
-def read_values(path: Path, *columns: str) -> Iterator[Value]:
-    """Read one number a record from a file made elsewhere; other columns are left alone.
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    source: Text
+    record_id: Text
+    score: Number
+
+
+_SCORED: Final = Shape(_Scored, others="ignore")
+
+
+def read_values(path: Path) -> Iterator[Value]:
+    """Read one score a record from a file made elsewhere; other columns are left alone.
 
     Args:
-        path: Parquet, or JSONL under any other suffix than `.parquet`, with `source` and `record_id`.
-        columns: what the number may be called; the first that a row has is taken.
+        path: Parquet, or JSONL under any other suffix than `.parquet`, with `source`, `record_id` and `score`.
 
     Yields:
         The rows in order.
 
     Raises:
-        ArtefactError: the file can't be read, is empty, a row lacks a field or its number isn't finite, or a record
+        ArtefactError: the file can't be read, is empty, a row lacks a field or its score isn't finite, or a record
             stands twice; file and line or row are named.
     """
     seen: dict[tuple[str, str], str] = {}
-    shapes: dict[str, Shape[Any]] = {
-        name: Shape(
-            make_dataclass("_Row", [("source", Text), ("record_id", Text), (name, Number)], frozen=True),
-            others="ignore",
-        )
-        for name in columns
-    }
     for place, fields in table_rows(load_table(path)) if path.suffix == ".parquet" else json_lines(path):
-        column = next((name for name in columns if name in fields), columns[0])
-        row: Any = shapes[column].parse(fields, f"{path.name}: {place}")
-        value = Value(place, row.source, row.record_id, getattr(row, column), column)
-        twin = seen.setdefault((value.source, value.record_id), place)
+        row = _SCORED.parse(fields, f"{path.name}: {place}")
+        twin = seen.setdefault((row.source, row.record_id), place)
         if twin != place:
-            raise ArtefactError(f"{path.name}: {place}: {value.record_id!r} of {value.source} stands at {twin} already")
-        yield value
+            raise ArtefactError(f"{path.name}: {place}: {row.record_id!r} of {row.source} stands at {twin} already")
+        yield Value(place, row.source, row.record_id, row.score)
     if not seen:
         raise ArtefactError(f"{path.name}: holds no scores")
 

@@ -135,7 +135,7 @@ def check_selector_sources(findings: Findings, recipe: Recipe, prepared: Prepare
     """Make again what a selector took from the data alone: a column, or a band of lengths."""
     quality, scores = recipe.selector.quality, recipe.selector.scores
     from_data = {
-        "quality": quality is not None and quality.perplexities is None,
+        "quality": quality is not None,
         "scores": scores is not None and scores.column is not None,
     }
     names = [name for name, derivable in from_data.items() if derivable]
