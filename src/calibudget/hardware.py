@@ -1,6 +1,7 @@
-"""What the machine gives: names of what a model runs on, known without a library, and where temporary files lie."""
+"""What the machine gives: names of what a model runs on, where temporary files lie, and which version is installed."""
 
 import tempfile
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
@@ -26,3 +27,11 @@ def temporary_folder() -> Path:
         raise DataError(
             "no temporary folder can be written to; make room, or set TMPDIR to a folder with room"
         ) from error
+
+
+def own_version() -> str:
+    """This package's version; "source tree" where it wasn't installed, so that nothing says a number."""
+    try:
+        return version("calibudget")
+    except PackageNotFoundError:
+        return "source tree"

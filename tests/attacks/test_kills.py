@@ -31,8 +31,7 @@ def check_goes_on(zygote: Any, name: str, directory: Path, whole: Any, place: An
         assert done["code"] == 0, (name, place, done["text"])
     expected = whole(name)[0]
     found = contents(directory)
-    # influence's and score's folders have no lock, and a disk may refuse the last tidying: such files mean nothing
-    if finished or name in ("influence", "score"):
+    if finished:  # a disk may refuse the last tidying: such files mean nothing
         found = {file: data for file, data in found.items() if not is_stale(file.split("/")[0]) and not is_stale(file)}
     assert sorted(found) == sorted(expected), (name, place)
     assert [file for file in expected if found[file] != expected[file]] == [], (name, place)

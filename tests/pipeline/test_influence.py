@@ -109,8 +109,16 @@ def test_interrupted_and_parted_work_gives_the_same_bytes(
         assert (tmp_path / "parted" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert rest.merged is not None
     seen.clear()
-    score(recipe_file, tmp_path / "whole")  # everything is there
+    left = tmp_path / "whole" / ".shard-0"  # which a disk refused to remove; it is no work any more
+    left.mkdir()
+    (left / "journal").write_bytes(b"anything")
+    (tmp_path / "whole" / ".calibudget-0123456789abcdef.tmp").write_bytes(b"half of a merge")
+    monkeypatch.setattr(InfluenceScorer, "calibrate", lambda *_: pytest.fail("everything is there"))
+    score(recipe_file, tmp_path / "whole")
     assert seen == []
+    assert {path.name for path in (tmp_path / "whole").iterdir()} == {
+        *("influence-0-of-2.jsonl", "influence-1-of-2.jsonl", "influence.jsonl", "warm-up", ".calibudget.lock")
+    }
     assert whole.merged.exists()
 
 

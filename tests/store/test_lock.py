@@ -33,6 +33,18 @@ def test_a_second_process_is_refused_at_once_and_a_dead_one_holds_nothing(tmp_pa
         pass
 
 
+def test_a_patient_one_gets_what_another_lets_go(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout.readline() == "held\n"  # type: ignore[union-attr]
+    child.stdin.close()  # type: ignore[union-attr]
+    with directory_lock(tmp_path, patience=600), pytest.raises(ArtefactError, match="in use"), directory_lock(tmp_path):
+        pass
+    child.wait()
+    child.stdout.close()  # type: ignore[union-attr]
+
+
 def test_an_error_in_the_block_frees_the_lock(tmp_path: Path) -> None:
     with pytest.raises(KeyError), directory_lock(tmp_path):
         raise KeyError

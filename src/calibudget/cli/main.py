@@ -87,9 +87,9 @@ _OF_THE_MACHINE: Final = {
 
 def _version(show: bool) -> None:
     if show:
-        from importlib.metadata import version
+        from calibudget.hardware import own_version
 
-        typer.echo(version("calibudget"))
+        typer.echo(own_version())
         raise typer.Exit
 
 

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from calibudget.hardware import own_version
 from calibudget.pipeline.inputs import Run
 from calibudget.pipeline.ledger import ROUNDS_NAME
 from calibudget.pipeline.pools import Pools
@@ -214,7 +215,8 @@ def _companion(prepared: Prepared) -> CompanionEvidence | None:
 
 
 def _versions(recipe: Recipe, provenance: dict[str, object] | None) -> dict[str, str]:
-    used = ("calibudget", "numpy", "pyarrow", *(["datasketch"] if recipe.hygiene.near_duplicates is not None else []))
-    own = {name: version(name) for name in used} | {"python": platform.python_version()}
+    used = ("numpy", "pyarrow", *(["datasketch"] if recipe.hygiene.near_duplicates is not None else []))
+    own = {name: version(name) for name in used}
+    own |= {"calibudget": own_version(), "python": platform.python_version()}
     scorer = (provenance or {}).get("versions", {})
     return own | (dict(scorer) if isinstance(scorer, dict) else {})

@@ -196,7 +196,8 @@ def _score_shards(
 ) -> None:
     """Score those of this process that aren't whole yet, and merge all once they are."""
     own = shards[devices.rank :: devices.count]
-    mine = [shard for shard in own if not work.is_whole(shard) or work.journal_folder(shard).exists()]
+    mine = [shard for shard in own if not work.is_whole(shard)]
+    work.tidy_up(shard for shard in own if shard not in mine)
     if mine:
         progress("influence, calibration", 0, None)
         scorer.calibrate({label: _rows(split.calibration) for label, split in task.prepared.splits.items()})

@@ -6,6 +6,7 @@ The shards of a pool: each scored chunk by chunk into a journal, written whole, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -27,7 +28,7 @@ from calibudget.selection.proxy import (
 from calibudget.selection.proxy_checks import check_merged, check_pool, check_shard, merge_shards
 from calibudget.sequences import chunks
 from calibudget.store.canonical import canonical_json, loads_object
-from calibudget.store.files import atomic_file, work_directory
+from calibudget.store.files import atomic_file, clean_stale, directory_lock, move_into_place, work_directory
 from calibudget.store.journal import Journal
 from calibudget.store.splits import SPLITS_NAME, read_splits
 from calibudget.store.sums import FileDigest, file_digest
@@ -148,6 +149,8 @@ def _report(
 
 #: All shards together.
 MERGED_NAME: Final = "influence.jsonl"
+#: Seconds that a merge waits for another's, which is a copy of the shards' files.
+_PATIENCE: Final = 600.0
 #: Candidates between two entries of a journal.
 _CHUNK: Final = 128
 #: A candidate as `selection.train_row` makes it.
@@ -223,11 +226,24 @@ class Shards:
             progress(f"influence, shard {shard}", total, total)
             self._write(shard, means)
 
+    def tidy_up(self, shards: Iterable[int]) -> None:
+        """Remove the journals of whole shards that a kill or the disk left; whoever is at one does it now."""
+        for folder in map(self.journal_folder, shards):
+            if folder.exists():
+                with suppress(ArtefactError), work_directory(folder):
+                    pass
+
     def merge(self) -> None:
-        """Write all shards in rank order, once all are there."""
+        """Write all shards in rank order, once all are there; of several processes one after the other.
+
+        Raises:
+            ArtefactError: another run holds the directory, or the disk is full.
+        """
         files = [self.file(shard) for shard in range(self.header.shards)]
-        if all(file.exists() for file in files):
-            merge_proxy_files(files, self.directory / MERGED_NAME, contract=self.contract, pool=self.pool)
+        with directory_lock(self.directory, patience=_PATIENCE):
+            clean_stale(self.directory)  # nobody else writes here: shards are made in folders of their own
+            if all(file.exists() for file in files):
+                merge_proxy_files(files, self.directory / MERGED_NAME, contract=self.contract, pool=self.pool)
 
     def _write(self, shard: int, means: Sequence[tuple[float, ...]]) -> None:
         subgroups = self.header.subgroups
@@ -242,7 +258,9 @@ class Shards:
             )
             for (position, (source, record_id)), values in zip(self.entries(shard), means, strict=True)
         )
-        write_proxy_file(self.file(shard), ProxyScores(header=replace(self.header, shard=shard), records=records))
+        made = self.journal_folder(shard) / self.file(shard).name
+        write_proxy_file(made, ProxyScores(header=replace(self.header, shard=shard), records=records))
+        move_into_place(made, self.file(shard))
 
 
 def _as_read(fields: Mapping[str, object]) -> dict[str, object]:

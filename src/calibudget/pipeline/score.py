@@ -31,7 +31,7 @@ from calibudget.scoring.scorer import (
 from calibudget.scoring.settings import make_scorer, open_scorer
 from calibudget.sources.cache_files import keep, kept_path, read_kept
 from calibudget.store.canonical import canonical_json
-from calibudget.store.files import work_directory, write_atomic
+from calibudget.store.files import move_into_place, work_directory, write_atomic
 from calibudget.store.scores import ScoreFile, read_scores, read_scores_file, write_scores
 from calibudget.workers import Engine
 
@@ -78,7 +78,9 @@ def score(
     with work_directory(work):
         scored = _read_and_score(recipe, shared, work / "journal", progress, shard)
         if not is_whole:
-            write_scores(path, scored.scores, error=scored.error, provenance=scored.provenance or {})
+            made = work / f"whole-{path.name}"
+            write_scores(made, scored.scores, error=scored.error, provenance=scored.provenance or {})
+            move_into_place(made, path)
         elif read_scores(path).scores != scored.scores:  # it wasn't killed between writing them and tidying up
             raise ArtefactError(f"{path}: exists already, and isn't what {work.name} was begun for; move one away")
     return scored.scores

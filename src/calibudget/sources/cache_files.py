@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Final
 
 from pydantic import TypeAdapter
 
+from calibudget.hardware import own_version
 from calibudget.store.canonical import canonical_json
 from calibudget.store.sums import code_sha256
 
@@ -160,5 +161,5 @@ def _sweep(folder: Path) -> None:
 @cache
 def _made_by() -> list[str]:
     """The code that reads, names and compares rows, and what it stands on."""
-    libraries = [f"{name} {version(name)}" for name in ("calibudget", "numpy", "orjson", "pyarrow", "rfc8785")]
-    return [*libraries, sys.version, unicodedata.unidata_version, code_sha256()]
+    libraries = [f"{name} {version(name)}" for name in ("numpy", "orjson", "pyarrow", "rfc8785")]
+    return [own_version(), *libraries, sys.version, unicodedata.unidata_version, code_sha256()]

@@ -69,6 +69,19 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     sync_directory(path.parent)
 
 
+def move_into_place(whole: Path, path: Path) -> None:
+    """Give a whole file its place in one step, a file that is there being replaced.
+
+    It is made in a work directory that its writer holds, so that no other's `clean_stale` meets it half-written, where
+    several writers share the folder it belongs in.
+
+    Raises:
+        ArtefactError: the disk is full or can't be written; the old file, if any, is as it was.
+    """
+    _replace(whole, path)
+    sync_directory(path.parent)
+
+
 def is_stale(name: str) -> bool:
     """Whether a file or folder of this name is what a killed writer left; it means nothing to any reader."""
     return _STALE.fullmatch(name) is not None
@@ -139,8 +152,12 @@ def is_no_file(path: Path) -> bool:
 
 
 @contextmanager
-def directory_lock(directory: Path) -> Iterator[None]:
+def directory_lock(directory: Path, *, patience: float = 0) -> Iterator[None]:
     """Hold an existing directory for writing; the operating system frees it when the process dies.
+
+    Args:
+        directory: the one to hold.
+        patience: seconds to wait for another that holds it.
 
     Raises:
         ArtefactError: another process, or another block of this one, holds it; or it can't be locked at all.
@@ -148,7 +165,7 @@ def directory_lock(directory: Path) -> Iterator[None]:
     path = directory / LOCK_NAME
     if is_no_file(path):
         raise ArtefactError(f"{path}: is no regular file, so it can't carry the lock; remove it")
-    lock = FileLock(path, timeout=0)
+    lock = FileLock(path, timeout=patience)
     try:
         lock.acquire()
     except Timeout as error:

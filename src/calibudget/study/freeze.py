@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import Field
 
 from calibudget.errors import ArtefactError, CheckFailedError, StudyError
+from calibudget.hardware import own_version
 from calibudget.lm.files import portable_model, resolve_model
 from calibudget.pipeline.evaluate import benchmarks_of
 from calibudget.pipeline.progress import Progress, silent
@@ -187,7 +187,7 @@ def examine(protocol: Protocol, shared: Shared, progress: Progress = silent) -> 
         data=data,
         digests=digests,
         cells={cell.name: settings_sha256(one) for cell, one in settings.items()},
-        calibudget=version("calibudget"),
+        calibudget=own_version(),
     )
     return Subject(settings=settings, version=made)
 
