@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from playwright.sync_api import Browser, sync_playwright
 
-from calibudget.report import write_report
+from calibudget.report.page import write_report
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 

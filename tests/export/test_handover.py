@@ -16,8 +16,9 @@ import pytest
 import yaml
 
 from calibudget.errors import ArtefactError, DependencyError, InputError, TrainingError
-from calibudget.export import TRAINERS, check_installed, export
-from calibudget.export.check import compare
+from calibudget.export.check import check_installed, compare
+from calibudget.export.handover import export
+from calibudget.export.trainers import TRAINERS
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_tokenizer
 from calibudget.pipeline.run_directory import recipe_of_run

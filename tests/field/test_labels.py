@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from calibudget.cli.options import named_amounts, named_integers, weights_by_label
+from calibudget.cli.options import named_amounts, named_integers, sizes_by_label, weights_by_label
 from calibudget.errors import InputError, RecipeError
 from calibudget.pipeline.run import run
-from calibudget.pipeline.statistics import read_pool_sizes
 from calibudget.recipe import load_recipe
 
 
@@ -43,7 +42,7 @@ def test_labels_with_spaces_work_on_the_command_line(texts: list[str], expected:
     assert named_integers(texts, "--sizes") == expected
     assert weights_by_label(texts) == expected
     assert named_amounts(texts, "--floors") == expected
-    assert read_pool_sizes(texts) == expected
+    assert sizes_by_label(texts) == expected
 
 
 def test_amounts_may_be_shares_beside_labels_with_spaces() -> None:

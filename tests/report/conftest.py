@@ -20,8 +20,7 @@ from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import Verification
 from calibudget.recipe import load_recipe
 from calibudget.records import Score
-from calibudget.report import write_report
-from calibudget.report.page import page
+from calibudget.report.page import page, write_report
 from calibudget.report.run import RunFacts, calibration_of, explained, grid_of
 
 #: Each of them sets the page's title if it is ever run.

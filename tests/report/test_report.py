@@ -16,7 +16,7 @@ from calibudget.pipeline.evaluate import Asking, evaluate
 from calibudget.pipeline.explain import explain, read_evidence
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
-from calibudget.report import write_report
+from calibudget.report.page import write_report
 from calibudget.store.scores import read_scores
 from tests.report.conftest import CANARIES, LABEL, Page, make_run, shown
 

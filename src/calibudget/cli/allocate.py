@@ -27,6 +27,7 @@ from calibudget.cli.options import (
     named_amounts,
     named_integers,
     numbers,
+    sizes_by_label,
     weights_by_label,
     whole_number,
 )
@@ -84,13 +85,13 @@ def statistics(
     output: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
 ) -> None:
     """Compute the statistics that `allocate` takes from scores."""
-    from calibudget.pipeline.statistics import read_pool_sizes, statistics_of_file
+    from calibudget.pipeline.statistics import statistics_of_file
     from calibudget.store.artefacts import STATISTICS
     from calibudget.store.canonical import canonical_json
 
     statistics = statistics_of_file(
         *scores,
-        pool_sizes=read_pool_sizes(pool_sizes),
+        pool_sizes=sizes_by_label(pool_sizes) or {},
         error=error,
         verdict=verdict,
         resamples=resamples,
@@ -246,10 +247,9 @@ def stability(
     from calibudget.allocation.request import AllocationRequest
     from calibudget.cli.tables import print_audit
     from calibudget.pipeline.explore import audit, read_measured
-    from calibudget.pipeline.statistics import read_pool_sizes
     from calibudget.records import Exponents
 
-    sizes = read_pool_sizes(pool_sizes) if pool_sizes else None
+    sizes = sizes_by_label(pool_sizes)
     measured = [
         read_measured(path, pool_sizes=sizes, resamples=resamples, bootstrap_seed=bootstrap_seed) for path in files
     ]

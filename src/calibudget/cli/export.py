@@ -11,7 +11,9 @@ from calibudget.cli.options import Json
 from calibudget.errors import InputError
 
 if TYPE_CHECKING:
-    from calibudget.export import Comparison, Exported, Trainer
+    from calibudget.export.check import Comparison
+    from calibudget.export.handover import Exported
+    from calibudget.export.trainers import Trainer
 
 
 def export(
@@ -45,17 +47,20 @@ def export(
     as_json: Json = False,
 ) -> int:
     """Write a run's train set and its training configuration for another trainer."""
-    from calibudget import export as room
     from calibudget.cli.progress import progress_bar
     from calibudget.cli.tables import print_json
+    from calibudget.export import handover
+    from calibudget.export.check import check as compare
+    from calibudget.export.check import check_installed
+    from calibudget.export.trainers import TRAINERS
 
-    room.check_push(push, trainer)
+    handover.check_push(push, trainer)
     if check:
-        room.check_installed(trainer, python=python)
+        check_installed(trainer, python=python)
     elif python is not None:
         raise InputError("--python belongs to --check: it names the Python that has the trainer")
     with progress_bar() as progress:
-        exported = room.export(
+        exported = handover.export(
             run_dir,
             trainer,
             output_dir,
@@ -64,14 +69,14 @@ def export(
             allow_other_model=allow_other_model,
             progress=progress,
         )
-    comparison = room.check(exported, python=python) if check else None
+    comparison = compare(exported, python=python) if check else None
     if push is not None:
-        typer.echo(room.push(exported.folder, push), err=True)
+        typer.echo(handover.push(exported.folder, push), err=True)
     if as_json:
         checked = None if comparison is None else {"equal": comparison.equal, "loaded": comparison.loaded}
         print_json({**exported.fields, "check": checked})
     else:
-        _print(room.TRAINERS[trainer], exported, comparison)
+        _print(TRAINERS[trainer], exported, comparison)
     return 0 if comparison is None or comparison.holds else 1
 
 

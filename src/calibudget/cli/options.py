@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
@@ -149,6 +149,32 @@ def named_integers(texts: Sequence[str] | None, option: str) -> dict[str, int] |
         InputError: a text without `=`, a number that isn't a plain integer, or a label given twice.
     """
     return _named(texts, option, int, "an integer")
+
+
+def sizes_by_label(texts: Sequence[str] | None) -> dict[str, int] | None:
+    """Pool sizes from `label=n` texts, JSON objects of them and `splits.parquet` files; None where there are none.
+
+    Raises:
+        InputError: a text that is none of these, a size that isn't a nonnegative integer, or a label given twice.
+    """
+    from calibudget.store.canonical import read_object
+    from calibudget.store.splits import read_splits
+
+    sizes: dict[str, int] = {}
+    for text in texts or ():
+        path = Path(text)
+        found: Mapping[str, object] | None
+        if path.suffix == ".parquet":
+            found = read_splits(path).pool_sizes
+        else:
+            found = read_object(path) if path.is_file() else named_integers([text], "--pool-sizes")
+        for label, size in (found or {}).items():
+            if label in sizes:
+                raise InputError(f"--pool-sizes names {label!r} twice")
+            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+                raise InputError(f"--pool-sizes: the size of {label!r} is {size!r}, not a nonnegative integer")
+            sizes[label] = size
+    return sizes or None
 
 
 def named_amounts(texts: Sequence[str] | None, option: str) -> dict[str, int | str] | None:

@@ -24,7 +24,7 @@ def report(
 ) -> None:
     """Write a run or a study as one HTML file, to open offline, print or send."""
     from calibudget.cli.progress import progress_bar
-    from calibudget.report import write_report
+    from calibudget.report.page import write_report
 
     with progress_bar() as progress:
         typer.echo(write_report(directory, output=output, data_dir=data_dir, partial=partial, progress=progress))

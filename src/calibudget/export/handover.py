@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from calibudget.errors import ArtefactError, InputError, TrainingError
-from calibudget.export.card import card, summary
 from calibudget.export.configuration import configuration
 from calibudget.export.rows import write_blend, write_croissant, write_messages, write_tokens
 from calibudget.export.trainers import Job, Trainer, trainer_named
@@ -25,6 +25,7 @@ from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe
 from calibudget.store.canonical import canonical_json
 from calibudget.store.files import directory_lock, write_atomic
+from calibudget.store.manifest import Manifest
 from calibudget.store.sums import file_digest
 from calibudget.store.train_set import copy_train, read_train
 from calibudget.training.config import TrainingConfig
@@ -203,9 +204,9 @@ def _write(trainer: str, target: Trainer, made: _RowsOnly, folder: Path) -> Expo
         write_atomic(folder / "dataset_dict.json", canonical_json({"splits": ["train"]}))
     else:
         fields["rows"] = write_croissant(
-            folder, read_train(made.run.train_file), _title(made.run), summary(made.run.manifest)
+            folder, read_train(made.run.train_file), _title(made.run), _summary(made.run.manifest)
         )
-    text = card(trainer, target, made.run.manifest, left_out, has_place=has_place)
+    text = _card(trainer, target, made.run.manifest, left_out, has_place=has_place)
     write_atomic(folder / "README.md", text.encode())
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     digests = {name: file_digest(folder / name) for name in names if not name.startswith("model/")}
@@ -269,6 +270,50 @@ def _left_out(target: Trainer, config: TrainingConfig) -> dict[str, str]:
     if config.recovery_steps and target.trains:
         left_out["recovery_steps"] = "no steps on the companion set after the last epoch"
     return left_out
+
+
+def _summary(manifest: Manifest) -> str:
+    """One sentence on how the examples were chosen."""
+    selection = manifest.selection
+    beside = f" and {selection.companion_count} of a companion set" if selection.companion_count else ""
+    return (
+        f"{selection.count} examples of {len(manifest.sources)} sources{beside}, budgeted by the policy "
+        f"{manifest.allocation.policy} of CaliBudget."
+    )
+
+
+def _card(
+    name: str, trainer: Trainer, manifest: Manifest, left_out: Mapping[str, str], *, has_place: bool = False
+) -> str:
+    """What the folder holds, how it is used, and what of the training isn't carried over.
+
+    `has_place` is whether the configuration names a directory of this machine.
+    """
+    front = ["---", "task_categories: [text-generation]", "tags: [calibudget, sft]", "---", ""]
+    lines = front if name == "huggingface" else []
+    lines += [f"# A train set for {trainer.title}", "", _summary(manifest), ""]
+    if trainer.start is not None:
+        lines += ["Train in this folder:", "", f"    {trainer.start}", ""]
+        if has_place:
+            lines += ["The configuration names the model where it lies here. Elsewhere, write its place there.", ""]
+    if trainer.rows in ("parquet", "dataset", "messages"):
+        lines += [
+            "The rows are token ids under the template that was scored. The response and the token that ends it are "
+            "taught, the prompt isn't. Row by row they stand in the order of the run's train set.",
+            "",
+        ]
+    lines += [f"| source | {manifest.allocation.unit} |", "|---|---:|"]
+    lines += [f"| {_escaped(label)} | {source.quota} |" for label, source in sorted(manifest.sources.items())]
+    lines += ["", f"Digest of the selected ids: `{manifest.selection.selected_sha256}`"]
+    if left_out:
+        lines += ["", f"{trainer.title} can't be told:", ""]
+        lines += [f"- `{field}`: {instead}" for field, instead in left_out.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(label: str) -> str:
+    """A label as Markdown shows it; the marks that it would read stand behind a backslash."""
+    return re.sub(r"([\\`*_\[\]<>|#~&])", r"\\\1", label)
 
 
 def _title(run: FinishedRun) -> str:

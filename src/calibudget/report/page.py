@@ -51,9 +51,7 @@ def write_report(
         facts: Mapping[str, Any] = {"run": run_facts(place, None if data_dir is None else Path(data_dir), progress)}
         data = page("run.html", facts)
     else:
-        from calibudget.report.study import study_facts  # what draws its figures takes a second to import
-
-        data = page("study.html", study_facts(place, partial=partial))
+        data = page("study.html", _study_facts(place, partial=partial))
     path = place / REPORT_NAME if output is None else Path(output)
     write_atomic(path, data)
     return path
@@ -81,3 +79,34 @@ def page(template: str, facts: Mapping[str, Any]) -> bytes:
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
     text = environment.get_template(template).render(facts, style=style, script=script, script_digest=digest)
     return text.encode("utf-8", "replace")  # a text may hold half a surrogate pair
+
+
+def _study_facts(directory: Path, *, partial: bool) -> Mapping[str, Any]:
+    """Gather what the report of a study shows: its tables, its figures and the boundary of its claims.
+
+    Raises:
+        ArtefactError, StudyError: it is no study's directory, or its cells can't be used, see `load_results`.
+        DependencyError: scipy or matplotlib isn't installed.
+    """
+    # what draws the figures takes a second to import
+    from calibudget.study.freeze import FROZEN_NAME
+    from calibudget.study.reporting.report import figures_of, standing_of, tables_of
+    from calibudget.study.reporting.results import load_results
+    from calibudget.study.reporting.table import Quantity, shown_text
+
+    if not (directory / FROZEN_NAME).exists():
+        raise ArtefactError(f"{directory}: is no run directory (no {RECIPE_NAME}) and no study's (no {FROZEN_NAME})")
+    results = load_results(directory, partial=partial)
+    figures = {
+        name: f"data:image/svg+xml;base64,{base64.b64encode(files['svg']).decode()}"
+        for name, files in figures_of(results)
+    }
+    return {
+        "protocol": results.protocol,
+        "standings": list(standing_of(results)),
+        "missing": len(results.missing),
+        "tables": list(tables_of(results)),
+        "figures": figures,
+        "shown": shown_text,
+        "is_quantity": lambda entry: isinstance(entry, Quantity),
+    }

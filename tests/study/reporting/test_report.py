@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibudget import report as html
 from calibudget.errors import StudyError
+from calibudget.report import page as html
 from calibudget.study.protocol import load_protocol
 from calibudget.study.reporting.certainty import example_interval, task_interval
 from calibudget.study.reporting.report import standing_of, tables_of, write_report
