@@ -160,14 +160,18 @@ def test_refusals_name_the_group_and_the_numbers(subtests: pytest.Subtests) -> N
             "the groups name unknown sources: 'f'; each source belongs to exactly one group; "
             "the sources are 'a', 'b', 'c', 'd', 'e'",
         ),
-        ({"x": {"sources": list("abcde")}, "y": {}}, "group 'y' is empty"),
+        ({"x": {"sources": list("abcde")}, "y": {}}, "groups.y: is an empty group"),
+        ({"x": {"source": list("abcde")}}, "groups.x.source: is not a field of this format"),
+        ({"x": {"sources": "abcde"}}, "groups.x.sources: must be a list"),
+        ({"x": {"sources": ["a"], "groups": 1}}, "groups.x.groups: must be an object"),
         (
-            {"x": {"source": list("abcde"), "zz": 1}},
-            "group 'x' has unknown fields 'source', 'zz'; known: sources, groups, floor, cap",
+            {"x": {"sources": ["a"], "cap": 0.5}},
+            "groups.x.cap: the amount is 0.5, but of what? write a whole number, or a text like '10% of budget' or "
+            "'50% of pool'",
         ),
         (
             {"x": {"sources": ["a"], "groups": {"a": {"sources": list("bcde")}}}},
-            "in group 'x' a source and a group are both called 'a'",
+            "groups.x: has a source and a group that are both called 'a'",
         ),
         (
             {"x": {"sources": list("abcde"), "floor": 7_000}},
@@ -224,5 +228,5 @@ def test_a_cap_below_the_members_floors_is_refused() -> None:
 def test_groups_without_end_are_refused() -> None:
     endless = {"sources": ["a"]}
     endless["groups"] = {"within": endless}  # type: ignore[assignment]
-    with pytest.raises(AllocationError, match="the groups are nested more than 100 deep, down to 'within'"):
+    with pytest.raises(AllocationError, match=r"^groups\.g\.groups\.within: .* cyclic"):
         parse_groups({"g": endless}, ["a"])

@@ -177,7 +177,7 @@ def test_refusals_name_file_line_and_field(tmp_path: Path, subtests: pytest.Subt
         (PLAIN + "groups: {g: {sources: [a, b]}, h: {sources: [b]}}\n", "the groups overlap in 'b'"),
         (PLAIN + "groups: {g: {sources: [a, b, c]}}\n", "the groups name unknown sources: 'c'"),
         (PLAIN + "groups: {g: {sources: [a, b], ceiling: 3}}\n", "recipe.yaml:8: groups.g.ceiling: unknown field"),
-        (PLAIN + "groups: {g: {sources: [a, b]}, h: {}}\n", "group 'h' is empty"),
+        (PLAIN + "groups: {g: {sources: [a, b]}, h: {}}\n", "is an empty group"),
         (PLAIN + "policy: best\n", "recipe.yaml:8: policy: there is no policy 'best'"),
         (PLAIN + "policy: weights\n", "`weights` and `policy: weights` go together"),
         (PLAIN + "policy: weights\nweights: {a: 1O, b: 1}\n", "recipe.yaml:9: weights.a"),

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError
 
 from calibudget.allocation.exact.numbers import as_count, as_ratio, nearest_double
 from calibudget.allocation.exact.spread import Spread, spread
 from calibudget.allocation.labels import likely, listed
 from calibudget.errors import AllocationError, InputTypeError
-from calibudget.messages import shown
+from calibudget.messages import fault, shown
 from calibudget.values import CHECKED, Count, Text
 
 # As many digits as anybody needs, and as Python reads by default.
@@ -113,10 +113,6 @@ def _units(amount: Amount, budget: int, pool: int) -> Fraction:
     return Fraction(amount)
 
 
-# Groups within groups beyond this depth are a mistake, and would exhaust the stack.
-_DEEPEST: Final = 100
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """Sources and groups that share bounds.
@@ -135,6 +131,13 @@ class Group:
     floor: Bound = 0
     cap: Bound | None = None
 
+    def __post_init__(self) -> None:
+        if not self.sources and not self.groups:
+            raise AllocationError("is an empty group")
+        shared = sorted(set(self.sources) & set(self.groups))
+        if shared:
+            raise AllocationError(f"has a source and a group that are both called {listed(shared)}")
+
     def labels(self) -> Iterator[str]:
         """The sources in it, at any depth."""
         yield from self.sources
@@ -146,18 +149,21 @@ def parse_groups(value: Mapping[str, object], labels: Sequence[str]) -> dict[str
     """Read groups from their plain form, in which recipes and `allocation.json` hold them.
 
     Args:
-        value: by name, a `Group` or a mapping with "sources" (a list of labels), "groups" (of the same form),
-            "floor" and "cap" (see `parse_amount`), all optional.
+        value: by name, a `Group` or a mapping with its fields, all optional.
         labels: the sources; each must be in exactly one group.
 
     Raises:
-        InputTypeError: a field of the wrong type.
-        AllocationError: an unknown field or source, a source in no group or in two, an empty group, a name that a
-            group shares with its sibling source.
+        AllocationError: a field that is unknown or of the wrong type, an unknown source, a source in no group or in
+            two, an empty group, a name that a group shares with its sibling source.
     """
-    root = Group(groups={name: _parse_group(name, group) for name, group in _mapping(value, "groups").items()})
-    members = list(root.labels())
-    twice = sorted(label for label, count in Counter(members).items() if count > 1)
+    try:
+        groups = _GROUPS.validate_python(value)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        place = ".".join(map(str, ("groups", *problem["loc"])))
+        raise AllocationError(f"{place}: {fault(problem['type'], problem.get('ctx', {})) or problem['msg']}") from None
+    members = Counter(label for group in groups.values() for label in group.labels())
+    twice = sorted(label for label, count in members.items() if count > 1)
     unknown = sorted(set(members) - set(labels))
     missing = sorted(set(labels) - set(members))
     for sources, complaint in ((twice, "overlap in"), (unknown, "name unknown sources:"), (missing, "miss")):
@@ -166,7 +172,10 @@ def parse_groups(value: Mapping[str, object], labels: Sequence[str]) -> dict[str
             raise AllocationError(
                 f"the groups {complaint} {listed(sources)}; each source belongs to exactly one group{hint}"
             )
-    return dict(root.groups)
+    return groups
+
+
+_GROUPS: Final = TypeAdapter(dict[Text, Group])
 
 
 def plain_groups(groups: Mapping[str, Group]) -> dict[str, object]:
@@ -321,39 +330,3 @@ def _require_room(roots: Sequence[_Branch], budget: int, given: int) -> None:
             f"beyond the sources' floors of {given:,} the groups can take {most:,} ({bounds}), "
             f"{budget - most:,} short of the {budget:,} that are left: raise caps or take a smaller budget"
         )
-
-
-def _parse_group(name: str, value: object, depth: int = 1) -> Group:
-    if depth > _DEEPEST:
-        raise AllocationError(f"the groups are nested more than {_DEEPEST} deep, down to {name!r}: nest fewer")
-    if isinstance(value, Group):
-        value = {"sources": value.sources, "groups": value.groups, "floor": value.floor, "cap": value.cap}
-    fields = _mapping(value, f"group {name!r}")
-    unknown = sorted(set(fields) - {"sources", "groups", "floor", "cap"})
-    if unknown:
-        raise AllocationError(
-            f"group {name!r} has unknown fields {listed(unknown)}; known: sources, groups, floor, cap"
-        )
-    sources = () if fields.get("sources") is None else fields["sources"]
-    if isinstance(sources, str) or not isinstance(sources, Sequence) or not all(isinstance(s, str) for s in sources):
-        raise InputTypeError(f"sources of group {name!r} must be a list of labels, not {shown(sources)}")
-    inner = _mapping({} if fields.get("groups") is None else fields["groups"], f"groups of group {name!r}")
-    cap = fields.get("cap")
-    group = Group(
-        sources=tuple(sources),
-        groups={key: _parse_group(key, inside, depth + 1) for key, inside in inner.items()},
-        floor=parse_amount(fields.get("floor", 0), f"the floor of group {name!r}"),
-        cap=None if cap is None else parse_amount(cap, f"the cap of group {name!r}"),
-    )
-    if not group.sources and not group.groups:
-        raise AllocationError(f"group {name!r} is empty")
-    shared = sorted(set(group.sources) & set(group.groups))
-    if shared:
-        raise AllocationError(f"in group {name!r} a source and a group are both called {listed(shared)}")
-    return group
-
-
-def _mapping(value: object, name: str) -> Mapping[str, object]:
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise InputTypeError(f"{name} must be a mapping by name, not {shown(value)}")
-    return value
