@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
@@ -194,49 +193,6 @@ def test_a_damaged_file_is_noticed_and_made_again(
     made.clear()
     assert found(folder, kept) == expected
     assert len(made) == len(files) - (damage == "another's")
-
-
-@pytest.mark.parametrize(
-    "forged", ["no stream", "cut stream", "another schema", "nulls", "own ids", "places", "answers", "summary"]
-)
-def test_a_forged_file_whose_digest_is_right_is_made_again(
-    folder: Path, tmp_path: Path, made: list[str], forged: str
-) -> None:
-    kept = Reading(cache=tmp_path / "cache")
-    expected = found(folder, kept)
-    file = min((tmp_path / "cache").iterdir())
-    stream, _, summary = file.read_bytes()[:-32].rpartition(b"\n")
-    batch = next(iter(pa.ipc.open_stream(stream)))
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    if forged == "no stream":
-        stream = b"no stream"
-    elif forged == "cut stream":
-        stream = stream[: len(stream) // 2]
-    elif forged == "another schema":
-        stream = written(columns | {"at": pa.array(range(len(batch)), pa.int32())})
-    elif forged == "nulls":
-        stream = written(columns | {"text": pa.nulls(len(batch), pa.binary(32))})
-    elif forged == "places":
-        stream = written(columns | {"at": pa.array([-1] * len(batch))})
-    elif forged == "answers":
-        stream = written(columns | {"answer": pa.array([0] * len(batch), pa.int8())})
-    elif forged == "own ids":
-        stream = written(columns | {"own_id": pa.array(["x"] * len(batch))})
-    else:
-        summary = summary.replace(b'"read":', b'"read":"many","raed":')
-    body = stream + b"\n" + summary
-    file.write_bytes(body + hashlib.sha256(body).digest())
-    made.clear()
-    assert found(folder, kept) == expected
-    assert len(made) == 1
-
-
-def written(columns: dict[str, pa.Array]) -> bytes:
-    """The columns as an Arrow stream."""
-    batch, sink = pa.record_batch(columns), pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as out:
-        out.write_batch(batch)
-    return bytes(sink.getvalue())
 
 
 def test_a_pipe_under_a_kept_name_is_not_waited_for(folder: Path, tmp_path: Path) -> None:

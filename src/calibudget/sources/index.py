@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from calibudget.errors import DataError
 from calibudget.records import SourceFile
@@ -26,7 +25,7 @@ from calibudget.sources import cache_files
 from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
 from calibudget.sources.fields import check_row, checked, is_blank, passed_over, reason_of
 from calibudget.sources.inputs import Input
-from calibudget.sources.records import Named, RecordMaker, answer_labels
+from calibudget.sources.records import Named, RecordMaker
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import writing
 from calibudget.store.canonical import canonical_json
@@ -259,7 +258,10 @@ class Identities:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The identities, in the order read."""
-        yield from _stream(self.handle)
+        import pyarrow as pa
+
+        self.handle.seek(0)
+        return iter(pa.ipc.open_stream(pa.PythonFile(self.handle, mode="r")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +293,7 @@ def find_or_make(spec: SourceSpec, given: Input, folder: Path, kept: Path | None
             return make_identities(spec, given, folder / f"{secrets.token_hex(16)}.identities")
     bound = given.bound()
     path = kept_path(kept, "identities", _SCHEMA, asdict(bound), said_of_rows(spec))
-    found = read_identities(path, spec)
+    found = read_identities(path)
     if found is not None and found.input == bound:
         return replace(found, is_kept=True)
     if found is not None:
@@ -324,16 +326,15 @@ def make_identities(spec: SourceSpec, given: Input, path: Path, bound: SourceFil
     return Identities(path=path, handle=out.handle, tally=tally, input=read)
 
 
-def read_identities(path: Path, spec: SourceSpec) -> Identities | None:
-    """A file of identities that fits a source; None where there is none or it isn't what was written."""
+def read_identities(path: Path) -> Identities | None:
+    """A file of identities; None where there is none or it isn't what was written."""
     whole = open_whole(path)
     if whole is None:
         return None
     handle, size = whole
-    summary = _checked(handle, size, spec)
-    if summary is None:
-        handle.close()
-        return None
+    handle.seek(max(0, size - _SUMMARY_BYTES))
+    last = handle.read(min(size, _SUMMARY_BYTES)).rpartition(b"\n")[2]
+    summary: _Summary = _SUMMARY.adapter.validate_json(last, strict=True)
     return Identities(path=path, handle=handle, tally=summary.tally, input=summary.input)
 
 
@@ -346,38 +347,3 @@ def said_of_rows(spec: SourceSpec) -> dict[str, object]:
 
 def _listed(values: object) -> Sequence[object]:
     return values if isinstance(values, tuple | list) else (values,)
-
-
-def _checked(handle: BinaryIO, size: int, spec: SourceSpec) -> _Summary | None:
-    """What an open file says was read, None where it isn't what `make_identities` writes."""
-    import pyarrow as pa
-
-    try:
-        if not all(_is_sound(batch, spec) for batch in _stream(handle)):
-            return None
-        handle.seek(max(0, size - _SUMMARY_BYTES))
-        found: _Summary | None = _SUMMARY.adapter.validate_json(
-            handle.read(min(size, _SUMMARY_BYTES)).rpartition(b"\n")[2], strict=True
-        )
-        return found
-    except (OSError, MemoryError, pa.ArrowException, ValidationError):
-        return None
-
-
-def _stream(handle: BinaryIO) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    handle.seek(0)
-    return iter(pa.ipc.open_stream(pa.PythonFile(handle, mode="r")))
-
-
-def _is_sound(batch: pa.RecordBatch, spec: SourceSpec) -> bool:
-    """Whether a batch holds what a source's rows can be called."""
-    if batch.schema != identity_schema():
-        return False
-    batch.validate(full=True)
-    *always, own_ids = (one.null_count for one in batch.columns)
-    if any(always) or own_ids != (len(batch) if spec.id_field is None else 0):
-        return False
-    places, answers = column(batch, "at", "<i8"), column(batch, "answer", "i1")
-    return bool((places >= 0).all() and (answers >= -1).all() and (answers < len(answer_labels(spec))).all())

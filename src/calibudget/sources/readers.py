@@ -118,10 +118,10 @@ class Readers:
 def _found(waiting: Future[Reply], send: Callable[[_Request], Future[Reply]], request: _Request) -> Identities:
     """What a reader made, opened only now: of many inputs one file is open at a time."""
     path = _path(waiting, request)
-    found = read_identities(path, request.spec)
+    found = read_identities(path)
     if found is None and path.parent == request.cache:  # removed from the cache meanwhile, as anybody may
         path = _path(send(replace(request, cache=None)), request)
-        found = read_identities(path, request.spec)
+        found = read_identities(path)
     if found is None:
         raise CalibudgetError(f"{path.name}: what a reader wrote isn't what came")
     return replace(found, is_kept=path.parent == request.cache)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,9 @@ from calibudget.sources.records import RecordMaker
 from calibudget.sources.rows import Fields
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import ROW, IdentityTable, Rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _NUMBERED: Final = re.compile(r"#[0-9]+$")
 
@@ -150,7 +153,7 @@ def scan_sources(
     ]
     asked = [[readers.ask(scan.spec, given) for given in scan.inputs] for scan in scans]
     for scan, waiting in zip(scans, asked, strict=True):
-        scan.files = tuple(_taken(scan, number, found()) for number, found in enumerate(waiting))
+        scan.files = tuple(_take(scan, number, found()) for number, found in enumerate(waiting))
         if not scan.table.count:
             why = "name files that hold rows"
             if scan.tally.skipped:
@@ -179,31 +182,30 @@ def _check_left_out(scan: Scan) -> None:
             )
 
 
-def _taken(scan: Scan, number: int, found: Identities) -> SourceFile:
+def _take(scan: Scan, number: int, found: Identities) -> SourceFile:
+    """Put the identities of one input into the table, and say what it was."""
     try:
-        _take(scan, number, found)
+        for batch in found.batches():
+            _add(scan, number, batch)
     finally:
         found.forget()
+    scan.tally.add(found.tally)
     return found.input
 
 
-def _take(scan: Scan, number: int, found: Identities) -> None:
-    """Put the identities of one input into the table."""
-    key = order_keys("selection", scan.selection_seed, scan.spec.label)
-    for batch in found.batches():
-        rows = np.zeros(len(batch), dtype=ROW)
-        for name, dtype in {"text": "V32", "prompt": "V32", "at": "<i8", "answer": "i1"}.items():
-            rows[name] = column(batch, name, dtype)
-        rows["file"] = number
-        if scan.spec.id_field is None:
-            rows["name"], rows["key"] = -1, scan.keys("selection", scan.selection_seed, rows)
-        else:
-            own_ids = batch["own_id"].to_pylist()
-            _check_unnumbered(scan, number, own_ids, rows)
-            rows["name"] = scan.table.add_names(own_ids)
-            rows["key"] = np.frombuffer(b"".join(map(key, own_ids)), dtype="V32")
-        scan.table.add_rows(rows)
-    scan.tally.add(found.tally)
+def _add(scan: Scan, number: int, batch: pa.RecordBatch) -> None:
+    rows = np.zeros(len(batch), dtype=ROW)
+    for name, dtype in {"text": "V32", "prompt": "V32", "at": "<i8", "answer": "i1"}.items():
+        rows[name] = column(batch, name, dtype)
+    rows["file"] = number
+    if scan.spec.id_field is None:
+        rows["name"], rows["key"] = -1, scan.keys("selection", scan.selection_seed, rows)
+    else:
+        own_ids = batch["own_id"].to_pylist()
+        _check_unnumbered(scan, number, own_ids, rows)
+        keys = map(order_keys("selection", scan.selection_seed, scan.spec.label), own_ids)
+        rows["name"], rows["key"] = scan.table.add_names(own_ids), np.frombuffer(b"".join(keys), dtype="V32")
+    scan.table.add_rows(rows)
 
 
 def _check_unnumbered(scan: Scan, number: int, own_ids: Sequence[str], rows: Rows) -> None:

@@ -30,14 +30,9 @@ Scalar = Text | Integer | Annotated[float, Strict()] | Flag
 _HUB_NAME: Final = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?")
 
 
-def _source_path(value: str) -> str:
-    check_path(value)
-    return expanded(value)
-
-
 #: Files, directories, globs or URLs; one may stand by itself.
 Paths = Annotated[
-    tuple[Annotated[Text, AfterValidator(_source_path)], ...],
+    tuple[Annotated[Text, AfterValidator(expanded)], ...],
     BeforeValidator(one_or_more, json_schema_input_type=str | Annotated[tuple[str, ...], Field(min_length=1)]),
     Field(min_length=1),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
@@ -245,49 +246,29 @@ def check_roles(roles: Mapping[str, Collection[str | int]]) -> None:
     """Check that no record has two roles (paper, appendix "Record and Role Integrity").
 
     Args:
-        roles: by role name a list, a set, a numpy array of one dimension or another collection of record ids, all of
-            them strings or all of them integers.
+        roles: by role name a collection of record ids, all of them strings or all of them integers.
 
     Raises:
         DataError: no role at all, a name that is no lower-case identifier, a role without records, a record twice
             in one role or in two of them; names and the record are given.
-        InputTypeError: something else than a mapping of such collections, an id that is neither a string nor an
-            integer (a bool is none), or both kinds together.
+        InputTypeError: a text or a mapping in place of a collection, or strings and integers together.
     """
-    if not isinstance(roles, Mapping):
-        raise InputTypeError(f"roles are a mapping of names to record ids, not {type(roles).__name__}")
     if not roles:
         raise DataError("there are no roles to check")
     owners: dict[str | int, str] = {}
     for name, members in roles.items():
-        if not isinstance(name, str) or not _ROLE_NAME.fullmatch(name):
+        if not _ROLE_NAME.fullmatch(name):
             raise DataError(f"the role {name!r} must be a lower-case identifier: a letter, then letters, digits or _")
-        ids = _role_ids(name, members)
-        if not ids:
+        if isinstance(members, str | bytes | Mapping):
+            raise InputTypeError(f"the role {name!r} needs a collection of record ids, not {shown(members)}")
+        if not len(members):
             raise DataError(f"the role {name!r} has no records")
-        if owners and isinstance(ids[0], str) != isinstance(next(iter(owners)), str):
-            raise InputTypeError(
-                f"the role {name!r} and those before it hold strings and integers; ids are all of one kind"
-            )
-        for member in ids:
-            other = owners.get(member)
-            if other is not None:
-                where = f"twice in the role {name!r}" if other == name else f"in the roles {other!r} and {name!r}"
-                raise DataError(f"the record {member!r} is {where}")
-            owners[member] = name
-
-
-def _role_ids(name: str, members: object) -> list[str | int]:
-    """A role's ids, numpy's integers as Python's."""
-    is_array = isinstance(members, np.ndarray) and members.ndim == 1
-    if not is_array and (not isinstance(members, Collection) or isinstance(members, str | bytes | bytearray | Mapping)):
-        raise InputTypeError(f"the role {name!r} needs a collection of record ids, not {shown(members)}")
-    ids: list[str | int] = []
-    for member in members:  # type: ignore[attr-defined]
-        plain = int(member) if isinstance(member, np.integer) else member
-        if isinstance(plain, bool) or not isinstance(plain, str | int):
-            raise InputTypeError(f"the role {name!r} holds {shown(member)}; a record id is a string or an integer")
-        ids.append(plain)
-    if len({isinstance(one, str) for one in ids}) > 1:
-        raise InputTypeError(f"the role {name!r} holds strings and integers; record ids are all of one kind")
-    return ids
+        for member in members:
+            other = owners.setdefault(member, name)
+            if isinstance(member, str) != isinstance(next(iter(owners)), str):
+                raise InputTypeError(f"the role {name!r} holds {shown(member)}; ids are all strings or all integers")
+            if other != name:
+                raise DataError(f"the record {member!r} is in the roles {other!r} and {name!r}")
+        if len(set(members)) != len(members):
+            twice = next(member for member, count in Counter(members).items() if count > 1)
+            raise DataError(f"the record {twice!r} is twice in the role {name!r}")

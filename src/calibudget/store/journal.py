@@ -28,14 +28,10 @@ class Journal:
     Attributes:
         entries: the entries found at opening, in the order they were appended. JSON has one kind of number: a
             float without a fraction comes back as an int.
-        discarded: bytes cut off at opening because they were torn or damaged, usually 0.
     """
 
-    def __init__(
-        self, path: Path, descriptor: int, entries: tuple[dict[str, object], ...], checksum: str, discarded: int
-    ) -> None:
+    def __init__(self, path: Path, descriptor: int, entries: tuple[dict[str, object], ...], checksum: str) -> None:
         self.entries = entries
-        self.discarded = discarded
         self._path = path
         self._descriptor: int | None = descriptor
         self._checksum = checksum
@@ -71,8 +67,7 @@ class Journal:
                 break
             entries.append(loads_object(body, f"{path.name}: entry {len(entries) + 1}"))
             checksum, end = following, after
-        descriptor = _open_at(path, end)
-        return cls(path, descriptor, tuple(entries), checksum, len(data) - end)
+        return cls(path, _open_at(path, end), tuple(entries), checksum)
 
     def append(self, entry: Mapping[str, object]) -> None:
         """Add one entry; when this returns, it is on the disk.

@@ -145,10 +145,8 @@ def read_scores_file(
     rule = own.error if own is not None else error or _guess_rule(rows, name)
     scores = _ordered(_parse_rows(rows, name, rule))
     if error is not None and error != rule:
-        rule, scores = (
-            error,
-            tuple(_by_rule(score, error, f"{name}: {score.record_id!r} of {score.source!r}") for score in scores),
-        )
+        rule = error
+        scores = tuple(_by_rule(score, rule, f"{name}: {score.record_id!r} of {score.source!r}") for score in scores)
     return ScoreFile(scores=scores, error=rule, provenance=None if own is None else own.provenance)
 
 
