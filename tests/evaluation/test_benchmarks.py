@@ -116,15 +116,6 @@ def test_an_item_without_a_usable_gold_is_refused(tmp_path: Path, name: str, fie
     assert f"{path.name}:2" in str(refusal.value)
 
 
-def test_letters_digits_and_text_as_answer_keys(tmp_path: Path) -> None:
-    choices = {"text": ["a", "b", "c"], "label": ["A", "B", "C"]}
-    golds = []
-    for labels, key in ((["A", "B", "C"], "C"), (["1", "2", "3"], "3"), (["x", "y", "z"], "z")):
-        row = {"question": "Which?", "choices": choices | {"label": labels}, "answerKey": key}
-        golds.append(load(tmp_path, "arc_easy", row).items[0].record.answer)
-    assert golds == ["answer3"] * 3
-
-
 def test_equal_items_keep_ids_of_their_own(tmp_path: Path) -> None:
     for name in ("piqa", "bbh"):
         ids = [item.record.record_id for item in load(tmp_path, name, *[ORIGINALS[name]] * 3).items]
@@ -143,8 +134,6 @@ def test_items_that_a_task_does_not_ask_are_counted(tmp_path: Path) -> None:
     [
         ("(B)", "Which?\nOptions:\n(A) a\n(B) b", "B", "So it is b. The answer is (B)."),
         ("True", "not ( True ) is", "True", "The answer is True."),
-        ("Yes", "Did it?\nOptions:\n- Yes\n- No", "Yes", "The answer is Yes."),
-        ("no", "Is it plausible?", "no", "The answer is no."),
         ("invalid", "valid or invalid?", "invalid", "The answer is invalid."),
         ("-12", "((-1 + 2)) =", "-12", "The answer is -12."),
         ("> ) }", "Complete: { ( <", "> ) }", "The answer is > ) }."),
@@ -170,9 +159,7 @@ def test_names_groups_and_own_files() -> None:
     assert all(set(names) <= set(TASKS) for names in GROUPS.values())
 
 
-@pytest.mark.parametrize(
-    "names", [[], ["nonsense"], ["piqa", "piqa"], ["piqa", "commonsense"], ["paper=x"], [""], ["panel-320", "bbh"]]
-)
+@pytest.mark.parametrize("names", [[], ["nonsense"], ["piqa", "commonsense"], ["paper=x"]])
 def test_unknown_or_repeated_tasks_are_refused(names: list[str]) -> None:
     with pytest.raises(InputError, match="task"):
         expand_tasks(names)

@@ -114,19 +114,16 @@ def passing(sandbox: Sandbox, cases: list[tuple[str, CodeCase]]) -> list[str]:
         return [name for (name, _), result in zip(cases, results, strict=True) if result.passed]
 
 
-@pytest.mark.slow
-@pytest.mark.data
-def test_twenty_reference_solutions_pass(sandbox: Sandbox, data_dir: Path) -> None:
-    cases = references(data_dir)[::78]
-    assert passing(sandbox, cases) == [name for name, _ in cases]
+#: One in so many of the solutions, and all of them.
+SOME = [pytest.param(70, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.full)]
 
 
-@pytest.mark.full
 @pytest.mark.data
-def test_every_reference_solution_passes(sandbox: Sandbox, data_dir: Path) -> None:
+@pytest.mark.parametrize("every", SOME)
+def test_reference_solutions_pass(sandbox: Sandbox, data_dir: Path, every: int) -> None:
     cases = references(data_dir)
     assert len(cases) == 164 + 974 + 427
-    assert passing(sandbox, cases) == [name for name, _ in cases]
+    assert passing(sandbox, cases[::every]) == [name for name, _ in cases[::every]]
 
 
 class _Returns(ast.NodeTransformer):
@@ -154,15 +151,9 @@ def mutated(data: Path) -> list[tuple[str, CodeCase]]:
     return cases + [(f"mbpp {row['task_id']}", mbpp_case(row, other)) for row, other in changed]
 
 
-@pytest.mark.slow
 @pytest.mark.data
-def test_fifteen_mutated_solutions_fail(sandbox: Sandbox, data_dir: Path) -> None:
-    assert passing(sandbox, mutated(data_dir)[::44]) == []
-
-
-@pytest.mark.full
-@pytest.mark.data
-def test_every_mutated_solution_fails(sandbox: Sandbox, data_dir: Path) -> None:
+@pytest.mark.parametrize("every", SOME)
+def test_mutated_solutions_fail(sandbox: Sandbox, data_dir: Path, every: int) -> None:
     cases = mutated(data_dir)
     assert len(cases) >= 164 + 490
-    assert passing(sandbox, cases) == []
+    assert passing(sandbox, cases[::every]) == []

@@ -469,15 +469,6 @@ def test_missing_bubblewrap_is_refused_with_the_install_line(monkeypatch: pytest
         open_sandbox()
 
 
-def test_an_old_bubblewrap_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    script = tmp_path / "bwrap"
-    script.write_text("#!/bin/sh\necho bubblewrap 0.4.1\n")
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(DependencyError, match=r"0\.8 or newer"):
-        open_sandbox()
-
-
 def test_a_bubblewrap_that_may_not_confine_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script = tmp_path / "bwrap"
     script.write_text(

@@ -65,9 +65,12 @@ def decoded(model: Any, examples: Any, limits: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "family", [pytest.param(family, marks=[] if family == "llama" else pytest.mark.slow) for family in FAMILIES]
+    ("family", "agreed"),
+    [
+        ("llama", 0),
+        *(pytest.param(family, 5, marks=[] if family == "llama" else pytest.mark.slow) for family in FAMILIES),
+    ],
 )
-@pytest.mark.parametrize("agreed", [0, 5])
 def test_it_is_plain_greedy_decoding(family: Any, agreed: int, model_of: Callable[..., Any]) -> None:
     model = model_of(family, **FAMILIES[family])
     limits = [16, 7, 40, 12, 30, 12]

@@ -46,13 +46,6 @@ def test_one_bos_if_the_tokenizer_adds_one(
     assert ids[:2] != (1, 1)
 
 
-@pytest.mark.parametrize("pad", ["<|im_end|>", None, "<|endoftext|>"])
-def test_the_end_token_survives_whatever_pads(
-    tokenizer_with: Callable[..., Any], record_of: Callable[..., Any], pad: str | None
-) -> None:
-    assert Encoder("alpaca", tokenizer_with(pad=pad)).encode(record_of()).response_ids[-1] == 2
-
-
 @pytest.mark.parametrize("template", ["alpaca", "chat"])
 def test_prompt_ids_are_the_same_in_scoring_and_generation(
     tokenizer: Any, record_of: Callable[..., Any], template: str
@@ -80,12 +73,6 @@ def test_a_system_turn_stands_before_the_first_instruction(tokenizer: Any, recor
     assert tokenizer.decode(ids) == ALPACA.format("Be brief.\n\n2+2?")
 
 
-def test_further_turns_follow_as_blocks(tokenizer: Any, record_of: Callable[..., Any]) -> None:
-    record = turns(record_of(), ("user", "2+2?"), ("assistant", "4"), ("user", "3+3?"))
-    text = tokenizer.decode(Encoder("alpaca", tokenizer).encode(record).prompt_ids)
-    assert text == ALPACA.format("2+2?") + "4\n\n### Instruction:\n3+3?\n\n### Response:\n"
-
-
 @pytest.mark.parametrize("pairs", [[("user", "a"), ("tool", "b")], [("user", "a"), ("assistant", "b")]])
 def test_turns_that_alpaca_cannot_hold_are_refused(tokenizer: Any, record_of: Callable[..., Any], pairs: Any) -> None:
     with pytest.raises(ScoringError, match="record apples-0000"):
@@ -104,11 +91,6 @@ def test_chat_templates_see_a_fixed_day(tokenizer_with: Callable[..., Any], reco
     tokenizer = tokenizer_with(chat_template=template)
     ids = Encoder("chat", tokenizer).encode(record_of(prompt="?")).prompt_ids
     assert tokenizer.decode(ids) == "26 Jul 2024?"
-
-
-def test_chat_without_a_template_is_refused(tokenizer_with: Callable[..., Any]) -> None:
-    with pytest.raises(ScoringError, match="chat template"):
-        Encoder("chat", tokenizer_with(chat_template=None))
 
 
 def test_max_length_cuts_the_response_and_reports_what_survives(tokenizer: Any, record_of: Callable[..., Any]) -> None:
@@ -136,11 +118,6 @@ def test_a_record_over_the_context_is_refused_with_its_id(tokenizer: Any, record
 def test_a_maximum_over_the_context_is_refused(tokenizer: Any) -> None:
     with pytest.raises(ScoringError, match="context of 100"):
         Encoder("alpaca", tokenizer, 101, context_length=100)
-
-
-def test_an_unknown_template_is_refused(tokenizer: Any) -> None:
-    with pytest.raises(ScoringError, match="vicuna"):
-        Encoder("vicuna", tokenizer)  # type: ignore[arg-type]
 
 
 def test_alpaca_doesnt_drop_tools_in_silence(tokenizer: Any, record_of: Callable[..., Any]) -> None:

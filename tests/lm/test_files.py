@@ -53,12 +53,6 @@ def test_code_of_the_directory_is_refused(directory: Path, name: str) -> None:
         resolve_model(str(directory))
 
 
-def test_an_adapter_alone_is_no_model(tmp_path: Path) -> None:
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(ScoringError, match="adapter"):
-        resolve_model(str(tmp_path))
-
-
 def test_a_revision_of_a_directory_is_refused(directory: Any) -> None:
     with pytest.raises(ScoringError, match="revision"):
         resolve_model(str(directory), revision="main")

@@ -74,8 +74,10 @@ def test_packed_reading_is_plain_reading(family: Any, model_of: Callable[..., An
         assert (result.agreed, result.next_id) == (agreed, next_id)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma2", "gemma3_text", "gpt2"])
-@pytest.mark.parametrize("block_tokens", [1, 60, 2**16])
+@pytest.mark.parametrize(
+    ("family", "block_tokens"),
+    [("llama", 1), ("qwen2", 60), ("gemma2", 60), ("gemma3_text", 2**16), ("gpt2", 60)],
+)
 def test_reading_in_blocks_is_plain_reading(
     family: str, block_tokens: Any, model_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,8 +131,6 @@ def test_the_probe_sees_contamination(model_of: Callable[..., Any], monkeypatch:
     [
         ("gemma2", "softcap"),
         ("gemma2", "window"),
-        ("gemma3_text", "window"),
-        ("mistral", "window"),
         ("qwen2", "window"),
         ("granite", "scale"),
     ],
@@ -153,17 +153,6 @@ def test_a_family_read_without_its_own_bounds_would_be_found_out(
     assert not can_pack(model)
 
 
-@pytest.mark.parametrize("shared", [0, 1, 40])
-def test_results_do_not_depend_on_company(model_of: Callable[..., Any], shared: int) -> None:
-    from calibudget.lm.forward import teacher_forced
-
-    model, examples = model_of(num_key_value_heads=2), make_examples(shared)
-    together = teacher_forced(model, examples)[0]
-    alone = [teacher_forced(model, [example])[0][0] for example in examples]
-    assert [one.nll for one in together] == pytest.approx([one.nll for one in alone], abs=1e-5)
-    assert [one.agreed for one in together] == [one.agreed for one in alone]
-
-
 def test_logits_that_are_no_number_are_told(model_of: Callable[..., Any]) -> None:
     import math
 
@@ -175,12 +164,3 @@ def test_logits_that_are_no_number_are_told(model_of: Callable[..., Any]) -> Non
     with torch.no_grad():
         model.lm_head.weight[100] = float("nan")
     assert all(math.isnan(result.nll) for result in teacher_forced(model, make_examples())[0])
-
-
-def test_the_model_s_attention_is_put_back(model_of: Callable[..., Any]) -> None:
-    from calibudget.lm.forward import teacher_forced
-
-    model = model_of()
-    before = model.config._attn_implementation
-    teacher_forced(model, make_examples())
-    assert model.config._attn_implementation == before

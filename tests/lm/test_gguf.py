@@ -39,29 +39,19 @@ def test_a_file_is_converted_once(conversions: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["changed", "missing", "extra", "marker", "gone"])
+@pytest.mark.parametrize("fault", ["changed", "extra", "marker"])
 def test_a_torn_cache_is_made_anew(conversions: Any, fault: str) -> None:
     directory = gguf.converted(Path("m.gguf"), "a" * 64)
     whole = {path.name: path.read_bytes() for path in directory.iterdir()}
     if fault == "changed":
         (directory / "config.json").write_text("[]")
-    elif fault == "missing":
-        (directory / "config.json").unlink()
     elif fault == "extra":
         (directory / "more.json").write_text("{}")
-    elif fault == "marker":
-        (directory / "complete.json").write_text('{"schema":')
     else:
-        (directory / "complete.json").unlink()
+        (directory / "complete.json").write_text('{"schema":')
     gguf.converted(Path("m.gguf"), "a" * 64)
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == whole
     assert len(conversions) == 2
-
-
-def test_a_failed_conversion_leaves_nothing(conversions: Any) -> None:
-    with pytest.raises(ScoringError, match="broken"):
-        gguf.converted(Path("broken.gguf"), "b" * 64)
-    assert [path.suffix for path in gguf.cache_root().iterdir()] == [".lock"]
 
 
 def test_a_cache_that_cannot_be_written_says_so(
@@ -99,15 +89,6 @@ def test_a_pre_tokenizer_nobody_knows_is_refused(tokenizer_with: Callable[..., A
         gguf._mend_tokenizer(tokenizer_with(), metadata, Path("m.gguf"))
 
 
-def test_the_end_token_is_the_file_s(tokenizer_with: Callable[..., Any]) -> None:
-    tokenizer = tokenizer_with()
-    tokenizer.eos_token = tokenizer.bos_token
-    gguf._mend_tokenizer(
-        tokenizer, {"model": "gpt2", "pre": "smollm", "eos_token_id": 2, "bos_token_id": 1}, Path("m.gguf")
-    )
-    assert tokenizer.eos_token_id == 2
-
-
 @pytest.mark.model
 def test_the_embedded_model_splits_digits_off_before_white_space() -> None:
     """llama.cpp's rule for this model; plain GPT-2 splitting would part the line feed from the space before the 4."""
@@ -143,21 +124,3 @@ def test_the_neighbours_of_a_gguf_file_are_not_read(tmp_path: Path) -> None:
     assert {file.name: file_digest(file).sha256 for file in (tmp_path / "converted").iterdir()} == {
         name: file_digest(kept / name).sha256 for name in names
     }
-
-
-@pytest.mark.model
-@pytest.mark.full  # converts the whole model
-def test_a_gpu_gets_the_numbers_in_half_of_the_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-    from safetensors.torch import load_file
-
-    source = resolve_model("embedded")
-    assert source.path is not None
-    sha256 = file_digest(source.path).sha256
-    plain = gguf.converted(source.path, sha256) / "model.safetensors"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    halved = gguf.converted(source.path, sha256, dtype="bfloat16") / "model.safetensors"
-    assert halved.stat().st_size < 0.51 * plain.stat().st_size
-    expected = load_file(plain)
-    for name, value in load_file(halved).items():
-        assert torch.equal(value, expected[name].to(torch.bfloat16)), name

@@ -208,7 +208,7 @@ def test_packed_weights_name_the_extra_that_they_need(
             refuse(name, device="cpu")
 
 
-@pytest.mark.parametrize("method", ["aqlm", "compressed-tensors", "torchao"])
+@pytest.mark.parametrize("method", ["compressed-tensors"])
 def test_other_methods_are_refused_by_name_with_ways_out(tiny_directory: Path, tmp_path: Path, method: str) -> None:
     name = quantised_by(method, tiny_directory, tmp_path / method)
     for refuse in (load_model, check_loadable):
@@ -220,23 +220,6 @@ def test_settings_that_are_no_object_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": "fp8"}))
     with pytest.raises(ScoringError, match="quantization_config must be an object"):
         quantised("here", tmp_path, "auto", "cpu")
-
-
-def test_a_missing_quantiser_is_named_with_its_extra(tiny_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibudget.lm.quantised.find_spec", lambda _: None)
-    for refuse in (load_model, check_loadable):
-        with pytest.raises(DependencyError, match=r"bitsandbytes; pip install 'calibudget\[quantized\]'"):
-            refuse(str(tiny_directory), device="cpu", dtype="nf4")
-
-
-@pytest.mark.parametrize("device", ["mps", "xpu"])
-def test_a_device_that_torch_lacks_is_refused_by_name(tiny_directory: Path, device: Any) -> None:
-    import torch
-
-    if getattr(torch, device).is_available():
-        pytest.skip(f"this machine has {device}")
-    with pytest.raises(ScoringError, match=f"device: {device} was asked for and torch sees no such GPU"):
-        check_loadable(str(tiny_directory), device=device)
 
 
 def test_an_operation_that_a_device_lacks_is_named(

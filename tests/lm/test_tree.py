@@ -21,22 +21,6 @@ def spelled(parts: Any, number: Any) -> Any:
     return before + part.ids
 
 
-def test_a_shared_beginning_is_a_part_of_its_own() -> None:
-    start = list(range(100, 120))
-    parts, ends = grow([example([*start, 1, 5]), example([*start, 2]), example([*start, 3])])
-    assert parts[0].ids == tuple(start)
-    assert [part.parent for part in parts] == [None, 0, 0, 0]
-    assert [parts[end].ids for end in ends] == [(1, 5, 7, 8), (2, 7, 8), (3, 7, 8)]
-
-
-def test_groups_within_a_batch_share_further() -> None:
-    start, first, second = list(range(100, 120)), list(range(200, 220)), list(range(300, 320))
-    examples = [example([*start, *middle, i]) for middle in (first, second) for i in (1, 2)]
-    parts, ends = grow(examples)
-    assert sum(len(part.ids) for part in parts) == 20 + 2 * 20 + 4 * 3
-    assert {parts[end].depth for end in ends} == {40}
-
-
 prompts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=40), min_size=1, max_size=30)
 
 

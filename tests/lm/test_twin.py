@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from calibudget.lm.loading import adapted, load_model, twin
+from calibudget.lm.loading import load_model, twin
 
 pytestmark = pytest.mark.slow
 IDS = torch.tensor([[5, 17, 40, 8, 99]])
@@ -46,23 +46,3 @@ def test_factors_put_on_a_twin_leave_the_first_model_as_it_was(tiny_directory: P
             assert not torch.equal(learner.model(IDS).logits, before)
         assert torch.equal(said(first), before)
         assert [type(module) for module in first.model.modules()] == modules
-
-
-def test_a_twin_of_a_model_that_bore_an_adapter_is_clean(tiny_directory: Path, tmp_path: Path) -> None:
-    from calibudget.training.adapter import save_adapter
-    from calibudget.training.config import Execution, TrainingConfig
-    from calibudget.training.learner import Learner
-
-    first = load_model(str(tiny_directory), device="cpu")
-    before = said(first)
-    config, execution = TrainingConfig(rank=2, scaling=64.0, max_length=256), Execution(device="cpu")
-    learner = Learner(twin(first).model, "tiny", config, execution)
-    for factor in learner.factors:
-        factor.values.data.add_(0.5)
-    save_adapter(learner.model, tmp_path)
-    with adapted(first, tmp_path) as model:
-        assert not torch.equal(said(model), before)
-    again = Learner(twin(first).model, "tiny", config, execution)
-    with torch.no_grad():
-        assert torch.equal(again.model(IDS).logits, before)
-    assert torch.equal(said(first), before)

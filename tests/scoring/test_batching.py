@@ -13,11 +13,6 @@ def load(tokens: Any, limit: int = 32, name: int = 0, response_tokens: int = 1, 
     return Load(tokens=tokens, response_tokens=response_tokens, limit=limit, source=source, record_id=f"{name:05d}")
 
 
-def test_like_lengths_go_together_within_the_bound() -> None:
-    loads = [load(tokens, name=i) for i, tokens in enumerate([50, 10, 40, 20, 30])]
-    assert plan_batches(loads, 60) == [(1, 3, 4), (2,), (0,)]
-
-
 def test_items_decoded_equally_far_go_together() -> None:
     loads = [load(10, 512, 0), load(10, 32, 1), load(10, 512, 2), load(10, 32, 3)]
     assert plan_batches(loads, 20) == [(1, 3), (0, 2)]

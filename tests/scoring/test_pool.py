@@ -69,20 +69,6 @@ def test_a_real_scorer_gives_the_same_bits_and_errors(items_of: Callable[..., An
 
 
 @pytest.mark.slow
-def test_the_journal_is_shared_with_a_single_scorer(items_of: Callable[..., Any], tmp_path: Path) -> None:
-    """What a pool began, one scorer ends, and the other way round."""
-    items, path = items_of(30), tmp_path / "j"
-
-    def stop(done: Any, total: Any) -> None:
-        if done >= 16:
-            raise KeyboardInterrupt
-
-    with ScorerPool(FAKE, workers=2) as pool, pytest.raises(KeyboardInterrupt):
-        measure_all(pool, items, journal_path=path, progress=stop)
-    assert measure_all(FakeScorer(), items, journal_path=path) == measure_all(FakeScorer(), items)
-
-
-@pytest.mark.slow
 def test_a_killed_worker_costs_its_batch_only(items_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     items, ask = items_of(40), _Process.ask
     told: list[int] = []
@@ -123,15 +109,6 @@ def test_workers_end_with_the_pool(items_of: Callable[..., Any]) -> None:
     assert not any(is_alive(pid) for pid in started)
 
 
-@pytest.mark.slow
-def test_errors_of_a_worker_s_scorer_are_raised_here(items_of: Callable[..., Any]) -> None:
-    with (
-        ScorerPool(ScorerSettings(model="no/such/dir"), workers=2) as pool,
-        pytest.raises(ScoringError, match="no such directory"),
-    ):
-        measure_all(pool, items_of(1))
-
-
 def test_workers_that_end_while_starting_are_told(
     monkeypatch: pytest.MonkeyPatch, items_of: Callable[..., Any]
 ) -> None:
@@ -147,11 +124,6 @@ def test_workers_that_score_unlike_are_refused(items_of: Callable[..., Any]) -> 
         pool._described = {"engine": "fake", "model": {"name": "another"}}
         with pytest.raises(ScoringError, match="scorers differ"):
             pool.batches(items_of(1))
-
-
-def test_workers_are_counted_from_one() -> None:
-    with pytest.raises(ScoringError, match="at least 1"):
-        ScorerPool(FAKE, workers=0)
 
 
 @pytest.mark.parametrize(

@@ -47,14 +47,6 @@ def test_a_source_without_answers_is_refused_under_nll_wrong(items_of: Callable[
         to_scores([item], [measurement(item, None)], "nll+wrong")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("nll", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("error", ["nll", "nll+wrong"])
-def test_an_nll_that_is_no_number_names_source_and_id(items_of: Callable[..., Any], nll: Any, error: str) -> None:
-    (item,) = items_of(1, ("apples",))
-    with pytest.raises(ScoringError, match="source apples, record apples-0000"):
-        to_scores([item], [measurement(item, nll=nll)], error)  # type: ignore[arg-type]
-
-
 def test_an_answered_record_needs_a_gold_and_a_decoded_answer(items_of: Callable[..., Any]) -> None:
     (item,) = items_of(1, ("apples",))
     with pytest.raises(ScoringError, match="no decoded answer"):

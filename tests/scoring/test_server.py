@@ -71,8 +71,9 @@ def quotas_of(items: Any, measurements: Any) -> dict[str, int]:
 
 
 @few
-@pytest.mark.parametrize("template", ["alpaca", "chat"])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("protocol", "template"), [*((protocol, "alpaca") for protocol in PROTOCOLS), ("vllm", "chat"), ("tgi", "chat")]
+)
 def test_scores_and_quotas_are_those_of_this_process(
     server: ModelServer,
     scorer_of: Callable[..., ServerScorer],
@@ -140,12 +141,7 @@ def with_shifted_values(rows: list[Any]) -> list[Any]:
         ),
         (with_logprobs(lambda: 0.7), "log-probability of 0.7"),
         (with_logprobs(lambda: -1.0), "not the prompt's"),
-        (
-            with_logprobs(lambda: float("nan")),
-            "log-probability of nan",
-        ),
         (with_logprobs(lambda: True), "no number"),
-        (lambda _: "rubbish", "another form"),
     ],
 )
 def test_log_probabilities_that_are_not_the_prompts_are_refused(
@@ -200,11 +196,11 @@ def once_in(every: int, wrong: Any) -> Callable[..., Any]:
     return fault
 
 
-@pytest.mark.parametrize("wrong", [(429, {"retry-after": "0"}), (503, {}), None])
+@pytest.mark.parametrize("wrong", [(429, {"retry-after": "0"}), None])
 def test_busy_servers_and_cut_connections_are_asked_again(
     server: ModelServer, scorer_of: Callable[..., ServerScorer], items_of: Callable[..., Any], wrong: Any
 ) -> None:
-    items = items_of(5)
+    items = items_of(2)
     expected = measure_all(scorer_of(requests=1), items)
     server.fault = once_in(3, wrong)
     asked = len(server.asked)
@@ -218,7 +214,6 @@ def test_busy_servers_and_cut_connections_are_asked_again(
         ((429, {}), "status 429 after 7 tries"),
         (None, "7 tries"),
         (b"<html>busy</html>", "no JSON"),
-        ({"choices": []}, "another form"),
         ({"choices": [{"text": 3}]}, "another form"),
         ((400, {}), "status 400"),
     ],
@@ -301,12 +296,6 @@ def test_no_request_is_sent_elsewhere(server: ModelServer, scorer_of: Callable[.
     assert not [path for path, _, _ in server.asked if "stolen" in path]
 
 
-def test_no_weights_are_needed_here(server: ModelServer, tmp_path: Path, tiny_directory: Path) -> None:
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        (tmp_path / name).write_bytes((tiny_directory / name).read_bytes())
-    assert ServerScorer(server.url, str(tmp_path)).describe()["self_check"]
-
-
 def write_recipe(folder: Path, model: Path) -> Path:
     for source, offset in (("apples", 0), ("pears", 1)):
         rows = [
@@ -349,19 +338,6 @@ def test_a_run_with_a_server_has_the_quotas_of_a_run_here_and_verifies(
     assert scorer["self_check"]["outcome"] == "passed"
     assert len(scorer["model"]["tokenizer_sha256"]) == 64
     assert verify(tmp_path / "there", data_dir=tmp_path, model=str(tiny_directory), sample=16).differences == ()
-
-
-@few
-@pytest.mark.model
-@pytest.mark.timeout(900)
-def test_the_embedded_model_served_has_the_quotas_of_the_one_here(items_of: Any, embedded: Any) -> None:
-    items = items_of(2)
-    here = measure_all(LocalScorer(embedded, max_new_tokens=8), items)
-    with serving(ModelServer("vllm", embedded)) as server:
-        # a reply takes seconds here, and on a busy machine as long as it likes
-        there = measure_all(ServerScorer(server.url, "embedded", max_new_tokens=8, timeout=900.0), items)
-    assert [one.nll for one in there] == pytest.approx([one.nll for one in here], abs=1e-4)
-    assert quotas_of(items, there) == quotas_of(items, here)
 
 
 @contextmanager

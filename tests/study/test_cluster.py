@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -159,39 +157,3 @@ class TestCluster:
         with pytest.raises(StudyError, match=r"can't run the study: .*nowhere: no study is frozen"):
             on_ray(small, directory, workers=1)
         assert not list(directory.glob("cells/**/cell.json"))
-
-
-#: `calibudget study run`, interrupted as soon as a cell is finished.
-INTERRUPTED = """
-import os, signal
-from calibudget.study import run
-
-whole = run.run_grid
-
-def run_grid(*given, progress, **more):
-    def told(stage, done, total):
-        progress(stage, done, total)
-        if stage == "cells" and done >= 1:
-            os.kill(os.getpid(), signal.SIGINT)
-    return whole(*given, progress=told, **more)
-
-run.run_grid = run_grid
-from calibudget.cli.entry import entry
-entry()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_leftovers")
-def test_ctrl_c_exits_with_3_and_what_is_left_is_made_by_another_engine(cluster: Any, small: Path) -> None:
-    protocol = load_protocol(with_points(small, QUOTAS.replace("[42, 43]", "[1, 2, 3]")))
-    directory = small.parent / "study"
-    freeze_study(protocol, directory)
-    command = [sys.executable, "-c", INTERRUPTED, "study", "run", str(small), "--output-dir", str(directory)]
-    command += ["--engine", "ray", "--workers", "2", "--address", cluster.get_runtime_context().gcs_address]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 3, done.stderr
-    finished = {path: path.read_bytes() for path in directory.glob("cells/**/cell.json")}
-    assert 1 <= len(finished) < 6
-    assert len(run_study(protocol, directory).grid.results) == 6
-    assert {path: path.read_bytes() for path in finished} == finished

@@ -150,30 +150,3 @@ def test_a_dry_run_goes_by_the_cells_that_are_finished(calibudget: Callable[...,
     told = told["backbones"]["tiny"]
     assert (told["left"], told["scored"]) == (2, 18)
     assert told["hours"] == pytest.approx((2 * 110 + 30) / 3600)
-
-
-def test_estimates_spare_a_dry_run_the_hub(
-    calibudget: Callable[..., Any], small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    datasets = pytest.importorskip("datasets")
-    from huggingface_hub import constants
-
-    asked = []
-
-    def load(*_given: Any, **_more: Any) -> None:
-        asked.append((datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE))
-        raise ConnectionError("no hub")
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    text = small.read_text().replace("boolq=boolq.test.jsonl, openbookqa=openbookqa.test.jsonl", "boolq, openbookqa")
-    text = text.replace(", data_dir: data, limit", ", limit")
-    before = datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE
-    small.write_text(text)
-    told = json.loads(calibudget("run", small, "--dry-run", "--json")[1])["backbones"]["tiny"]
-    assert told["items"] is None
-    small.write_text(text + "estimates: {items: 7}\n")
-    told = json.loads(calibudget("run", small, "--dry-run", "--json")[1])["backbones"]["tiny"]
-    assert told["items"] == 16 * 7
-    assert "local cache alone" in told["unread"][0]
-    assert asked == [before, (True, True)]
-    assert before == (datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE)

@@ -9,7 +9,7 @@ import pytest
 
 from calibudget.errors import InputError, StudyError
 from calibudget.study.cell import base_recipe, settings_of, settings_sha256
-from calibudget.study.grid import cells_of, cells_of_point
+from calibudget.study.grid import cells_of
 from calibudget.study.protocol import Asked, asked_tasks, load_protocol, protocol_from_json
 
 
@@ -34,17 +34,6 @@ def test_the_grid_holds_every_policy_with_every_seed(small: Path) -> None:
         "main/tiny/calibudget/42",
         "main/tiny/equal/43",
     ]
-
-
-def test_adaptive_cells_follow_their_seed_and_transferred_ones_keep_the_quotas_seed(small: Path) -> None:
-    protocol = load_protocol(small)
-    adaptive = cells_of_point(protocol, "main")[-1]
-    assert (adaptive.kind, adaptive.seed, adaptive.split_seed, adaptive.selection_seed) == ("adaptive", 43, 43, 43)
-    fixed = cells_of_point(protocol, "transferred")[-1]
-    assert (fixed.kind, fixed.seed, fixed.split_seed, fixed.selection_seed) == ("transferred", 43, 42, 42)
-    small.write_text(small.read_text().replace("picks: fixed", "picks: fresh"))
-    fresh = cells_of_point(load_protocol(small), "transferred")[-1]
-    assert (fresh.split_seed, fresh.selection_seed) == (42, 43)
 
 
 def test_a_cells_recipe_is_the_protocols_with_its_own_seeds(small: Path) -> None:

@@ -109,15 +109,6 @@ def test_the_continuation_criterion_stops_the_remaining_seeds(small: Any, frozen
     assert not any(name in stopped for name in runner.asked)
 
 
-def test_a_criterion_that_cant_be_judged_stops_too(small: Any, frozen: Any, runner: Any) -> None:
-    runner.broken = {"low-floor/tiny/calibudget/42": StudyError("no")}
-    outcome = go(small, runner)
-    assert len(outcome.grid.stopped) == 4
-    assert all("can't be judged" in reason for reason in outcome.grid.stopped.values())
-    runner.broken = {}
-    assert not go(small, runner).grid.stopped
-
-
 def test_what_differs_from_the_frozen_is_refused_and_named(small: Path, frozen: Any, runner: Any) -> None:
     main = "floor: 4, seeds: [42, 43]}"
     for file, old, new, told in (
@@ -193,12 +184,6 @@ def test_a_point_added_later_is_exploratory_whatever_it_says(small: Path, frozen
     assert (outcome.statuses["main"], outcome.statuses["later"]) == ("confirmatory", "exploratory")
     assert (frozen / "amended-1" / "later").is_dir()
     assert not (frozen / "amended-1" / "main").exists()
-
-
-def test_judging_otherwise_later_leaves_nothing_confirmatory(small: Any, frozen: Any, runner: Any) -> None:
-    edit(small, "primary: [Both, BothNLL]", "primary: [Both]")
-    amend(small)
-    assert set(go(small, runner).statuses.values()) == {"exploratory"}
 
 
 def test_freezing_twice_or_into_other_files_is_refused(small: Path, frozen: Any) -> None:

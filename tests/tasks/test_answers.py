@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.tasks.answers import AnswerSpec, answer_is_final, answers_equal, gold_answer, parse_answer
+from calibudget.tasks.answers import AnswerSpec, gold_answer, parse_answer
 
 EXACT = AnswerSpec(kind="exact")
 REGEX = AnswerSpec(kind="regex", pattern=r"<answer>(.*?)</answer>")
@@ -24,12 +24,6 @@ def test_exact_is_the_whole_response(subtests: pytest.Subtests) -> None:
             assert parse_answer(EXACT, text) == answer
 
 
-def test_exact_compares_letter_by_letter() -> None:
-    assert answers_equal(EXACT, "a  b", "a b")
-    assert not answers_equal(EXACT, "olleh", "Olleh")
-    assert not answers_equal(EXACT, "olleh", None)
-
-
 def test_regex_is_the_first_match(subtests: pytest.Subtests) -> None:
     for text, answer in [
         ("x <answer> 5 </answer> y <answer>6</answer>", "5"),
@@ -39,16 +33,6 @@ def test_regex_is_the_first_match(subtests: pytest.Subtests) -> None:
     ]:
         with subtests.test(text=text):
             assert parse_answer(REGEX, text) == answer
-
-
-def test_regex_without_a_group_is_the_whole_match() -> None:
-    assert parse_answer(AnswerSpec(kind="regex", pattern=r"\d+ cats"), "I see 12 cats") == "12 cats"
-
-
-def test_none_checks_nothing() -> None:
-    assert parse_answer(NONE, "the answer is 5") is None
-    assert answer_is_final(NONE, "")
-    assert not answers_equal(NONE, "5", "5")
 
 
 def test_a_field_gives_the_gold_answer(subtests: pytest.Subtests) -> None:
@@ -80,11 +64,6 @@ def test_a_field_gives_the_gold_answer(subtests: pytest.Subtests) -> None:
     ]:
         with subtests.test(spec=spec, value=value, answer=answer):
             assert gold_answer(spec, {"a": value}, "unused") == answer
-
-
-def test_without_a_field_the_response_gives_it() -> None:
-    spec = AnswerSpec(kind="choice", labels=("answer1", "answer2"))
-    assert gold_answer(spec, {}, "the correct answer is answer2") == "answer2"
 
 
 def test_a_gold_answer_that_cannot_be_is_refused_by_name(subtests: pytest.Subtests) -> None:

@@ -115,7 +115,3 @@ def test_every_math_solution_states_an_answer(data_dir: Path) -> None:
     for row in _rows(data_dir / "math/math.test.jsonl.gz"):
         boxed = str(row["answer"]).rpartition("\\boxed")[2]
         assert preset("math")(row).answer in boxed
-
-
-def test_boolq_takes_a_label_beside_a_null_answer() -> None:
-    assert preset("boolq")({"question": "q", "answer": None, "label": "1"}).answer == "true"

@@ -90,17 +90,6 @@ def test_paired_differences_are_those_by_hand(results: Any, protocol: Any) -> No
     assert point.without("calibudget", "equal", "dice").mean == 0.0
 
 
-@pytest.mark.slow
-def test_claims_that_were_not_made_count_in_the_adjustment(results: Any, protocol: Any) -> None:
-    for seed in range(3, 9):
-        add_cell(results, "equal", seed, (1.0, 3.0))
-        add_cell(results, "calibudget", seed, (1.0, 2.5 + 0.01 * seed))
-    one = PointResults(results, protocol.point("main")).compare("calibudget", "equal")
-    alone, among = (claims([one], planned)["equal"] for planned in (1, 5))
-    assert alone.p == among.p
-    assert among.adjusted_p == pytest.approx(5 * alone.p)  # type: ignore[operator]
-
-
 def test_slopes_are_least_squares_over_log_quotas(results: Any, protocol: Any) -> None:
     point = PointResults(results, protocol.point("main"))
     found = slopes_found([point])

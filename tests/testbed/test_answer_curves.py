@@ -37,14 +37,6 @@ def test_a_fit_is_the_precision_weighted_mean_of_measurement_and_prior() -> None
     assert float(one.answers(np.array([400.0]))[0]) == pytest.approx((tilted + line) / 2)
 
 
-def test_curves_never_fall_with_more_examples_even_where_the_warm_ups_do() -> None:
-    worse = curve([0.5, 0.5], [0.9, 0.9])
-    grid = np.array([200.0, 400.0, 800.0, 1e6])
-    assert (np.diff(worse.answers(grid)) > 0).all()
-    assert (np.diff(worse.nats(grid)) < 0).all()
-    assert (worse.nats(grid) > 0).all()
-
-
 @pytest.mark.parametrize("weight", [1.0, 0.5, 0.0])
 def test_quotas_are_the_best_of_all_in_whole_steps(weight: float) -> None:
     curves = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from testbed.rivals.least_nll import minimise_nll, predict_nll
@@ -22,12 +20,6 @@ def test_of_separable_curves_it_finds_the_minimum() -> None:
     start = {"a": 20, "b": 30, "c": 900}
     found = search_quotas(lambda quotas: predict_nll(CURVES, quotas), start, lower=lower, upper=upper)
     assert found == minimise_nll(CURVES, 950, lower=lower, upper=upper)
-
-
-def test_sources_that_depend_on_each_other_are_weighed_together() -> None:
-    # Only the product counts: the best parts are equal.
-    found = search_quotas(lambda quotas: -math.prod(quotas.values()), {"a": 70, "b": 19, "c": 1})
-    assert found == {"a": 30, "b": 30, "c": 30}
 
 
 def test_curves_through_means() -> None:

@@ -11,20 +11,6 @@ from scipy.stats import truncnorm
 from testbed.rivals.shrinkage import Prior, prior_of, used_slopes
 
 
-def test_what_noise_explains_leaves_no_variance() -> None:
-    prior = prior_of([0.1, 0.2, 0.3], [0.2, 0.2, 0.2])
-    assert prior.variance == 0.0
-    assert prior.mean == pytest.approx(0.2)
-    assert used_slopes([0.1, 0.2, 0.3], [0.2, 0.2, 0.2], prior) == pytest.approx([0.2, 0.2, 0.2])
-
-
-def test_half_the_variance_goes_half_the_way() -> None:
-    # The slopes' variance is 0.02, the noise's 0.01.
-    prior = prior_of([2.0, 2.2], [0.1, 0.1])
-    assert prior == Prior(mean=pytest.approx(2.1), variance=pytest.approx(0.01))  # type: ignore[arg-type]
-    assert used_slopes([2.0, 2.2], [0.1, 0.1], prior) == pytest.approx([2.05, 2.15])
-
-
 @pytest.mark.slow
 def test_it_lowers_the_error() -> None:
     rng = random.Random(4)  # noqa: S311

@@ -75,28 +75,6 @@ def test_layers_compute_as_pefts_own(model_of: Callable[..., Any], family: str, 
     torch.testing.assert_close(plain, model_of(family, num_key_value_heads=2)(input_ids=ids).logits)
 
 
-def test_shared_weights_are_held_once_and_come_off_again(model_of: Callable[..., Any]) -> None:
-    model = add_adapter(model_of(num_key_value_heads=2), CONFIG, "tiny")
-    use_factor_layers(model, share=True)
-    attention = model.get_base_model().model.layers[0].self_attn
-    starts = [getattr(attention, name).base_layer.weight for name in ("q_proj", "k_proj", "v_proj")]
-    assert len({weight.untyped_storage().data_ptr() for weight in starts}) == 1
-    ids = torch.arange(20)[None]
-    expected = model_of(num_key_value_heads=2)(input_ids=ids).logits
-    torch.testing.assert_close(model.unload()(input_ids=ids).logits, expected)
-
-
-def test_factors_stay_float32_under_a_bfloat16_model(model_of: Callable[..., Any]) -> None:
-    model = add_adapter(model_of().to(torch.bfloat16), CONFIG, "tiny")
-    use_factor_layers(model, share=False)
-    layer = model.get_base_model().model.layers[0].mlp.up_proj
-    output = layer(torch.randn(3, 64, dtype=torch.bfloat16))
-    assert output.dtype == torch.bfloat16
-    output.sum().backward()
-    assert {p.dtype for p in factors_of(model).values()} == {torch.float32}
-    assert layer.lora_B["default"].weight.grad.dtype == torch.float32
-
-
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
 def test_the_saved_adapter_is_pefts(model_of: Callable[..., Any], tmp_path: Path) -> None:
     from peft import PeftModel

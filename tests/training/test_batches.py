@@ -69,11 +69,3 @@ def test_shapes_repeat_for_graphs(example_of: Any) -> None:
         for lengths in np.random.default_rng(0).integers(40, 300, size=(60, 32))
     }
     assert len(keys) <= 8
-
-
-def test_no_label_is_told_by_the_padding_id(three: Any, example_of: Any) -> None:
-    """The tokenizer's padding token may be its end token; the last end label stays (huggingface/trl #976)."""
-    example = example_of(6, 3)
-    example.ids[-1] = 0  # the filler's own id as the end token
-    for batch in (padded_batch([example, three[1]]), packed_batch([example], longest=64)):
-        assert batch.labels[:3].tolist() == example.ids[3:].tolist()

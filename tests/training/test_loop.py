@@ -60,19 +60,6 @@ def stop_after(step: Any) -> Any:
     return listen
 
 
-def test_the_loss_that_was_used_is_logged_and_recorded(job_of: Callable[..., Any]) -> None:
-    by_token, by_example = job_of("token"), job_of("example", loss="sum_per_example")
-    train(by_token)
-    train(by_example)
-    first, other = lines_of(by_token)[0], lines_of(by_example)[0]
-    ratio = first["response_tokens"] / first["examples"]
-    assert other["loss"] == pytest.approx(ratio * first["loss"], rel=1e-5)
-    assert other["gradient_norm"] == pytest.approx(ratio * first["gradient_norm"], rel=1e-4)
-    card = (by_example.output_dir / "adapter/README.md").read_text()
-    assert "sum_per_example" in card
-    assert "nats an example" in card
-
-
 def test_a_run_leaves_an_adapter_a_card_and_a_log(job_of: Callable[..., Any]) -> None:
     job = job_of()
     reports: list[Any] = []
@@ -164,28 +151,6 @@ def test_a_stopped_run_resumes_to_the_same_bytes(job_of: Callable[..., Any], ste
     assert bytes_in(stopped.output_dir) == bytes_in(whole.output_dir)
 
 
-@pytest.mark.slow
-def test_dropout_is_resumed_too(job_of: Callable[..., Any]) -> None:
-    whole, stopped = job_of("whole", dropout=0.3), job_of("stopped", dropout=0.3)
-    train(whole)
-    with pytest.raises(InterruptedRunError):
-        train(stopped, listener=stop_after(2))
-    train(job_of("stopped", dropout=0.3), resume=True)
-    assert bytes_in(stopped.output_dir) == bytes_in(whole.output_dir)
-    plain = job_of("plain")
-    train(plain)
-    assert bytes_in(plain.output_dir)["training.jsonl"] != bytes_in(whole.output_dir)["training.jsonl"]
-
-
-def test_an_unfinished_run_of_another_configuration_is_not_resumed(job_of: Callable[..., Any]) -> None:
-    with pytest.raises(InterruptedRunError):
-        train(job_of(), listener=stop_after(2))
-    with pytest.raises(ArtefactError, match="another model, train set or configuration"):
-        train(job_of(rank=8), resume=True)
-    with pytest.raises(ArtefactError, match="another model, train set or configuration"):
-        train(job_of(few=8), resume=True)
-
-
 def test_an_adapter_that_is_there_is_never_overwritten_and_found_finished(job_of: Callable[..., Any]) -> None:
     job = job_of()
     done = train(job)
@@ -241,15 +206,6 @@ def test_what_a_killed_writer_of_a_checkpoint_left_goes_with_the_next(tmp_path: 
     (tmp_path / ".calibudget-0123456789abcdef.tmp").mkdir()
     save_checkpoint(tmp_path, step=1, tensors={"one": torch.ones(1)}, identity="")
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
-
-
-def test_a_directory_in_use_is_refused(job_of: Callable[..., Any]) -> None:
-    job = job_of()
-    job.output_dir.mkdir()
-    from calibudget.store.files import directory_lock
-
-    with directory_lock(job.output_dir), pytest.raises(ArtefactError, match="in use"):
-        train(job)
 
 
 def test_recovery_steps_are_logged_under_their_own_schedule(job_of: Callable[..., Any]) -> None:

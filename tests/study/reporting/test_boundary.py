@@ -37,20 +37,6 @@ def test_a_harm_that_is_shown_is_called_one(made_up: Any) -> None:
     assert to_markdown(table).splitlines()[4].count("< 0.001") == 2
 
 
-def test_worse_in_every_seed_is_said_of_a_metric_that_is_better_when_lower_too(made_up: Any) -> None:
-    # t of six differences, half 0.001 and half 0.019: 2.5, adjusted over two claims 0.11
-    supports, open_ones = row(made_up(POINTS, {"NLL": spread_over(0.01, 0.009)}))
-    assert "NLL is worse in every seed (+0.010 nats on average), as a description of these seeds." in supports
-    assert "A difference on NLL beyond these seeds (adjusted p 0." in open_ones
-
-
-def test_seeds_that_disagree_and_one_seed_alone_are_told_apart(made_up: Any) -> None:
-    supports, _ = row(made_up(POINTS, {"BoolQ": spread_over(0.01, 0.03)}))
-    assert "BoolQ moves by +1.00 pp on average, not the same way in every seed." in supports
-    alone = made_up({"main": {"seeds": [42], "status": "exploratory"}}, {"BoolQ": {42: 0.01}})
-    assert "BoolQ moves by +1.00 pp in one seed alone." in row(alone)[0]
-
-
 @pytest.mark.parametrize("rest", [-1e-17, -3e-16, -4e-5])
 def test_what_is_printed_as_nothing_is_no_loss(made_up: Any, rest: float) -> None:
     results = made_up(POINTS, {name: spread_over(rest, 0.01) for name in ("BoolQ", "Kept")})

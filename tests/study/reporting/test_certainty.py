@@ -46,11 +46,6 @@ def test_no_claim_survives_a_peek(made_up: Any) -> None:
     assert verdicts(claims_table(made_up(points, differences))) == ["supported", "not supported"]
 
 
-def test_one_lost_cell_of_any_policy_withholds_the_claim(made_up: Any) -> None:
-    results = made_up({"main": {"seeds": TEN[:4]}}, {"BoolQ": CLEAR}, lost={"main/tiny/plain/45"})
-    assert verdicts(claims_table(results)) == ["interim: 3 of 4 seeds"] * 2
-
-
 def test_a_point_that_its_own_criterion_ended_is_judged(made_up: Any) -> None:
     rule = {"after": 3, "policy": "rule", "endpoint": "BoolQ", "bound": 0.9}
     results = made_up({"main": {"seeds": TEN, "continue_if": rule}}, {"BoolQ": CLEAR}, finished={"main": TEN[:3]})
@@ -99,8 +94,3 @@ def test_confirmatory_claims_count_before_their_cells_are_there(made_up: Any) ->
     assert later is not None
     assert later.adjusted_p <= claim.adjusted_p  # type: ignore[operator]
     assert any("can only fall" in note for note in claims_table(results).notes)
-
-
-def test_points_that_train_nothing_claim_nothing(made_up: Any) -> None:
-    points = {"main": {"seeds": TEN[:3]}, "splits": {"seeds": TEN, "train": False, "status": "exploratory"}}
-    assert {one.block.point for one in judge(made_up(points, {"BoolQ": CLEAR}))} == {"main"}

@@ -45,13 +45,6 @@ def test_sign_flips_agree_with_going_through_them_all(differences: list[float]) 
     assert sign_flip_p(made(differences)) == sum(total >= abs(sum(exact)) for total in totals) / len(totals)
 
 
-def test_few_seeds_cant_reach_a_small_p_by_sign_flips() -> None:
-    assert sign_flip_p(made([1.0, 2.0, 3.0])) == 0.25
-    assert sign_flip_p(made([1.0] * 6)) == 2 / 64
-    assert sign_flip_p(made([1.0] * 21)) is None
-    assert t_test_p(made([1.0])) is None
-
-
 @given(st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 1), min_size=1))
 def test_holm_is_the_closure_of_bonferroni(p_values: dict[str, float]) -> None:
     found = holm(p_values)
@@ -77,15 +70,6 @@ def test_claims_are_judged_together() -> None:
     assert not both["weak"].consistent
     # the same numbers of a metric that is better when lower speak against it
     assert not judge_claims({"strong": (made(strong), "lower")})["strong"].supported
-
-
-def test_a_harm_that_is_shown_is_told_from_a_gain_that_isnt() -> None:
-    judged = judge_claims({"lost": (made([-0.9, -1.0, -1.1]), "higher"), "open": (made([-0.1, 0.3, -0.4]), "higher")})
-    assert (judged["lost"].opposed, judged["lost"].reversed, judged["lost"].supported) == (True, True, False)
-    assert (judged["open"].opposed, judged["open"].reversed, judged["open"].supported) == (False, False, False)
-    lower = judge_claims({"lost": (made([0.9, 1.0, 1.1]), "lower")})["lost"]
-    assert lower.opposed
-    assert lower.reversed
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 1), min_size=1), st.integers(0, 4))

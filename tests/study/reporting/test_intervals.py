@@ -79,17 +79,6 @@ def test_items_that_seeds_share_widen_the_interval() -> None:
     assert nested.high - nested.low < 0.75 * (crossed.high - crossed.low)
 
 
-def test_several_tasks_share_the_drawn_seeds() -> None:
-    # two tasks whose differences cancel in each seed: only if the seeds are drawn together the mean is always 0
-    up, down = np.array([1.0]), np.array([-1.0])
-    tasks = {
-        "a": TaskItems(differences=[up, down], shared=True),
-        "b": TaskItems(differences=[down, up], shared=True),
-    }
-    found = bootstrap_examples(tasks, {"a": 0.5, "b": 0.5}, name="x", seed=1, resamples=500)
-    assert (found.low, found.high) == (0.0, 0.0)
-
-
 def test_a_stream_belongs_to_its_name_and_seed() -> None:
     differences = {name: [float(number % 7)] for number, name in enumerate("abcdefgh")}
     strata = [Stratum(tasks=tuple("abcdefgh"), weight=Fraction(1))]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import base64
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from calibudget.errors import StudyError
 from calibudget.report import page as html
 from calibudget.study.protocol import load_protocol
-from calibudget.study.reporting.certainty import example_interval, task_interval
 from calibudget.study.reporting.report import standing_of, tables_of, write_report
 from calibudget.study.reporting.results import load_results
 from calibudget.study.reporting.table import to_markdown
@@ -95,19 +92,3 @@ def test_missing_cells_are_refused_or_told(finished: Path) -> None:
     claim = next(line for line in text.splitlines() if line.startswith("| main") and "Both (pp)" in line)
     assert "| interim: 1 of 2 seeds |" in claim
     assert next(results.blocks()).seeds == (42,)
-
-
-def test_intervals_over_examples_agree_with_the_items(finished: Path) -> None:
-    results = load_results(finished)
-    block = next(results.blocks())
-    found = example_interval(results, block, "Both")
-    assert found is not None
-    means = []
-    for seed in block.seeds:
-        sides = [results.items(block, policy, seed) for policy in ("calibudget", "val-error-floor")]
-        for key in (("boolq", "accuracy"), ("openbookqa", "accuracy")):
-            means.append(float(np.mean(sides[0][key].values - sides[1][key].values)))  # type: ignore[index]
-    assert found.low <= np.mean(means) <= found.high
-    # cells that kept no items have no such interval; a single task has none over tasks
-    assert example_interval(replace(results, folders={}), block, "Both") is None
-    assert task_interval(results, block, "BoolQ", seeds=True) is None
