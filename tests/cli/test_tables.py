@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from calibudget.allocation.plan import plan
 from calibudget.allocation.request import AllocationRequest
-from calibudget.cli.tables import print_line, print_plan
-from calibudget.records import Bootstrap, SourceStatistics, Statistics
+from calibudget.allocation.stability import WhatIf
+from calibudget.cli.tables import print_grid, print_line, print_plan
+from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics
 
 LABELS = ("arc_challenge[red]", "b:smile:", "[bold]")
 SIZES = " ".join(f"{label}={1_000_000 + number}" for number, label in enumerate(LABELS))
@@ -70,3 +73,34 @@ def test_a_line_is_printed_as_it_is(capsys: pytest.CaptureFixture[str], attach: 
     line = "runs/[/x]/manifest.json " + "0123456789abcdef" * 4 + " [bold] :smile:"
     print_line(line)
     assert capsys.readouterr().out == line + "\n"
+
+
+@pytest.mark.parametrize("command", ["allocate", "compare", "whatif"])
+def test_of_a_thousand_sources_a_terminal_shows_both_ends_and_a_pipe_all(
+    calibudget: Callable[..., Any], capsys: pytest.CaptureFixture[str], attach: Any, command: str
+) -> None:
+    sizes = {f"s{n:03d}": 1000 + 37 * (n * 7 % 1000) for n in range(1000)}
+    stdout = attach()
+    if command == "whatif":
+        one = WhatIf(
+            budget=9,
+            floor=1,
+            exponents=Exponents(),
+            residual_budget=9,
+            quotas=dict(sorted(sizes.items())),
+            refusal=None,
+        )
+        points = [one, replace(one, floor=2)]
+        print_grid("proportional", "examples", points, as_json=False)
+        out = capsys.readouterr().out
+    else:
+        more = ["--compare"] if command == "compare" else []
+        named = " ".join(f"{label}={size}" for label, size in sizes.items())
+        out = calibudget("allocate", "--sizes", named, "--policy", "proportional", "--budget", 1_000_000, *more).out
+    rows = [line for line in out.splitlines() if re.search(r"\bs\d\d\d\b", line)]
+    assert len(rows) == (30 if stdout == "terminal" else 1000)
+    if stdout == "terminal":
+        assert "s857" in rows[0]  # 857 * 7 % 1000 is 999
+        assert "s000" in rows[-1]
+        assert "(970 between)" in out
+        assert "the 20 largest and the 10 smallest quotas" in out

@@ -22,6 +22,9 @@ from calibudget.recipe import load_recipe
 from calibudget.records import Score
 from calibudget.report.page import page, write_report
 from calibudget.report.run import RunFacts, calibration_of, explained, grid_of
+from calibudget.study.protocol import load_protocol
+from calibudget.study.run import freeze_study, run_study
+from tests.study.conftest import MadeUpRunner, write_study
 
 #: Each of them sets the page's title if it is ever run.
 CANARIES = [
@@ -114,6 +117,17 @@ def large_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reported(hostile_run: Path) -> Page:
     path = write_report(hostile_run, data_dir=hostile_run.parent)
     return Page.read(path)
+
+
+@pytest.fixture(scope="session")
+def study_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a finished study, whose question would like to be a script."""
+    path = write_study(tmp_path_factory.mktemp("study") / "small")
+    path.write_text(f"{path.read_text()}question: {json.dumps(CANARIES[0] + CANARIES[2])}\n")
+    protocol = load_protocol(path)
+    freeze_study(protocol, path.parent / "study")
+    run_study(protocol, path.parent / "study", runner=MadeUpRunner())
+    return write_report(path.parent / "study")
 
 
 class Page(HTMLParser):

@@ -166,13 +166,35 @@ def test_dark_and_light_follow_the_system(opened: Callable[..., Any], report: Pa
     assert dark < 150
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1440])
+def test_a_study_is_read_by_keyboard_and_on_paper(opened: Callable[..., Any], study_page: Path, tmp_path: Path) -> None:
+    page = opened(study_page)
+    assert page.title() == "small - CaliBudget report"
+    assert "<script>" in page.locator("header .lead").first.inner_text()
+    table = page.locator("table.sortable").first
+    rows, head = table.locator("tbody th"), table.locator("thead th").first
+    names = rows.all_inner_texts()
+    head.locator("button").focus()
+    for turn in (0, 1):
+        page.keyboard.press("Enter")
+        assert rows.all_inner_texts() == sorted(names, reverse=head.get_attribute("aria-sort") == "descending"), turn
+    page.locator("nav summary").click()
+    for link in page.locator("nav a").all():
+        assert page.locator(str(link.get_attribute("href"))).count() == 1
+    assert all(page.locator("#figures img").evaluate_all("all => all.map(one => one.naturalWidth > 100)"))
+    page.pdf(path=str(tmp_path / "study.pdf"), prefer_css_page_size=True)
+    assert (tmp_path / "study.pdf").stat().st_size > 20_000
+
+
+@pytest.mark.parametrize(
+    ("shown", "width", "scheme"),
+    [(page, *how) for page in ("run", "study") for how in ((360, "dark"), (1440, "light"))],
+)
 def test_axe_finds_nothing_serious_and_nothing_overflows(
-    opened: Callable[..., Any], report: Path, width: int, scheme: str
+    opened: Callable[..., Any], request: pytest.FixtureRequest, shown: str, width: int, scheme: str
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe-core to judge pages with")
-    page = opened(report, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    path = request.getfixturevalue("report" if shown == "run" else "study_page")
+    page = opened(path, viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     found = axe.Axe().run(page).response["violations"]

@@ -97,12 +97,18 @@ def with_options_repeated(arguments: Sequence[str]) -> list[str]:
     for place, argument in enumerate(arguments):
         if argument.startswith("-"):
             option = argument if argument in _BY_LABEL else None
-        elif "=" not in argument or Path(argument).exists():
-            option = option if found and found[-1] == option else None
+        elif option is not None and ("=" not in argument or _is_path(argument)):
+            option = option if found[-1] == option else None
         elif option is not None and arguments[place - 1] != option:
             found.append(option)
         found.append(argument)
     return found
+
+
+def _is_path(argument: str) -> bool:
+    from calibudget.store.files import is_path
+
+    return is_path(argument)
 
 
 def whole_number(text: str, option: str) -> int:
@@ -167,7 +173,7 @@ def sizes_by_label(texts: Sequence[str] | None) -> dict[str, int] | None:
         if path.suffix == ".parquet":
             found = read_splits(path).pool_sizes
         else:
-            found = read_object(path) if path.is_file() else named_integers([text], "--pool-sizes")
+            found = read_object(path) if _is_path(text) else named_integers([text], "--pool-sizes")
         for label, size in (found or {}).items():
             if label in sizes:
                 raise InputError(f"--pool-sizes names {label!r} twice")

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from calibudget.pipeline.verify import Verification
     from calibudget.sources.hygiene.records import Hygiene
 
+#: The most rows that a terminal shows; of more the largest and the smallest ones, so many of each.
+_MOST_ROWS: Final = 60
+_LARGEST: Final = 20
+_SMALLEST: Final = 10
+#: The most sources that a grid shows side by side.
+_MOST_COLUMNS: Final = 20
 #: Wider than any table, in characters.
 _UNBOUNDED: Final = 1_000_000
 
@@ -68,11 +74,11 @@ def print_plan(plan: AllocationPlan, *, as_json: bool) -> None:
         justify: Literal["left", "right"] = "left" if head == "source" else "right"
         table.add_column(head, justify=justify, no_wrap=True, style="bold" if head == "quota" else "")
     *rows, total = zip(*shown.values(), strict=True)
-    for row in rows:
-        table.add_row(*row)
+    _add_rows(table, rows, list(plan.quotas.values()))
     table.add_section()
     table.add_row(*total)
     print_table(table)
+    _print_left_out(len(rows), "quotas")
     if left_out:
         print_line(f"{' and '.join(left_out)} need a wider terminal, or `calibudget explain`")
     for line in (*_bounds(plan), *_group_lines(plan.groups or {}, plan.quotas)):
@@ -128,9 +134,11 @@ def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
     table.add_column("source", no_wrap=True)
     for policy in plans:
         table.add_column(policy, justify="right")
-    for label in next(iter(plans.values())).sources:
-        table.add_row(label, *(f"{plan.sources[label].quota:,}" for plan in plans.values()))
+    first = next(iter(plans.values())).quotas
+    rows = [[label, *(f"{plan.sources[label].quota:,}" for plan in plans.values())] for label in first]
+    _add_rows(table, rows, list(first.values()))
     print_table(table)
+    _print_left_out(len(rows), f"quotas under {next(iter(plans))}")
     for why in comparison.left_out.values():
         print_line(f"left out: {why}")
 
@@ -150,11 +158,14 @@ def print_scores(scores: Sequence[Score], output: Path, *, as_json: bool) -> Non
     table = new_table(f"{counted(len(scores), 'calibration record')} scored, in {output}")
     for column in ("source", "scored", "mean NLL", "wrong"):
         table.add_column(column, justify="left" if column == "source" else "right", no_wrap=True)
+    cells = []
     for label, group in sorted(by_source.items()):
         checked = [score.correct for score in group if score.correct is not None]
         wrong = f"{checked.count(False) / len(checked):.0%}" if checked else ""
-        table.add_row(label, f"{len(group):,}", f"{rows[label]['mean_nll']:.3f}", wrong)
+        cells.append([label, f"{len(group):,}", f"{rows[label]['mean_nll']:.3f}", wrong])
+    _add_rows(table, cells, [row["mean_nll"] for row in rows.values()])
     print_table(table)
+    _print_left_out(len(cells), "mean NLLs")
 
 
 def print_selection(selection: Selection, output_dir: Path, *, as_json: bool) -> None:
@@ -167,9 +178,10 @@ def print_selection(selection: Selection, output_dir: Path, *, as_json: bool) ->
     table = new_table(f"drawn with selection seed {selection.seed}, in {output_dir}")
     table.add_column("source", no_wrap=True)
     table.add_column("picked", justify="right")
-    for label, picks in selection.picks.items():
-        table.add_row(label, f"{len(picks):,}")
+    counts = {label: len(picks) for label, picks in selection.picks.items()}
+    _add_rows(table, [[label, f"{count:,}"] for label, count in counts.items()], list(counts.values()))
     print_table(table)
+    _print_left_out(len(counts), "counts")
 
 
 def print_verification(verification: Verification, run_dir: Path, *, as_json: bool) -> None:
@@ -212,12 +224,15 @@ def print_dry_run(dry: DryRun, *, as_json: bool) -> None:
         "tokens to score",
     ):
         table.add_column(column, justify="left" if column == "source" else "right")
+    rows = []
     for label, row in dry.sources.items():
         cells = [row.read, row.duplicates, row.skipped, row.shared_prompts, row.calibration]
         cells += [*([row.evaluation or 0, row.evaluation_twins or 0] if evaluates else []), row.pool_size]
         cells += [] if row.pool_tokens is None else [row.pool_tokens]
-        table.add_row(label, *(f"{cell:,}" for cell in cells), "" if row.tokens is None else f"{row.tokens:,}")
+        rows.append([label, *(f"{cell:,}" for cell in cells), "" if row.tokens is None else f"{row.tokens:,}"])
+    _add_rows(table, rows, [row.pool_size for row in dry.sources.values()])
     print_table(table)
+    _print_left_out(len(rows), "pools")
     if dry.seconds_expected is not None:
         print_line(f"scoring is expected to take {dry.seconds_expected:,.0f} s, by one batch of it")
     if dry.companion_count:
@@ -257,6 +272,31 @@ def _number(value: float | None) -> str:
 def new_table(title: str) -> Table:
     """A table in the house style."""
     return Table(title=title, title_justify="left", header_style="bold", row_styles=("", "dim"), expand=False)
+
+
+def _add_rows(table: Table, rows: Sequence[Sequence[str]], sizes: Sequence[float]) -> None:
+    """Rows in their order; on a terminal, of very many, those with the largest and the smallest sizes."""
+    if not _is_folded(len(rows)):
+        for row in rows:
+            table.add_row(*row)
+        return
+    order = sorted(range(len(rows)), key=lambda place: -sizes[place])
+    for place in order[:_LARGEST]:
+        table.add_row(*rows[place])
+    table.add_row(f"({len(rows) - _LARGEST - _SMALLEST:,} between)")
+    for place in order[-_SMALLEST:]:
+        table.add_row(*rows[place])
+
+
+def _is_folded(rows: int) -> bool:
+    return rows > _MOST_ROWS and sys.stdout.isatty()
+
+
+def _print_left_out(rows: int, sizes: str) -> None:
+    """Say which rows a folded table shows, and where all of them are."""
+    if _is_folded(rows):
+        most = f"the {_LARGEST} largest and the {_SMALLEST} smallest {sizes} of {rows:,}"
+        print_line(f"{most}; all through a pipe (`| less`), with --json, or in `calibudget report`")
 
 
 def print_table(table: Table, *, folds: bool = False) -> None:
@@ -311,10 +351,14 @@ def print_hygiene(hygiene: Hygiene) -> None:
     for column in ("source", "records", "found", "done"):
         table.add_column(column, justify="right" if column == "records" else "left", no_wrap=column != "found")
     before = ""
+    cells = []
     for row in rows:
-        table.add_row("" if row.source == before else row.source, f"{row.records:,}", row.found, row.done)
+        hides = row.source == before and not _is_folded(len(rows))
+        cells.append(["" if hides else row.source, f"{row.records:,}", row.found, row.done])
         before = row.source
+    _add_rows(table, cells, [row.records for row in rows])
     print_table(table, folds=True)
+    _print_left_out(len(rows), "findings")
 
 
 _EXPONENTS: Final = ("need", "availability", "reliability")
@@ -329,17 +373,37 @@ def print_grid(policy: str, unit: Unit, points: Sequence[WhatIf], *, as_json: bo
     varied = [name for name in _EXPONENTS if len({getattr(point.exponents, name) for point in points}) > 1]
     labels = next(tuple(point.quotas) for point in points if point.quotas is not None)
     table = new_table(f"{policy}: quotas in {unit} over the grid{_fixed(points[0].exponents, varied)}")
-    for column in ("budget", "floor", *(f"{name}^" for name in varied), "residual", *labels):
-        table.add_column(column, justify="right")
+    heads = ["budget", "floor", *(f"{name}^" for name in varied), "residual", *labels]
+    lines = []
     for point in points:
         place = [f"{point.budget:,}", f"{point.floor:,}" if isinstance(point.floor, int) else str(point.floor)]
         place += [f"{getattr(point.exponents, name):g}" for name in varied]
         quotas = [""] * len(labels) if point.quotas is None else [f"{point.quotas[label]:,}" for label in labels]
-        table.add_row(*place, "" if point.residual_budget is None else f"{point.residual_budget:,}", *quotas)
+        lines.append([*place, "" if point.residual_budget is None else f"{point.residual_budget:,}", *quotas])
+    if len(labels) > _MOST_COLUMNS:
+        _turn(table, list(zip(heads, *lines, strict=True)), len(labels))
+    else:
+        for head in heads:
+            table.add_column(head, justify="right")
+        for line in lines:
+            table.add_row(*line)
     print_table(table)
+    if len(labels) > _MOST_COLUMNS:
+        _print_left_out(len(labels), "quotas")
     for point in points:
         if point.refusal is not None:
             print_line(f"budget {point.budget:,}, floor {point.floor}: {point.refusal}")
+
+
+def _turn(table: Table, rows: Sequence[Sequence[str]], sources: int) -> None:
+    """A grid of many sources, a row each, under what each point asks for."""
+    heads, quotas = rows[:-sources], rows[-sources:]
+    for place, head in enumerate(heads[0]):
+        table.add_column(head, justify="right" if place else "left", no_wrap=True)
+    for row in heads[1:]:
+        table.add_row(*row)
+    table.add_section()
+    _add_rows(table, quotas, [max(int(cell.replace(",", "") or 0) for cell in row[1:]) for row in quotas])
 
 
 def print_audit(found: StabilityAudit, *, as_json: bool) -> None:
