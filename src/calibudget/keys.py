@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from calibudget.errors import InputError, InputTypeError
 from calibudget.messages import shown
-from calibudget.values import MAX_SAFE_INTEGER
 
 #: Positions whose words one BLAKE2b-512 digest gives.
 WORDS_PER_DIGEST: Final = 16
@@ -52,7 +51,7 @@ def canonical_array(values: Iterable[str | int]) -> bytes:
     for value in items:
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise InputTypeError(f"a key is made of strings and integers, not {type(value).__name__}: {shown(value)}")
-        if isinstance(value, int) and abs(value) > MAX_SAFE_INTEGER:
+        if isinstance(value, int) and value.bit_length() > 53:
             raise InputError(f"the integer {shown(value)} is beyond 2**53 - 1 and has no exact JSON form")
     text = _ENCODER.encode(items)
     try:

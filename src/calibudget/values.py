@@ -14,8 +14,6 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 
-from calibudget.errors import InputError
-
 #: Largest integer that a JSON number carries exactly (RFC 8785 follows IEEE 754 doubles).
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 Value = TypeVar("Value")
@@ -108,7 +106,7 @@ def check_labels(labels: Iterable[str]) -> None:
     """Check that labels can name sources in files, tables and paths on every platform.
 
     Raises:
-        InputError: a label that is empty, begins with a dot, holds a slash or backslash, "..", white space at an
+        ValueError: a label that is empty, begins with a dot, holds a slash or backslash, "..", white space at an
             end, an invisible or control character or a lone surrogate, or that Windows can't name a file by; or two
             labels that only case or Unicode form part.
     """
@@ -116,10 +114,10 @@ def check_labels(labels: Iterable[str]) -> None:
     for label in labels:
         fault = _label_fault(label)
         if fault:
-            raise InputError(f"the source label {label!r} {fault}")
+            raise ValueError(f"the source label {label!r} {fault}")
         form = _folded(label)
         if form in seen:
-            raise InputError(
+            raise ValueError(
                 f"the source labels {seen[form]!r} and {label!r} differ only by case or Unicode form; rename one"
             )
         seen[form] = label

@@ -207,7 +207,7 @@ def _check_own_name(name: str, *, has_file: bool) -> None:
         raise InputError(f"task {name!r} is unknown; choose of {known}, or say name=file for a task of your own")
     try:
         check_labels([name])
-    except InputError as error:
+    except ValueError as error:
         raise InputError(f"task {name!r}: can't be the name of a task: {error}") from error
     if name.startswith(HELD_OUT):
         raise InputError(f"task {name!r}: names that begin with {HELD_OUT!r} are those of a run's own evaluation split")

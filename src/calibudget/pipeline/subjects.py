@@ -144,7 +144,7 @@ def _check_names(names: Sequence[str], adapters: Sequence[Path]) -> None:
     for name, adapter in zip(names, adapters, strict=True):
         try:
             check_labels([name])
-        except InputError as error:
+        except ValueError as error:
             raise InputError(f"adapter {adapter}: no folder can have its name, {name!r}; rename it") from error
         other = seen.setdefault(nfc(nfc(name).casefold()), adapter)
         if other is not adapter:

@@ -17,7 +17,7 @@ from pydantic import (
 
 from calibudget.allocation.bounds import Amount, Bound, Group, parse_groups
 from calibudget.allocation.policies import POLICIES, REFUTED, policy_named
-from calibudget.errors import AllocationError, InputError, InputTypeError
+from calibudget.errors import AllocationError
 from calibudget.recipe.parts import (
     Calibration,
     Evaluation,
@@ -170,11 +170,8 @@ class Recipe(Part):
                 raise ValueError(f"`calibration.{named[0]}` belongs to a model loaded here; a server has its own")
 
     def _check_labels(self) -> None:
-        try:
-            check_labels(self.sources)
-            check_labels(self.hygiene.evaluation)
-        except InputError as error:
-            raise ValueError(str(error)) from error
+        check_labels(self.sources)
+        check_labels(self.hygiene.evaluation)
         taken = next((label for label in self.sources if label.casefold() == COMPANION), None)
         if taken is not None:  # with or without a companion set: rows of a train set are told apart by it
             raise ValueError(f"the source label {taken!r} is kept for the companion set; rename the source")
@@ -188,10 +185,7 @@ class Recipe(Part):
                 if unknown:
                     raise ValueError(f"`{field}` names {unknown[0]!r}, which is not a source")
         if self.groups is not None:
-            try:
-                parse_groups(self.groups, sorted(self.sources))
-            except (InputError, InputTypeError) as error:
-                raise ValueError(str(error)) from error
+            parse_groups(self.groups, sorted(self.sources))
 
     def _check_policy(self) -> None:
         if (self.policy == "weights") != (self.weights is not None):

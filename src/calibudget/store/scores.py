@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import pyarrow as pa
 from pydantic import AfterValidator
 
-from calibudget.errors import ArtefactError, InputError
+from calibudget.errors import ArtefactError
 from calibudget.messages import shown
 from calibudget.records import ErrorRule, Nats, Score, error_of
 from calibudget.store.canonical import canonical_json, sha256_hex
@@ -188,7 +188,7 @@ def _parse_rows(rows: Iterable[tuple[str, Mapping[str, object]]], name: str, err
         raise ArtefactError(f"{name}: holds no scores")
     try:
         check_labels(sorted({score.source for score in scores}))
-    except InputError as fault:
+    except ValueError as fault:
         raise ArtefactError(f"{name}: source: {fault}") from fault
     return tuple(scores)
 

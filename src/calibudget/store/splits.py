@@ -227,7 +227,7 @@ def _checked(
             tokens[row.source][row.record_id] = TokenCount(row.prompt_tokens, row.response_tokens)
     try:
         check_labels(sorted({label for label, _ in spans}))
-    except InputError as error:
+    except ValueError as error:
         raise ArtefactError(f"{name}: column 'source': {error}") from error
     return spans, tokens
 

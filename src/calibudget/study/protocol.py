@@ -219,7 +219,7 @@ class Protocol(_Part):
         try:
             for names in (self.backbones, self.policies, self.points):
                 check_labels(names)
-        except InputError as error:
+        except ValueError as error:
             raise ValueError(str(error).replace("source label", "name")) from error
         self._check_endpoints()
         for name, point in self.points.items():
