@@ -28,7 +28,7 @@ def draw(tmp_path: Path, finished: Path, make_recipe: Callable[..., Any]) -> Any
     return lambda directory: select(recipe, given, directory)
 
 
-@pytest.mark.parametrize("stage", ["write_selected", "write_sums"])
+@pytest.mark.parametrize("stage", ["write_train", "write_sums"])
 def test_the_same_command_finishes_an_interrupted_draw(
     draw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:

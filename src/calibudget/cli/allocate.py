@@ -186,7 +186,8 @@ def whatif(
     """Show the quotas for every combination of budgets, floors and exponents."""
     from calibudget.cli.tables import print_grid, warn_of_hashes
     from calibudget.pipeline.allocate import request_from_files
-    from calibudget.pipeline.explore import explore, exponent_grid
+    from calibudget.pipeline.explore import explore
+    from calibudget.records import Exponents
 
     asked, least = _asked(statistics, budget[0] if budget else None, floor[0] if floor else None)
     budgets = [whole_number(text, "--budget") for text in listed(budget or [asked])]
@@ -210,11 +211,12 @@ def whatif(
         pools,
         budgets=budgets,
         floors=[amount(text) for text in listed(floor or [least])],
-        exponents=exponent_grid(
-            numbers(need_exponent, "--need-exponent"),
-            numbers(availability_exponent, "--availability-exponent"),
-            numbers(reliability_exponent, "--reliability-exponent"),
-        ),
+        exponents=[
+            Exponents(need=need, availability=availability, reliability=reliability)
+            for need in numbers(need_exponent, "--need-exponent")
+            for availability in numbers(availability_exponent, "--availability-exponent")
+            for reliability in numbers(reliability_exponent, "--reliability-exponent")
+        ],
     )
     print_grid(policy, request.unit, points, as_json=as_json)
     warn_of_hashes(request.statistics)

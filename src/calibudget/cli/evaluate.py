@@ -63,13 +63,15 @@ def evaluate(
     Generated code runs in bubblewrap only. Without it code tasks are refused before anything starts.
     """
     from calibudget.cli.progress import progress_bar
+    from calibudget.evaluation.benchmarks import HELD_OUT
     from calibudget.pipeline import evaluate as pipeline
     from calibudget.pipeline.subjects import Engine
+    from calibudget.store.train_set import HELD_OUT_NAME
     from calibudget.training.trackers import check_trackers, report_once
 
     check_trackers(report_to or ())
     asking = pipeline.Asking(
-        tasks=tuple(tasks or (_default_task(target),)),
+        tasks=tuple(tasks or (HELD_OUT if (Path(target) / HELD_OUT_NAME).is_file() else "paper",)),
         data_dir=data_dir,
         limit=limit,
         max_new_tokens=max_new_tokens,
@@ -96,13 +98,6 @@ def evaluate(
     for name, evaluation in found.items():
         _print(name, evaluation, (Path(target) if rejudge else output_dir or Path(target)) / name, as_json=as_json)
         report_once(report_to or (), Path(f"{output_dir or 'evaluation'}.tensorboard"), evaluation.to_json())
-
-
-def _default_task(target: str) -> str:
-    from calibudget.evaluation.benchmarks import HELD_OUT
-    from calibudget.store.train_set import HELD_OUT_NAME
-
-    return HELD_OUT if (Path(target) / HELD_OUT_NAME).is_file() else "paper"
 
 
 def _named_panels(texts: list[str] | tuple[()]) -> dict[str, tuple[str, ...]]:

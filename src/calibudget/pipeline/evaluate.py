@@ -36,7 +36,6 @@ from calibudget.evaluation.predictions import PREDICTIONS_NAME, Prediction, read
 from calibudget.evaluation.results import (
     EVALUATION_NAME,
     Evaluation,
-    TaskResult,
     declared_panels,
     read_evaluation,
     task_evidence,
@@ -171,8 +170,10 @@ def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Pro
     splits = beside if beside is not None and beside.is_file() else None  # a training set may lie by itself
     prompts = frozenset() if train is None else _prompts_of(train)
     trained = {one.name: shared_items(one, prompts) for one in benchmarks}
-    held = None if splits is None else _calibration_of(splits)
-    calibration = None if held is None else {one.name: calibration_items(one, held) for one in benchmarks}
+    calibration = None
+    if splits is not None:  # the records that calibrated the run are excluded from evaluation (paper 3.1)
+        held = frozenset(one for ids in read_splits(splits).sources.values() for one in ids.calibration)
+        calibration = {one.name: calibration_items(one, held) for one in benchmarks}
     if asking.strict:
         _refuse_shared(trained, f"prompts are in the training set {train}", "train without them")
         advice = "name the task's file under `hygiene: evaluation` of the recipe"
@@ -291,11 +292,6 @@ def _prompts_of(train: Path) -> frozenset[str]:
     return training_prompts(train)
 
 
-def _calibration_of(splits: Path) -> frozenset[str]:
-    """Ids of the records that calibrated a run: they are excluded from evaluation (paper 3.1)."""
-    return frozenset(one for ids in read_splits(splits).sources.values() for one in ids.calibration)
-
-
 def _refuse_shared(shared: Mapping[str, Sequence[str]], what: str, advice: str) -> None:
     for name, ids in shared.items():
         if ids:
@@ -363,7 +359,12 @@ def rejudge(directory: Path, asking: Asking, *, progress: Progress = silent) -> 
             progress("judging", done, len(benchmarks))
             judged = judge_again(benchmark, judge, by_task[benchmark.name])
             by_task[benchmark.name] = {one.item_id: one for one in judged}
-            results[benchmark.name] = _rejudged(results[benchmark.name], benchmark, judged, judge)
+            evidence = task_evidence(benchmark, checked_by=judge.describe(benchmark), scored_by=None)
+            kept = results[benchmark.name]
+            evidence |= {name: kept.evidence[name] for name in ("scorer", "subset")}
+            results[benchmark.name] = task_result(
+                judged, evidence=evidence, shared=kept.shared, calibration=kept.calibration
+            )
         now = versions_of(CHECKERS)
         renewed = replace(
             old, tasks=results, versions={name: now.get(name, version) for name, version in old.versions.items()}
@@ -385,9 +386,3 @@ def _benchmarks(asking: Asking, by_task: Mapping[str, Mapping[str, Prediction]],
         if not name.endswith(SUFFIX):
             found.append((own.get(name) or _load(name, files.get(name), asking.data_dir)).only(by_task[name]))
     return found
-
-
-def _rejudged(old: TaskResult, benchmark: Benchmark, judged: Sequence[Prediction], judge: Judge) -> TaskResult:
-    evidence = task_evidence(benchmark, checked_by=judge.describe(benchmark), scored_by=None)
-    kept = {name: old.evidence[name] for name in ("scorer", "subset")}
-    return task_result(judged, evidence={**evidence, **kept}, shared=old.shared, calibration=old.calibration)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,6 @@ from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.statistics import statistics_of_file
 from calibudget.records import Exponents, Statistics
 from calibudget.store.artefacts import STATISTICS
-
-
-def exponent_grid(
-    need: Sequence[float], availability: Sequence[float], reliability: Sequence[float]
-) -> tuple[Exponents, ...]:
-    """Every combination of these exponents, those of need slowest."""
-    return tuple(
-        Exponents(need=n, availability=a, reliability=r) for n, a, r in product(need, availability, reliability)
-    )
 
 
 def explore(

@@ -166,7 +166,9 @@ def influence(
     """
     _check_recipe(recipe)
     directory = Path(output_dir)
-    shards = _asked_shards(only, config.shards)
+    if unknown := [shard for shard in only if not 0 <= shard < config.shards]:
+        raise RecipeError(f"--shard {unknown[0]}: there are shards 0 to {config.shards - 1}")
+    shards = sorted(set(only)) or list(range(config.shards))
     execution = execution or Execution()
     with training_libraries("influence"):
         from calibudget.influence.scorer import InfluenceScorer
@@ -294,13 +296,6 @@ def _check_recipe(recipe: Recipe) -> None:
         raise RecipeError("model: influence takes gradients of a model; `engine: fake` has none")
     if recipe.adapter is not None:
         raise RecipeError("calibration.adapter: influence warms up an adapter of its own; say calibration.adapter=null")
-
-
-def _asked_shards(only: Sequence[int], shards: int) -> list[int]:
-    for shard in only:
-        if not 0 <= shard < shards:
-            raise RecipeError(f"--shard {shard}: there are shards 0 to {shards - 1}")
-    return sorted(set(only)) or list(range(shards))
 
 
 def _load(recipe: Recipe, device: str, execution: Execution) -> Any:

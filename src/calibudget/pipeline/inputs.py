@@ -19,7 +19,11 @@ class Run:
     prepared: Prepared
     pools: Pools
     parts: Parts
-    selector: RecipeSelector
+
+    @property
+    def selector(self) -> RecipeSelector:
+        """What takes a quota's examples out of a pool."""
+        return joined(self.recipe, self.parts)
 
 
 def run_of(recipe: Recipe, prepared: Prepared) -> tuple[Run, dict[str, int]]:
@@ -31,7 +35,8 @@ def run_of(recipe: Recipe, prepared: Prepared) -> tuple[Run, dict[str, int]]:
     pools = pools_of_run(recipe, prepared)
     with prepared.telling_empty():
         floors = feasible_floors(recipe, pools)
-    parts = selector_parts(recipe, prepared)
-    selector = joined(recipe, parts)
-    pools.require_eligible(selector, floors)
-    return Run(recipe=recipe, prepared=prepared, pools=pools, parts=parts, selector=selector), floors
+    run = Run(recipe=recipe, prepared=prepared, pools=pools, parts=selector_parts(recipe, prepared))
+    if pools.tokens is None:  # a selector that leaves a source fewer than its floor is refused before anything costly
+        for label, floor in floors.items():
+            run.selector.take(label, pools.queues[label], floor)
+    return run, floors

@@ -110,12 +110,6 @@ class Pools:
             pools.queues, plan.quotas, tokens=pools.tokens, selection_seed=self.selection_seed, selector=selector
         )
 
-    def require_eligible(self, selector: Uniform | Scored | Mix, floors: Mapping[str, int]) -> None:
-        """Refuse a selector that leaves a source fewer examples than its floor, before anything costly begins."""
-        if self.tokens is None:
-            for label, floor in floors.items():
-                selector.take(label, self.queues[label], floor)
-
     def require_room(self, budget: int) -> None:
         """Refuse a token budget that holds no example at all."""
         if self.tokens is None:

@@ -12,25 +12,22 @@ from typing import Any
 
 from calibudget.errors import CheckFailedError
 from calibudget.pipeline.allocate import plan_recipe
-from calibudget.pipeline.evidence import make_manifest
 from calibudget.pipeline.inputs import run_of
 from calibudget.pipeline.notes import boundary_notes, length_notes, noticed, run_notes
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.progress import Progress, silent, whole
 from calibudget.pipeline.resources import Shared, read_sources
-from calibudget.pipeline.run_directory import JOURNAL_NAME, check_usable, is_finished, keep_model_place, open_run
+from calibudget.pipeline.run_directory import JOURNAL_NAME, check_usable, is_finished, open_run
 from calibudget.pipeline.score import GivenScores, check_scorer, read_given, score_splits, scorer_for
-from calibudget.pipeline.select import check_unchanged, write_inputs, write_selected
+from calibudget.pipeline.select import check_unchanged, write_inputs, write_outcome
 from calibudget.pipeline.statistics import statistics_of
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Statistics
 from calibudget.sources.hygiene.records import Hygiene
-from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS, STATISTICS_NAME
-from calibudget.store.manifest import MANIFEST, MANIFEST_NAME
+from calibudget.store.artefacts import STATISTICS, STATISTICS_NAME
 from calibudget.store.scores import SCORES_NAME, ScoreFile, write_scores
-from calibudget.store.sums import write_sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +149,7 @@ def _make(
             made = score_splits(recipe, prepared.splits, scorer, journal_path=journal, progress=progress)
     statistics, warned = _statistics(recipe, prepared, made, directory)
     plan = plan_recipe(recipe, run.pools, statistics)
-    ALLOCATION.write(directory / ALLOCATION_NAME, plan)
-    selection = write_selected(run, plan, directory)
-    manifest = make_manifest(run, made, plan, selection, statistics, directory)
-    keep_model_place(recipe, MANIFEST.write(directory / MANIFEST_NAME, manifest))
-    journal.unlink(missing_ok=True)
-    write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
+    selection, manifest = write_outcome(run, plan, directory, made=made, statistics=statistics)
     told = boundary_notes(recipe, run.pools, statistics, plan, (made and made.provenance) or {})
     lengths = () if made is None else length_notes(made.scores, made.error)
     return (*prepared.notes, *run_notes(recipe, selection, manifest), *lengths, *warned, *told)

@@ -117,9 +117,7 @@ def records_again(recipe: Recipe, path: Path) -> Iterator[tuple[RowRole, Record]
     Raises:
         ArtefactError: a row isn't of a source of the recipe, or its filter leaves it out.
     """
-    companion = recipe.companion_spec()
-    specs = [*recipe.source_specs(), *([companion] if companion else [])]
-    makers = {spec.label: RecordMaker(spec) for spec in specs}
+    makers = {spec.label: RecordMaker(spec) for spec in recipe.all_specs()}
     for row in read_train(path):
         label, record_id = str(row["source"]), str(row["record_id"])
         record = makers[label](cast(Mapping[str, object], row["original"])) if label in makers else None

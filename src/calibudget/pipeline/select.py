@@ -24,10 +24,10 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rendering import rendering
 from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.run_directory import JOURNAL_NAME, RECIPE_NAME, is_finished, keep_model_place, open_run
-from calibudget.pipeline.selectors import joined, selector_parts, write_parts
+from calibudget.pipeline.selectors import selector_parts
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe import Recipe, resolved_yaml
-from calibudget.records import AllocationPlan, Record, Selection, Split
+from calibudget.records import AllocationPlan, Record, Selection, Split, Statistics
 from calibudget.selection.draw import unmarked
 from calibudget.selection.rows import train_row, train_rows
 from calibudget.sources.hygiene.records import HYGIENE, HYGIENE_NAME
@@ -42,8 +42,9 @@ from calibudget.store.artefacts import (
     stated_quotas_sha256,
 )
 from calibudget.store.files import write_atomic
-from calibudget.store.manifest import MANIFEST, MANIFEST_NAME
-from calibudget.store.scores import SCORES_NAME
+from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
+from calibudget.store.scores import SCORES_NAME, ScoreFile
+from calibudget.store.selector import SELECTOR_NAME, SelectorScores, write_selector
 from calibudget.store.splits import SPLITS_NAME, read_splits, write_splits
 from calibudget.store.sums import write_sums
 from calibudget.store.train_set import HELD_OUT_NAME, write_train
@@ -102,18 +103,41 @@ def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
     HYGIENE.write(directory / HYGIENE_NAME, hygiene_of(recipe, prepared))
 
 
-def write_selected(run: Run, plan: AllocationPlan, directory: Path) -> Selection:
-    """Draw a plan's quotas and write `selection.json`, what its selector knows, and the train set.
+def write_outcome(
+    run: Run,
+    plan: AllocationPlan,
+    directory: Path,
+    *,
+    made: ScoreFile | None = None,
+    statistics: Statistics | None = None,
+    allocation_given: bool = False,
+) -> tuple[Selection, Manifest]:
+    """Write a plan, what is drawn by it, and the manifest and sums that end a run.
 
     Raises:
         ScoringError: a selected record can't be encoded as `train` does; see `check_encodable`.
     """
+    ALLOCATION.write(directory / ALLOCATION_NAME, plan)
+    selection = _write_selected(run, plan, directory)
+    manifest = make_manifest(run, made, plan, selection, statistics, directory, allocation_given=allocation_given)
+    keep_model_place(run.recipe, MANIFEST.write(directory / MANIFEST_NAME, manifest))
+    (directory / JOURNAL_NAME).unlink(missing_ok=True)
+    write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
+    return selection, manifest
+
+
+def _write_selected(run: Run, plan: AllocationPlan, directory: Path) -> Selection:
+    """Draw a plan's quotas and write `selection.json`, what its selector knows, and the train set."""
     recipe, prepared = run.recipe, run.prepared
     companion = () if prepared.companion is None else prepared.companion.records
     selection = replace(run.pools.draw(plan, run.selector), companion_count=len(companion))
     candidates = {label: _picked(prepared.splits[label], picks, recipe) for label, picks in selection.picks.items()}
     check_encodable(recipe, chain(*candidates.values(), companion), partial(_place_of, prepared))
-    write_parts(directory, run.parts)
+    if run.parts:
+        known = {
+            name: SelectorScores(parameters=part.parameters, scores=part.scores) for name, part in run.parts.items()
+        }
+        write_selector(directory / SELECTOR_NAME, known)
     SELECTION.write(directory / SELECTION_NAME, digest_selection(selection))
     output, render = recipe.output, rendering(recipe)
     if render.texts is not None and render.end is None and recipe.has_tokenizer and recipe.calibration != "none":
@@ -181,12 +205,6 @@ def _write(recipe: Recipe, prepared: Prepared, plan: AllocationPlan, directory: 
     check_unchanged(recipe, prepared, directory)
     pools = pools_of_run(recipe, prepared)
     pools.of_plan(plan)
-    parts = selector_parts(recipe, prepared)
-    run = Run(recipe=recipe, prepared=prepared, pools=pools, parts=parts, selector=joined(recipe, parts))
+    run = Run(recipe=recipe, prepared=prepared, pools=pools, parts=selector_parts(recipe, prepared))
     write_inputs(recipe, prepared, directory)
-    ALLOCATION.write(directory / ALLOCATION_NAME, plan)
-    selection = write_selected(run, plan, directory)
-    manifest = make_manifest(run, None, plan, selection, None, directory, allocation_given=True)
-    keep_model_place(recipe, MANIFEST.write(directory / MANIFEST_NAME, manifest))
-    write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
-    return selection
+    return write_outcome(run, plan, directory, allocation_given=True)[0]

@@ -29,7 +29,7 @@ from calibudget.selection.selectors import (
     influence_selector,
     quality_selector,
 )
-from calibudget.store.selector import SELECTOR_NAME, SelectorScores, read_selector, read_values, write_selector
+from calibudget.store.selector import SELECTOR_NAME, read_selector, read_values
 from calibudget.store.sums import file_digest
 
 #: What a recipe's selector may be.
@@ -62,13 +62,6 @@ def joined(recipe: Recipe, parts: Parts) -> RecipeSelector:
         parts={name: UNIFORM if name == UNIFORM_NAME else parts[name] for name in mix},
         weights={str(name): weight for name, weight in mix.items()},
     )
-
-
-def write_parts(directory: Path, parts: Parts) -> None:
-    """Write `selector.parquet`, unless the draw is uniform."""
-    if parts:
-        stored = {name: SelectorScores(parameters=part.parameters, scores=part.scores) for name, part in parts.items()}
-        write_selector(directory / SELECTOR_NAME, stored)
 
 
 def read_parts(path: Path) -> dict[str, Scored]:

@@ -214,10 +214,5 @@ class SelectorPart(Part):
         """The selectors that have fields of their own, in the order of their names."""
         return tuple(name for name in ("influence", "quality", "scores") if getattr(self, name) is not None)
 
-    @property
-    def is_uniform(self) -> bool:
-        """Whether it is the paper's rule."""
-        return not self.given and self.mix is None
-
 
 Selector = Annotated[SelectorPart, BeforeValidator(_uniform, json_schema_input_type=SelectorPart | Literal["uniform"])]

@@ -225,7 +225,7 @@ class Recipe(Part):
                 )
 
     def _check_selector(self) -> None:
-        if self.max_repeats > 1 and not self.selector.is_uniform:
+        if self.max_repeats > 1 and self.selector != SelectorPart():
             raise ValueError("`max_repeats` repeats the uniform draw; a `selector` can't go with it")
         if self.unit == "tokens" and self.selector.mix is not None:
             raise ValueError("a `mix` of selectors parts a number of examples; a budget of tokens takes one selector")
@@ -320,6 +320,10 @@ class Recipe(Part):
         column = None if self.selector.scores is None else self.selector.scores.column
         used = () if column is None else (column,)
         return tuple(replace(self._spec(label, self.sources[label]), also_used=used) for label in sorted(self.sources))
+
+    def all_specs(self) -> tuple[SourceSpec, ...]:
+        """The sources as the readers take them, and the companion set last, if there is one."""
+        return (*self.source_specs(), *filter(None, [self.companion_spec()]))
 
     def evaluation_specs(self) -> tuple[SourceSpec, ...]:
         """The evaluation sets that the hygiene names as the readers take them, in code-point order."""

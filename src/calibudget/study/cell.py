@@ -36,7 +36,6 @@ from calibudget.pipeline.training_options import options_from
 from calibudget.recipe import Recipe, resolved_fields
 from calibudget.recipe.load import read_document, recipe_from_fields, replaced
 from calibudget.recipe.yaml import Document
-from calibudget.sources.spec import SourceSpec
 from calibudget.store.canonical import canonical_json, loads_object, sha256_hex
 from calibudget.store.files import clean_stale, expanded, make_directory
 from calibudget.store.scores import SCORES_NAME
@@ -124,11 +123,6 @@ def settings_of(protocol: Protocol, cell: Cell, document: Document) -> CellSetti
         options=options,
         evaluation=protocol.evaluation,
     )
-
-
-def specs_of(recipe: Recipe) -> list[SourceSpec]:
-    """A recipe's sources, and its companion set."""
-    return [*recipe.source_specs(), *filter(None, [recipe.companion_spec()])]
 
 
 def base_recipe(protocol: Protocol) -> Document:

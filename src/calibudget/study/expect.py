@@ -32,7 +32,6 @@ from calibudget.study.cell import (
     scored_by,
     settings_of,
     settings_sha256,
-    specs_of,
 )
 from calibudget.study.grid import cells_of
 from calibudget.study.protocol import Protocol
@@ -330,7 +329,7 @@ def _unread(what: str, counts: str, error: Exception, *, is_known: bool) -> str:
 
 def _examples(recipe: Recipe) -> tuple[int, float]:
     """Size of the companion set, and mean tokens of an example, as the data has them."""
-    reads = [read_source(spec, recipe.data_root) for spec in specs_of(recipe)]
+    reads = [read_source(spec, recipe.data_root) for spec in recipe.all_specs()]
     records = [record for read in reads for record in read.records]
     characters = sum(sum(len(turn.content) for turn in one.prompt) + len(one.completion) for one in records)
     companion = len(reads[-1].records) if recipe.companion is not None else 0

@@ -38,7 +38,6 @@ from calibudget.study.cell import (
     base_recipe,
     settings_of,
     settings_sha256,
-    specs_of,
 )
 from calibudget.study.execution import Planned
 from calibudget.study.grid import cells_of
@@ -67,7 +66,7 @@ def data_of(protocol: Protocol, settings: Mapping[str, CellSettings], shared: Sh
     for one in settings.values():
         fields = resolved_fields(one.recipe)
         recipes[canonical_json([str(one.recipe.data_root), fields["sources"], fields["companion"]])] = one.recipe
-    specs = [(spec, recipe.data_root) for recipe in recipes.values() for spec in specs_of(recipe)]
+    specs = [(spec, recipe.data_root) for recipe in recipes.values() for spec in recipe.all_specs()]
     for done, (spec, root) in enumerate(specs):
         progress("reading what the study depends on", done, len(specs))
         found.setdefault(f"source {spec.label}", {}).update(_by_name(_files(spec, root)))

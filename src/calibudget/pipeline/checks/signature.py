@@ -35,7 +35,9 @@ def check_signature(findings: Findings, key_file: Path) -> None:
     """Check that a key signed the run's files as they are; `key_file` holds its public part, or both."""
     from cryptography.exceptions import InvalidSignature
 
-    public = _public_key(key_file)
+    key = load_key(key_file)
+    public = key.public_key() if hasattr(key, "public_key") else key
+    signing_scheme(public)
     envelope = findings.read(SIGNATURE_NAME, read_object)
     if envelope is None:
         return
@@ -51,7 +53,7 @@ def check_signature(findings: Findings, key_file: Path) -> None:
         return
     try:
         for value in values:
-            _check(public, value, encoded(payload))
+            public.verify(value, encoded(payload), *signing_scheme(public))
     except InvalidSignature:
         findings.add(SIGNATURE_NAME, "signatures", f"one by the key of {key_file.name}", "one that isn't")
         return
@@ -99,10 +101,6 @@ def key_id(public: PublicKeyTypes) -> str:
     return sha256_hex(public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
 
-def _check(public: Any, value: bytes, data: bytes) -> None:
-    public.verify(value, data, *signing_scheme(public))
-
-
 def signing_scheme(public: PublicKeyTypes) -> tuple[Any, ...]:
     """What signing takes beside the data, by the kind of the key."""
     from cryptography.hazmat.primitives import hashes
@@ -115,13 +113,6 @@ def signing_scheme(public: PublicKeyTypes) -> tuple[Any, ...]:
     if isinstance(public, rsa.RSAPublicKey) and public.key_size >= 2048:
         return padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH), hashes.SHA256()
     raise InputError(f"a key of this kind or size isn't taken; make one of {_KINDS} (2,048 bits or more)")
-
-
-def _public_key(path: Path) -> Any:
-    key = load_key(path)
-    public = key.public_key() if hasattr(key, "public_key") else key
-    signing_scheme(public)
-    return public
 
 
 def load_key(path: Path) -> Any:

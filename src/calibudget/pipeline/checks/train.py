@@ -92,8 +92,7 @@ def check_held_out(findings: Findings, recipe: Recipe, splits: SplitIds) -> None
 
 
 def _read(findings: Findings, recipe: Recipe, path: Path, again: Rendering | None, *, earlier: bool) -> TrainIds:
-    companion = recipe.companion_spec()
-    specs = {spec.label: spec for spec in (*recipe.source_specs(), *([companion] if companion else []))}
+    specs = {spec.label: spec for spec in recipe.all_specs()}
     makers = {label: RecordMaker(spec) for label, spec in specs.items()}
     ids = TrainIds()
     layout = _layout_of_earlier(path) if earlier else recipe.output.layout
