@@ -295,11 +295,12 @@ def _bounded(name: str, group: Group, members: Sequence[_Branch], given: int) ->
         )
     if cap is not None and cap < floor:
         raise AllocationError(f"the cap of group {name!r} is {cap:,}, below its floor of {floor:,}")
+    roomy = [member for member in members if member.lower < member.upper]  # the others' utility moves nothing
     return _Branch(
         name=name,
         lower=max(least, floor - given),
         upper=most if cap is None else min(most, cap - given),
-        utility=_sum_with_room(members),
+        utility=sum((Fraction(*as_ratio(m.utility, "the utility", m.name)) for m in roomy), Fraction(0)),
         members=tuple(members),
     )
 
@@ -308,12 +309,6 @@ def _whole(amount: Amount) -> int:
     if isinstance(amount, Portion):
         raise InputTypeError("groups are spread over in whole units: resolve_groups comes first")
     return amount
-
-
-def _sum_with_room(members: Sequence[_Branch]) -> Fraction:
-    """The exact sum of the utilities of the members whose bounds leave room."""
-    roomy = (m for m in members if m.lower < m.upper)
-    return sum((Fraction(*as_ratio(m.utility, "the utility", m.name)) for m in roomy), Fraction(0))
 
 
 def _require_room(roots: Sequence[_Branch], budget: int, given: int) -> None:

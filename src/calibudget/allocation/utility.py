@@ -186,15 +186,11 @@ def doubled_ranks(values: Sequence[float | Fraction]) -> list[int]:
     return [bisect_left(ordered, value) + bisect_right(ordered, value) + 1 for value in values]
 
 
-def _log1p(values: Sequence[float]) -> list[float]:
-    return [float(_CONTEXT.ln(_CONTEXT.add(Decimal(value), 1))) for value in values]
-
-
 #: Forms of the need that do change quotas (a mere change of scale cancels). They are ours: the paper names
 #: variants A to C in its diagnostics and doesn't define them.
 NEED_TRANSFORMS: Final[Mapping[str, Callable[[Sequence[float]], Sequence[float]]]] = {
     "rank": doubled_ranks,
-    "log1p": _log1p,
+    "log1p": lambda values: [float(_CONTEXT.ln(_CONTEXT.add(Decimal(value), 1))) for value in values],
 }
 
 

@@ -20,7 +20,6 @@ from calibudget.sources.hygiene.checks import (
     Texts,
     barred,
     checked_records,
-    checked_source,
     found,
     kept_findings,
     refuse,
@@ -97,7 +96,11 @@ def look(
 
 
 def _checked(sources: Mapping[str, Resolved]) -> dict[str, Checked]:
-    return {label: checked_source(source) for label, source in sources.items()}
+    """Sources after their pass, their records in key order."""
+    return {
+        label: Checked(name=f"source {label!r}", parts=one.parts, ids=one.scan.ids, place=one.scan.place)
+        for label, one in sources.items()
+    }
 
 
 def _parts(sets: Mapping[str, Checked]) -> dict[str, Iterator[Rows]]:

@@ -20,11 +20,11 @@ Digests: paper, appendix "Selection Identity".
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -137,54 +137,34 @@ def draw_tokens(
         InputError: a quota above the tokens of the candidates that may be taken.
     """
     orders = {label: selector.order(label, queues[label]) for label in sorted(queues)}
-    for label, order in orders.items():
-        held = sum(tokens[label][record_id] for record_id in order)
-        if quotas[label] > held:
-            raise InputError(f"the quota of {label!r} is {quotas[label]} tokens, but its pool holds {held} tokens")
-    ends = {label: _first_pass(order, tokens[label], quotas[label]) for label, order in orders.items()}
-    left = sum(end.deficit for end in ends.values())
-    for label in sorted((label for label in ends if ends[label].deficit), key=lambda name: (-ends[name].claim, name)):
-        end = ends[label]
-        if end.following <= left:
-            left -= end.following
-            ends[label] = _End(count=end.count + 1, taken=end.taken + end.following, deficit=0, following=0)
+    lengths = {label: [tokens[label][record_id] for record_id in order] for label, order in orders.items()}
+    counts, taken = dict.fromkeys(orders, 0), dict.fromkeys(orders, 0)
+    for label, own in lengths.items():
+        ends = [0, *accumulate(own)]
+        if quotas[label] > ends[-1]:
+            raise InputError(f"the quota of {label!r} is {quotas[label]} tokens, but its pool holds {ends[-1]} tokens")
+        counts[label] = bisect_right(ends, quotas[label]) - 1
+        taken[label] = ends[counts[label]]
+    deficits = {label: quotas[label] - taken[label] for label in orders if taken[label] < quotas[label]}
+    left = sum(deficits.values())
+    for label in sorted(deficits, key=lambda name: (-Fraction(deficits[name], lengths[name][counts[name]]), name)):
+        following = lengths[label][counts[label]]
+        if following <= left:
+            left -= following
+            counts[label] += 1
+            taken[label] += following
     return Selection(
         seed=selection_seed,
         selector=selector.name,
-        picks={label: _in_key_order(queues[label], orders[label][: end.count]) for label, end in ends.items()},
-        tokens={label: TokenUse(quota=quotas[label], taken=end.taken) for label, end in ends.items()},
+        picks={label: _in_key_order(queues[label], orders[label][:count]) for label, count in counts.items()},
+        tokens={label: TokenUse(quota=quotas[label], taken=used) for label, used in taken.items()},
         details=details(selector),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _End:
-    """Where a source stands: examples and tokens taken, tokens missing to its quota, tokens of its next example."""
-
-    count: int
-    taken: int
-    deficit: int
-    following: int
-
-    @property
-    def claim(self) -> Fraction:
-        """How much of its next example the deficit would pay for."""
-        return Fraction(self.deficit, self.following)
 
 
 def _in_key_order(queue: Sequence[str], taken: Sequence[str]) -> tuple[str, ...]:
     chosen = set(taken)
     return tuple(islice((one for one in queue if one in chosen), len(chosen)))
-
-
-def _first_pass(queue: Sequence[str], tokens: Mapping[str, int], quota: int) -> _End:
-    taken = 0
-    for count, record_id in enumerate(queue):
-        following = tokens[record_id]
-        if taken + following > quota:
-            return _End(count=count, taken=taken, deficit=quota - taken, following=following)
-        taken += following
-    return _End(count=len(queue), taken=taken, deficit=0, following=0)
 
 
 Index: TypeAlias = int | np.integer[Any] | str

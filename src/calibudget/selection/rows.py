@@ -91,7 +91,8 @@ def train_rows(
     chosen: list[tuple[Record, RowRole]] = [(record, "source") for record in _picked(selection, candidates)]
     chosen += [(record, "companion") for record in companion]
     if order == "shuffled":
-        chosen = _shuffled(chosen, selection.seed)
+        keys = {label: order_keys("order", selection.seed, label) for label in {record.source for record, _ in chosen}}
+        chosen.sort(key=lambda item: keys[item[0].source](item[0].record_id))
     tools = layout in ("turns", "messages") and any(record.uses_tools for record, _ in chosen)
     return TrainRows(tools, (train_row(record, role, layout=layout, rendered=rendered) for record, role in chosen))
 
@@ -103,8 +104,3 @@ def _picked(selection: Selection, candidates: Mapping[str, Sequence[Record]]) ->
         if len(records) != len(wanted):
             raise InputError(f"the pick {min(wanted - set(records))!r} is no candidate of the source {label!r}")
         yield from (records[record_id] for record_id in picks)
-
-
-def _shuffled(chosen: Sequence[tuple[Record, RowRole]], seed: int) -> list[tuple[Record, RowRole]]:
-    keys = {label: order_keys("order", seed, label) for label in {record.source for record, _ in chosen}}
-    return sorted(chosen, key=lambda item: keys[item[0].source](item[0].record_id))

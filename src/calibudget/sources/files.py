@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from calibudget.errors import DataError, InputError
 from calibudget.sources.data_splits import check_named, first_glob, is_hidden, listed, of_split
 from calibudget.sources.filters import are_disjoint
-from calibudget.sources.remote import COPIES, SAVED, SAVED_SPLITS, find_remote, is_url, local_path
+from calibudget.sources.remote import COPIES, FILE, SAVED, SAVED_SPLITS, find_remote, is_url
 from calibudget.sources.rows import SUFFIXES
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.canonical import read_object
@@ -68,7 +68,7 @@ def find_files(spec: SourceSpec, data_dir: Path) -> Found:
             files, others = (
                 (_copied(pattern, spec), set[Path]())
                 if is_url(pattern)
-                else _local(local_path(pattern), data_dir, spec)
+                else _local(pattern.removeprefix(FILE), data_dir, spec)
             )
         except UnicodeEncodeError:  # the system's encoding has no such name, which the command line explains
             raise

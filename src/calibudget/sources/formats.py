@@ -87,7 +87,11 @@ def detect_format(fields: Fields) -> Format:
         return found[0]
     seen = f"the fields show {' and '.join(found)}" if found else "the fields show no known format"
     preferred = next((name for name in PREFERRED if name in fields), None)
-    lists = [name for name, value in fields.items() if _are_rows(value)]
+    lists = [
+        name
+        for name, value in fields.items()
+        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value)
+    ]
     wrapped = ["train"] if "train" in lists else [name for name in lists if meaning(name) is None]
     way = "name format, preset, columns or prompt in the recipe"
     if preferred:
@@ -130,7 +134,10 @@ def read_example(
             f"the field 'prompt' holds turns, so the field 'completion' must hold turns too; say which holds them "
             f"(`columns: {{completion: {preferred}}}`), or {LEAVE_OUT}"
         )
-    return _exchange(fields, format, ignored, prompts_suffice)
+    instruction, response = _texts(fields, format, ignored, prompts_suffice)
+    history = _history(fields, ignored)
+    turns = (*_system(fields, ignored), *history.messages, Message(role="user", content=instruction))
+    return Example(prompt=turns, completion=response, tools=_tools(fields), unused=history.unused)
 
 
 def text_fields(format: Format, row: Fields) -> tuple[str, ...]:  # noqa: A002 - the recipe's word
@@ -166,13 +173,6 @@ def _texts(fields: Fields, format: Format, ignored: Collection[str], prompts_suf
     check_text(instruction, "the prompt", ignored)
     check_text(response, "the response", ignored)
     return instruction, response
-
-
-def _exchange(fields: Fields, format: Format, ignored: Collection[str], prompts_suffice: bool) -> Example:  # noqa: A002
-    instruction, response = _texts(fields, format, ignored, prompts_suffice)
-    history = _history(fields, ignored)
-    prompt = (*_system(fields, ignored), *history.messages, Message(role="user", content=instruction))
-    return Example(prompt=prompt, completion=response, tools=_tools(fields), unused=history.unused)
 
 
 def _conversation(turns: object, field: str, row: Fields, ignored: Collection[str], prompts_suffice: bool) -> Example:
@@ -242,7 +242,3 @@ def _history(fields: Fields, ignored: Collection[str]) -> Conversation:
 
 def _tools(fields: Fields) -> tuple[Mapping[str, object], ...]:
     return tuple(objects(fields.get("tools"), "the field 'tools'"))
-
-
-def _are_rows(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -181,8 +181,13 @@ class RecordMaker:
             self.unused.update(check_row(view, shape.checked, self._spec.split))
         if not shape.respelt:
             return self._as_read(view, shape)
-        with _told_as_spelt(shape.respelt):
+        try:
             return self._as_read(_respelt(view, shape.respelt), shape)
+        except DataError as error:  # which names the field as we spell it
+            told = [
+                f"{name!r} is {theirs!r} in the row" for name, theirs in shape.respelt.items() if name in str(error)
+            ]
+            raise DataError("; ".join([str(error), *told])) from error
 
     def _as_read(self, view: Fields, shape: _Shape) -> tuple[str | tuple[Message, ...], str, _Tools]:
         if shape.format is None:
@@ -302,16 +307,6 @@ def _present(fields: Fields) -> Fields:
     if None not in fields.values():
         return fields
     return {name: value for name, value in fields.items() if value is not None}
-
-
-@contextmanager
-def _told_as_spelt(ours: Mapping[str, str]) -> Iterator[None]:
-    """Say of a refusal how the row spells the field that it names."""
-    try:
-        yield
-    except DataError as error:
-        told = [f"{name!r} is {theirs!r} in the row" for name, theirs in ours.items() if name in str(error)]
-        raise DataError("; ".join([str(error), *told])) from error
 
 
 def _respelt(fields: Fields, ours: Mapping[str, str]) -> Fields:

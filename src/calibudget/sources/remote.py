@@ -23,7 +23,8 @@ from calibudget.sources.table import Scratch, writing
 
 #: The schemes of URLs, each with the extra that installs its client.
 _EXTRAS: Final = {"s3": "s3", "hf": "lm"}
-_FILE: Final = "file://"
+#: Before an absolute path of this machine, as it stands.
+FILE: Final = "file://"
 _BLOCK: Final = 8 * 2**20
 #: The files by which a folder is known that `datasets` saved: a split, or several.
 SAVED: Final = "state.json"
@@ -48,12 +49,7 @@ class RemoteFile(NamedTuple):
 
 def is_url(path: str) -> bool:
     """Whether a recipe's path names something elsewhere than on this machine."""
-    return "://" in path and not path.startswith(_FILE)
-
-
-def local_path(path: str) -> str:
-    """A path without the scheme of `file://`, whose rest is an absolute path as it stands."""
-    return path.removeprefix(_FILE)
+    return "://" in path and not path.startswith(FILE)
 
 
 def check_path(path: str) -> None:

@@ -6,7 +6,7 @@ selected, by digest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Final
 from calibudget.errors import InputTypeError
 from calibudget.keys import canonical_array
 from calibudget.messages import shown
-from calibudget.records import AllocationPlan, Selection, Statistics
+from calibudget.records import AllocationPlan, Selection, Statistics, TokenUse
 from calibudget.sequences import require_ordered
 from calibudget.store.canonical import canonical_json, read_object, sha256_hex
 from calibudget.store.codec import Artefact
@@ -129,7 +129,7 @@ def digest_selection(selection: Selection) -> SelectionDigest:
     return SelectionDigest(
         seed=selection.seed,
         selector=selection.selector,
-        sources={label: _digest_source(selection, label) for label in picks},
+        sources={label: _digest_source(ids, (selection.tokens or {}).get(label)) for label, ids in picks.items()},
         count=sum(map(len, picks.values())),
         companion_count=selection.companion_count,
         selected_sha256=ids_sha256(chain.from_iterable(picks.values())),
@@ -138,9 +138,7 @@ def digest_selection(selection: Selection) -> SelectionDigest:
     )
 
 
-def _digest_source(selection: Selection, label: str) -> SourceDigest:
-    ids = selection.picks[label]
-    if selection.tokens is None:
+def _digest_source(ids: Sequence[str], use: TokenUse | None) -> SourceDigest:
+    if use is None:
         return SourceDigest(quota=len(ids), record_ids_sha256=ids_sha256(ids))
-    use = selection.tokens[label]
     return SourceDigest(quota=use.quota, record_ids_sha256=ids_sha256(ids), count=len(ids), tokens=use.taken)

@@ -47,7 +47,22 @@ def rows_elsewhere(paths: Sequence[Path], name: str, *, verdict: str | None, jud
     Raises:
         ArtefactError: a file can't be read, or two say the same of one record.
     """
-    return [_whole(row, name, judge) for row in _joined(paths, verdict)]
+    if len(paths) == 1:
+        return [_whole(row, name, judge) for row in _rows_of(paths[0], verdict)]
+    whole: dict[tuple[object, object], Row] = {}
+    for path in paths:
+        seen = set()
+        for place, row in _rows_of(path, verdict):
+            key = (row.get("source"), row.get("record_id"))
+            before, known = whole.get(key, ("", {}))
+            given = {name for name in known.keys() & row.keys() if row[name] is not None}
+            twice = sorted(name for name in given if name not in _KEYS or row[name] != known[name])
+            if key in seen or twice:
+                told = "stands there twice" if key in seen else f"its {twice[0]} stands in {before} already"
+                raise ArtefactError(f"{path.name}: {place}: record_id: {key[1]!r} of {key[0]!r}: {told}")
+            seen.add(key)
+            whole[key] = (f"{path.name}: {place}", known | {name: one for name, one in row.items() if one is not None})
+    return [_whole(row, name, judge) for row in whole.values()]
 
 
 def table_rows(table: pa.Table) -> Iterator[Row]:
@@ -63,25 +78,6 @@ def _rows_of(path: Path, verdict: str | None) -> list[Row]:
     rows = list(json_lines(path))
     is_log = bool(rows) and {"doc_id", "doc", "resps"} <= rows[0][1].keys()
     return list(lm_eval_rows(rows, path.name, verdict)) if is_log else rows
-
-
-def _joined(paths: Sequence[Path], verdict: str | None) -> list[Row]:
-    if len(paths) == 1:
-        return _rows_of(paths[0], verdict)
-    whole: dict[tuple[object, object], Row] = {}
-    for path in paths:
-        seen = set()
-        for place, row in _rows_of(path, verdict):
-            key = (row.get("source"), row.get("record_id"))
-            before, known = whole.get(key, ("", {}))
-            given = {name for name in known.keys() & row.keys() if row[name] is not None}
-            twice = sorted(name for name in given if name not in _KEYS or row[name] != known[name])
-            if key in seen or twice:
-                told = "stands there twice" if key in seen else f"its {twice[0]} stands in {before} already"
-                raise ArtefactError(f"{path.name}: {place}: record_id: {key[1]!r} of {key[0]!r}: {told}")
-            seen.add(key)
-            whole[key] = (f"{path.name}: {place}", known | {name: one for name, one in row.items() if one is not None})
-    return list(whole.values())
 
 
 def _whole(row: Row, name: str, judge: Judge | None) -> Row:

@@ -84,7 +84,10 @@ def _flat(row: Row) -> Row:
     for name in _TURNS:
         turns = row.get(name)
         if isinstance(turns, list):
-            flat[name] = [_flat_turn(turn) for turn in turns]
+            flat[name] = [
+                {**turn, "tool_calls": compact_json(turn["tool_calls"])} if "tool_calls" in turn else turn
+                for turn in turns
+            ]
     return {**flat, "tools": compact_json(row["tools"])} if "tools" in row else flat
 
 
@@ -98,10 +101,6 @@ def _filled(row: Row, schema: pa.Schema) -> Row:
                 {field: turn.get(field) for field in fields} for turn in cast(list[dict[str, Any]], row[name])
             ]
     return filled
-
-
-def _flat_turn(turn: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**turn, "tool_calls": compact_json(turn["tool_calls"])} if "tool_calls" in turn else turn
 
 
 def _deep(row: dict[str, Any]) -> dict[str, Any]:

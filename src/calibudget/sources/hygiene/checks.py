@@ -223,12 +223,6 @@ class Checked:
     place: Callable[[int, int], str]
 
 
-def checked_source(source: Resolved) -> Checked:
-    """A source after its pass, its records in key order."""
-    scan = source.scan
-    return Checked(name=f"source {scan.spec.label!r}", parts=source.parts, ids=scan.ids, place=scan.place)
-
-
 def checked_records(name: str, records: Iterable[Record]) -> Checked:
     """Records in memory, in code-point order of their ids."""
     ordered = sorted(records, key=lambda record: record.record_id)
