@@ -29,4 +29,4 @@ def draw(browser: Browser, page: Path, images: Path) -> None:
 if __name__ == "__main__":
     with TemporaryDirectory() as folder, sync_playwright() as driver:
         started = driver.chromium.launch(executable_path=os.environ.get("CHROMIUM") or shutil.which("chromium"))
-        draw(started, write_report(sys.argv[1], output=Path(folder) / "report.html"), IMAGES)
+        draw(started, write_report(Path(sys.argv[1]), output=Path(folder) / "report.html"), IMAGES)

@@ -1,4 +1,4 @@
-"""`calibudget explain`: the lines of one quota on 80 columns, and as JSON."""
+"""`calibudget explain`: the lines of one quota on 80 columns, and as JSON; what `report` refuses."""
 
 from __future__ import annotations
 
@@ -44,3 +44,10 @@ def test_explain_tells_the_lines_of_one_quota(run_dir: Path, calibudget: Callabl
     document = json.loads(calibudget("explain", run_dir, "plain", "--json").out)
     assert document["schema"] == "calibudget.explanation/1"
     assert document["steps"][-1] == {"name": "quota", "formula": f"10 + {quota - 10}", "value": quota}
+
+
+def test_a_directory_of_neither_kind_is_refused(calibudget: Callable[..., Any], tmp_path: Path) -> None:
+    told = calibudget("report", tmp_path)
+    assert told.code == 2
+    assert "is no run directory (no recipe.resolved.yaml) and no study's (no frozen.json)" in told.err
+    assert "no such directory" in calibudget("report", tmp_path / "gone").err

@@ -20,9 +20,10 @@ from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import Verification
 from calibudget.recipe import load_recipe
 from calibudget.records import Score
-from calibudget.report.page import page, write_report
+from calibudget.report.page import page, write_page, write_report
 from calibudget.report.run import RunFacts, calibration_of, explained, grid_of
 from calibudget.study.protocol import load_protocol
+from calibudget.study.reporting.report import page_facts
 from calibudget.study.run import freeze_study, run_study
 from tests.study.conftest import MadeUpRunner, write_study
 
@@ -127,7 +128,8 @@ def study_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     protocol = load_protocol(path)
     freeze_study(protocol, path.parent / "study")
     run_study(protocol, path.parent / "study", runner=MadeUpRunner())
-    return write_report(path.parent / "study")
+    facts = page_facts(path.parent / "study", partial=False)
+    return write_page("study.html", facts, path.parent / "study/report.html")
 
 
 class Page(HTMLParser):

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from calibudget.cli.main import exit_code
-from calibudget.errors import ArtefactError
 from calibudget.pipeline.evaluate import Asking, evaluate
 from calibudget.pipeline.explain import explain, read_evidence
 from calibudget.pipeline.verify import verify
@@ -184,12 +183,3 @@ def test_a_thousand_sources_stay_below_two_megabytes(large_page: Path) -> None:
     assert len(page.column("quota-table", "quota")) == len(page.column("calibration-table", "records")) == 1000
     assert large_page.stat().st_size < 2_000_000
     assert "calibudget explain RUN_DIR SOURCE" in page.text
-
-
-def test_a_directory_of_neither_kind_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        ArtefactError, match=r"is no run directory \(no recipe.resolved.yaml\) and no study's \(no frozen.json\)"
-    ):
-        write_report(tmp_path)
-    with pytest.raises(ArtefactError, match="no such directory"):
-        write_report(tmp_path / "gone")

@@ -24,10 +24,27 @@ def report(
 ) -> None:
     """Write a run or a study as one HTML file, to open offline, print or send."""
     from calibudget.cli.progress import progress_bar
-    from calibudget.report.page import write_report
+    from calibudget.errors import ArtefactError
+    from calibudget.pipeline.run_directory import RECIPE_NAME
+    from calibudget.report.page import write_page, write_report
+    from calibudget.store.sums import REPORT_NAME
+    from calibudget.study.freeze import FROZEN_NAME
 
+    if not directory.is_dir():
+        raise ArtefactError(f"{directory}: no such directory")
     with progress_bar() as progress:
-        typer.echo(write_report(directory, output=output, data_dir=data_dir, partial=partial, progress=progress))
+        if (directory / RECIPE_NAME).exists():
+            written = write_report(directory, output=output, data_dir=data_dir, progress=progress)
+        elif (directory / FROZEN_NAME).exists():
+            from calibudget.study.reporting.report import page_facts  # what draws its figures takes a second to import
+
+            facts = page_facts(directory, partial=partial)
+            written = write_page("study.html", facts, output or directory / REPORT_NAME)
+        else:
+            raise ArtefactError(
+                f"{directory}: is no run directory (no {RECIPE_NAME}) and no study's (no {FROZEN_NAME})"
+            )
+    typer.echo(written)
 
 
 def explain(

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import StudyError
-from calibudget.report import page as html
+from calibudget.report.page import write_page
 from calibudget.study.protocol import load_protocol
-from calibudget.study.reporting.report import standing_of, tables_of, write_report
+from calibudget.study.reporting.report import page_facts, standing_of, tables_of, write_report
 from calibudget.study.reporting.results import load_results
 from calibudget.study.reporting.table import to_markdown
 from calibudget.study.run import freeze_study, run_study
@@ -66,7 +66,7 @@ def test_a_report_holds_every_table_and_figure_and_is_the_same_again(
 
 
 def test_the_html_report_has_the_numbers_of_all_tables_and_its_figures_inside(reported: Path, finished: Path) -> None:
-    page = Page.read(html.write_report(finished))
+    page = Page.read(write_page("study.html", page_facts(finished, partial=False), finished / "report.html"))
     made = reported / "report"
     expected = [table for table in tables_of(load_results(finished)) if table.rows]
     shown = [rows for rows in page.tables.values() if len(rows) > 1]

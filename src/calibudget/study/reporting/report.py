@@ -7,11 +7,12 @@ figures/<name>.{svg,pdf,png}
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
-from typing import Final
+from typing import Any, Final
 
 from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS, STATISTICS_NAME
 from calibudget.store.files import clean_stale, output_directory, write_atomic
@@ -30,7 +31,7 @@ from calibudget.study.reporting.comparisons import (
 from calibudget.study.reporting.geometry import moved_table, quotas_table, stability_table
 from calibudget.study.reporting.results import Block, Results, load_results
 from calibudget.study.reporting.shown import place, seeds_counted
-from calibudget.study.reporting.table import Quantity, Shown, Table, to_csv, to_latex, to_markdown
+from calibudget.study.reporting.table import Quantity, Shown, Table, shown_text, to_csv, to_latex, to_markdown
 
 REPORT_NAME: Final = "report"
 
@@ -67,6 +68,29 @@ def write_report(directory: Path, *, output: Path | None = None, partial: bool =
                 write_atomic(target / "figures" / f"{name}.{ending}", data)
         write_atomic(target / "report.md", _text(results, tables, drawn).encode("utf-8"))
     return target / "report.md"
+
+
+def page_facts(directory: Path, *, partial: bool) -> dict[str, Any]:
+    """What the page of a study shows: its tables, its figures and the boundary of its claims.
+
+    Raises:
+        ArtefactError, StudyError: the cells can't be used, see `load_results`.
+        DependencyError: scipy or matplotlib isn't installed.
+    """
+    results = load_results(directory, partial=partial)
+    figures = {
+        name: f"data:image/svg+xml;base64,{base64.b64encode(files['svg']).decode()}"
+        for name, files in figures_of(results)
+    }
+    return {
+        "protocol": results.protocol,
+        "standings": list(standing_of(results)),
+        "missing": len(results.missing),
+        "tables": list(tables_of(results)),
+        "figures": figures,
+        "shown": shown_text,
+        "is_quantity": lambda entry: isinstance(entry, Quantity),
+    }
 
 
 def tables_of(results: Results) -> Iterator[Table]:
