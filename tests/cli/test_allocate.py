@@ -92,7 +92,7 @@ def test_a_floor_that_the_policy_does_not_know_is_told(calibudget: Callable[...,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--unit", "words", *SIZES], "the unit 'words' is unknown; a budget counts examples or tokens"),
+        (["--unit", "words", *SIZES], "'words' is not one of 'examples', 'tokens'"),
         (["--unit", "tokens"], "with --unit tokens give --sizes label=tokens or --splits FILE, one of the two"),
         (["--unit", "tokens", *SIZES, "--splits", "{run}/splits.parquet"], "one of the two"),
         (["--unit", "tokens", "--splits", "{run}/scores.parquet"], "scores.parquet"),

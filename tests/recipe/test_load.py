@@ -274,7 +274,7 @@ def test_an_override_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
         "override `sources.a.presset=piqa`: sources.a.presset: unknown field; did you mean `preset`?"
     )
     for text in ("budget", "", "=", "=5"):
-        assert f"{text!r} isn't a `key=value` override" in refusal(tmp_path, PLAIN, text)
+        assert f"override {text!r} isn't KEY=VALUE" in refusal(tmp_path, PLAIN, text)
     assert "isn't a mapping" in refusal(tmp_path, PLAIN, "budget.examples=5")
 
 

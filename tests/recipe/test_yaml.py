@@ -1,7 +1,7 @@
 import pytest
 
 from calibudget.errors import RecipeError
-from calibudget.recipe.yaml import parse_document, parse_value
+from calibudget.recipe.yaml import parse_assignment, parse_document
 
 
 def test_plain_scalars_follow_yaml_1_2() -> None:
@@ -42,6 +42,6 @@ def test_refusals_name_the_line(text: str, message: str) -> None:
 
 
 def test_a_value_on_its_own() -> None:
-    assert parse_value("50", "override") == 50
-    assert parse_value("{tokens: 5}", "override") == {"tokens": 5}
-    assert parse_value("a/b", "override") == "a/b"
+    assert parse_assignment("a=50", "override") == ("a", 50)
+    assert parse_assignment("a={tokens: 5}", "override") == ("a", {"tokens": 5})
+    assert parse_assignment("a=a/b", "override") == ("a", "a/b")

@@ -100,7 +100,6 @@ def test_a_comparison_is_frozen_made_judged_and_gone_on_with(
         (["calibudget", "equal"], 2, [], r"holds no records out.*evaluation\.per_source=200"),
         (["calibudget"], 2, [HELD_OUT], "at least two to compare"),
         (["equal", "equal"], 2, [HELD_OUT], "each once"),
-        (["calibudget", "equal"], 0, [HELD_OUT], "seeds: at least 1"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(

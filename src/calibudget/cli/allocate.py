@@ -263,7 +263,7 @@ def stability(
         floors=named_amounts(floors, "--floors"),
         caps=named_amounts(caps, "--caps"),
         groups=mapping(groups, "--groups"),
-        signal=signal,  # type: ignore[arg-type]
+        signal=signal,
         exponents=Exponents(need=need_exponent, availability=availability_exponent, reliability=reliability_exponent),
         need_transform=need_transform,
     )

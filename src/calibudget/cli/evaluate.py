@@ -30,7 +30,7 @@ TrainSet = Annotated[
 Likelihood = Annotated[
     bool, typer.Option("--likelihood", help="Also answer multiple choice by likelihood, under names of its own.")
 ]
-MaxNewTokens = Annotated[int | None, typer.Option(help="Most tokens of an answer. Default: each task's own.")]
+MaxNewTokens = Annotated[int | None, typer.Option(min=1, help="Most tokens of an answer. Default: each task's own.")]
 DeferCode = Annotated[bool, typer.Option("--defer-code", help="Generate code now and judge it later, by --rejudge.")]
 Rejudge = Annotated[bool, typer.Option("--rejudge", help="Judge the texts in RUN_DIR again, without a model.")]
 
@@ -46,7 +46,7 @@ def evaluate(
     train: TrainSet = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse items that were trained or calibrated on.")] = False,
     likelihood: Likelihood = False,
-    limit: Annotated[int | None, typer.Option(help="Ask at most this many items per task, in keyed order.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Ask only so many items per task, in keyed order.")] = None,
     max_new_tokens: MaxNewTokens = None,
     defer_code: DeferCode = False,
     rejudge: Rejudge = False,

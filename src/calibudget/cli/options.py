@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 import typer
 
@@ -61,8 +61,8 @@ Weights = Annotated[
     list[str] | None,
     typer.Option(help=f"Weights for --policy weights, as label=x; {REPEATS}. Or a file from RegMix, olmix or DoReMi."),
 ]
-Signal = Annotated[str, typer.Option(help="What val-error-floor follows: error_rate, or z (NLL plus error).")]
-NeedTransform = Annotated[str | None, typer.Option(help="Transform the needs: rank or log1p.")]
+Signal = Annotated[Literal["error_rate", "z"], typer.Option(help="What val-error-floor follows; z is NLL plus error.")]
+NeedTransform = Annotated[Literal["rank", "log1p"] | None, typer.Option(help="Transform the needs.")]
 Verdict = Annotated[
     str | None,
     typer.Option(
@@ -72,7 +72,7 @@ Verdict = Annotated[
 Groups = Annotated[
     str | None, typer.Option(help="Groups as in a recipe: a YAML or JSON file, or written out as '{...}'.")
 ]
-UnitOption = Annotated[str, typer.Option(help="The unit of budget, floors, caps and sizes: examples or tokens.")]
+UnitOption = Annotated[Literal["examples", "tokens"], typer.Option(help="The unit of budget, floors, caps and sizes.")]
 Splits = Annotated[
     Path | None,
     typer.Option(help="A run's splits.parquet, for the policy pooled and for pools in tokens."),

@@ -183,7 +183,7 @@ def verify(
     model: Annotated[
         str | None, typer.Option(help="The model that scored: also score a sample again (needs --data-dir).")
     ] = None,
-    sample: Annotated[int, typer.Option(help="How many calibration records to score again.")] = 20,
+    sample: Annotated[int, typer.Option(min=1, help="How many calibration records to score again.")] = 20,
     distribution: Annotated[
         bool,
         typer.Option("--distribution", help="Check the files of calibudget itself, or of an unpacked sdist."),

@@ -17,7 +17,7 @@ from calibudget.errors import AllocationError, InputError, UnfedPolicyError
 from calibudget.messages import counted
 from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME
 from calibudget.pipeline.pools import Pools, listed_pools, pools_of_splits
-from calibudget.records import AllocationPlan, Statistics
+from calibudget.records import AllocationPlan, Statistics, Unit
 from calibudget.store.artefacts import ALLOCATION, STATISTICS, STATISTICS_NAME, statistics_sha256
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def request_from_files(
     statistics: Path | None,
     sizes: Mapping[str, int] | None,
     splits: Path | None,
-    unit: str = "examples",
+    unit: Unit = "examples",
     max_repeats: int = 1,
     **fields: Any,
 ) -> tuple[AllocationRequest, Pools | None]:
@@ -116,11 +116,9 @@ def request_from_files(
         fields: the other fields of `AllocationRequest`.
 
     Raises:
-        InputError: an unknown unit, pool sizes that nothing tells or that two things tell, or splits of other pools.
+        InputError: pool sizes that nothing tells or that two things tell, or splits of other pools.
         ArtefactError: a file isn't what it should be.
     """
-    if unit not in ("examples", "tokens"):
-        raise InputError(f"the unit {unit!r} is unknown; a budget counts examples or tokens")
     if unit == "examples" and (statistics is None) == (not sizes):
         raise InputError("give a STATISTICS file or --sizes label=n, one of the two")
     if unit == "tokens" and (splits is None) == (not sizes):
@@ -155,7 +153,7 @@ def request_from_files(
         pool_sizes=pool_sizes,
         statistics=read,
         statistics_sha256=None if read is None else statistics_sha256(read),
-        unit="tokens" if unit == "tokens" else "examples",
+        unit=unit,
         **fields,
     ), pools
 

@@ -254,9 +254,6 @@ def benchmarks_of(
         progress: told of each task.
         run_dir: the run whose own records may be asked; without one they are left out.
     """
-    for name, amount in (("limit", asking.limit), ("max_new_tokens", asking.max_new_tokens)):
-        if amount is not None and amount < 1:
-            raise InputError(f"{name}: at least 1, not {amount}")
     wanted = expand_tasks(asking.tasks)
     if asking.likelihood:
         check_likelihood(wanted)

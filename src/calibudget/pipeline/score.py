@@ -69,8 +69,8 @@ def score(
     path = None if output is None else Path(output)
     work = None if path is None else path.with_name(path.name + WORK_SUFFIX)
     is_whole = path is not None and path.exists()
-    if is_whole and work is not None and not work.exists():
-        raise ArtefactError(f"{path}: exists already; name another output, or move it away")
+    if path is not None and work is not None and not work.exists():
+        _check_new(path)
     if shared is None:
         check_scorer(recipe)
     if path is None or work is None:
@@ -86,6 +86,11 @@ def score(
     return scored.scores
 
 
+def _check_new(output: Path) -> None:
+    if output.exists():
+        raise ArtefactError(f"{output}: exists already; name another output, or move it away")
+
+
 def merge_scores(paths: Sequence[str | Path], output: str | Path) -> tuple[Score, ...]:
     """Put the shards of one scoring together: the file that one machine would have written.
 
@@ -97,8 +102,7 @@ def merge_scores(paths: Sequence[str | Path], output: str | Path) -> tuple[Score
         ArtefactError: a file is no shard, or of another scoring; one is missing or given twice; the output exists.
     """
     target = Path(output)
-    if target.exists():
-        raise ArtefactError(f"{target}: exists already; name another output, or move it away")
+    _check_new(target)
     files = {Path(path): read_scores(Path(path)) for path in paths}
     shards: dict[int, Path] = {}
     work: tuple[int, ErrorRule, dict[str, object]] | None = None
@@ -149,8 +153,7 @@ def export_calibration(recipe: Recipe, output: str | Path, *, progress: Progress
         DataError, DependencyError: data or tokenizer can't be used.
     """
     path, settings = Path(output), settings_of(recipe)
-    if path.exists():
-        raise ArtefactError(f"{path}: exists already; name another output, or move it away")
+    _check_new(path)
     if not recipe.has_tokenizer:
         why = "`model` is missing" if recipe.model is None else "`engine: fake` has no model"
         raise RecipeError(

@@ -157,8 +157,6 @@ def verify(
         raise ArtefactError(f"{directory}: no such run directory")
     if model is not None and data_dir is None:
         raise InputError("scoring records again takes their texts: say where the sources lie (--data-dir)")
-    if model is not None and sample < 1:
-        raise InputError(f"sample: at least one record, not {sample}")
     findings = Findings(directory)
     _check_files(findings, directory)
     manifest, digest = findings.read(MANIFEST_NAME, lambda path: _read_manifest(findings, path)) or (None, "")

@@ -21,7 +21,7 @@ from calibudget.lm.files import portable_model
 from calibudget.messages import fault, redacted
 from calibudget.recipe.schema import Recipe
 from calibudget.recipe.weights import read_weights
-from calibudget.recipe.yaml import Document, Location, parse_document, parse_value
+from calibudget.recipe.yaml import Document, Location, parse_assignment, parse_document
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.files import expanded
 from calibudget.values import MAX_SAFE_INTEGER
@@ -203,12 +203,9 @@ def _read(path: Path, otherwise: str) -> Document:
 
 def parse_override(override: str) -> tuple[str, object]:
     """The dotted key and the value of a `key=value` override; a path of its own starts at the working directory."""
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise RecipeError(f"{override!r} isn't a `key=value` override")
-    if not text.strip():
+    key, value = parse_assignment(override, "override")
+    if not override.partition("=")[2].strip():
         raise RecipeError(f"override `{override}`: its value is empty (an unset variable?); `null` says none")
-    value = parse_value(text, f"override {key}")
     if key in _PATHS:
         value = [_absolute(path) for path in value] if isinstance(value, list) else _absolute(value)
     return key, value

@@ -122,11 +122,6 @@ def _read_with(kind: Any, text: str, name: str) -> Document:
     return Document(name=name, value=loader.construct_document(node), lines=lines)
 
 
-def parse_value(text: str, name: str) -> object:
-    """One YAML value on its own, as in a `key=value` override."""
-    return parse_document(f"value: {text}", name).value["value"]
-
-
 def parse_assignment(text: str, name: str) -> tuple[str, object]:
     """Name and value of a `KEY=VALUE` text, the value being YAML.
 
@@ -136,7 +131,7 @@ def parse_assignment(text: str, name: str) -> tuple[str, object]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise RecipeError(f"{name} {text!r} isn't KEY=VALUE")
-    return key, parse_value(value, f"{name} {key}")
+    return key, parse_document(f"value: {value}", f"{name} {key}").value["value"]
 
 
 def _note_lines(node: yaml.Node, location: Location, lines: dict[Location, int], name: str) -> None:

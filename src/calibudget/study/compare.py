@@ -52,12 +52,10 @@ def comparison(
 
     Raises:
         RecipeError, AllocationError: the recipe, or a policy that there isn't.
-        StudyError: fewer than two policies or no seed, earlier rounds, or a recipe that holds no records out.
+        StudyError: fewer than two policies, earlier rounds, or a recipe that holds no records out.
     """
     if len(set(policies)) < 2 or len(set(policies)) < len(policies):
         raise StudyError(f"policies: at least two to compare, each once, not {', '.join(policies)}")
-    if seeds < 1:
-        raise StudyError(f"seeds: at least 1, not {seeds}")
     for name in policies:
         policy_named(name)
     recipe = load_recipe(recipe_file, overrides)

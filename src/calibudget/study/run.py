@@ -83,8 +83,6 @@ def run_study(
         StudyError: workers or an address without a cluster, or a cluster that can't run the study.
         InterruptedRunError: stopped on request; the next call goes on.
     """
-    if workers < 1:
-        raise StudyError(f"workers must be at least 1, not {workers}")
     if engine == "local" and (workers > 1 or address is not None):
         raise StudyError(
             "several cells at a time are made by a Ray cluster: say engine: ray with workers or an address"
