@@ -95,26 +95,10 @@ def load_model(
     packing = quantised(source.name, directory, kind, where)
     memory = _memory(source, directory, where, kind, packing, gpus)
     is_placed = memory is not None or (packing is not None and packing.is_packed)
-    with quiet(), told(_unloadable(source)), folder_of(bound_files(directory)) as folder:
-        check_configuration(directory)
-        loaded, found = transformers.AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=getattr(torch, arithmetic(where, kind)),
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-            **({} if packing is None else packing.loading),
-            **({"device_map": "auto" if memory else {"": where}, "max_memory": memory} if is_placed else {}),
-        )
-        if missing := sorted(found["missing_keys"]):
-            raise ScoringError(f"model {source.name!r}: its weights lack {missing[0]} ({len(missing)} tensors in all)")
-    if getattr(loaded.config, "attn_logit_softcapping", None) is not None:
-        loaded.set_attn_implementation("eager")  # the default of transformers 5.6 leaves this cap of Gemma 2 out
-    loaded.name_or_path = loaded.config._name_or_path = str(directory)  # where peft looks; the folder above is gone
-    ids = getattr(loaded.generation_config, "eos_token_id", None)
-    stop_ids = frozenset([ids] if isinstance(ids, int) else ids or ())
-    loaded.generation_config = transformers.GenerationConfig()
+    placed = {"device_map": "auto" if memory else {"": where}, "max_memory": memory} if is_placed else {}
+    numbers = getattr(torch, arithmetic(where, kind))
+    loaded = _weights(transformers, source, directory, numbers, {} if packing is None else packing.loading, placed)
+    stop_ids = _mend(transformers, loaded, directory)
     if adapter is not None:
         loaded, identity["adapter"] = attach(loaded, adapter).get_base_model(), directory_digest(adapter)
     (loaded if is_placed else loaded.to(where)).eval()
@@ -134,6 +118,44 @@ def load_model(
         context_length=_context(loaded.config),
         stop_ids=stop_ids,
     )
+
+
+def _weights(
+    transformers: Any,
+    source: ModelSource,
+    directory: Path,
+    numbers: Any,
+    packing: Mapping[str, Any],
+    placed: Mapping[str, Any],
+) -> Any:
+    """A model with all of its weights, from its bound files alone."""
+    with quiet(), told(_unloadable(source)), folder_of(bound_files(directory)) as folder:
+        check_configuration(directory)
+        loaded, found = transformers.AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=numbers,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **packing,
+            **placed,
+        )
+        if missing := sorted(found["missing_keys"]):
+            raise ScoringError(f"model {source.name!r}: its weights lack {missing[0]} ({len(missing)} tensors in all)")
+    return loaded
+
+
+def _mend(transformers: Any, loaded: Any, directory: Path) -> frozenset[int]:
+    """Have a model compute and decode by its weights alone; the ids that its own configuration ends a text with."""
+    if getattr(loaded.config, "attn_logit_softcapping", None) is not None:
+        loaded.set_attn_implementation("eager")  # the default of transformers 5.6 leaves this cap of Gemma 2 out
+    loaded.name_or_path = loaded.config._name_or_path = str(
+        directory
+    )  # where peft looks; the folder it came from is gone
+    ids = getattr(loaded.generation_config, "eos_token_id", None)
+    loaded.generation_config = transformers.GenerationConfig()
+    return frozenset([ids] if isinstance(ids, int) else ids or ())
 
 
 def twin(language_model: LanguageModel) -> LanguageModel:

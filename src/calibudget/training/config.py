@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
@@ -165,31 +164,21 @@ def parse_options(kind: type[_Options], fields: Mapping[str, object], *, elsewhe
     Raises:
         TrainingError: an unknown field, or a value of the wrong type or out of range; the field is named.
     """
-    try:
-        found: _Options = _adapter(cast("Hashable", kind)).validate_json(json.dumps(dict(fields)), strict=True)
-        return found
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        message = _words(error)
-        if first["type"] == "unexpected_keyword_argument":
-            message = _unknown(field, {*(option.name for option in options_of(cast("Any", kind))), *elsewhere})
-        raise TrainingError(f"{field}: {message}" if field else message) from error
-    except (TypeError, ValueError) as error:
-        raise TrainingError(f"training options: {error}") from error
-
-
-def _unknown(field: str, known: Collection[str]) -> str:
-    nearest = get_close_matches(field, known, n=1, cutoff=0.7)
-    proposed = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(sorted(known))}"
-    return f"no option of training; {proposed}"
+    known = {option.name for option in options_of(cast("Any", kind))}
+    for field in fields:
+        if field not in known:
+            nearest = get_close_matches(field, {*known, *elsewhere}, n=1, cutoff=0.7)
+            listed = ", ".join(sorted({*known, *elsewhere}))
+            proposed = f"did you mean {nearest[0]}?" if nearest else f"there are {listed}"
+            raise TrainingError(f"{field}: no option of training; {proposed}")
+    return kind(**fields)
 
 
 def _check(options: TrainingConfig | Execution) -> None:
-    """Hold every field to its type, however the options were made."""
+    """Hold every field to its type, however the options were made; a list becomes the tuple that it stands for."""
     for name, adapter in _field_adapters(cast("Hashable", type(options))).items():
         try:
-            adapter.validate_python(getattr(options, name))
+            object.__setattr__(options, name, adapter.validate_python(getattr(options, name)))
         except ValidationError as error:
             raise TrainingError(f"{name}: {_words(error)}") from error
 
@@ -199,11 +188,6 @@ def _words(error: ValidationError) -> str:
     first = error.errors()[0]
     message = fault(first["type"], first.get("ctx", {})) or first["msg"].removeprefix("Value error, ")
     return f"{message}, not {first['input']}" if first["type"] in _RANGES else message
-
-
-@cache
-def _adapter(kind: Hashable) -> TypeAdapter[Any]:
-    return TypeAdapter(cast("Any", kind))
 
 
 @cache
