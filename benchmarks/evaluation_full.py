@@ -83,13 +83,15 @@ def main() -> None:
     print(f"{found.model['name']} ({found.model['dtype']}) on {machine()}: {time.perf_counter() - started:,.0f} s\n")
     print("| task | items | score % | ± se | unparsable | NLL | s |\n|---|---:|---:|---:|---:|---:|---:|")
     for name, one in found.tasks.items():
-        score = f"{100 * one.score.score:.2f} | {100 * one.score.standard_error:.2f}" if one.score else "later |"
+        score = (
+            f"{100 * one.score:.2f} | {100 * (one.standard_error or 0.0):.2f}" if one.score is not None else "later |"
+        )
         begun, ended = clock.spans.get(name, (0.0, 0.0))
         nll = "" if one.mean_nll is None else f"{one.mean_nll:.3f}"
         items, lost = sum(one.verdicts.values()), one.verdicts.get("unparsable", 0)
         print(f"| {name} | {items:,} | {score} | {lost:,} | {nll} | {ended - begun:,.1f} |")
-    for name, panel in found.panel_scores.items():
-        if panel is not None:
+    for name, panel in found.panels.items():
+        if panel.score is not None and panel.standard_error is not None:
             print(f"| **{name}** | | {100 * panel.score:.2f} | {100 * panel.standard_error:.2f} | | | |")
 
 

@@ -13,6 +13,7 @@ import random
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 
 from scipy.stats import hypergeom
 
@@ -20,8 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from calibudget.evaluation.aggregates import TaskScore, aggregate
 from calibudget.evaluation.benchmarks import frozen_panel
-from calibudget.evaluation.predictions import PREDICTIONS_NAME, read_predictions
-from calibudget.evaluation.results import task_result
+from calibudget.evaluation.predictions import OPEN, PREDICTIONS_NAME, read_predictions
 
 #: Random panels drawn, and the seed of their draws.
 DRAWS, SEED = 10_000, 0
@@ -52,18 +52,20 @@ def main() -> None:
     print("| task | items | right | score % | ± se | unparsable | NLL | whole task % | P |\n|---|" + "---:|" * 8)
     for task, ids in frozen_panel().items():
         own = {row.item_id: row for row in rows if row.task == task}
-        found, all_of_it = (
-            task_result([own[one] for one in ids], evidence={}),
-            task_result(list(own.values()), evidence={}),
-        )
-        if found.score is None or all_of_it.score is None:
+        asked = [own[one] for one in ids]
+        if any(one.verdict in OPEN for one in own.values()):
             sys.exit(f"{task}: its verdicts are deferred; judge its texts first (calibudget evaluate OUT --rejudge)")
-        panel[task], whole[task] = score, total = found.score, all_of_it.score
-        nll = "" if found.mean_nll is None else f"{found.mean_nll:.3f}"
+        score, total = (
+            TaskScore(items=len(some), right=sum(one.verdict == "right" for one in some))
+            for some in (asked, list(own.values()))
+        )
+        panel[task], whole[task] = score, total
+        nlls = [one.nll for one in asked if one.nll is not None]
+        nll = f"{fmean(nlls):.3f}" if nlls else ""
         few = hypergeom.cdf(score.right, total.items, total.right, score.items)
         print(
             f"| {task} | {score.items} | {score.right} | {100 * score.score:.2f} | {100 * score.standard_error:.2f} "
-            f"| {found.verdicts.get('unparsable', 0)} | {nll} | {100 * total.score:.2f} | {few:.3f} |"
+            f"| {sum(one.verdict == 'unparsable' for one in asked)} | {nll} | {100 * total.score:.2f} | {few:.3f} |"
         )
     means, found_means = aggregate(whole), aggregate(panel)
     for name, one in found_means.items():

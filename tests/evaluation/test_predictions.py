@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.evaluation.aggregates import PANELS, TaskScore
+from calibudget.evaluation.aggregates import PANELS
 from calibudget.evaluation.predictions import Prediction, read_predictions, write_predictions
-from calibudget.evaluation.results import Evaluation, TaskResult, declared_panels, read_evaluation
+from calibudget.evaluation.results import Evaluation, declared_panels, read_evaluation, task_result, unscored
 from calibudget.store.canonical import canonical_json
 
 ROWS = [
@@ -50,17 +50,21 @@ def test_a_spoilt_file_is_refused(tmp_path: Path) -> None:
         read_predictions(path)
 
 
+def row(verdict: str, count: int) -> list[Prediction]:
+    return [replace(ROWS[1], verdict=verdict, nll=1.25)] * count  # type: ignore[arg-type]
+
+
 def evaluation() -> Evaluation:
-    evidence = {  # type: ignore[var-annotated]
-        "subset": None, "items_sha256": "0" * 64, "left_out": 0, "files": [], "checker": {"check": "answer"}, "scorer": None,
+    evidence: dict[str, object] = {
+        "subset": None, "items_sha256": "0" * 64, "left_out": 0, "files": (), "checker": {"check": "answer"}, "scorer": None,
     }  # fmt: skip
-    right = TaskResult(score=TaskScore(items=4, right=1), verdicts={"right": 1, "wrong": 3}, mean_nll=1.25, shared=("x",), evidence=evidence)  # fmt: skip
-    waiting = TaskResult(score=None, verdicts={"deferred": 2}, mean_nll=None, shared=(), evidence=evidence)
-    tasks = {"math": right, "gsm8k": right, "humaneval": waiting, "mbpp": right}
-    return Evaluation(
-        model={"name": "m"}, tasks=tasks, panels=declared_panels({"Own": ["math", "mbpp"]}),
+    right = task_result([*row("right", 1), *row("wrong", 3)], evidence=evidence, shared=["x"])
+    waiting = task_result(row("deferred", 2), evidence=evidence)
+    bare = Evaluation(
+        model={"name": "m"}, tasks={}, panels=unscored(declared_panels({"Own": ["math", "mbpp"]})),
         training_set={"file": "train.jsonl", "sha256": "1" * 64}, versions={"torch": "2"},
     )  # fmt: skip
+    return bare.with_tasks({"math": right, "gsm8k": right, "humaneval": waiting, "mbpp": right})
 
 
 def test_an_evaluation_comes_back(tmp_path: Path) -> None:

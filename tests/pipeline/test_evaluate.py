@@ -10,10 +10,9 @@ import pytest
 
 from calibudget.errors import ArtefactError, DataError, DependencyError, InputError
 from calibudget.evaluation import benchmarks, judge
-from calibudget.evaluation.aggregates import TaskScore
 from calibudget.evaluation.benchmarks import GROUPS, TASKS
 from calibudget.evaluation.predictions import read_predictions, write_predictions
-from calibudget.evaluation.results import read_evaluation, task_result
+from calibudget.evaluation.results import PanelResult, read_evaluation, task_result
 from calibudget.evaluation.sandbox import open_sandbox
 from calibudget.pipeline.checks.evaluation import check_evaluation
 from calibudget.pipeline.checks.findings import Findings
@@ -99,9 +98,7 @@ def test_a_run_is_evaluated_into_its_own_directory_and_bound(run_dir: Path, data
     assert all(row.nll is not None for row in rows)
     assert found.training_set is not None
     assert not (run_dir / ".evaluation").exists()
-    score = found.tasks["piqa"].score
-    assert score is not None
-    assert score.right == sum(row.verdict == "right" for row in rows if row.task == "piqa")
+    assert found.tasks["piqa"].right == sum(row.verdict == "right" for row in rows if row.task == "piqa")
     with pytest.raises(ArtefactError, match="holds an evaluation already"):
         evaluate(run_dir, asking(data, "piqa"))
 
@@ -136,27 +133,30 @@ def differing(directory: Path) -> set[tuple[str, str]]:
 def restate(directory: Path, **change: Any) -> None:
     """Write other fields of an evaluation."""
     stored = read_evaluation(directory / "evaluation.json")
-    (directory / "evaluation.json").write_bytes(canonical_json(replace(stored, **change).to_json()))
+    tasks = change.pop("tasks", stored.tasks)
+    (directory / "evaluation.json").write_bytes(canonical_json(replace(stored, **change).with_tasks(tasks).to_json()))
 
 
 def restate_task(directory: Path, task: str, **change: Any) -> None:
     stored = read_evaluation(directory / "evaluation.json")
     own = stored.tasks[task]
-    change["evidence"] = {**own.evidence, **change.get("evidence", {})}
     restate(directory, tasks={**stored.tasks, task: replace(own, **change)})
+
+
+ALL_RIGHT: dict[str, Any] = {"right": 6, "score": 1.0, "standard_error": 0.0, "verdicts": {"right": 6}}
 
 
 @pytest.mark.parametrize(
     ("task", "change", "fields"),
     [
-        ("piqa", {"score": TaskScore(items=6, right=6), "verdicts": {"right": 6}}, {"right", "score"}),
-        ("piqa_likelihood", {"score": TaskScore(items=6, right=6), "verdicts": {"right": 6}}, {"right", "score"}),
+        ("piqa", ALL_RIGHT, {"right", "score"}),
+        ("piqa_likelihood", ALL_RIGHT, {"right", "score"}),
         ("piqa", {"mean_nll": 9.0}, {"mean_nll"}),
-        ("piqa", {"shared": ("nowhere",)}, {"shared_with_training"}),
-        ("piqa", {"evidence": {"items_sha256": "0" * 64}}, {"items_sha256"}),
-        ("piqa", {"evidence": {"checker": {"check": "answer", "version": "0"}}}, {"checker.version"}),
+        ("piqa", {"shared_with_training": ("nowhere",)}, {"shared_with_training"}),
+        ("piqa", {"items_sha256": "0" * 64}, {"items_sha256"}),
+        ("piqa", {"checker": {"check": "answer", "version": "0"}}, {"checker.version"}),
         # what an earlier parser read is not read again
-        ("piqa", {"evidence": {"checker": {"check": "answer", "version": "1"}}}, set()),
+        ("piqa", {"checker": {"check": "answer", "version": "1"}}, set()),
     ],
 )
 def test_statements_of_a_task_that_its_predictions_do_not_give_are_found(
@@ -172,7 +172,14 @@ def test_statements_of_a_task_that_its_predictions_do_not_give_are_found(
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"panels": {"FragileAvg": ("piqa", "boolq", "gsm8k", "math")}}, "panels.FragileAvg[0]"),
+        (
+            {
+                "panels": {
+                    "FragileAvg": PanelResult(of=("piqa", "boolq", "gsm8k", "math"), score=None, standard_error=None)
+                }
+            },
+            "panels.FragileAvg[0]",
+        ),
         ({"training_set": {"file": "train.jsonl", "sha256": "0" * 64}}, "training_set.sha256"),
         ({"training_set": {"file": "train.jsonlx"}}, "training_set.file"),
         ({"calibration_set": {"sha256": "0" * 64}}, "calibration_set.sha256"),
@@ -269,10 +276,12 @@ def test_calibration_records_stay_out_of_evaluation(overlapping: Any) -> None:
     asked = Asking(tasks=("piqa=task.jsonl",), data_dir=root)
     own = evaluate(directory, asked)[""].tasks["piqa"]
     assert sum(own.verdicts.values()) == 9
-    assert list(own.shared) == ids["trained"]
-    assert list(own.calibration or ()) == ids["calibration"]
+    assert list(own.shared_with_training) == ids["trained"]
+    assert list(own.shared_with_calibration or ()) == ids["calibration"]
     assert verify(directory).differences == ()
-    restate_task(directory, "piqa", calibration=())  # a count that was made smaller is found from the splits
+    restate_task(
+        directory, "piqa", shared_with_calibration=()
+    )  # a count that was made smaller is found from the splits
     assert ("evaluation.json", "tasks.piqa.shared_with_calibration") in differing(directory)
 
 
@@ -284,15 +293,15 @@ def test_strict_refuses_calibration_records_too(overlapping: Any, tmp_path: Path
     with pytest.raises(DataError, match=f"3 of its items are calibration records .*the first: {ids['calibration'][0]}"):
         evaluate(directory, asked, output_dir=tmp_path / "out")
     (root / "task.jsonl").write_text("".join(lines[5:]))
-    assert evaluate(directory, asked, output_dir=tmp_path / "out")[""].tasks["piqa"].calibration == ()
+    assert evaluate(directory, asked, output_dir=tmp_path / "out")[""].tasks["piqa"].shared_with_calibration == ()
 
 
 def test_shared_prompts_are_reported_with_ids_and_strict_refuses(run_dir: Path, data: Path, tmp_path: Path) -> None:
     train = tmp_path / "train.jsonl"
     train.write_text(json.dumps({"question": "2+1?", "answer": "#### 3"}) + "\n")
     found = evaluate(run_dir, asking(data, "gsm8k", "piqa", train=train), output_dir=tmp_path / "out")[""]
-    assert len(found.tasks["gsm8k"].shared) == 1
-    assert found.tasks["piqa"].shared == ()
+    assert len(found.tasks["gsm8k"].shared_with_training) == 1
+    assert found.tasks["piqa"].shared_with_training == ()
     with pytest.raises(DataError, match=r"gsm8k.*1 of its prompts"):
         evaluate(run_dir, asking(data, "gsm8k", train=train, strict=True), output_dir=tmp_path / "other")
     assert not (tmp_path / "other").exists()
@@ -314,8 +323,7 @@ def test_code_is_refused_without_a_sandbox_or_deferred_and_judged_later(
     monkeypatch.setattr(judge, "open_sandbox", lambda: None)
     monkeypatch.setattr(judge.Judge, "_run_all", lambda *given: [judge.Judgement("right")] * len(given[2]))
     again = rejudge(tmp_path / "out", asking(data, "humaneval", "piqa"))
-    assert again.tasks["humaneval"].score is not None
-    assert again.tasks["humaneval"].score.score == 1.0
+    assert again.tasks["humaneval"].score == 1.0
     assert again.tasks["piqa"] == found.tasks["piqa"]
     assert read_evaluation(tmp_path / "out" / "evaluation.json").to_json() == again.to_json()
 
@@ -366,10 +374,10 @@ def test_own_panels_a_limit_and_a_likelihood_without_choices(run_dir: Path, data
     assert not (tmp_path / "out").exists()
     wanted = asking(data, "piqa", "gsm8k", limit=3, panels={"Mine": ("piqa", "gsm8k")})
     found = evaluate(run_dir, wanted, output_dir=tmp_path / "out")[""]
-    assert found.panel_scores["Mine"] is not None
-    assert found.panel_scores["Overall"] is None
+    assert found.panels["Mine"].score is not None
+    assert found.panels["Overall"].score is None
     assert {sum(one.verdicts.values()) for one in found.tasks.values()} == {3}
-    assert found.tasks["piqa"].evidence["subset"] == "first 3 in keyed order"
+    assert found.tasks["piqa"].subset == "first 3 in keyed order"
 
 
 @pytest.mark.slow
@@ -415,7 +423,7 @@ def check_that_texts_end_at_a_bound(model: Path, data: Path, tmp_path: Path) -> 
         output = tmp_path / f"bound-{bound}"
         wanted = asking(data, "piqa", limit=2, max_new_tokens=bound)
         found = evaluate(str(model), wanted, output_dir=output, engine=Engine(device="cpu"))[""]
-        scorer = found.tasks["piqa"].evidence["scorer"]
+        scorer = found.tasks["piqa"].scorer
         assert isinstance(scorer, dict)
         assert scorer["max_new_tokens"] == bound
         texts.append([one.text for one in read_predictions(output / "predictions.parquet")])
@@ -479,7 +487,7 @@ def test_the_embedded_model_on_every_real_task(
     without_reference = {"humaneval", "mbpp", "ifeval"} | likelihood
     assert {name for name, one in found.tasks.items() if one.mean_nll is None} == without_reference
     assert all(one.mean_nll is None or 0.1 < one.mean_nll < 8 for one in found.tasks.values())
-    unknown = {name for name, mean in found.panel_scores.items() if mean is None}
+    unknown = {name for name, mean in found.panels.items() if mean.score is None}
     assert unknown == ({"ModernMacro", "CodeMacro"} if wanted.defer_code else set())
     rows = {row.task: row for row in read_predictions(tmp_path / "out" / "predictions.parquet")}
     assert all(row.text.strip() for name, row in rows.items() if name not in likelihood)

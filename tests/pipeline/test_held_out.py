@@ -166,14 +166,14 @@ def test_held_out_records_are_measured_by_token_answer_and_right_answers(root: P
         own = [row for row in predictions if row.task == name]
         totals = [(row.nll or 0.0) * (row.response_tokens or 0) for row in own]
         assert len(own) == 6
-        assert one.answer_nll == pytest.approx(math.fsum(totals) / 6, rel=1e-12)
-        assert one.answer_probability == pytest.approx(math.fsum(math.exp(-total) for total in totals) / 6, rel=1e-12)
-        assert one.score is not None
-        assert one.score.right == sum(row.verdict == "right" for row in own)
-        assert (one.shared, one.calibration) == ((), ())
-    mean = found.panel_scores["held-out"]
-    assert mean is not None
-    assert mean.score == pytest.approx(sum(one.score.score for one in found.tasks.values() if one.score) / 2)
+        assert one.mean_answer_nll == pytest.approx(math.fsum(totals) / 6, rel=1e-12)
+        assert one.mean_answer_probability == pytest.approx(
+            math.fsum(math.exp(-total) for total in totals) / 6, rel=1e-12
+        )
+        assert one.right == sum(row.verdict == "right" for row in own)
+        assert (one.shared_with_training, one.shared_with_calibration) == ((), ())
+    mean = found.panels["held-out"].score
+    assert mean == pytest.approx(sum(one.score or 0.0 for one in found.tasks.values()) / 2)
     assert verify(root / "run").differences == ()
     assert rejudge(root / "run", asking).to_json() == found.to_json()
     assert evaluate(root / "run", asking, resume=True)[""].to_json() == found.to_json()
@@ -209,7 +209,9 @@ def test_a_file_of_ones_own_is_a_task_with_and_without_answers_to_check(root: Pa
     assert checked.score is not None
     assert unchecked.score is None
     assert unchecked.verdicts == {"unchecked": 5}
-    assert all(one.answer_nll is not None and one.answer_probability is not None for one in (checked, unchecked))
+    assert all(
+        one.mean_answer_nll is not None and one.mean_answer_probability is not None for one in (checked, unchecked)
+    )
 
 
 @pytest.mark.parametrize(

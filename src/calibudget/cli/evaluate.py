@@ -119,16 +119,16 @@ def _notes(evaluation: Evaluation, output: Path) -> Iterator[str]:
         yield "NO MODEL: this run was made with `engine: fake`; name a model to have one evaluated"
     elif not evaluation.model.get("adapter"):
         yield "no adapter: these are the base model's scores"
-    for subset in sorted({str(one.evidence["subset"]) for one in evaluation.tasks.values() if one.evidence["subset"]}):
-        on = sorted(name for name, one in evaluation.tasks.items() if one.evidence["subset"] == subset)
+    for subset in sorted({one.subset for one in evaluation.tasks.values() if one.subset}):
+        on = sorted(name for name, one in evaluation.tasks.items() if one.subset == subset)
         yield f"not whole tasks: {subset}" + ("" if len(on) == len(evaluation.tasks) else f" ({', '.join(on)})")
     if any(name.endswith(SUFFIX) for name in evaluation.tasks):
         without = [n for n in evaluation.tasks if not n.endswith(SUFFIX) and n + SUFFIX not in evaluation.tasks]
         if without:
             yield f"by likelihood only where there are choices: not {', '.join(without)}"
     for name, one in evaluation.tasks.items():
-        if one.calibration:
-            yield f"{name}: {len(one.calibration):,} of its items are calibration records of the run"
+        if one.shared_with_calibration:
+            yield f"{name}: {len(one.shared_with_calibration):,} of its items are calibration records of the run"
     unknown = list(map(str, (evaluation.calibration_set or {}).get("not_compared", ())))  # type: ignore[call-overload]
     if unknown:
         yield f"not compared with calibration records, whose ids are the data's own: {', '.join(unknown)}"
@@ -143,7 +143,7 @@ def _print(name: str, evaluation: Evaluation, output: Path, *, as_json: bool) ->
     if as_json:
         print_json(evaluation.to_json())
         return
-    is_own = any(one.answer_nll is not None for one in evaluation.tasks.values())
+    is_own = any(one.mean_answer_nll is not None for one in evaluation.tasks.values())
     of_answers = ("NLL an answer", "S %") if is_own else ()
     columns = ("task", "items", "score %", "± se", "unparsable", "NLL", *of_answers, "in training")
     table = Table(*columns, title=_title(name, evaluation))
@@ -151,19 +151,17 @@ def _print(name: str, evaluation: Evaluation, output: Path, *, as_json: bool) ->
         column.justify = "right"
     for task, one in evaluation.tasks.items():
         unjudged = "deferred" if "deferred" in one.verdicts else "unchecked"
-        score = (unjudged, "") if one.score is None else _percents(one.score.score, one.score.standard_error)
+        score = _percents(one.score, one.standard_error) or (unjudged, "")
         nll = "" if one.mean_nll is None else f"{one.mean_nll:.3f}"
-        items, lost = sum(one.verdicts.values()), one.verdicts.get("unparsable", 0)
-        answers = _of_answers([one]) if is_own else ()
-        table.add_row(
-            task, f"{items:,}", *score, f"{lost:,}", nll, *answers, f"{len(one.shared):,}" if one.shared else ""
-        )
+        lost = one.verdicts.get("unparsable", 0)
+        answers, trained = _of_answers([one]) if is_own else (), len(one.shared_with_training)
+        table.add_row(task, f"{one.items:,}", *score, f"{lost:,}", nll, *answers, f"{trained:,}" if trained else "")
     table.add_section()
-    for panel, mean in evaluation.panel_scores.items():
-        rows = [evaluation.tasks[task] for task in evaluation.panels[panel] if task in evaluation.tasks]
-        own = [one for one in rows if one.answer_nll is not None]
-        if mean is not None or own:
-            score = ("", "") if mean is None else _percents(mean.score, mean.standard_error)
+    for panel, mean in evaluation.panels.items():
+        rows = [evaluation.tasks[task] for task in mean.of if task in evaluation.tasks]
+        own = [one for one in rows if one.mean_answer_nll is not None]
+        if mean.score is not None or own:
+            score = _percents(mean.score, mean.standard_error) or ("", "")
             nll = f"{fmean(one.mean_nll or 0.0 for one in own):.3f}" if own else ""
             table.add_row(panel, "", *score, "", nll, *(_of_answers(own) if is_own else ()), "")
     print_table(table)
@@ -172,11 +170,11 @@ def _print(name: str, evaluation: Evaluation, output: Path, *, as_json: bool) ->
 
 def _of_answers(rows: Sequence[TaskResult]) -> tuple[str, str]:
     """NLL an answer and the probability of whole answers in percent, each the unweighted mean of some tasks."""
-    known = [one for one in rows if one.answer_nll is not None]
+    known = [one for one in rows if one.mean_answer_nll is not None]
     if not known:
         return "", ""
-    nats = fmean(one.answer_nll or 0.0 for one in known)
-    return f"{nats:.2f}", f"{100 * fmean(one.answer_probability or 0.0 for one in known):.2f}"
+    nats = fmean(one.mean_answer_nll or 0.0 for one in known)
+    return f"{nats:.2f}", f"{100 * fmean(one.mean_answer_probability or 0.0 for one in known):.2f}"
 
 
 def _title(name: str, evaluation: Evaluation) -> str | None:
@@ -186,5 +184,5 @@ def _title(name: str, evaluation: Evaluation) -> str | None:
     return ": ".join(filter(None, shown)) or None
 
 
-def _percents(score: float, standard_error: float) -> tuple[str, str]:
-    return f"{100 * score:.2f}", f"{100 * standard_error:.2f}"
+def _percents(score: float | None, standard_error: float | None) -> tuple[str, str] | None:
+    return None if score is None or standard_error is None else (f"{100 * score:.2f}", f"{100 * standard_error:.2f}")

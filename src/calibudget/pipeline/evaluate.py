@@ -40,6 +40,7 @@ from calibudget.evaluation.results import (
     read_evaluation,
     task_evidence,
     task_result,
+    unscored,
 )
 from calibudget.pipeline.own_tasks import held_out_benchmarks, own_source
 from calibudget.pipeline.progress import Progress, silent
@@ -48,6 +49,7 @@ from calibudget.pipeline.run_directory import EVALUATION_WORK, calibration_set, 
 from calibudget.pipeline.subjects import Engine, Scored, Subject, check_subject, check_unbegun, find_subject, scorers_of
 from calibudget.pipeline.train import finished_run, is_rendered
 from calibudget.store.canonical import canonical_json
+from calibudget.store.codec import plain
 from calibudget.store.files import (
     check_writable,
     directory_lock,
@@ -183,7 +185,7 @@ def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Pro
     frame = Evaluation(
         model={},
         tasks={},
-        panels=panels,
+        panels=unscored(panels),
         training_set=None if train is None else _training_set(train, is_own=train == subject.train),
         versions={} if subject.is_fake else versions_of(_LIBRARIES),
         calibration_set=None if splits is None else calibration_set(splits),
@@ -215,7 +217,7 @@ def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress)
                 )
                 for way in plan.ways
             }
-            found = replace(plan.frame, model=scored.model, tasks=tasks)
+            found = replace(plan.frame, model=scored.model).with_tasks(tasks)
             write_evaluation(output, found, chain.from_iterable(asked.values()))
         if (output / EVALUATION_WORK).exists():
             remove_directory(output / EVALUATION_WORK)
@@ -239,8 +241,8 @@ def _finished(output: Path, wanted: Evaluation, evidence: Mapping[str, Mapping[s
 
 def _work(evaluation: Evaluation, evidence: Mapping[str, Mapping[str, object]]) -> bytes:
     """What was asked of what, as bytes that can be compared."""
-    frame = replace(evaluation, tasks={}, versions={}).to_json()
-    return canonical_json({"frame": frame, "tasks": {name: dict(own) for name, own in evidence.items()}})
+    frame = replace(evaluation.with_tasks({}), versions={}).to_json()
+    return canonical_json({"frame": frame, "tasks": plain(evidence)})
 
 
 def benchmarks_of(
@@ -360,11 +362,14 @@ def rejudge(directory: Path, asking: Asking, *, progress: Progress = silent) -> 
             kept = results[benchmark.name]
             evidence |= {name: kept.evidence[name] for name in ("scorer", "subset")}
             results[benchmark.name] = task_result(
-                judged, evidence=evidence, shared=kept.shared, calibration=kept.calibration
+                judged,
+                evidence=evidence,
+                shared=kept.shared_with_training,
+                calibration=kept.shared_with_calibration,
             )
         now = versions_of(CHECKERS)
         renewed = replace(
-            old, tasks=results, versions={name: now.get(name, version) for name, version in old.versions.items()}
+            old.with_tasks(results), versions={name: now.get(name, version) for name, version in old.versions.items()}
         )
         write_evaluation(directory, renewed, (one for own in by_task.values() for one in own.values()))
     return renewed

@@ -272,13 +272,13 @@ def _tasks(cell: Cell, evaluations: list[Evaluation], measured: Sequence[ItemSco
         for name, one in evaluation.tasks.items():
             if name in tasks:
                 raise StudyError(f"cell {cell.name}: the task {name!r} is asked by two evaluations")
-            metrics = {"accuracy": one.score.score if one.score else None, "nll": one.mean_nll}
+            metrics = {"accuracy": one.score, "nll": one.mean_nll}
             metrics |= {metric: fmean(values) for metric, values in of_answers.get(name, {}).items()}
             tasks[name] = TaskMetrics(
-                items=sum(one.verdicts.values()),
+                items=one.items,
                 metrics=metrics,
-                shared=len(one.shared),
-                calibration=len(one.calibration or ()),
+                shared=len(one.shared_with_training),
+                calibration=len(one.shared_with_calibration or ()),
             )
     return tasks
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -69,22 +69,23 @@ def _check_held_out(
     read = findings.derive(EVALUATION_NAME, "held-out records", lambda: held_out_benchmarks(directory)) if asked else []
     known = {one.name: one for one in read or ()}
     for name in asked:
-        own, evidence = known.get(name.removesuffix(SUFFIX)), evaluation.tasks[name].evidence
+        own, stored = known.get(name.removesuffix(SUFFIX)), evaluation.tasks[name]
         if own is None:
             findings.add(EVALUATION_NAME, f"tasks.{name}", "a source with held-out records", "another")
             continue
         gold = {item.record.record_id: item.record.answer for item in own.items}
         found = {one.item_id: one.gold for one in by_task[name]}
-        if evidence["subset"] is not None:
+        if stored.subset is not None:
             gold = {one: gold[one] for one in found if one in gold}
         findings.compare(PREDICTIONS_NAME, gold, found, field=f"{name}: right answers")
         findings.compare(
-            EVALUATION_NAME, [asdict(one) for one in own.files], evidence["files"], field=f"tasks.{name}.files"
+            EVALUATION_NAME, list(map(asdict, own.files)), list(map(asdict, stored.files)), field=f"tasks.{name}.files"
         )
-        checker = evidence["checker"]
-        if not name.endswith(SUFFIX) and isinstance(checker, Mapping):
+        if not name.endswith(SUFFIX):
             answer = asdict(own.items[0].answer)
-            findings.compare(EVALUATION_NAME, answer, checker.get("answer"), field=f"tasks.{name}.checker.answer")
+            findings.compare(
+                EVALUATION_NAME, answer, stored.checker.get("answer"), field=f"tasks.{name}.checker.answer"
+            )
 
 
 def _check_frame(findings: Findings, evaluation: Evaluation, directory: Path) -> None:
@@ -92,7 +93,7 @@ def _check_frame(findings: Findings, evaluation: Evaluation, directory: Path) ->
 
     Panels of the user's own, a training set from elsewhere, the adapter and how the model ran are taken as given.
     """
-    panels = {name: list(evaluation.panels.get(name, ())) for name in PANELS}
+    panels = {name: list(one.of) if (one := evaluation.panels.get(name)) else [] for name in PANELS}
     findings.compare(EVALUATION_NAME, {name: list(parts) for name, parts in PANELS.items()}, panels, field="panels")
     trained_on = evaluation.training_set
     if trained_on is not None and "/" not in (
@@ -125,18 +126,18 @@ def _check_results(
         stored = evaluation.tasks[task]
         ids = [one.item_id for one in own]
         evidence = {**stored.evidence, "items_sha256": ids_sha256(ids)}
-        shared = sorted({*stored.shared} & {*ids})
-        calibration = stored.calibration
+        shared = sorted({*stored.shared_with_training} & {*ids})
+        calibration = stored.shared_with_calibration
         if calibration is not None:  # of items with ids of their own it is taken as given
             calibration = tuple(sorted(one for one in ids if bare_id(one) in held_out or one in calibration))
         tasks[task] = task_result(own, evidence=evidence, shared=shared, calibration=calibration)
-    findings.compare(EVALUATION_NAME, replace(evaluation, tasks=tasks).to_json(), evaluation.to_json())
+    findings.compare(EVALUATION_NAME, evaluation.with_tasks(tasks).to_json(), evaluation.to_json())
 
 
 def _check_judgements(findings: Findings, evaluation: Evaluation, task: str, own: Sequence[Prediction]) -> None:
     """Judge a task's predictions again where their own rows are enough for it."""
     known = TASKS.get(task.removesuffix(SUFFIX))
-    found = evaluation.tasks[task].evidence["checker"]
+    found = evaluation.tasks[task].checker
     own_answer = found.get("answer") if isinstance(found, Mapping) else None
     checker: dict[str, object]
     judge: Callable[[Prediction], tuple[str | None, str]]
