@@ -51,7 +51,7 @@ test: venv
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(PROCESSES) --dist worksteal -m 'not full'
 
 test-full: test
-	$(BIN)/python tools/attacks.py build/attacks
+	$(BIN)/python tools/attacks.py build/attacks --processes $(PROCESSES)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(PROCESSES) --dist worksteal --timeout 3600 -m full --ignore=tests/attacks
 
 bench: venv

@@ -86,7 +86,8 @@ def run(
     if result.hygiene is not None and not as_json:
         print_hygiene(result.hygiene)
     print_run(result, as_json=as_json)
-    beside = result.directory.with_name(f"{result.directory.name}.tensorboard")
+    beside = result.directory.absolute()
+    beside = beside.with_name(f"{beside.name}.tensorboard")
     factors = ALLOCATION.to_json(result.plan)["sources"]
     report_once(report_to or (), beside, result.to_json() | {"factors": factors})
 

@@ -55,6 +55,7 @@ from calibudget.store.files import (
     directory_lock,
     make_directory,
     output_directory,
+    refuse_links,
     remove_directory,
     write_atomic,
 )
@@ -204,6 +205,7 @@ def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress)
     """One adapter's evaluation, generated and written, or the one that stands there finished."""
     evidence = {way.name: _evidence(way, scored.make_scorer) for way in plan.ways}
     with output_directory(output):
+        refuse_links(output / EVALUATION_WORK)
         if (output / EVALUATION_NAME).exists():
             found = _finished(output, replace(plan.frame, model=scored.model), evidence)
         else:

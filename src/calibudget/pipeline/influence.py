@@ -20,7 +20,7 @@ from calibudget.pipeline.prepare import Prepared, prepare
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.proxies import MERGED_NAME, Shards, read_proxy_pool
 from calibudget.pipeline.rounds import earlier_rounds
-from calibudget.pipeline.run_directory import recipe_of_run
+from calibudget.pipeline.run_directory import check_no_run, recipe_of_run
 from calibudget.pipeline.score import check_scorer
 from calibudget.pipeline.training_options import training_libraries
 from calibudget.recipe import Recipe, load_recipe
@@ -29,7 +29,7 @@ from calibudget.records import Record
 from calibudget.selection.proxy import ProxyHeader, ProxyPool, proxy_pool
 from calibudget.selection.rows import train_row
 from calibudget.sequences import chunks
-from calibudget.store.files import check_writable
+from calibudget.store.files import check_writable, refuse_links
 from calibudget.training.config import Execution, TrainingConfig, parse_options
 from calibudget.training.report import Listener
 
@@ -175,6 +175,8 @@ def influence(
         from calibudget.training.devices import Devices
     devices = Devices(execution.device)
     check_writable(directory / f".started-{os.getpid()}")  # not itself: others may start on other shards just now
+    check_no_run(directory)
+    refuse_links(directory / WARM_UP_NAME)
     task = _task(recipe, config, run_dir, progress)
     task.lengths(progress)
     load = partial(_load, recipe, str(devices.device), execution)

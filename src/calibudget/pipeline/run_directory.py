@@ -38,6 +38,16 @@ def is_finished(directory: Path) -> bool:
     return (directory / SUMS_NAME).exists()
 
 
+def check_no_run(directory: Path) -> None:
+    """Refuse a folder for a file that is no part of the run that it holds, and would make it fail to verify.
+
+    Raises:
+        ArtefactError: it holds a finished run.
+    """
+    if is_finished(directory):
+        raise ArtefactError(f"{directory}: is a finished run's, and {SUMS_NAME} lists its files; name another place")
+
+
 def check_usable(directory: Path, resolved: bytes, *, resume: bool) -> None:
     """Refuse a directory that this recipe can't write to, before anything is read or made."""
     if directory.exists() and not directory.is_dir():

@@ -16,6 +16,7 @@ from calibudget.messages import counted
 from calibudget.pipeline.calibration import calibration_items, settings_of
 from calibudget.pipeline.progress import Progress, silent, whole
 from calibudget.pipeline.resources import Shared, read_sources
+from calibudget.pipeline.run_directory import check_no_run
 from calibudget.recipe import Recipe
 from calibudget.records import ErrorRule, Score, Split
 from calibudget.scoring.measure import Shard, measure_all
@@ -67,7 +68,7 @@ def score(
         DataError, ScoringError, DependencyError: data or model can't be used.
     """
     path = None if output is None else Path(output)
-    work = None if path is None else path.with_name(path.name + WORK_SUFFIX)
+    work = None if path is None else path.parent / f"{path.name}{WORK_SUFFIX}"
     is_whole = path is not None and path.exists()
     if path is not None and work is not None and not work.exists():
         _check_new(path)
@@ -87,6 +88,7 @@ def score(
 
 
 def _check_new(output: Path) -> None:
+    check_no_run(output.parent)
     if output.exists():
         raise ArtefactError(f"{output}: exists already; name another output, or move it away")
 

@@ -47,6 +47,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         ArtefactError: the disk is full or can't be written; the old file, if any, is as it was.
     """
+    if not path.name:
+        raise ArtefactError(f"{path}: names a folder; name the file to write")
     temporary = path.with_name(stale_name())
     try:
         handle = temporary.open("xb")
@@ -226,9 +228,21 @@ def check_writable(directory: Path) -> None:
         pass
 
 
+def refuse_links(path: Path) -> None:
+    """Refuse a folder of this package's own that is a link or holds one: what is written there would land elsewhere.
+
+    Raises:
+        ArtefactError: it does; the link is named.
+    """
+    for one in (path, *path.rglob("*")) if not path.is_symlink() else (path,):
+        if one.is_symlink():
+            raise ArtefactError(f"{one}: is a link, so what belongs there would be written elsewhere; remove it")
+
+
 @contextmanager
 def work_directory(directory: Path) -> Iterator[None]:
     """An output directory of work that is begun: kept if the block fails, gone with all that it holds if it doesn't."""
+    refuse_links(directory)
     with output_directory(directory):
         yield
     shutil.rmtree(directory, ignore_errors=True)

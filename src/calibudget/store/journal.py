@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from calibudget.errors import ArtefactError
 from calibudget.store.canonical import canonical_json, loads_object, read_bytes
-from calibudget.store.files import write_atomic
+from calibudget.store.files import is_no_file, write_atomic
 
 _CHECKSUM_LENGTH: Final = 32
 
@@ -49,6 +49,8 @@ class Journal:
             InputError: the header has no canonical JSON form.
         """
         expected = canonical_json(dict(header))
+        if is_no_file(path):
+            raise ArtefactError(f"{path}: is no regular file, so no journal can be kept in it; remove it")
         if not path.exists():
             write_atomic(path, _line("", expected)[0])
         data = read_bytes(path)

@@ -22,7 +22,7 @@ from calibudget.errors import ArtefactError, InputError
 from calibudget.messages import shown
 from calibudget.store.canonical import canonical_json, compact_json, loads_object, open_regular, plain_json, strict_json
 from calibudget.store.codec import Shape
-from calibudget.store.files import atomic_file, clean_stale, write_atomic
+from calibudget.store.files import atomic_file, clean_stale, refuse_links, write_atomic
 from calibudget.store.parquet import load_table
 from calibudget.store.sums import file_digest
 from calibudget.values import Text
@@ -201,6 +201,7 @@ def copy_train(path: Path, target: Path) -> int:
 
 def write_saved(directory: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
     """Write batches as `datasets` saves a data set; of its three files the one that makes it one comes last."""
+    refuse_links(directory)
     directory.mkdir(exist_ok=True)
     clean_stale(directory)
     (directory / _STATE).unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from typing import Any, Final
 from calibudget.errors import CalibudgetError, StudyError
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
-from calibudget.store.files import directory_lock, output_directory
+from calibudget.store.files import directory_lock, output_directory, refuse_links
 from calibudget.study.execution import GridOutcome, Here, Makers, Planned, attempt, make, read_finished, run_grid
 from calibudget.study.expect import Expected, check_feasible, expect
 from calibudget.study.freeze import (
@@ -89,6 +89,8 @@ def run_study(
         )
     frozen = read_frozen(directory)
     with directory_lock(directory), ExitStack() as stack:
+        for path in directory.iterdir():
+            refuse_links(path)
         ready = make_ready(protocol, frozen, directory, progress)
         makers: Makers = Here(runner or ready.runner, progress)
         if engine == "ray":

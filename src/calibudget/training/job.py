@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from calibudget.errors import ArtefactError
 from calibudget.store.canonical import canonical_json, sha256_hex
+from calibudget.store.files import refuse_links
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.report import LOG_NAME
 
@@ -73,6 +74,7 @@ class TrainingJob:
 def check_usable(output_dir: Path, *, resume: bool) -> None:
     """Refuse a directory that training can't write to, before anything is loaded."""
     checkpoints, adapter, log = (output_dir / name for name in (CHECKPOINTS_NAME, ADAPTER_NAME, LOG_NAME))
+    refuse_links(checkpoints)
     if checkpoints.exists():
         if not resume:
             raise ArtefactError(

@@ -166,7 +166,8 @@ class _Run:
         self._log: TrainingLog | None = None
         self._trackers = Trackers((), job.output_dir, {})
         if devices.is_main:
-            beside = job.output_dir.with_name(f"{job.output_dir.name}.tensorboard")
+            beside = job.output_dir.absolute()
+            beside = beside.with_name(f"{beside.name}.tensorboard")
             self._trackers = Trackers(job.execution.report_to, beside, asdict(job.config))
             self._log = TrainingLog.open(job.output_dir / LOG_NAME, steps=self._done)
         self._last_loss = math.nan if self._log is None else self._log.last_loss

@@ -21,7 +21,7 @@ from torch import nn
 from calibudget.errors import ArtefactError, InterruptedRunError
 from calibudget.messages import counted
 from calibudget.store.canonical import canonical_json, loads_object
-from calibudget.store.files import sync_directory
+from calibudget.store.files import is_no_file, sync_directory
 from calibudget.training.config import TrainingConfig
 from calibudget.training.data import TrainingExample
 
@@ -110,6 +110,8 @@ class TrainingLog:
         Raises:
             ArtefactError: it holds fewer, or can't be read or written.
         """
+        if is_no_file(path):
+            raise ArtefactError(f"{path}: is no regular file, so no log can be kept in it; remove it")
         try:
             is_new = not path.exists()
             handle = path.open("x+b" if is_new else "r+b")

@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS, STATISTICS_NAME
-from calibudget.store.files import clean_stale, output_directory, write_atomic
+from calibudget.store.files import clean_stale, output_directory, refuse_links, write_atomic
 from calibudget.study.records import RUN_NAME
 from calibudget.study.reporting import figures
 from calibudget.study.reporting.boundary import boundary_table
@@ -53,8 +53,11 @@ def write_report(directory: Path, *, output: Path | None = None, partial: bool =
     """
     results = load_results(directory, partial=partial)
     target = output or directory / REPORT_NAME
+    if output is None:
+        refuse_links(target)
     with output_directory(target):
-        for folder in (target, target / "tables", target / "figures"):
+        for folder in (target / "tables", target / "figures"):
+            refuse_links(folder)
             folder.mkdir(exist_ok=True)
             clean_stale(folder)
         tables = list(tables_of(results))
