@@ -1,4 +1,4 @@
-"""Ordered sequences: what counts as one, those whose values are made as they are asked for, and their chunks."""
+"""Ordered sequences: those whose values are made as they are asked for, and their chunks."""
 
 from __future__ import annotations
 
@@ -7,16 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, TypeVar, overload
 
-import numpy as np
-
-from calibudget.errors import InputTypeError
-from calibudget.messages import shown
-
 T = TypeVar("T")
 #: Values that are made at once in going through.
 _STRETCH: Final = 16_384
-#: Sequences of characters or bytes, which are one value each.
-_TEXTS: Final = (str, bytes, bytearray, memoryview)
 
 
 def chunks(values: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
@@ -50,15 +43,3 @@ class MadeOnDemand(Sequence[T]):
     def __iter__(self) -> Iterator[T]:
         for start in range(0, len(self), _STRETCH):
             yield from self.between(start, min(start + _STRETCH, len(self)))
-
-
-def require_ordered(values: object, name: str) -> None:
-    """Refuse what has no order of its own: anything but a sequence, a numpy array of one dimension or an iterator.
-
-    A text is one value and no sequence of them, the order of a set differs between processes, and whether a mapping
-    stands for its keys or its values isn't clear.
-    """
-    is_ordered = isinstance(values, Sequence | Iterator) and not isinstance(values, _TEXTS)
-    if not is_ordered and not (isinstance(values, np.ndarray) and values.ndim == 1):
-        kind = type(values).__name__
-        raise InputTypeError(f"needs a list or another ordered sequence of {name}, not {kind}: {shown(values)}")

@@ -13,7 +13,6 @@ import pytest
 from calibudget.errors import CalibudgetError
 from calibudget.selection.draw import canonical_selected_indices_sha256
 from calibudget.selection.sketch import CountSketch
-from calibudget.store.artefacts import ids_sha256
 from calibudget.store.canonical import canonical_json, loads_object
 from calibudget.store.sums import file_digest
 
@@ -27,7 +26,6 @@ ODD: list[Any] = [
 
 CALLS: dict[str, tuple[Callable[..., object], list[Any]]] = {
     "canonical_selected_indices_sha256": (canonical_selected_indices_sha256, [*ODD, *([one] for one in ODD)]),
-    "ids_sha256": (ids_sha256, [*ODD, *([one] for one in ODD)]),
     "CountSketch call": (CountSketch(dimension=4, seed=1), [*ODD, *([one, 1.0] for one in ODD)]),
     "loads_object": (lambda one: loads_object(one, "file"), ODD),
     "canonical_json": (canonical_json, [*ODD, *([one] for one in ODD)]),

@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import canonical_array
+from calibudget.messages import shown
 from calibudget.records import Selection, TokenUse
 from calibudget.selection.selectors import UNIFORM, Scored, Selector, Uniform
-from calibudget.sequences import require_ordered
 from calibudget.store.canonical import sha256_hex
 
 #: What the second and later exposures of a candidate append to its id: "#r2", "#r3", ...
@@ -188,7 +188,12 @@ def canonical_selected_indices_sha256(
             strings together.
         InputError: an index stands twice, is beyond 2**53 - 1, or holds a lone surrogate.
     """
-    require_ordered(indices, "ids")
+    is_ordered = isinstance(indices, Sequence | Iterator) and not isinstance(
+        indices, str | bytes | bytearray | memoryview
+    )
+    if not is_ordered and not (isinstance(indices, np.ndarray) and indices.ndim == 1):
+        kind = type(indices).__name__
+        raise InputTypeError(f"needs a list or another ordered sequence of ids, not {kind}: {shown(indices)}")
     plain = [int(index) if isinstance(index, np.integer) else index for index in indices]
     data = canonical_array(plain)
     if len({isinstance(index, str) for index in plain}) > 1:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
-from operator import eq
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -168,11 +167,6 @@ class _Ids(MadeOnDemand[str]):
     def between(self, start: int, stop: int) -> Sequence[str]:
         """See `MadeOnDemand`."""
         return self._column.slice(start, stop - start).to_pylist()  # type: ignore[no-any-return]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def _rows(split: Split, role: str, seed: int, counts: Mapping[str, TokenCount]) -> Iterator[_Row]:
