@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from calibudget.cli.evaluate import evaluate
-from calibudget.errors import CalibudgetError, InputError
+from calibudget.errors import CalibudgetError
 
 RECIPE = "engine: fake\nbudget: 4\npolicy: equal\nsources:\n  piqa: {path: piqa.jsonl, preset: piqa}\n"
 
@@ -37,9 +37,8 @@ def call(run_dir: Path, *arguments: str) -> str:
 
 
 def test_a_table_with_tasks_and_whole_panels(run_dir: Path) -> None:
-    shown = call(run_dir, "--panel", "Mine=piqa", "--likelihood")
+    shown = call(run_dir, "--likelihood")
     assert "piqa_likelihood" in shown
-    assert "Mine" in shown
     assert "Overall" not in shown
     assert (run_dir / "evaluation.json").exists()
 
@@ -70,10 +69,3 @@ def test_tasks_without_choices_are_named_beside_likelihood(run_dir: Path) -> Non
 def test_texts_can_be_judged_again(run_dir: Path) -> None:
     first = call(run_dir, "--json")
     assert call(run_dir, "--json", "--rejudge") == first
-
-
-@pytest.mark.parametrize("panel", ["Mine", "=piqa", "Mine=piqa,piqa", "Mine=piqaa", "Mine="])
-def test_a_panel_that_means_nothing_is_refused(run_dir: Path, panel: str) -> None:
-    with pytest.raises(InputError, match="panel"):
-        call(run_dir, "--panel", panel)
-    assert {path.name for path in run_dir.iterdir()} == {"recipe.resolved.yaml"}

@@ -12,7 +12,7 @@ import pytest
 from calibudget.errors import ArtefactError
 from calibudget.evaluation.aggregates import PANELS
 from calibudget.evaluation.predictions import Prediction, read_predictions, write_predictions
-from calibudget.evaluation.results import Evaluation, declared_panels, read_evaluation, task_result, unscored
+from calibudget.evaluation.results import Evaluation, read_evaluation, task_result, unscored
 from calibudget.store.canonical import canonical_json
 
 ROWS = [
@@ -61,7 +61,7 @@ def evaluation() -> Evaluation:
     right = task_result([*row("right", 1), *row("wrong", 3)], evidence=evidence, shared=["x"])
     waiting = task_result(row("deferred", 2), evidence=evidence)
     bare = Evaluation(
-        model={"name": "m"}, tasks={}, panels=unscored(declared_panels({"Own": ["math", "mbpp"]})),
+        model={"name": "m"}, tasks={}, panels=unscored({**PANELS, "Own": ("math", "mbpp")}),
         training_set={"file": "train.jsonl", "sha256": "1" * 64}, versions={"torch": "2"},
     )  # fmt: skip
     return bare.with_tasks({"math": right, "gsm8k": right, "humaneval": waiting, "mbpp": right})

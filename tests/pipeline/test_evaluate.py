@@ -368,13 +368,12 @@ def test_the_frozen_panel_beside_other_tasks(
     assert sum(found.tasks["piqa"].verdicts.values()) == 6
 
 
-def test_own_panels_a_limit_and_a_likelihood_without_choices(run_dir: Path, data: Path, tmp_path: Path) -> None:
+def test_a_limit_and_a_likelihood_without_choices(run_dir: Path, data: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none of the tasks asked \(gsm8k\) is multiple choice; those are boolq"):
         evaluate(run_dir, asking(data, "gsm8k", likelihood=True), output_dir=tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    wanted = asking(data, "piqa", "gsm8k", limit=3, panels={"Mine": ("piqa", "gsm8k")})
+    wanted = asking(data, "piqa", "gsm8k", limit=3)
     found = evaluate(run_dir, wanted, output_dir=tmp_path / "out")[""]
-    assert found.panels["Mine"].score is not None
     assert found.panels["Overall"].score is None
     assert {sum(one.verdicts.values()) for one in found.tasks.values()} == {3}
     assert found.tasks["piqa"].subset == "first 3 in keyed order"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from calibudget.cli.options import Json, ReportTo
-from calibudget.errors import InputError
 from calibudget.hardware import Device, Dtype
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ def evaluate(
     output_dir: Annotated[Path | None, typer.Option(help="Where the results go. Default: the run directory.")] = None,
     model: Annotated[str | None, typer.Option(help="The place of a run's model, if it has moved.")] = None,
     adapter: Annotated[list[Path] | None, typer.Option(help="An adapter of the model; may repeat.")] = None,
-    panel: Annotated[list[str] | None, typer.Option(help="Your own mean of tasks: name=task,task; may repeat.")] = None,
     train: TrainSet = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse items that were trained or calibrated on.")] = False,
     likelihood: Likelihood = False,
@@ -76,7 +74,6 @@ def evaluate(
         limit=limit,
         max_new_tokens=max_new_tokens,
         likelihood=likelihood,
-        panels=_named_panels(panel or ()),
         train=train,
         strict=strict,
         defer_code=defer_code,
@@ -98,16 +95,6 @@ def evaluate(
     for name, evaluation in found.items():
         _print(name, evaluation, (Path(target) if rejudge else output_dir or Path(target)) / name, as_json=as_json)
         report_once(report_to or (), Path(f"{output_dir or 'evaluation'}.tensorboard"), evaluation.to_json())
-
-
-def _named_panels(texts: list[str] | tuple[()]) -> dict[str, tuple[str, ...]]:
-    panels: dict[str, tuple[str, ...]] = {}
-    for text in texts:
-        name, equals, parts = text.partition("=")
-        if not name or not equals or name in panels:
-            raise InputError(f"--panel {text!r}: write name=task,task, each name once")
-        panels[name] = tuple(parts.split(","))
-    return panels
 
 
 def _notes(evaluation: Evaluation, output: Path) -> Iterator[str]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from calibudget.allocation.exact.numbers import mean_of
 from calibudget.errors import InputError
-from calibudget.evaluation.aggregates import PANELS, Panels, TaskScore, aggregate, task_weights
-from calibudget.evaluation.benchmarks import TASKS, Benchmark
-from calibudget.evaluation.likelihood import SUFFIX
+from calibudget.evaluation.aggregates import Panels, TaskScore, aggregate
+from calibudget.evaluation.benchmarks import Benchmark
 from calibudget.evaluation.predictions import OPEN, Prediction, answer_nll
 from calibudget.records import SourceFile
 from calibudget.store.codec import Artefact
@@ -214,25 +213,3 @@ def task_result(
         mean_answer_probability=mean_of([math.exp(-one) for one in answers], "probabilities") if answers else None,
         **fields,
     )
-
-
-def declared_panels(
-    own: Mapping[str, Sequence[str]] | None, own_tasks: Collection[str] = ()
-) -> dict[str, tuple[str, ...]]:
-    """The paper's panels and the user's own, which may be of the user's own tasks.
-
-    Raises:
-        InputError: one of the paper's panels with other parts; a part that is neither task nor panel, a panel without
-            parts, or one that is a part of itself.
-    """
-    panels = {**PANELS, **{name: tuple(parts) for name, parts in (own or {}).items()}}
-    known = {*TASKS, *own_tasks}
-    for name in panels:
-        if name in PANELS and panels[name] != PANELS[name]:
-            raise InputError(
-                f"the panel {name!r} is the paper's, the mean of {', '.join(PANELS[name])}; name yours apart"
-            )
-        unknown = sorted(task for task in task_weights(name, panels) if task.removesuffix(SUFFIX) not in known)
-        if unknown:
-            raise InputError(f"the panel {name!r} names {unknown[0]!r}, which is neither a task nor a panel")
-    return panels

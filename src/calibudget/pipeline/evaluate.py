@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from calibudget.errors import ArtefactError, DataError, InputError
+from calibudget.evaluation.aggregates import PANELS
 from calibudget.evaluation.benchmarks import (
     HELD_OUT,
     PANEL,
@@ -36,7 +37,6 @@ from calibudget.evaluation.predictions import PREDICTIONS_NAME, Prediction, read
 from calibudget.evaluation.results import (
     EVALUATION_NAME,
     Evaluation,
-    declared_panels,
     read_evaluation,
     task_evidence,
     task_result,
@@ -79,7 +79,6 @@ class Asking:
         limit: only so many items a task, the first in keyed order.
         max_new_tokens: most tokens decoded an answer, of every task; None goes by the task.
         likelihood: multiple-choice tasks by likelihood too, under names of their own; there has to be one.
-        panels: own panels beside the paper's, name to the tasks or panels that they are the mean of.
         train: training set to look for the tasks' prompts in; None is a run's own.
         strict: refuse tasks of which the training set holds a prompt, or of which an item calibrated the run.
         defer_code: evaluate code tasks without a sandbox: texts now, verdicts by `rejudge`.
@@ -90,7 +89,6 @@ class Asking:
     limit: int | None = None
     max_new_tokens: int | None = None
     likelihood: bool = False
-    panels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     train: Path | None = None
     strict: bool = False
     defer_code: bool = False
@@ -126,7 +124,7 @@ def evaluate(
         The evaluations by adapter name; the only name is "" unless several adapters were given.
 
     Raises:
-        InputError: an unknown task or panel, no output directory for a model.
+        InputError: an unknown task, no output directory for a model.
         DataError: data can't be read, or `strict` and prompts of a task in the training set or among what calibrated.
         DependencyError: a package or bubblewrap is missing; nothing has been generated then.
         ArtefactError: the output holds an evaluation, or (with `resume`) one of other work, finished or not.
@@ -166,9 +164,9 @@ def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Pro
     """Read everything and refuse what can't be done, before a model is loaded."""
     train = asking.train or subject.train
     benchmarks = benchmarks_of(asking, shared, progress, run_dir=None if train is None else train.absolute().parent)
-    own = [one.name for one in benchmarks if one.own_answer is not None]
-    held_out = {HELD_OUT: [name for name in own if name.startswith(HELD_OUT)]} if HELD_OUT in asking.tasks else {}
-    panels = declared_panels({**held_out, **asking.panels}, own)
+    panels = dict(PANELS)
+    if HELD_OUT in asking.tasks:
+        panels[HELD_OUT] = tuple(one.name for one in benchmarks if one.name.startswith(HELD_OUT))
     beside = None if train is None else train.absolute().parent / SPLITS_NAME
     splits = beside if beside is not None and beside.is_file() else None  # a training set may lie by itself
     prompts = frozenset() if train is None else _prompts_of(train)

@@ -147,7 +147,7 @@ def scored_by(recipe: Recipe, cell: Cell) -> list[Any]:
 def asking_of(protocol: Protocol, asked: Asked) -> Asking:
     """An evaluation as the pipeline takes it; relative folders start at the protocol."""
     directory = None if asked.data_dir is None else protocol.base_dir / expanded(asked.data_dir)
-    return Asking(**asked.model_dump(exclude={"data_dir", "batch_tokens"}), data_dir=directory, panels=protocol.panels)
+    return Asking(**asked.model_dump(exclude={"data_dir", "batch_tokens"}), data_dir=directory)
 
 
 TRAINING_NAME: Final = "training"
