@@ -12,7 +12,16 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from calibudget.errors import StudyError
-from calibudget.study.reporting.claims import Claim, Effects, Wins, detectable_effect, effects, judge_claims, wins
+from calibudget.study.reporting.claims import (
+    Claim,
+    Effects,
+    Wins,
+    detectable_effect,
+    effects,
+    judge_claims,
+    t_interval,
+    wins,
+)
 from calibudget.study.reporting.intervals import Interval, TaskItems, bootstrap_examples
 from testbed.bench import unpacked
 from testbed.families import COMPANION
@@ -213,16 +222,6 @@ def claims(comparisons: Sequence[Comparison], planned: int) -> dict[str, Claim]:
     every |= {f"unmade {number}": (unmade, _LOWER) for number in range(planned - len(comparisons))}
     judged = judge_claims(every, alpha=_ALPHA)
     return {one.comparator: judged[one.comparator] for one in comparisons}
-
-
-def t_interval(found: Effects) -> tuple[float, float] | None:
-    """95% interval of the mean of paired differences, by Student's t over seeds."""
-    if found.sd is None:
-        return None
-    from scipy import stats
-
-    reach = float(stats.t.isf(_ALPHA / 2, found.seeds - 1)) * found.sd / math.sqrt(found.seeds)
-    return found.mean - reach, found.mean + reach
 
 
 def spread(values: Mapping[int, float]) -> tuple[float, float | None]:

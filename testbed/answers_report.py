@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from calibudget.study.reporting.claims import Claim, Effects, detectable_effect, effects, judge_claims
-from testbed.analysis import Metric, PointResults, finished, spread, t_interval
+from calibudget.study.reporting.claims import Claim, Effects, detectable_effect, effects, judge_claims, t_interval
+from testbed.analysis import Metric, PointResults, finished, spread
 from testbed.figures import differences, exposures
 from testbed.protocol import Protocol
 from testbed.report import costs, table

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Final
 
+from calibudget.study.reporting.claims import t_interval
 from testbed.analysis import (
     Comparison,
     PointResults,
@@ -15,7 +16,6 @@ from testbed.analysis import (
     finished,
     slopes_found,
     spread,
-    t_interval,
 )
 from testbed.choice import choose
 from testbed.families import HALVES

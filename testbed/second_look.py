@@ -19,8 +19,8 @@ import numpy as np
 
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_tokenizer
-from calibudget.study.reporting.claims import Effects, effects, judge_claims
-from testbed.analysis import PointResults, finished, t_interval
+from calibudget.study.reporting.claims import Effects, effects, judge_claims, t_interval
+from testbed.analysis import PointResults, finished
 from testbed.bench import unpacked
 from testbed.data import read_half
 from testbed.families import HALVES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shutil
 import signal
 import sys
 import warnings
@@ -35,6 +36,32 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 WORDS = ["apple", "river", "seven", "stone", "cloud", "green", "paper", "table", "window", "garden", "silver"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests keep nothing in the user's cache but models that were converted, which takes a minute; they take these.
+
+    What is known by its content alone, identities, is shared by the processes that test together.
+    """
+    from calibudget.lm.gguf import cache_root
+
+    base, users = tmp_path_factory.getbasetemp(), cache_root()
+    models = base / "cache" / "calibudget" / "models"
+    models.mkdir(parents=True)
+    identities = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "identities"
+    identities.mkdir(exist_ok=True)
+    models.with_name("identities").symlink_to(identities)
+    for path in users.iterdir() if users.is_dir() else ():
+        if path.is_dir():
+            (models / path.name).symlink_to(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(base / "cache"))
+        yield
+    for path in models.iterdir():
+        if path.is_dir() and not path.is_symlink() and not (users / path.name).exists():
+            users.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, users / path.name)
 
 
 @pytest.fixture(autouse=True)

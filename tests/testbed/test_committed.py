@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from calibudget.study.reporting.claims import effects, t_test_p
-from testbed.analysis import finished, t_interval
+from calibudget.study.reporting.claims import effects, t_interval, t_test_p
+from testbed.analysis import finished
 from testbed.answers_report import answers_markdown, is_confirmed, verdicts
 from testbed.protocol import Protocol, read_protocol
 from testbed.report import markdown

@@ -6,6 +6,7 @@ between processes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
@@ -144,7 +145,7 @@ def to_scores(
 
     Raises:
         ScoringError: under "nll+wrong" a source without checkable answer; an item without a measurement, or the
-            other way round; a checkable answer that wasn't decoded.
+            other way round; an NLL that isn't finite; a checkable answer that wasn't decoded.
         DependencyError: answers of kind `math` that need math-verify, which isn't installed.
     """
     found = {(one.source, one.record_id): one for one in measurements}
@@ -160,6 +161,8 @@ def to_scores(
 
 
 def _score(item: CalibrationItem, measurement: Measurement, error: ErrorRule) -> Score:
+    if not math.isfinite(measurement.nll):
+        raise ScoringError(f"{item.name}: its NLL is {measurement.nll}; such a score can't be used")
     correct, prediction = _judge(item, measurement)
     if error == "nll+wrong" and correct is None:
         raise ScoringError(
