@@ -1,9 +1,9 @@
-"""Attention over sequences laid end to end, and over ragged cached ones, inside transformers' own models.
+"""Attention over sequences laid end to end, and over cached ones, inside transformers' own models.
 
 It runs on torch's variable-length kernel where there is one. transformers lets an attention function be registered by
 name; everything else of a model (projections, positions, norms, experts) stays its own code. The function here asks
-the layout that is in force for the answer: `Packed` while prompts and responses are read, `Ragged` while tokens are
-generated.
+the layout that is in force for the answer: `Packed` while prompts and responses are read, a cache of `cached` while
+tokens are generated.
 
 Shapes: B sequences, T tokens laid end to end, H query heads, G key/value heads, D head size, L cached positions.
 """
@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
@@ -64,6 +65,18 @@ class Spans:
         self.ends = onto(torch.tensor(ends, dtype=torch.int32), device)
         self.longest = max(lengths)
 
+    def starting_at(self, rows: Tensor) -> Spans:
+        """The given sequences, shape (S',), int64, where they lie; only their beginnings still mean something."""
+        found = copy(self)
+        found.ends = torch.cat([self.ends[rows], self.ends[-1:]])
+        return found
+
+    def on(self, device: torch.device) -> Spans:
+        """The same on another device."""
+        found = copy(self)
+        found.ends = self.ends.to(device)
+        return found
+
 
 def varlen_attention(
     query: Tensor,
@@ -96,6 +109,44 @@ def varlen_attention(
     elif repeats > 1:
         key, value = key.repeat_interleave(repeats, dim=1), value.repeat_interleave(repeats, dim=1)
     output = varlen_attn(query, key, value, queries.ends, keys.ends, queries.longest, keys.longest, **options)  # type: ignore[arg-type]
+    return cast(Tensor, output)
+
+
+def newest_attention(
+    query: Tensor, key: Tensor, value: Tensor, rooms: Spans, used: Tensor, *, scale: float | None, window: int | None
+) -> Tensor:
+    """Attention of one new token a sequence over the keys that its room holds so far; where `has_kernel` holds.
+
+    Args:
+        query: shape (S, H, D).
+        key: shape (N, G, D), the sequences' rooms end to end.
+        value: shape (N, G, D).
+        rooms: where the rooms begin.
+        used: how many keys of each there are, the new token's own included, shape (S,), int32.
+        scale: factor of the scores; None is the head size to the power -1/2.
+        window: tokens that a token sees, itself included; None for all.
+
+    Returns:
+        The output, shape (S, H, D).
+    """
+    ends = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
+    # varlen_attn itself takes `seqused_k` from torch 2.12 on; this is the operator under it
+    output = torch.ops.aten._flash_attention_forward(
+        query,
+        key,
+        value,
+        ends,
+        rooms.ends,
+        1,
+        rooms.longest,
+        0.0,
+        False,
+        False,
+        scale=scale,
+        window_size_left=-1 if window is None else window - 1,
+        window_size_right=-1 if window is None else 0,
+        seqused_k=used,
+    )[0]
     return cast(Tensor, output)
 
 
@@ -170,6 +221,7 @@ class Packed:
         starts: first token of each part.
         ends: for each example the part that ends it.
         keys: per layer the keys of all tokens, shape (G, T, D); `values` likewise.
+        softcapped: whether a layer's scores are capped.
     """
 
     def __init__(self, parts: Sequence[Part], ends: Sequence[int], device: torch.device, *, keep: bool = True) -> None:
@@ -179,12 +231,14 @@ class Packed:
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
         self.device = device
+        self.softcapped = False
         self._keep = keep
         self._masks: dict[tuple[int, int, int | None], Tensor] = {}
         self._elsewhere: dict[torch.device, Packed] = {}
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
         """See `Layout`; B is 1."""
+        self.softcapped |= bounds.softcap is not None
         if self._keep:
             self.keys[layer], self.values[layer] = key[0], value[0]
         return self.on(query.device)._attend(query, key, value, bounds)
@@ -209,6 +263,7 @@ class Packed:
             ends += [before + end for end in one.ends]
             parts += [replace(own, parent=None if own.parent is None else before + own.parent) for own in one.parts]
         whole = cls(parts, ends, layouts[0].device)
+        whole.softcapped = any(one.softcapped for one in layouts)
         for layer in list(layouts[0].keys):
             whole.keys[layer] = torch.cat([one.keys.pop(layer) for one in layouts], dim=1)
             whole.values[layer] = torch.cat([one.values.pop(layer) for one in layouts], dim=1)
@@ -229,7 +284,7 @@ class Packed:
         output = torch.empty_like(query)
         for number, part in enumerate(self.parts):
             own = slice(self.starts[number], self.starts[number] + len(part.ids))
-            output[:, :, own] = _attend(
+            output[:, :, own] = dense_attention(
                 query[:, :, own],
                 self._seen(key, number),
                 self._seen(value, number),
@@ -242,7 +297,7 @@ class Packed:
         """Many parts in one call, filled up to equal lengths; for a GPU without the kernel, where calls cost most."""
         output = torch.empty_like(query)
         for block in self._blocks:
-            found = _attend(
+            found = dense_attention(
                 query[0][:, block.queries].transpose(0, 1),
                 key[0][:, block.keys].transpose(0, 1),
                 value[0][:, block.keys].transpose(0, 1),
@@ -313,78 +368,7 @@ class Packed:
         return self._masks[key]
 
 
-class Ragged:
-    """One new token for each of B sequences, over their cached keys and values.
-
-    Attributes:
-        lengths: positions already cached of each sequence, shape (B,), int64; changed in place.
-        ceilings: most positions that each may reach, shape (B,), int64.
-        keys: per layer, shape (B, G, L, D), valid up to each sequence's length; `values` likewise.
-    """
-
-    def __init__(self, keys: dict[int, Tensor], values: dict[int, Tensor], lengths: Tensor, ceilings: Tensor) -> None:
-        self.keys = keys
-        self.values = values
-        self.lengths = lengths
-        self.ceilings = ceilings
-        self._lengths: dict[torch.device, Tensor] = {}
-        self._masks: dict[tuple[int | None, torch.device], Tensor] = {}
-
-    @property
-    def room(self) -> int:
-        """Positions that the cache can hold."""
-        return next(iter(self.keys.values())).shape[2]
-
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
-        """See `Layout`; T is 1."""
-        places = self._lengths_on(key.device)[:, None, None, None].expand(key.shape)
-        self.keys[layer].scatter_(2, places, key)
-        self.values[layer].scatter_(2, places, value)
-        batch, heads, _, size = query.shape
-        groups = key.shape[1]
-        grouped = query.reshape(batch, groups, heads // groups, size)
-        output = _attend(grouped, self.keys[layer], self.values[layer], self._mask(bounds.window, key.device), bounds)
-        return output.reshape(batch, 1, heads, size)
-
-    def advance(self) -> None:
-        """Count the token that the last forward cached; a sequence at its ceiling stays there, writing over its end."""
-        torch.minimum(self.lengths + 1, self.ceilings, out=self.lengths)
-        self._forget()
-
-    def keep(self, rows: Tensor) -> None:
-        """Leave only the given rows, shape (B',), int64."""
-        self.lengths, self.ceilings = self.lengths[rows], self.ceilings[rows]
-        self._forget()
-        for states in (self.keys, self.values):
-            for layer, old in states.items():
-                states[layer] = old[rows.to(old.device)]
-
-    def widen(self, room: int) -> None:
-        """Make room for more positions."""
-        for states in (self.keys, self.values):
-            for layer, old in states.items():
-                states[layer] = F.pad(old, (0, 0, 0, room - old.shape[2]))
-
-    def _forget(self) -> None:
-        self._lengths.clear()
-        self._masks.clear()
-
-    def _lengths_on(self, device: torch.device) -> Tensor:
-        if device not in self._lengths:
-            self._lengths[device] = self.lengths.to(device)
-        return self._lengths[device]
-
-    def _mask(self, window: int | None, device: torch.device) -> Tensor:
-        if (window, device) not in self._masks:
-            places = torch.arange(self.room, device=device)
-            newest = self._lengths_on(device)[:, None]
-            seen = places <= newest
-            own = (seen if window is None else seen & (places > newest - window))[:, None, None]
-            self._masks[window, device] = own
-        return self._masks[window, device]
-
-
-def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, bounds: Bounds) -> Tensor:
+def dense_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, bounds: Bounds) -> Tensor:
     """Attention of (B, H, T, D) over (B, G, S, D); without a mask it is causal over equal lengths."""
     if bounds.softcap is not None:
         return _softcapped(query, key, value, mask, bounds.scale, bounds.softcap)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
-from calibudget.lm.attention import Packed, Ragged, attending
+from calibudget.lm.attention import Packed, attending
+from calibudget.lm.cached import Cached, take_over
 from calibudget.lm.encoding import Encoded
 from calibudget.lm.forward import doubtful_choices
 from calibudget.lm.placement import parts_of
 
-#: Positions that a cache gains on CPU when it is full; on a GPU it has its final size from the start.
-_GROWTH: Final = 64
-#: Tokens between two looks at what was generated: looking makes a GPU wait.
+#: Tokens between two looks at what was generated; a GPU goes on meanwhile.
 _STRIDE: Final = {"cpu": 1, "cuda": 4, "mps": 4, "xpu": 4}
 #: Texts longer than this are looked at for an early end an eighth as often.
 _SHORT: Final = 64
@@ -47,7 +48,12 @@ class Continuation:
 
 @torch.inference_mode()
 def continue_greedily(
-    model: Any, layout: Packed, continuations: Sequence[Continuation], stop_ids: frozenset[int]
+    model: Any,
+    layout: Packed,
+    continuations: Sequence[Continuation],
+    stop_ids: frozenset[int],
+    *,
+    release: bool = False,
 ) -> list[tuple[int, ...] | None]:
     """Decode all continuations in one batch, each until a stop id, its limit or its early end.
 
@@ -56,6 +62,7 @@ def continue_greedily(
         layout: keys and values of the examples' prompts and agreed responses.
         continuations: what to decode; their `start` holds no stop id and is shorter than the limit.
         stop_ids: ids that end a text; they are not returned.
+        release: whether the layout's keys and values may be given up, since nothing else is decoded from them.
 
     Returns:
         The ids of each, those of `start` included; None where float32 met a near tie, which one batch may break
@@ -63,27 +70,38 @@ def continue_greedily(
     """
     device = model.device.type
     texts = [list(continuation.start) for continuation in continuations]
-    stepper = _Stepper(model, _gather(layout, continuations), [text[-1] for text in texts])
+    stepper = _Stepper(model, _cache(layout, continuations, release=release), [text[-1] for text in texts])
     active = list(range(len(continuations)))
     ended: set[int] = set()
     doubtful: set[int] = set()
-    while len(ended) < len(active):
-        for index, choices in zip(active, stepper.run(_STRIDE[device]), strict=True):
+    made: deque[tuple[list[int], _Tokens]] = deque()
+    while len(ended) < len(continuations):
+        if not made:
+            made.append((active, stepper.run(_STRIDE[device])))
+        rest = _rest(continuations, texts, active, ended)
+        if device == "cuda" and rest > _STRIDE[device]:  # it works on while its last tokens are looked at
+            made.append((active, stepper.run(_STRIDE[device])))
+        rows, tokens = made.popleft()
+        for index, choices in zip(rows, tokens.read(), strict=True):
             if index in ended:
                 continue
             doubt = next((i for i, (_, doubted) in enumerate(choices) if doubted), len(choices))
-            tokens = [token for token, _ in choices[:doubt]]
-            if _ends(continuations[index], texts[index], tokens, stop_ids, _STRIDE[device]):
+            if _ends(continuations[index], texts[index], [i for i, _ in choices[:doubt]], stop_ids, _STRIDE[device]):
                 ended.add(index)
             elif doubt < len(choices):
                 ended.add(index)
                 doubtful.add(index)
-        rest = max((continuations[i].limit - len(texts[i]) for i in active if i not in ended), default=0)
-        pays = device == "cpu" or rest > _SHORT
-        if pays and _ENDED_SHARE[device] * len(active) <= len(ended) < len(active):
-            stepper.keep([row for row, index in enumerate(active) if index not in ended])
-            active, ended = [index for index in active if index not in ended], set()
+        left = [row for row, index in enumerate(active) if index not in ended]
+        pays = device == "cpu" or _rest(continuations, texts, active, ended) > _SHORT
+        if pays and 0 < len(left) <= (1 - _ENDED_SHARE[device]) * len(active):
+            stepper.keep(left)
+            active = [active[row] for row in left]
     return [None if index in doubtful else tuple(text) for index, text in enumerate(texts)]
+
+
+def _rest(continuations: Sequence[Continuation], texts: list[list[int]], active: list[int], ended: set[int]) -> int:
+    """Most tokens that are still to come of one example."""
+    return max((continuations[i].limit - len(texts[i]) for i in active if i not in ended), default=0)
 
 
 def _ends(
@@ -102,10 +120,32 @@ def _ends(
     return False
 
 
+class _Tokens:
+    """Ids of each row and whether each is in doubt, on their way from the device."""
+
+    def __init__(self, steps: Sequence[Tensor]) -> None:
+        """Take one tensor a step, shape (B, 2), int64."""
+        found = torch.stack(list(steps), dim=1)
+        self._copied: Any = None
+        if found.is_cuda:
+            self._found = torch.empty(found.shape, dtype=found.dtype, pin_memory=True)
+            self._found.copy_(found, non_blocking=True)
+            self._copied = torch.Event(found.device)
+            self._copied.record()
+        else:
+            self._found = found.cpu()
+
+    def read(self) -> list[list[tuple[int, bool]]]:
+        """Wait for them."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        return [[(token, bool(doubt)) for token, doubt in row] for row in self._found.tolist()]
+
+
 class _Stepper:
     """Feeds each row its newest id, step after step; on a GPU the step is captured once and replayed."""
 
-    def __init__(self, model: Any, state: Ragged, ids: list[int]) -> None:
+    def __init__(self, model: Any, state: Cached, ids: list[int]) -> None:
         self._model = model
         self._state = state
         self._ids = torch.tensor(ids, device=model.device)[:, None]
@@ -115,15 +155,13 @@ class _Stepper:
         self._graph: Any = None
         self._steps = 0
 
-    def run(self, steps: int) -> list[list[tuple[int, bool]]]:
+    def run(self, steps: int) -> _Tokens:
         """The next ids of each row, and whether each is in doubt."""
-        chosen, doubted = [], []
+        chosen = []
         for _ in range(steps):
             self._step()
-            chosen.append(self._ids.clone())
-            doubted.append(self._doubts.clone())
-        rows = zip(torch.cat(chosen, dim=1).tolist(), torch.cat(doubted, dim=1).tolist(), strict=True)
-        return [list(zip(ids, doubts, strict=True)) for ids, doubts in rows]
+            chosen.append(torch.cat([self._ids, self._doubts.to(self._ids)], dim=1))
+        return _Tokens(chosen)
 
     def keep(self, rows: list[int]) -> None:
         """Go on with these rows only."""
@@ -133,8 +171,7 @@ class _Stepper:
         self._graph, self._steps = None, 0
 
     def _step(self) -> None:
-        if self._longest >= self._state.room:
-            self._state.widen(min(self._longest + _GROWTH, self._highest + 1))
+        self._state.make_room(self._longest, self._highest)
         self._longest = min(self._longest + 1, self._highest)
         if self._steps == 1 and self._ids.is_cuda and parts_of(self._model) is None:
             self._graph = self._captured()
@@ -169,19 +206,8 @@ class _Stepper:
         return graph
 
 
-def _gather(layout: Packed, continuations: Sequence[Continuation]) -> Ragged:
-    """A ragged cache of each example's prompt and agreed response."""
-    lengths = [len(one.example.prompt_ids) + len(one.start) - 1 for one in continuations]
+def _cache(layout: Packed, continuations: Sequence[Continuation], *, release: bool) -> Cached:
+    """Each example's prompt and agreed response, but for the newest id, which is fed first."""
+    tokens = [layout.tokens(one.part)[: len(one.example.prompt_ids) + len(one.start) - 1] for one in continuations]
     ceilings = [len(one.example.prompt_ids) + one.limit - 1 for one in continuations]
-    device = layout.device
-    room = max(ceilings) + 1 if device.type == "cuda" else min(max(ceilings) + 1, max(lengths) + _GROWTH)
-    places = torch.zeros(len(continuations), room, dtype=torch.int64)
-    for row, (one, length) in enumerate(zip(continuations, lengths, strict=True)):
-        places[row, :length] = torch.tensor(layout.tokens(one.part)[:length])
-    found = {one: places.to(one) for one in {states.device for states in layout.keys.values()}}
-    return Ragged(
-        {layer: states[:, found[states.device]].transpose(0, 1) for layer, states in layout.keys.items()},
-        {layer: states[:, found[states.device]].transpose(0, 1) for layer, states in layout.values.items()},
-        torch.tensor(lengths, device=device),
-        torch.tensor(ceilings, device=device),
-    )
+    return take_over(layout, tokens, ceilings, release=release)

@@ -269,10 +269,11 @@ class LocalScorer:
         """What decoding makes of some works' starts over the forward's keys and values, None where it is in doubt."""
         places = list(starts)
         found: dict[int, tuple[int, ...] | None] = {}
-        for run in cut([len(works[i].example.prompt_ids) + works[i].limit for i in places], 2 * self._batch_tokens):
+        runs = cut([len(works[i].example.prompt_ids) + works[i].limit for i in places], 2 * self._batch_tokens)
+        for number, run in enumerate(runs, 1):
             chosen = [places[i] for i in run]
             continuations = [self._continuation(works[i], layout.ends[i], starts[i]) for i in chosen]
-            texts = continue_greedily(self._model, layout, continuations, self._stop_ids)
+            texts = continue_greedily(self._model, layout, continuations, self._stop_ids, release=number == len(runs))
             found |= zip(chosen, texts, strict=True)
         return found
 

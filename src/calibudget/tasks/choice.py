@@ -86,7 +86,9 @@ def parse_choice(labels: tuple[str, ...], text: str, *, true_false: bool = False
 def choice_is_final(labels: tuple[str, ...], text: str, *, true_false: bool = False) -> bool:
     """Whether the label that a plain and parted text states stays the same whatever follows."""
     reader = _reader(labels, true_false)
-    match = reader.tiers[0].search(_decided(reader, text)) if reader.endings_known else None
+    if not reader.endings_known or reader.word.search(text) is None:  # asked again and again while a text grows
+        return False
+    match = reader.tiers[0].search(_decided(reader, text))
     if match is None:
         return False
     end = _LINE_END if match.lastgroup == "bare" else _END
