@@ -3,14 +3,26 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibudget.errors import ArtefactError, InputError
-from calibudget.store.canonical import canonical_json, is_sealed, loads_object, sealed, sha256_hex
+from calibudget.errors import ArtefactError, InputError, InputTypeError
+from calibudget.store.canonical import (
+    canonical_json,
+    compact_json,
+    is_sealed,
+    loads_object,
+    plain_json,
+    read_bytes,
+    sealed,
+    sha256_hex,
+    strict_json,
+)
 
 
 def test_canonical_form_sorts_keys_by_utf16_and_shortens_numbers() -> None:
@@ -92,3 +104,28 @@ def test_the_seal_notices_every_edit() -> None:
     assert not is_sealed({**value, "seal": "0" * 64}, "seal")
     assert not is_sealed({"a": 1}, "seal")
     assert not is_sealed({**value, "a": 10**400}, "seal")
+
+
+def test_refusals_say_what_is_wrong_and_where(tmp_path: Path) -> None:
+    deep: Any = []
+    for _ in range(10_000):
+        deep = [deep]
+    cases: list[tuple[Callable[[], object], type[Exception], str]] = [
+        (lambda: canonical_json(float("nan")), InputError, "^the value has no canonical JSON form"),
+        (lambda: canonical_json({"a": [1, float("inf")]}), InputError, r"^a\.1 has no canonical JSON form"),
+        (lambda: canonical_json(deep), InputError, "nested too deeply"),
+        (lambda: strict_json("{}"), InputTypeError, "^JSON is read from bytes, not str: '{}'"),  # type: ignore[arg-type]
+        (lambda: strict_json(b'{"b":1,"a":2,"a":3}'), InputError, "the key 'a' is given twice"),
+        (lambda: plain_json(float("-inf")), InputError, "infinity"),
+        (lambda: compact_json(float("nan")), ValueError, "not JSON compliant"),
+        (lambda: read_bytes(tmp_path / "gone"), ArtefactError, "^gone: can't be read: No such file"),
+        (lambda: read_bytes(Path("/dev/null")), ArtefactError, "^null: is no regular file"),
+    ]
+    for call, error, said in cases:
+        with pytest.raises(error, match=said):
+            call()
+    assert compact_json({"b": "é", "a": 2**70}) == f'{{"b":"é","a":{2**70}}}'
+    assert not is_sealed({"n": 10**400, "seal": "x"}, "seal")
+    edge = sealed({"n": 2**53 - 1}, "seal")
+    assert is_sealed(edge, "seal")
+    assert plain_json([b"\xff", (1.5, None)]) == ["/w==", [1.5, None]]

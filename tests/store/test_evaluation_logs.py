@@ -199,3 +199,100 @@ def test_junk_anywhere_in_a_log_is_refused_or_harmless(tmp_path: Path, log: dict
         (tmp_path / name).write_text(json.dumps(one))
         with suppress(ArtefactError):
             read_scores_file(tmp_path / name)
+
+
+def test_a_sample_that_says_less_is_read_with_what_the_log_says(tmp_path: Path, log: dict[str, Any]) -> None:
+    first, second = log["samples"][:2]
+    del first["metadata"], first["epoch"], first["scores"]
+    second["scores"] = {"match": {"value": 1}, "includes": {"value": "I"}}
+    log["samples"] = [first, second]
+    (tmp_path / "log.json").write_text(json.dumps(log))
+    with pytest.raises(ArtefactError, match="has no verdict 'match'"):
+        list(inspect_rows(tmp_path / "log.json", "match"))
+    first["scores"] = {"match": {"value": 0.0}}
+    (tmp_path / "log.json").write_text(json.dumps(log))
+    read = [row for _, row in inspect_rows(tmp_path / "log.json", "match")]
+    assert [row["correct"] for row in read] == [False, True]
+    assert read[0]["source"] == "calib"
+    del first["scores"]
+    (tmp_path / "log.json").write_text(json.dumps(log | {"samples": [first]}))
+    ((_, row),) = inspect_rows(tmp_path / "log.json", None)
+    assert set(row) == {"source", "record_id", "text"}
+
+
+def test_a_sum_of_nats_in_a_scorers_value_is_divided(tmp_path: Path, log: dict[str, Any]) -> None:
+    for sample in log["samples"]:
+        sample["scores"]["loss"] = {"value": {"logprob": -6.0, "response_tokens": 1}}
+    (tmp_path / "log.json").write_text(json.dumps(log))
+    found = read_scores_file(tmp_path / "log.json", verdict="includes")
+    assert {score.nll for score in found.scores} == {6.0}
+
+
+def test_generated_texts_are_those_of_the_filter(tmp_path: Path) -> None:
+    lines = [row for row in rows(GENERATED) if row["filter"] == "plain"]
+    asked: list[tuple[str, str, str]] = []
+
+    def judge(*named: str) -> tuple[bool, str]:
+        asked.append(named)  # type: ignore[arg-type]
+        return True, "it"
+
+    losses = written(tmp_path / "losses.jsonl", [_loss(row) for row in lines])
+    found = read_scores_file(losses, GENERATED, verdict="exact_match,plain", judge=None)
+    right = {row["doc"]["record_id"]: bool(row["exact_match"]) for row in lines}
+    assert {score.record_id: score.correct for score in found.scores} == right
+    plain = written(tmp_path / GENERATED.name, lines)
+    read_scores_file(losses, plain, judge=judge)
+    texts = {(row["doc"]["source"], row["doc"]["record_id"], row["resps"][0][0]) for row in lines}
+    assert set(asked) == texts
+
+
+def _loss(row: dict[str, Any]) -> dict[str, Any]:
+    return {"source": row["doc"]["source"], "record_id": row["doc"]["record_id"], "nll": 1.0}
+
+
+@pytest.mark.parametrize("target", ["-1", "99", "x", None])
+def test_a_choice_that_isnt_there_is_refused_by_line(tmp_path: Path, target: Any) -> None:
+    lines = rows(CHOICES)
+    lines[1] |= {"target": target}
+    with pytest.raises(ArtefactError, match=r"^samples_y\.jsonl: line 2: target: must be the number of a choice"):
+        read_scores_file(written(tmp_path / "samples_y.jsonl", lines), verdict="acc")
+    lines[1] |= {"target": len(lines[1]["resps"])}
+    with pytest.raises(ArtefactError, match="line 2: target"):
+        read_scores_file(written(tmp_path / "samples_y.jsonl", lines), verdict="acc")
+
+
+def test_what_isnt_built_as_its_writer_builds_it_names_writer_and_place(tmp_path: Path, log: dict[str, Any]) -> None:
+    lines = rows(NLL)
+    lines[1] |= {"metrics": 5}
+    with pytest.raises(
+        ArtefactError, match=r"^samples_z\.jsonl: line 2: can't be read as lm-eval writes it: TypeError"
+    ):
+        read_scores_file(written(tmp_path / "samples_z.jsonl", lines))
+    log["samples"][1]["scores"] = 5
+    (tmp_path / "log.json").write_text(json.dumps(log))
+    with pytest.raises(ArtefactError, match=r"^log\.json: sample 2: can't be read as Inspect writes it: Attribute"):
+        read_scores_file(tmp_path / "log.json")
+    (tmp_path / "log.json").write_text("{")
+    with pytest.raises(ArtefactError, match=r"^log\.json: not valid JSON"):
+        read_scores_file(tmp_path / "log.json")
+    row = {"source": "a", "record_id": "1", "response_tokens": 2}
+    for logprob, said in (
+        (10**400, "a scorer writes it: OverflowError"),
+        (True, "must be a number"),
+        ("1", "a number"),
+    ):
+        with pytest.raises(ArtefactError, match=r"^own\.jsonl: line 1: logprob: ") as caught:
+            read_scores_file(written(tmp_path / "own.jsonl", [row | {"logprob": logprob}]))
+        assert said in str(caught.value)
+
+
+def test_the_same_id_of_two_sources_is_two_records(tmp_path: Path) -> None:
+    one = written(
+        tmp_path / "one.jsonl", [{"source": s, "record_id": "1", "nll": n} for s, n in (("a", 1.0), ("b", 2.0))]
+    )
+    two = written(tmp_path / "two.jsonl", [{"source": s, "record_id": "1", "correct": True} for s in "ab"])
+    assert [score.nll for score in read_scores_file(one, two).scores] == [1.0, 2.0]
+    with pytest.raises(
+        ArtefactError, match=r"^one\.jsonl: line 1: record_id: '1' of 'a': its nll stands in one\.jsonl"
+    ):
+        read_scores_file(one, one)

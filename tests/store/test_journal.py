@@ -9,7 +9,7 @@ import pytest
 
 from calibudget.errors import ArtefactError, InputError
 from calibudget.store import journal as journal_module
-from calibudget.store.journal import Journal
+from calibudget.store.journal import Journal, _line
 
 HEADER = {"recipe": "r", "model": {"sha256": "m"}}
 
@@ -124,3 +124,16 @@ def test_an_entry_without_a_canonical_form_is_refused_and_nothing_is_written(pat
         with pytest.raises(InputError):
             journal.append({"nll": float("nan")})
         assert path.read_bytes() == before
+
+
+def test_a_line_that_is_no_object_and_a_place_that_takes_no_journal_are_named(path: Path) -> None:
+    write(path, {"a": 1})
+    whole = path.read_bytes()
+    last = whole.splitlines()[-1].split(b" ")[0].decode()
+    path.write_bytes(whole + _line(last, b"[1]")[0])
+    with pytest.raises(ArtefactError, match=rf"^{path.name}: entry 2: the root must be an object"):
+        entries(path)
+    path.unlink()
+    path.symlink_to("elsewhere")
+    with pytest.raises(ArtefactError, match="no regular file, so no journal"):
+        entries(path)

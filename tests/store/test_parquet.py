@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.store.parquet import load_table, write_table
+from calibudget.store.parquet import _ROW_GROUP, load_table, read_table, write_table
 
 PROGRAM = """
 import sys
@@ -41,3 +42,17 @@ def test_a_damaged_page_is_told_in_a_line(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(ArtefactError, match=r"^table\.parquet: damaged, or no Parquet file: .*CRC[^\n]*$"):
         load_table(path)
+
+
+def test_a_table_is_written_in_groups_of_rows_and_texts_that_are_none_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    write_table(path, pa.table({"n": range(_ROW_GROUP + 1)}), {}, dictionary=[])
+    read = pq.ParquetFile(path)
+    assert [read.metadata.row_group(k).num_rows for k in range(read.num_row_groups)] == [_ROW_GROUP, 1]
+    bad = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")])
+    pq.write_table(pa.table({"text": bad}), path)
+    with pytest.raises(ArtefactError, match=r"^table\.parquet: damaged, or no Parquet file: .*UTF8"):
+        load_table(path)
+    write_table(path, pa.table({"n": [1]}), {}, dictionary=[])
+    with pytest.raises(ArtefactError, match=r"column 'n' must be int64 without nulls, not int64$"):
+        read_table(path, pa.schema([pa.field("n", pa.int64(), nullable=False)]))

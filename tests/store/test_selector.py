@@ -78,3 +78,19 @@ def test_values_that_cant_be_read_are_refused_by_line(tmp_path: Path, subtests: 
             (tmp_path / "v.jsonl").write_text(text + "\n")
             with pytest.raises(ArtefactError, match=words):
                 list(read_values(tmp_path / "v.jsonl"))
+
+
+def test_a_record_twice_and_other_faults_name_file_and_place(path: Path, tmp_path: Path) -> None:
+    given = tmp_path / "values.jsonl"
+    row = '{"source": "a", "record_id": "%s", "score": 1}\n'
+    given.write_text(row % 1 + row % 2)
+    assert [(value.place, value.record_id) for value in read_values(given)] == [("line 1", "1"), ("line 2", "2")]
+    given.write_text(row % 1 + row % 2 + row % 1)
+    with pytest.raises(ArtefactError, match=r"^values\.jsonl: line 3: '1' of a stands at line 1 already$"):
+        list(read_values(given))
+    rewrite(path, lambda rows: rows[0].update(score=float("inf")))
+    with pytest.raises(ArtefactError, match=r"^selector\.parquet: row 1: the score of 'a' must be finite"):
+        read_selector(path)
+    rewrite(path, list, selectors={"scores": 5})
+    with pytest.raises(ArtefactError, match=r"^selector\.parquet: schema metadata"):
+        read_selector(path)
