@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from calibudget.allocation.arrays import apportion_arrays
-from calibudget.allocation.bounds import Portion, parse_amount, parse_groups
+from calibudget.allocation.bounds import Portion, _as_written, _read_amount, parse_amount, parse_groups
 from calibudget.allocation.exact.numbers import as_count, as_double, as_doubles, sum_of
 from calibudget.allocation.labels import likely, listed, require_same_labels, sorted_labels
 from calibudget.allocation.plan import plan
@@ -23,12 +23,13 @@ from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.stability import stability, what_if
 from calibudget.allocation.statistics import MOST_RESAMPLES, as_resamples
 from calibudget.allocation.utility import needs, power, products, utilities
-from calibudget.errors import AllocationError, CalibudgetError, InputTypeError, UnfedPolicyError
+from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
 from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics
 
 ROW = SourceStatistics(
     pool_size=500, calibration_size=9, mean_nll=1.5, error_rate=0.5, mean_error=2.0, bootstrap_sd=0.1
 )
+NESTED = {"g": {"sources": ["a"], "cap": 240, "groups": {"h": {"sources": ["b"], "floor": 150}}}}
 STATISTICS = Statistics(model={}, error="nll+wrong", bootstrap=Bootstrap(resamples=3, seed=1), sources={"a": ROW})
 REQUEST = AllocationRequest(policy="calibudget", pool_sizes={"a": 500}, budget=100, statistics=STATISTICS)
 
@@ -46,8 +47,12 @@ def of_sources(sources: Any) -> Callable[[], object]:
     return of_request(statistics=replace(STATISTICS, sources=sources))
 
 
+def of_groups(**fields: Any) -> Callable[[], object]:
+    return of_request(policy="weights", weights={"a": 1, "b": 1}, pool_sizes={"a": 500, "b": 300}, budget=500, **fields)
+
+
 #: By what is called: the error's type and the words that it has to hold, in this order.
-REFUSED: list[tuple[Callable[[], object], type[CalibudgetError], list[str]]] = [
+REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
     # labels
     (lambda: sorted_labels([1]), InputTypeError, ["numbers of the sources", "mapping by label", "[1]", "list"]),  # type: ignore[arg-type]
     (lambda: sorted_labels({1: 2}), InputTypeError, ["source's label", "text", "1 (int)"]),  # type: ignore[dict-item]
@@ -140,6 +145,10 @@ REFUSED: list[tuple[Callable[[], object], type[CalibudgetError], list[str]]] = [
     (lambda: parse_groups({"g": {"sources": ["aples"]}}, ["apples"]), AllocationError, ["'aples'", "mean 'apples'"]),
     (lambda: parse_amount("30%", "n"), AllocationError, ["n is '30%'"]),
     (lambda: parse_amount(Portion(share=0.5, of="pool", text="x"), "n"), InputTypeError, ["share of n", "0.5"]),  # type: ignore[arg-type]
+    (of_groups(floor=100, groups=NESTED),
+     AllocationError, ["cap of group 'g'", "240", "250"]),
+    (of_groups(groups={"g": {"sources": ["a", "b"], "floor": 999}}), AllocationError, ["'g'", "999", "800"]),
+    (lambda: _read_amount([1]), ValueError, ["the amount", "[1]"]),
     # stability
     (lambda: stability("ab"), InputTypeError, ["allocations", "'ab'"]),  # type: ignore[arg-type]
     (lambda: stability([{"a": 1}]), AllocationError, ["at least two"]),
@@ -193,6 +202,9 @@ def test_words_for_labels() -> None:
 
 def test_a_share_is_kept_as_it_was_written() -> None:
     assert parse_amount("30 % of budget", "n") == Portion(share=Fraction(3, 10), of="budget", text="30 % of budget")
+    assert _as_written(parse_amount("30 % of budget", "n")) == "30 % of budget"  # type: ignore[arg-type]
+    assert _as_written(parse_amount(7, "n")) == 7  # type: ignore[arg-type]
+    assert _read_amount(7) == 7
 
 
 def test_exponents_of_the_factors_count(subtests: pytest.Subtests) -> None:
