@@ -143,8 +143,9 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-@pytest.mark.parametrize("work", [runs, scores, influences, evaluates])
+@pytest.mark.parametrize(
+    ("work", "fault"), [*((runs, fault) for fault in FAULTS), (scores, torn), (influences, torn), (evaluates, torn)]
+)
 def test_a_model_that_cant_be_loaded_is_told_before_anything_is_read(
     recipe_of: Callable[..., Any], tiny_directory: Path, tmp_path: Path, no_reading: Any, work: Any, fault: Any
 ) -> None:

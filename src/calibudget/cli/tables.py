@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from calibudget.allocation.utility import FACTORS
 from calibudget.errors import InputError
 from calibudget.messages import counted
 from calibudget.records import AllocationPlan, Exponents, Score, Selection, Statistics, Unit
@@ -66,19 +67,12 @@ def print_plan(plan: AllocationPlan, *, as_json: bool) -> None:
     columns = _plan_columns(plan)
     width = sum(max(map(len, [head, *cells])) + 2 for head, cells in columns.items())
     left_out = [head for head in ("utility", "share") if width > _console().width]
-    table = new_table(
-        f"{plan.policy}: {plan.budget:,} {plan.unit}, floor {plan.floor:,}, residual {plan.residual_budget:,}"
-    )
     shown = {head: cells for head, cells in columns.items() if head not in left_out}
-    for head in shown:
-        justify: Literal["left", "right"] = "left" if head == "source" else "right"
-        table.add_column(head, justify=justify, no_wrap=True, style="bold" if head == "quota" else "")
+    title = f"{plan.policy}: {plan.budget:,} {plan.unit}, floor {plan.floor:,}, residual {plan.residual_budget:,}"
+    table = new_table(title, shown)
+    table.columns[list(shown).index("quota")].style = "bold"
     *rows, total = zip(*shown.values(), strict=True)
-    _add_rows(table, rows, list(plan.quotas.values()))
-    table.add_section()
-    table.add_row(*total)
-    print_table(table)
-    _print_left_out(len(rows), "quotas")
+    _print_rows(table, rows, list(plan.quotas.values()), "quotas", total=total)
     if left_out:
         print_line(f"{' and '.join(left_out)} need a wider terminal, or `calibudget explain`")
     for line in (*_bounds(plan), *_group_lines(plan.groups or {}, plan.quotas)):
@@ -130,15 +124,10 @@ def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
         print_json(_comparison_json(comparison))
         return
     unit = next(iter(plans.values())).unit
-    table = new_table(f"quotas in {unit} under every policy")
-    table.add_column("source", no_wrap=True)
-    for policy in plans:
-        table.add_column(policy, justify="right")
     first = next(iter(plans.values())).quotas
     rows = [[label, *(f"{plan.sources[label].quota:,}" for plan in plans.values())] for label in first]
-    _add_rows(table, rows, list(first.values()))
-    print_table(table)
-    _print_left_out(len(rows), f"quotas under {next(iter(plans))}")
+    table = new_table(f"quotas in {unit} under every policy", ["source", *plans])
+    _print_rows(table, rows, list(first.values()), f"quotas under {next(iter(plans))}")
     for why in comparison.left_out.values():
         print_line(f"left out: {why}")
 
@@ -155,17 +144,14 @@ def print_scores(scores: Sequence[Score], output: Path, *, as_json: bool) -> Non
     if as_json:
         print_json({"schema": "calibudget.score/1", "output": str(output), "sources": rows})
         return
-    table = new_table(f"{counted(len(scores), 'calibration record')} scored, in {output}")
-    for column in ("source", "scored", "mean NLL", "wrong"):
-        table.add_column(column, justify="left" if column == "source" else "right", no_wrap=True)
     cells = []
     for label, group in sorted(by_source.items()):
         checked = [score.correct for score in group if score.correct is not None]
         wrong = f"{checked.count(False) / len(checked):.0%}" if checked else ""
         cells.append([label, f"{len(group):,}", f"{rows[label]['mean_nll']:.3f}", wrong])
-    _add_rows(table, cells, [row["mean_nll"] for row in rows.values()])
-    print_table(table)
-    _print_left_out(len(cells), "mean NLLs")
+    title = f"{counted(len(scores), 'calibration record')} scored, in {output}"
+    table = new_table(title, ["source", "scored", "mean NLL", "wrong"])
+    _print_rows(table, cells, [row["mean_nll"] for row in rows.values()], "mean NLLs")
 
 
 def print_selection(selection: Selection, output_dir: Path, *, as_json: bool) -> None:
@@ -175,13 +161,9 @@ def print_selection(selection: Selection, output_dir: Path, *, as_json: bool) ->
     if as_json:
         print_json(SELECTION.to_json(digest_selection(selection)))
         return
-    table = new_table(f"drawn with selection seed {selection.seed}, in {output_dir}")
-    table.add_column("source", no_wrap=True)
-    table.add_column("picked", justify="right")
     counts = {label: len(picks) for label, picks in selection.picks.items()}
-    _add_rows(table, [[label, f"{count:,}"] for label, count in counts.items()], list(counts.values()))
-    print_table(table)
-    _print_left_out(len(counts), "counts")
+    table = new_table(f"drawn with selection seed {selection.seed}, in {output_dir}", ["source", "picked"])
+    _print_rows(table, [[label, f"{count:,}"] for label, count in counts.items()], list(counts.values()), "counts")
 
 
 def print_verification(verification: Verification, run_dir: Path, *, as_json: bool) -> None:
@@ -207,32 +189,18 @@ def print_dry_run(dry: DryRun, *, as_json: bool) -> None:
     if as_json:
         print_json(dry.to_json())
         return
-    table = new_table(
-        f"dry run: {dry.budget:,} {dry.unit}, floors {dry.floor_total:,}, residual {dry.residual_budget:,}"
-    )
     evaluates = any(row.evaluation for row in dry.sources.values())
-    for column in (
-        "source",
-        "read",
-        "duplicates",
-        "skipped",
-        "shared prompts",
-        "calibration",
-        *(["evaluation", "its twins"] if evaluates else []),
-        "pool",
-        *(["pool tokens"] if dry.unit == "tokens" else []),
-        "tokens to score",
-    ):
-        table.add_column(column, justify="left" if column == "source" else "right")
+    heads = ["source", "read", "duplicates", "skipped", "shared prompts", "calibration"]
+    heads += [*(["evaluation", "its twins"] if evaluates else []), "pool"]
+    heads += [*(["pool tokens"] if dry.unit == "tokens" else []), "tokens to score"]
     rows = []
     for label, row in dry.sources.items():
         cells = [row.read, row.duplicates, row.skipped, row.shared_prompts, row.calibration]
         cells += [*([row.evaluation or 0, row.evaluation_twins or 0] if evaluates else []), row.pool_size]
         cells += [] if row.pool_tokens is None else [row.pool_tokens]
         rows.append([label, *(f"{cell:,}" for cell in cells), "" if row.tokens is None else f"{row.tokens:,}"])
-    _add_rows(table, rows, [row.pool_size for row in dry.sources.values()])
-    print_table(table)
-    _print_left_out(len(rows), "pools")
+    title = f"dry run: {dry.budget:,} {dry.unit}, floors {dry.floor_total:,}, residual {dry.residual_budget:,}"
+    _print_rows(new_table(title, heads), rows, [row.pool_size for row in dry.sources.values()], "pools")
     if dry.seconds_expected is not None:
         print_line(f"scoring is expected to take {dry.seconds_expected:,.0f} s, by one batch of it")
     if dry.companion_count:
@@ -269,34 +237,43 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:,.4g}"
 
 
-def new_table(title: str) -> Table:
-    """A table in the house style."""
-    return Table(title=title, title_justify="left", header_style="bold", row_styles=("", "dim"), expand=False)
+def new_table(title: str, heads: Iterable[str] = ()) -> Table:
+    """A table in the house style, its first column to the left and the others, which hold numbers, to the right."""
+    table = Table(title=title, title_justify="left", header_style="bold", row_styles=("", "dim"), expand=False)
+    for place, head in enumerate(heads):
+        table.add_column(head, justify="right" if place else "left", no_wrap=True)
+    return table
 
 
-def _add_rows(table: Table, rows: Sequence[Sequence[str]], sizes: Sequence[float]) -> None:
-    """Rows in their order; on a terminal, of very many, those with the largest and the smallest sizes."""
-    if not _is_folded(len(rows)):
-        for row in rows:
-            table.add_row(*row)
-        return
-    order = sorted(range(len(rows)), key=lambda place: -sizes[place])
-    for place in order[:_LARGEST]:
-        table.add_row(*rows[place])
-    table.add_row(f"({len(rows) - _LARGEST - _SMALLEST:,} between)")
-    for place in order[-_SMALLEST:]:
-        table.add_row(*rows[place])
-
-
-def _is_folded(rows: int) -> bool:
-    return rows > _MOST_ROWS and sys.stdout.isatty()
-
-
-def _print_left_out(rows: int, sizes: str) -> None:
-    """Say which rows a folded table shows, and where all of them are."""
-    if _is_folded(rows):
-        most = f"the {_LARGEST} largest and the {_SMALLEST} smallest {sizes} of {rows:,}"
+def _print_rows(
+    table: Table,
+    rows: Sequence[Sequence[str]],
+    sizes: Sequence[float],
+    named: str,
+    *,
+    total: Sequence[str] = (),
+    folds: bool = False,
+) -> None:
+    """A table with these rows; on a terminal, of very many, those with the largest and the smallest sizes, so named."""
+    shown = rows
+    if _is_short(rows):
+        ordered = [rows[place] for place in sorted(range(len(rows)), key=lambda place: -sizes[place])]
+        between = f"({len(rows) - _LARGEST - _SMALLEST:,} between)"
+        shown = [*ordered[:_LARGEST], [between], *ordered[-_SMALLEST:]]
+    for row in shown:
+        table.add_row(*row)
+    if total:
+        table.add_section()
+        table.add_row(*total)
+    print_table(table, folds=folds)
+    if _is_short(rows):
+        most = f"the {_LARGEST} largest and the {_SMALLEST} smallest {named} of {len(rows):,}"
         print_line(f"{most}; all through a pipe (`| less`), with --json, or in `calibudget report`")
+
+
+def _is_short(rows: Sequence[object]) -> bool:
+    """Whether so many rows aren't shown whole here."""
+    return len(rows) > _MOST_ROWS and sys.stdout.isatty()
 
 
 def print_table(table: Table, *, folds: bool = False) -> None:
@@ -353,15 +330,10 @@ def print_hygiene(hygiene: Hygiene) -> None:
     before = ""
     cells = []
     for row in rows:
-        hides = row.source == before and not _is_folded(len(rows))
+        hides = row.source == before and not _is_short(rows)
         cells.append(["" if hides else row.source, f"{row.records:,}", row.found, row.done])
         before = row.source
-    _add_rows(table, cells, [row.records for row in rows])
-    print_table(table, folds=True)
-    _print_left_out(len(rows), "findings")
-
-
-_EXPONENTS: Final = ("need", "availability", "reliability")
+    _print_rows(table, cells, [row.records for row in rows], "findings", folds=True)
 
 
 def print_grid(policy: str, unit: Unit, points: Sequence[WhatIf], *, as_json: bool) -> None:
@@ -370,9 +342,9 @@ def print_grid(policy: str, unit: Unit, points: Sequence[WhatIf], *, as_json: bo
         grid = [asdict(point) for point in points]
         print_json({"schema": "calibudget.whatif/1", "policy": policy, "unit": unit, "points": grid})
         return
-    varied = [name for name in _EXPONENTS if len({getattr(point.exponents, name) for point in points}) > 1]
+    varied = [name for name in FACTORS if len({getattr(point.exponents, name) for point in points}) > 1]
     labels = next(tuple(point.quotas) for point in points if point.quotas is not None)
-    table = new_table(f"{policy}: quotas in {unit} over the grid{_fixed(points[0].exponents, varied)}")
+    title = f"{policy}: quotas in {unit} over the grid{_fixed(points[0].exponents, varied)}"
     heads = ["budget", "floor", *(f"{name}^" for name in varied), "residual", *labels]
     lines = []
     for point in points:
@@ -381,29 +353,26 @@ def print_grid(policy: str, unit: Unit, points: Sequence[WhatIf], *, as_json: bo
         quotas = [""] * len(labels) if point.quotas is None else [f"{point.quotas[label]:,}" for label in labels]
         lines.append([*place, "" if point.residual_budget is None else f"{point.residual_budget:,}", *quotas])
     if len(labels) > _MOST_COLUMNS:
-        _turn(table, list(zip(heads, *lines, strict=True)), len(labels))
+        _print_turned(title, list(zip(heads, *lines, strict=True)), len(labels))
     else:
-        for head in heads:
-            table.add_column(head, justify="right")
+        table = new_table(title, heads)
         for line in lines:
             table.add_row(*line)
-    print_table(table)
-    if len(labels) > _MOST_COLUMNS:
-        _print_left_out(len(labels), "quotas")
+        print_table(table)
     for point in points:
         if point.refusal is not None:
             print_line(f"budget {point.budget:,}, floor {point.floor}: {point.refusal}")
 
 
-def _turn(table: Table, rows: Sequence[Sequence[str]], sources: int) -> None:
+def _print_turned(title: str, rows: Sequence[Sequence[str]], sources: int) -> None:
     """A grid of many sources, a row each, under what each point asks for."""
-    heads, quotas = rows[:-sources], rows[-sources:]
-    for place, head in enumerate(heads[0]):
-        table.add_column(head, justify="right" if place else "left", no_wrap=True)
-    for row in heads[1:]:
+    (heads, *asked), quotas = rows[:-sources], rows[-sources:]
+    table = new_table(title, heads)
+    for row in asked:
         table.add_row(*row)
     table.add_section()
-    _add_rows(table, quotas, [max(int(cell.replace(",", "") or 0) for cell in row[1:]) for row in quotas])
+    sizes = [max(int(cell.replace(",", "") or 0) for cell in row[1:]) for row in quotas]
+    _print_rows(table, quotas, sizes, "quotas")
 
 
 def print_audit(found: StabilityAudit, *, as_json: bool) -> None:
@@ -411,10 +380,8 @@ def print_audit(found: StabilityAudit, *, as_json: bool) -> None:
     if as_json:
         print_json(found.to_json())
         return
-    table = new_table(f"quotas over {counted(found.splits, 'calibration split')}")
-    table.add_column("policy", no_wrap=True)
-    for column in ("mean quota sd", "largest range", "smallest Spearman", "smallest Pearson"):
-        table.add_column(column, justify="right")
+    heads = ("policy", "mean quota sd", "largest range", "smallest Spearman", "smallest Pearson")
+    table = new_table(f"quotas over {counted(found.splits, 'calibration split')}", heads)
     for policy, row in found.policies.items():
         correlations = (_correlation(row.smallest_spearman), _correlation(row.smallest_pearson))
         table.add_row(policy, f"{row.mean_quota_sd:,.2f}", f"{row.largest_range:,}", *correlations)
@@ -425,7 +392,7 @@ def _fixed(exponents: Exponents, varied: Sequence[str]) -> str:
     """The exponents that don't vary, where they aren't the paper's."""
     if exponents == Exponents():
         return ""
-    others = [f"{name}^{getattr(exponents, name):g}" for name in _EXPONENTS if name not in varied]
+    others = [f"{name}^{getattr(exponents, name):g}" for name in FACTORS if name not in varied]
     return f" ({', '.join(others)})" if others else ""
 
 
