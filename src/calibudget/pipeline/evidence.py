@@ -77,7 +77,7 @@ def make_manifest(
         parser=PARSER_VERSION if made is not None else None,
         scorer=provenance,
         sources=sources,
-        companion=_companion(prepared),
+        companion=companion_evidence(prepared),
         allocation=allocation_evidence(plan, given=allocation_given),
         selection=selection_evidence(digests),
         artefacts={name: file_digest(directory / name) for name in sorted(names)},
@@ -174,11 +174,7 @@ def _source(
     digest: SourceDigest,
 ) -> SourceEvidence:
     return SourceEvidence(
-        files=prepared.files[label],
-        read=split.read,
-        duplicates=split.duplicates,
-        skipped=split.skipped,
-        shared_prompts=split.shared_prompts,
+        **read_evidence(label, prepared),
         **splits_evidence(
             (record.record_id for record in split.calibration),
             split.candidate_ids,
@@ -188,16 +184,29 @@ def _source(
         scores_sha256=None if scores is None else scores_sha256(scores),
         bootstrap_sd=None if statistics is None else statistics.sources[label].bootstrap_sd,
         record_ids_sha256=digest.record_ids_sha256,
-        spent=None if prepared.ledger is None else split.spent,
-        filtered=split.filtered,
-        barred=split.barred,
-        columns_not_used=split.columns_not_used,
-        files_not_read=prepared.files_not_read.get(label) or None,
-        evaluation_twins=split.evaluation_twins if split.evaluation else None,
     )
 
 
-def _companion(prepared: Prepared) -> CompanionEvidence | None:
+def read_evidence(label: str, prepared: Prepared) -> dict[str, Any]:
+    """What the manifest keeps of how a source was read and of what left it, by field."""
+    split = prepared.splits[label]
+    return {
+        "files": prepared.files[label],
+        "read": split.read,
+        "duplicates": split.duplicates,
+        "skipped": split.skipped,
+        "shared_prompts": split.shared_prompts,
+        "spent": None if prepared.ledger is None else split.spent,
+        "filtered": split.filtered,
+        "barred": split.barred,
+        "columns_not_used": split.columns_not_used,
+        "files_not_read": prepared.files_not_read.get(label) or None,
+        "evaluation_twins": split.evaluation_twins if split.evaluation else None,
+    }
+
+
+def companion_evidence(prepared: Prepared) -> CompanionEvidence | None:
+    """What the manifest keeps of the companion set; None where there is none."""
     read = prepared.companion
     if read is None:
         return None

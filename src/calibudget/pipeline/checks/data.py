@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from calibudget.errors import InputError
 from calibudget.keys import order_key
@@ -19,6 +19,7 @@ from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.hygiene import check_hygiene_sources
 from calibudget.pipeline.checks.splits import check_selector_sources
 from calibudget.pipeline.checks.train import unrepeated_id
+from calibudget.pipeline.evidence import companion_evidence, read_evidence
 from calibudget.pipeline.ledger import Ledger
 from calibudget.pipeline.notes import COARSE, TOLERANCE
 from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare
@@ -31,15 +32,16 @@ from calibudget.scoring.scorer import to_scores
 from calibudget.scoring.settings import make_scorer
 from calibudget.sources.hygiene.records import HYGIENE_NAME
 from calibudget.sources.pool import chosen_records
-from calibudget.store.artefacts import ids_sha256
 from calibudget.store.canonical import plain_json
-from calibudget.store.manifest import MANIFEST_NAME, Manifest
+from calibudget.store.manifest import MANIFEST_NAME, CompanionEvidence, Manifest, SourceEvidence
 from calibudget.store.scores import SCORES_NAME, ScoreFile, read_scores
 from calibudget.store.splits import SPLITS_NAME, SplitIds
 from calibudget.store.train_set import read_train
 
 #: The batches are others than the run's: single NLLs may move this many times as far as was measured of them.
 _ROOM: Final = 10
+#: What manifests of earlier versions don't tell.
+_LATER: Final = ("barred", "filtered", "columns_not_used", "evaluation_twins")
 
 
 def check_sources(
@@ -134,35 +136,24 @@ def _compare_scores(
 
 
 def _check_evidence(findings: Findings, prepared: Prepared, manifest: Manifest) -> None:
-    for label, split in prepared.splits.items():
-        if label not in manifest.sources:
-            continue
-        row = manifest.sources[label]
-        counts = {name: getattr(split, name) for name in ("read", "duplicates", "skipped", "shared_prompts")}
-        expected = counts | {"files": [asdict(file) for file in prepared.files[label]]}
-        found = {name: getattr(row, name) for name in counts} | {"files": [asdict(file) for file in row.files]}
-        if prepared.ledger is not None:
-            expected, found = expected | {"spent": split.spent}, found | {"spent": row.spent}
-        for name in ("barred", "filtered", "columns_not_used", "evaluation_twins"):  # older manifests lack some
-            if getattr(row, name) is not None:
-                expected, found = expected | {name: getattr(split, name)}, found | {name: getattr(row, name)}
-        if row.columns_not_used is not None:  # older manifests tell neither
-            expected |= {"files_not_read": prepared.files_not_read[label] or None}
-            found |= {"files_not_read": row.files_not_read}
-        findings.compare(MANIFEST_NAME, expected, found, field=f"sources.{label}")
-    read, companion = prepared.companion, manifest.companion
-    if read is not None and companion is not None:
-        later = [name for name in ("filtered", "columns_not_used") if getattr(companion, name) is not None]
-        names = ("read", "duplicates", "skipped", *later)
-        counts = {name: getattr(read, name) for name in names}
-        ids = sorted(record.record_id for record in read.records)
-        expected = counts | {"count": len(ids), "record_ids_sha256": ids_sha256(ids)}
-        expected["files"] = [asdict(file) for file in read.files]
-        if companion.columns_not_used is not None:
-            expected["files_not_read"] = read.files_not_read or None
-        found = {name: getattr(companion, name) for name in expected if name != "files"}
-        found["files"] = [asdict(file) for file in companion.files]
-        findings.compare(MANIFEST_NAME, expected, found, field="companion")
+    for label in sorted(prepared.splits.keys() & manifest.sources.keys()):
+        _compare(findings, read_evidence(label, prepared), manifest.sources[label], f"sources.{label}")
+    read = companion_evidence(prepared)
+    if read is not None and manifest.companion is not None:
+        made = {one.name: getattr(read, one.name) for one in fields(read)}
+        _compare(findings, made, manifest.companion, "companion")
+
+
+def _compare(
+    findings: Findings, made: Mapping[str, Any], stated: SourceEvidence | CompanionEvidence, field: str
+) -> None:
+    """Compare what the sources show with the manifest; those of earlier versions lack some fields."""
+    lacking = {name for name in _LATER if getattr(stated, name, None) is None}
+    lacking |= {"files_not_read"} if stated.columns_not_used is None else set()
+    expected = {name: value for name, value in made.items() if name not in lacking}
+    expected["files"] = [asdict(file) for file in made["files"]]
+    found = {name: value for name, value in asdict(stated).items() if name in expected}
+    findings.compare(MANIFEST_NAME, expected, found, field=field)
 
 
 def _check_ids(findings: Findings, prepared: Prepared, splits: SplitIds) -> None:
