@@ -46,9 +46,9 @@ def records(directory: Path) -> dict[str, bytes]:
     return found
 
 
-@pytest.mark.parametrize("given", [{"workers": 2}, {"address": "auto"}, {"workers": 0, "engine": "ray"}])
+@pytest.mark.parametrize("given", [{"workers": 2}, {"address": "auto"}])
 def test_workers_and_an_address_need_the_engine(small: Path, given: Any) -> None:
-    with pytest.raises(StudyError, match=r"engine: ray|at least 1"):
+    with pytest.raises(StudyError, match="engine: ray"):
         run_study(load_protocol(small), small.parent, **given)
 
 

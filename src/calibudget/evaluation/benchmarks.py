@@ -28,7 +28,7 @@ from calibudget.sources.rows import Fields, place, read_rows
 from calibudget.sources.source import read_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.canonical import canonical_json, loads_object, sha256_hex
-from calibudget.store.sums import file_digest
+from calibudget.store.sums import source_file
 from calibudget.tasks.answers import AnswerSpec
 from calibudget.tasks.presets import PRESETS
 from calibudget.values import check_labels
@@ -294,8 +294,7 @@ def _rendered(task: Task, source: SourceSpec, data_dir: Path) -> Benchmark:
 def _rows(source: SourceSpec, data_dir: Path, files: list[SourceFile]) -> Iterator[tuple[Callable[[], str], Fields]]:
     """All rows with where they stand, in words; the files are bound as they are read."""
     for file in find_files(source, data_dir).files if source.paths else ():
-        digest = file_digest(file.path.resolve())
-        files.append(SourceFile(name=file.name, bytes=digest.bytes, sha256=digest.sha256))
+        files.append(source_file(file.path, file.name))
         for at, fields in read_rows(file.path, file.name):
             yield partial(place, file.path, file.name, at), fields
     for part in _hub_parts(source) if source.hub else ():

@@ -28,7 +28,8 @@ def humaneval_case(fields: Mapping[str, object], text: str) -> CodeCase:
     prompt, entry = _text(fields, "prompt"), _text(fields, "entry_point")
     answer = extract_code(text, entry)
     stub = prompt + "\n    pass\n"
-    program = f"{stub}\n{answer}" if _defines(answer, entry) else prompt + continuation(answer)
+    is_whole = re.search(rf"^(?:async\s+)?def\s+{re.escape(entry)}\b", answer, re.MULTILINE) is not None
+    program = f"{stub}\n{answer}" if is_whole else prompt + continuation(answer)
     tests = f"{_text(fields, 'test')}\n\ncheck({entry})\n"
     return CodeCase(program=program, tests=tests, names=(entry,), prelude=stub)
 
@@ -88,10 +89,6 @@ def continuation(text: str) -> str:
 
 def _mentions(code: str, name: str) -> bool:
     return re.search(rf"^\s*(?:async\s+)?(?:def|class)\s+{re.escape(name)}\b", code, re.MULTILINE) is not None
-
-
-def _defines(code: str, name: str) -> bool:
-    return re.search(rf"^(?:async\s+)?def\s+{re.escape(name)}\b", code, re.MULTILINE) is not None
 
 
 def _tree(code: str) -> ast.Module:

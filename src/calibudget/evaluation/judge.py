@@ -60,19 +60,16 @@ class Judge:
             A judgement an item.
         """
         pairs = [(item, texts.get(item.record.record_id, "")) for item in benchmark.items]
-        if benchmark.task.check == "code":
-            judgements = self._run_all(benchmark.name, pairs)
+        sandbox = self._sandbox
+        if benchmark.task.check == "code" and sandbox is None:
+            judgements = [Judgement("deferred", None, "no sandbox on the machine that evaluated")] * len(pairs)
+        elif sandbox is not None and benchmark.task.check == "code":
+            judgements = _each(lambda pair: judge_code(sandbox, benchmark.name, *pair), pairs)
         elif benchmark.task.check == "instructions":
             judgements = [judge_instructions(item, text) for item, text in pairs]
         else:
             judgements = _each(lambda pair: judge_answer(*pair), pairs)
         return {item.record.record_id: one for (item, _), one in zip(pairs, judgements, strict=True)}
-
-    def _run_all(self, task: str, pairs: Sequence[tuple[CalibrationItem, str]]) -> list[Judgement]:
-        sandbox = self._sandbox
-        if sandbox is None:
-            return [Judgement("deferred", None, "no sandbox on the machine that evaluated")] * len(pairs)
-        return _each(lambda pair: judge_code(sandbox, task, *pair), pairs)
 
 
 def _each(judge: Callable[[_Pair], Judgement], pairs: Sequence[_Pair]) -> list[Judgement]:

@@ -22,7 +22,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
@@ -207,8 +207,9 @@ class Sandbox:
         with contextlib.ExitStack() as stack:
             arguments = ["bwrap", *self.namespaces(), *self.identity()]
             descriptors = [channel]
-            for name, data in _inside_files():
-                file = stack.enter_context(_memory_file(data))
+            folder = resources.files("calibudget.evaluation") / "inside"
+            for name in ("__init__.py", "wire.py", "program.py", "judge.py"):
+                file = stack.enter_context(_memory_file((folder / name).read_bytes()))
                 descriptors.append(file.fileno())
                 arguments += ["--ro-bind-data", str(file.fileno()), f"/harness/inside/{name}"]
             arguments += self.root()
@@ -325,11 +326,6 @@ def _ended_by_clock(program: subprocess.Popen[bytes]) -> bool:
         return program.wait(timeout=1) in (128 + signal.SIGKILL, 128 + signal.SIGXCPU)
     except subprocess.TimeoutExpired:
         return False
-
-
-def _inside_files() -> Sequence[tuple[str, bytes]]:
-    folder = resources.files("calibudget.evaluation") / "inside"
-    return [(name, (folder / name).read_bytes()) for name in ("__init__.py", "wire.py", "program.py", "judge.py")]
 
 
 @contextlib.contextmanager

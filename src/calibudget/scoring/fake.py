@@ -50,17 +50,15 @@ class FakeScorer:
         difficulty = self._fraction("difficulty", record.source)
         nll = (0.5 + 3.0 * difficulty) * (0.75 + 0.5 * self._fraction("nll", record.source, record.record_id))
         is_right = self._fraction("answer", record.source, record.record_id) > 0.2 + 0.6 * difficulty
+        others = [label for label in item.answer.labels if label != record.answer]
+        wrong = f"the answer is {others[0]}" if others else "no idea"
         return Measurement(
             source=record.source,
             record_id=record.record_id,
             response_tokens=len(record.completion.split()) + 1,
             nll=nll,
-            text=None if item.answer.kind == "none" else record.completion if is_right else self._wrong(item),
+            text=None if item.answer.kind == "none" else record.completion if is_right else wrong,
         )
-
-    def _wrong(self, item: CalibrationItem) -> str:
-        others = [label for label in item.answer.labels if label != item.record.answer]
-        return f"the answer is {others[0]}" if others else "no idea"
 
     def _fraction(self, *values: str) -> float:
         """A number in [0, 1) fixed by the seed and the values."""

@@ -76,27 +76,20 @@ class Connection:
         limit = Timeout(connect=min(timeout, 10.0), read=timeout)
         self._pool = urllib3.PoolManager(maxsize=requests, headers=headers, retries=retry, timeout=limit)
 
-    def get(self, path: str) -> Any:
-        """What the server has at a path; see `post`."""
-        return self._reply("GET", path, None)
-
-    def post(self, path: str, body: Mapping[str, object]) -> Any:
+    def ask(self, path: str, body: Mapping[str, object] | None = None) -> Any:
         """The reply to a request, as JSON.
 
         Args:
             path: below the base URL, or with a leading slash below the server's root (the base URL without /v1).
-            body: what is posted, as JSON.
+            body: what is posted, as JSON; None gets what is there.
 
         Raises:
             RefusedError: the server doesn't take this request.
             ScoringError: it can't be reached, is too slow, wants another key, or answers what is no JSON.
         """
-        return self._reply("POST", path, body)
-
-    def _reply(self, method: str, path: str, body: Mapping[str, object] | None) -> Any:
         url = f"{self.base_url.removesuffix('/v1')}{path}" if path.startswith("/") else f"{self.base_url}/{path}"
         try:
-            reply = self._pool.request(method, url, json=body, redirect=False)
+            reply = self._pool.request("GET" if body is None else "POST", url, json=body, redirect=False)
         except urllib3.exceptions.HTTPError as error:
             why = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
             raise ScoringError(f"server {url}: {self.told(str(why))} ({_RETRIES + 1} tries)") from None

@@ -203,7 +203,7 @@ class ServerScorer:
             return work.opened + self._protocol.text(reply)
 
     def _post(self, request: Request) -> Any:
-        return self._connection.post(request.path, request.body)
+        return self._connection.ask(request.path, request.body)
 
     def _tokens(self, protocol: ServerProtocol, prompt: Prompt) -> list[Token]:
         """A prompt's tokens as the server saw them, if they are those that were encoded here.
@@ -240,7 +240,7 @@ class ServerScorer:
         """The model's name at the server."""
         try:
             with reading():
-                names = [str(row["id"]) for row in self._connection.get("models")["data"]]
+                names = [str(row["id"]) for row in self._connection.ask("models")["data"]]
         except RefusedError:
             return name  # a server without this list tells by its answers
         if name in names:

@@ -17,6 +17,7 @@ from typing import Final
 
 from calibudget.errors import ArtefactError, InputTypeError
 from calibudget.messages import shown
+from calibudget.records import SourceFile
 from calibudget.store.canonical import canonical_json, open_regular, read_bytes, sha256_hex
 from calibudget.store.files import LOCK_NAME, confined, is_no_file, is_stale, write_atomic
 from calibudget.values import Count, Digest
@@ -92,6 +93,12 @@ def file_digest(path: Path) -> FileDigest:
         raise
     except ValueError as error:  # a null or a lone surrogate in the path
         raise ArtefactError(f"{str(path)!r}: can't be the path of a file: {error}") from error
+
+
+def source_file(path: Path, name: str) -> SourceFile:
+    """What binds a file that is read: its name, its length and its digest; a link is followed."""
+    digest = file_digest(path.resolve())
+    return SourceFile(name=name, bytes=digest.bytes, sha256=digest.sha256)
 
 
 def write_sums(directory: Path, names: Iterable[str]) -> None:

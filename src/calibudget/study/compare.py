@@ -83,13 +83,14 @@ def _fields(
         measures = {"right answers": "accuracy", **measures}
     own = {name: value for name, value in map(parse_override, overrides) if name.split(".")[0] not in _TAKEN}
     is_plain = isinstance(recipe.floor, int)
+    without = {} if recipe.weights is None else {"weights": None}  # they go with the policy of that name alone
     own |= {} if is_plain else {"floor": recipe.model_dump(mode="json")["floor"]}
     return {
         "name": f"policies for {recipe_file.name}",
         "question": "Which policy gives the better model on the recipe's own held-out records?",
         "recipe": recipe_file.name,
         "backbones": {BACKBONE: {"model": recipe.model or ""}},
-        "policies": {name: {"recipe": _weights_of(recipe, name)} for name in policies},
+        "policies": {name: {"recipe": {} if name == "weights" else without} for name in policies},
         "focus": policies[0],
         "comparator": policies[1],
         "endpoints": {name: {"panel": HELD_OUT, "measure": measure} for name, measure in measures.items()},
@@ -108,11 +109,6 @@ def _fields(
             }
         },
     }
-
-
-def _weights_of(recipe: Recipe, policy: str) -> dict[str, object]:
-    """The recipe's weights go with the policy of that name alone."""
-    return {} if recipe.weights is None or policy == "weights" else {"weights": None}
 
 
 def training_options(texts: Sequence[str]) -> dict[str, object]:

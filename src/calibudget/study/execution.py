@@ -189,8 +189,7 @@ def attempt(planned: Planned, work: Callable[[], CellResult]) -> CellResult | st
     except InterruptedRunError:
         raise
     except Exception as error:
-        _note_failure(planned, error)
-        return f"{type(error).__name__}: {error}"
+        return note_failure(planned, error)
 
 
 def read_finished(planned: Planned) -> CellResult | None:
@@ -255,8 +254,8 @@ def _copy_run(source: Path, target: Path) -> None:
         (target / _STAGED).replace(target / RUN_NAME)
 
 
-def _note_failure(planned: Planned, error: Exception) -> None:
-    """Leave beside the cell why it failed; faults of our own with their trace."""
+def note_failure(planned: Planned, error: Exception) -> str:
+    """What went wrong, left beside the cell too; faults of our own with their trace."""
     known = isinstance(error, CalibudgetError) and error.exit_code != CalibudgetError.exit_code
     note = {
         "schema": "calibudget.failure/1",
@@ -266,7 +265,11 @@ def _note_failure(planned: Planned, error: Exception) -> None:
         "trace": None if known else "".join(traceback.format_exception(error)),
     }
     planned.directory.mkdir(parents=True, exist_ok=True)  # a cell that failed at once left none
-    write_atomic(planned.directory / FAILURE_NAME, canonical_json(note))
+    try:
+        write_atomic(planned.directory / FAILURE_NAME, canonical_json(note))
+    except ArtefactError:  # a worker that is being killed may have begun, and cleared this file away as stale
+        write_atomic(planned.directory / FAILURE_NAME, canonical_json(note))
+    return f"{type(error).__name__}: {error}"
 
 
 _FILES: Final = {"items": ITEMS_NAME, "allocation": f"{RUN_NAME}/{ALLOCATION_NAME}"}

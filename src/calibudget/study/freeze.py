@@ -30,7 +30,7 @@ from calibudget.sources.spec import SourceSpec
 from calibudget.store.canonical import canonical_json, sha256_hex
 from calibudget.store.codec import Artefact
 from calibudget.store.files import held_names
-from calibudget.store.sums import code_sha256, file_digest
+from calibudget.store.sums import code_sha256, source_file
 from calibudget.study.cell import (
     CellSettings,
     PipelineRunner,
@@ -82,7 +82,7 @@ def _files(spec: SourceSpec, root: Path) -> Iterable[SourceFile]:
     """The files of a source; a data set of the hub has to be read to be bound."""
     if spec.hub is not None:
         return read_source(spec, root).files
-    return [_bound(file.name, file.path) for file in find_files(spec, root).files]
+    return [source_file(file.path, file.name) for file in find_files(spec, root).files]
 
 
 def _model_files(name: str) -> Iterable[SourceFile]:
@@ -90,12 +90,7 @@ def _model_files(name: str) -> Iterable[SourceFile]:
     if source.path is None:
         return []
     paths = [source.path] if source.path.is_file() else [path for path in source.path.iterdir() if path.is_file()]
-    return [_bound(path.name, path) for path in paths]
-
-
-def _bound(name: str, path: Path) -> SourceFile:
-    digest = file_digest(path.resolve())
-    return SourceFile(name=name, bytes=digest.bytes, sha256=digest.sha256)
+    return [source_file(path, path.name) for path in paths]
 
 
 def _by_name(files: Iterable[SourceFile]) -> dict[str, tuple[int, str]]:

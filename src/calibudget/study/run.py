@@ -20,7 +20,17 @@ from calibudget.errors import CalibudgetError, StudyError
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
 from calibudget.store.files import directory_lock, output_directory, refuse_links
-from calibudget.study.execution import GridOutcome, Here, Makers, Planned, attempt, make, read_finished, run_grid
+from calibudget.study.execution import (
+    GridOutcome,
+    Here,
+    Makers,
+    Planned,
+    attempt,
+    make,
+    note_failure,
+    read_finished,
+    run_grid,
+)
 from calibudget.study.expect import Expected, check_feasible, expect
 from calibudget.study.freeze import (
     Frozen,
@@ -199,7 +209,7 @@ def _outcome(planned: Planned, future: Future[Reply]) -> tuple[Planned, CellResu
     try:
         failed = future.result()["failed"]
     except EndedError as ended:
-        return planned, attempt(planned, partial(_give_up, ended))
+        return planned, note_failure(planned, StudyError(f"making the cell ended {ended}"))
     except CalibudgetError as error:
         raise StudyError(f"a worker of the cluster can't run the study: {error}") from error
     return planned, failed or attempt(planned, partial(_read, planned))
@@ -210,7 +220,3 @@ def _read(planned: Planned) -> CellResult:
     if found is None:
         raise StudyError(f"{planned.directory}: a worker made the cell elsewhere; all nodes must see this directory")
     return found
-
-
-def _give_up(ended: EndedError) -> CellResult:
-    raise StudyError(f"making the cell ended {ended}")

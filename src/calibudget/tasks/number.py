@@ -91,7 +91,8 @@ def parse_number(text: str) -> str | None:
         number = _first_number(stated)
         if number is not None:
             return _chosen(stated, number)
-    number = None if has_open_box(text) else _last_number(text)
+    numbers = [] if has_open_box(text) else list(_numbers(text))
+    number = next((match for match in reversed(numbers) if _value(match) is not None), None)
     return None if number is None else _chosen(text, number)
 
 
@@ -169,10 +170,6 @@ def _first_number(stated: str) -> re.Match[str] | None:
     numbers = [match for match in _numbers(stated) if _value(match) is not None]
     behind = stated.rfind("=") + 1
     return next((match for match in numbers if match.start() >= behind), next(iter(numbers), None))
-
-
-def _last_number(text: str) -> re.Match[str] | None:
-    return next((match for match in reversed(list(_numbers(text))) if _value(match) is not None), None)
 
 
 def _chosen(text: str, number: re.Match[str]) -> str | None:

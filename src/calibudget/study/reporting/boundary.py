@@ -18,10 +18,7 @@ from calibudget.study.reporting.shown import (
     UNITS,
     amount,
     p_said,
-    place,
-    seeds_counted,
     sign_shown,
-    standing,
 )
 from calibudget.study.reporting.table import Table, decimal
 
@@ -100,7 +97,7 @@ def _final(results: Results, block: Block, judged: list[Judged]) -> Layer:
     if block.status == "exploratory":
         rest.append("Anything beyond these cells: this point was not declared confirmatory before it ran.")
     return Layer(
-        f"{focus} against {block.comparator} ({place(block)}; {block.status}, {seeds_counted(block)})",
+        f"{focus} against {block.comparator} ({block.place}; {block.status}, {block.seeds_counted})",
         " ".join(_said(results, one) for one in judged),
         " ".join([*open_ones, *rest]) or "Other models, data, budgets and floors.",
     )
@@ -116,7 +113,7 @@ def _interim(results: Results, block: Block, judged: list[Judged]) -> Layer:
     ]
     means = f" Means so far: {', '.join(so_far)}." if so_far else ""
     return Layer(
-        f"{focus} against {block.comparator} ({place(block)}; {standing(block)})",
+        f"{focus} against {block.comparator} ({block.place}; {block.standing})",
         f"Nothing yet: claims are judged once all {len(block.planned)} seeds are there.{means}",
         f"Any difference on {_listed([one.endpoint for one in judged])}.",
     )
@@ -167,7 +164,7 @@ def _retention(results: Results) -> Iterator[Layer]:
         found = paired(results, block, results.protocol.focus, block.comparator, guard.endpoint)
         if found is None:
             yield Layer(
-                f"Retention ({place(block)}; {standing(block)})",
+                f"Retention ({block.place}; {block.standing})",
                 f"Nothing: {guard.endpoint} is undefined in {results.undefined(block, guard.endpoint)[0]}.",
                 "That what had to be kept was kept.",
             )
@@ -178,15 +175,15 @@ def _retention(results: Results) -> Iterator[Layer]:
         change = f"{guard.endpoint} changes by {amount(found.mean, endpoint.measure)} on average"
         if not block.final:
             yield Layer(
-                f"Retention ({place(block)}; {standing(block)})",
+                f"Retention ({block.place}; {block.standing})",
                 f"{change} so far; it may get worse by {bound}.",
                 "That it is kept or lost: the guard is judged once all seeds are there.",
             )
             continue
         yield Layer(
-            f"Retention ({place(block)}; {block.status})",
+            f"Retention ({block.place}; {block.status})",
             f"{change}, {'within' if kept else 'beyond'} the {bound} that it may get worse by.",
-            f"That nothing is lost: the guard is on the mean over {seeds_counted(block)}."
+            f"That nothing is lost: the guard is on the mean over {block.seeds_counted}."
             if kept
             else "That gains elsewhere count: the guard that was set before is broken.",
         )
@@ -206,11 +203,11 @@ def _beside_the_claims(results: Results) -> Iterator[Layer]:
             and (interval := task_interval(results, block, name, seeds=True)) is not None
         }
         said = {name: _with_interval(results, name, found.mean, one) for name, (found, one) in known.items()}
-        crossing = [name for name, (_, interval) in known.items() if interval.crosses_zero]
+        crossing = [name for name, (_, interval) in known.items() if interval.low <= 0 <= interval.high]
         if known:
             clear = [said[name] for name in known if name not in crossing]
             yield Layer(
-                f"Intervals over tasks and seeds ({place(block)}; descriptive)",
+                f"Intervals over tasks and seeds ({block.place}; descriptive)",
                 f"Without zero: {'; '.join(clear)}." if clear else "Nothing: every interval crosses zero.",
                 f"A difference on {_listed(crossing)}: their intervals cross zero."
                 if crossing
@@ -221,7 +218,7 @@ def _beside_the_claims(results: Results) -> Iterator[Layer]:
                 protocol.retention and protocol.retention.endpoint == name
             ):
                 yield Layer(
-                    f"{name}, not primary ({place(block)}; descriptive)",
+                    f"{name}, not primary ({block.place}; descriptive)",
                     f"{said[name]}.",
                     f"A reliable gain on {', '.join(protocol.weights(name))}: no claim is about them.",
                 )
@@ -253,7 +250,7 @@ def _others(results: Results) -> Iterator[Layer]:
                 parts = [("better", better), ("no better", worse), ("varying", mixed)]
                 said = "; ".join(f"{word} on {_listed(names)}" for word, names in parts if names)
                 yield Layer(
-                    f"{focus} against {policy} ({place(block)}; descriptive, {seeds_counted(block)})",
+                    f"{focus} against {policy} ({block.place}; descriptive, {block.seeds_counted})",
                     f"In every seed: {said}." if better or worse else f"The seeds disagree: {said}.",
                     "The effect of one term or choice alone, or a tested difference.",
                 )
@@ -268,7 +265,7 @@ def _moved(results: Results) -> Iterator[Layer]:
         least, most = min(shares), max(shares)
         span = f"{least:.2f}%" if round(least, 2) == round(most, 2) else f"{least:.2f} to {most:.2f}%"
         yield Layer(
-            f"Quota geometry ({place(block)})",
+            f"Quota geometry ({block.place})",
             f"The two policies differ in {span} of the budget.",
             "That a task gains with its own source's quota.",
         )
@@ -286,7 +283,7 @@ def _stable(results: Results) -> Iterator[Layer]:
         }
         said = ", ".join(f"{sd:.2f} for {policy}" for policy, sd in spread.items())
         yield Layer(
-            f"Stability ({place(block)}, {len(block.seeds)} splits)",
+            f"Stability ({block.place}, {len(block.seeds)} splits)",
             f"Mean standard deviation of a quota between calibration splits: {said}.",
             "Stability under other partitions into sources, or other models.",
         )

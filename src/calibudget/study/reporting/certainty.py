@@ -20,7 +20,7 @@ from calibudget.study.reporting.claims import (
 from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.intervals import Interval, TaskItems, bootstrap_examples, bootstrap_tasks, strata_of
 from calibudget.study.reporting.results import Block, Results
-from calibudget.study.reporting.shown import UNITS, difference_shown, p_shown, place, seeds_counted, standing
+from calibudget.study.reporting.shown import UNITS, difference_shown, p_shown
 from calibudget.study.reporting.table import UNDEFINED, Quantity, Shown, Table
 
 
@@ -46,7 +46,7 @@ class Judged:
     def verdict(self) -> str:
         """What became of the claim, in a few words."""
         if not self.block.final:
-            return f"interim: {seeds_counted(self.block)}"
+            return f"interim: {self.block.seeds_counted}"
         if self.claim is None:
             return f"not shown: undefined in {self.where_undefined}"
         if self.claim.opposed:
@@ -148,8 +148,8 @@ def intervals_table(results: Results, block: Block) -> Table:
             )
         )
     return Table(
-        name=f"intervals-{block.point}-{block.backbone}",
-        title=f"Intervals, {focus} minus {block.comparator}: {place(block)} ({standing(block)})",
+        name=f"intervals-{block.key}",
+        title=f"Intervals, {focus} minus {block.comparator}: {block.place} ({block.standing})",
         columns=(
             "endpoint",
             "tasks drawn",

@@ -15,9 +15,6 @@ from calibudget.study.reporting.shown import (
     effects_shown,
     head,
     mean_shown,
-    place,
-    seeds_note,
-    standing,
 )
 from calibudget.study.reporting.table import Quantity, Shown, Table
 
@@ -51,12 +48,12 @@ def scores_table(results: Results, block: Block) -> Table:
 
     spread = f" {_SD}" if len(block.seeds) > 1 else ""
     return Table(
-        name=f"scores-{block.point}-{block.backbone}",
-        title=f"Scores by policy: {place(block)} ({standing(block)})",
+        name=f"scores-{block.key}",
+        title=f"Scores by policy: {block.place} ({block.standing})",
         columns=("policy", "allocation signal", *heads(results)),
         rows=tuple((policy, _signal(results, policy), *row(policy)) for policy in block.policies),
         notes=(
-            f"Means over seeds. {seeds_note(block)}{spread} Set off: the best mean (bold), and the comparator where it "
+            f"Means over seeds. {block.seeds_note}{spread} Set off: the best mean (bold), and the comparator where it "
             "is the runner-up (underlined).",
         ),
     )
@@ -101,8 +98,8 @@ def paired_table(results: Results, block: Block) -> Table:
         Quantity(value=one.value, digits=one.digits) if isinstance(one, Quantity) else one for one in spread
     )
     return Table(
-        name=f"paired-{block.point}-{block.backbone}",
-        title=f"Paired differences, {focus} minus {block.comparator}: {place(block)} ({standing(block)})",
+        name=f"paired-{block.key}",
+        title=f"Paired differences, {focus} minus {block.comparator}: {block.place} ({block.standing})",
         columns=("seed", *heads(results, difference=True)),
         rows=(*by_seed, mean, unsigned),
         notes=("Differences are taken before rounding; sd is over seeds (ddof 1).",),
@@ -122,12 +119,12 @@ def contrasts_table(results: Results, block: Block) -> Table:
 
     columns = [column for name in heads(results, difference=True) for column in (name, "better in")]
     return Table(
-        name=f"contrasts-{block.point}-{block.backbone}",
-        title=f"{focus} minus every other policy: {place(block)} ({standing(block)})",
+        name=f"contrasts-{block.key}",
+        title=f"{focus} minus every other policy: {block.place} ({block.standing})",
         columns=("other policy", *columns),
         rows=tuple((policy, *row(policy)) for policy in block.policies if policy != focus),
         notes=(
-            f"Ablations and variants are read here. {seeds_note(block)} Terms of the utility act on each other, so a "
+            f"Ablations and variants are read here. {block.seeds_note} Terms of the utility act on each other, so a "
             "difference isn't the effect of one term alone.",
         ),
     )
@@ -157,8 +154,8 @@ def tasks_table(results: Results, block: Block) -> Table:
             f"{f', equal in {count.tied}' if count.tied else ''}."
         )
     return Table(
-        name=f"tasks-{block.point}-{block.backbone}",
-        title=f"Differences by task, {focus} minus {comparator}: {place(block)} ({standing(block)})",
+        name=f"tasks-{block.key}",
+        title=f"Differences by task, {focus} minus {comparator}: {block.place} ({block.standing})",
         columns=("task", "measure", "difference", "better in"),
         rows=tuple(rows.values()),
         notes=tuple(notes),
@@ -176,7 +173,7 @@ def points_table(results: Results) -> Table:
         if not point.train:
             continue
         what = f"{point.floor:,} of {point.budget:,}, {'adaptive' if point.transfer is None else 'transferred'}"
-        start = (block.point, block.backbone, what, standing(block))
+        start = (block.point, block.backbone, what, block.standing)
         for policy in dict.fromkeys((block.comparator, protocol.focus)):
             if policy in block.policies:
                 values = (mean_shown(results.series(block, policy, name), measures[name]) for name in measures)
@@ -226,7 +223,7 @@ def variants_table(results: Results, block: Block) -> Table | None:
         if transfer is not None and transfer.picks == "fixed":
             rows += [_row(results, other, one, f"fixed indices of seed {transfer.seed}") for one in other.policies]
     return Table(
-        name=f"variants-{block.point}-{block.backbone}",
+        name=f"variants-{block.key}",
         title=f"Exploratory variants of {results.protocol.focus}, and fixed indices: {block.point}, {block.backbone}",
         columns=("diagnostic", "policy", "seeds", *heads(results)),
         rows=tuple(rows),

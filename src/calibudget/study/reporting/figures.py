@@ -14,7 +14,7 @@ from calibudget.study.reporting.claims import effects
 from calibudget.study.reporting.comparisons import exploratory, paired
 from calibudget.study.reporting.geometry import shifts
 from calibudget.study.reporting.results import Block, Results
-from calibudget.study.reporting.shown import UNITS, head, place, standing
+from calibudget.study.reporting.shown import UNITS, head
 from calibudget.study.reporting.table import decimal
 
 #: Okabe and Ito's colours, and marks that tell the same apart without them.
@@ -78,7 +78,7 @@ def diagnostics_figure(results: Results, block: Block) -> dict[str, bytes]:
     _boundary(axes[0][1], results, block)
     _task_differences(axes[1][0], results, block)
     _quota_shifts(axes[1][1], results, block)
-    figure.suptitle(f"{results.protocol.focus} and {block.comparator}: {place(block)} ({standing(block)})", fontsize=11)
+    figure.suptitle(f"{results.protocol.focus} and {block.comparator}: {block.place} ({block.standing})", fontsize=11)
     return rendered(figure)
 
 

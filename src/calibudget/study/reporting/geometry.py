@@ -11,7 +11,6 @@ from calibudget.allocation.stability import pearson, spearman, stability
 from calibudget.errors import StudyError
 from calibudget.pipeline.own_tasks import held_out_task
 from calibudget.study.reporting.results import Block, Results
-from calibudget.study.reporting.shown import place
 from calibudget.study.reporting.table import Quantity, Shown, Table, decimal
 
 
@@ -65,8 +64,8 @@ def moved_table(results: Results, block: Block) -> Table:
     found = shifts(results, block)
     rows = [(str(seed), one.moved, Quantity(value=100 * one.share), one.largest) for seed, one in found.items()]
     return Table(
-        name=f"moved-{block.point}-{block.backbone}",
-        title=f"Quotas moved from {block.comparator} to {results.protocol.focus}: {place(block)}",
+        name=f"moved-{block.key}",
+        title=f"Quotas moved from {block.comparator} to {results.protocol.focus}: {block.place}",
         columns=("seed", "moved", "of the budget (%)", "largest change of a source"),
         rows=tuple(rows),
         notes=("Moved is half the sum of all changes.", *_gains(results, block, found)),
@@ -111,8 +110,8 @@ def quotas_table(results: Results, block: Block) -> Table:
         return (label, *means, Quantity(value=shift, digits=1, signed=True))
 
     return Table(
-        name=f"quotas-{block.point}-{block.backbone}",
-        title=f"Mean quotas by source: {place(block)}",
+        name=f"quotas-{block.key}",
+        title=f"Mean quotas by source: {block.place}",
         columns=("source", *block.policies, f"{results.protocol.focus} minus {block.comparator}"),
         rows=tuple(row(label) for label in labels),
     )

@@ -36,11 +36,6 @@ class Interval:
     level: float
     resamples: int
 
-    @property
-    def crosses_zero(self) -> bool:
-        """Whether it holds 0."""
-        return self.low <= 0 <= self.high
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stratum:

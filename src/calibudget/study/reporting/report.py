@@ -30,7 +30,6 @@ from calibudget.study.reporting.comparisons import (
 )
 from calibudget.study.reporting.geometry import moved_table, quotas_table, stability_table
 from calibudget.study.reporting.results import Block, Results, load_results
-from calibudget.study.reporting.shown import place, seeds_counted
 from calibudget.study.reporting.table import Quantity, Shown, Table, shown_text, to_csv, to_latex, to_markdown
 
 REPORT_NAME: Final = "report"
@@ -156,13 +155,13 @@ def figures_of(results: Results) -> Iterator[tuple[str, dict[str, bytes]]]:
         if not results.is_compared(block):
             continue
         if results.protocol.points[block.point].train:
-            yield f"diagnostics-{block.point}-{block.backbone}", figures.diagnostics_figure(results, block)
+            yield f"diagnostics-{block.key}", figures.diagnostics_figure(results, block)
         folder = results.folders.get(results.result(block, results.protocol.focus, block.seeds[0]).cell)
         if folder is not None and (folder / RUN_NAME / ALLOCATION_NAME).exists():
             plan = ALLOCATION.read(folder / RUN_NAME / ALLOCATION_NAME)
             path = folder / RUN_NAME / STATISTICS_NAME
             statistics = STATISTICS.read(path) if path.exists() else None
-            yield f"overview-{block.point}-{block.backbone}", figures.overview_figure(plan, statistics)
+            yield f"overview-{block.key}", figures.overview_figure(plan, statistics)
 
 
 def standing_of(results: Results) -> Iterator[str]:
@@ -174,7 +173,7 @@ def standing_of(results: Results) -> Iterator[str]:
     )
     for block in results.planned_blocks():
         if block.status == "confirmatory" and not block.final:
-            yield f"Interim: {place(block)}: {seeds_counted(block)}; no claim is judged before all are there."
+            yield f"Interim: {block.place}: {block.seeds_counted}; no claim is judged before all are there."
 
 
 def _text(results: Results, tables: list[Table], drawn: list[str]) -> str:

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from calibudget.errors import StudyError
+from calibudget.messages import counted
 from calibudget.store.canonical import read_object
 from calibudget.study.execution import FAILURE_NAME, read_finished
 from calibudget.study.freeze import plan_cells, read_frozen
@@ -41,6 +42,33 @@ class Block:
     final: bool
     policies: tuple[str, ...]
     comparator: str
+
+    @property
+    def key(self) -> str:
+        """Its part of a table's or a figure's name."""
+        return f"{self.point}-{self.backbone}"
+
+    @property
+    def place(self) -> str:
+        """Its name in titles."""
+        return f"{self.point}, {self.backbone}"
+
+    @property
+    def seeds_counted(self) -> str:
+        """How many seeds it is of, and of how many where some of the frozen ones aren't there."""
+        seeds, planned = len(self.seeds), len(self.planned)
+        return f"{'' if seeds == planned else f'{seeds} of '}{counted(planned, 'seed')}"
+
+    @property
+    def standing(self) -> str:
+        """How its results count, and whether they are only interim ones."""
+        return self.status if self.final else f"{self.status}, interim: {self.seeds_counted}"
+
+    @property
+    def seeds_note(self) -> str:
+        """The seeds that it is of, and what one seed can't say."""
+        listed = ", ".join(map(str, self.seeds))
+        return f"Seeds {listed}." if len(self.seeds) > 1 else f"Seed {listed} alone: it says nothing of spread."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from statistics import fmean, stdev
 from typing import Final, NamedTuple
 
-from calibudget.messages import counted
 from calibudget.study.protocol import Measure
 from calibudget.study.reporting.claims import Effects
 from calibudget.study.reporting.intervals import Interval
-from calibudget.study.reporting.results import Block
 from calibudget.study.reporting.table import Quantity, decimal
 
 
@@ -91,25 +89,3 @@ def head(name: str, measure: Measure, *, difference: bool = False) -> str:
     """An endpoint's name with its unit."""
     unit = UNITS[measure]
     return f"{name} ({unit.difference if difference else unit.name})"
-
-
-def place(block: Block) -> str:
-    """A block's name in titles."""
-    return f"{block.point}, {block.backbone}"
-
-
-def seeds_counted(block: Block) -> str:
-    """How many seeds a block is of, and of how many where some of the frozen ones aren't there."""
-    seeds, planned = len(block.seeds), len(block.planned)
-    return f"{'' if seeds == planned else f'{seeds} of '}{counted(planned, 'seed')}"
-
-
-def standing(block: Block) -> str:
-    """How a block's results count, and whether they are only interim ones."""
-    return block.status if block.final else f"{block.status}, interim: {seeds_counted(block)}"
-
-
-def seeds_note(block: Block) -> str:
-    """The seeds that a block is of, and what one seed can't say."""
-    listed = ", ".join(map(str, block.seeds))
-    return f"Seeds {listed}." if len(block.seeds) > 1 else f"Seed {listed} alone: it says nothing of spread."
