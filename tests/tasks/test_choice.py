@@ -23,60 +23,41 @@ CASES = [
     (OPTIONS, "  the correct answer is option2  ", "option2"),
     # the longest label, as a whole word
     (ANSWERS, "the correct answer is answer10", "answer10"),
-    (ANSWERS, "the correct answer is answer100", None),
     (ANSWERS, "myanswer1", None),
     (WORDS, "The answer is very good.", "very good"),
-    (WORDS, "it is good", "good"),
     # spelling that differs in spaces only
     (ANSWERS, "The correct answer is answer 2", "answer2"),
-    (ANSWERS, "Answer-3", "answer3"),
     (WORDS, "The answer is very  good", "very good"),
     # a statement wins over a mention, wherever it stands
     (ANSWERS, "I like answer2 because answer3 is odd. The correct answer is answer1", "answer1"),
-    (ANSWERS, "answer2 is tempting, but I choose answer3", "answer3"),
-    (ANSWERS, "Answer1: go home Answer2: stay. The correct answer is answer2", "answer2"),
     (TRUTH, "It is true that some say false. Answer: false", "false"),
     # the first statement wins over what is invented afterwards
     (ANSWERS, "the correct answer is answer1\n\nthe correct answer is answer2", "answer1"),
-    (ANSWERS, "answer3\nanswer1\nanswer2", "answer3"),
     (ANSWERS, "the correct answer is answer2\n\n### Instruction:\nPlease choose: the answer is answer3", "answer2"),
     (ANSWERS, "no idea\n\n### Instruction:\nthe correct answer is answer3", None),
     (ANSWERS, "hm\nQuestion: what? the correct answer is answer3", None),
     (ANSWERS, "<|im_end|>\nthe correct answer is answer3", None),
-    (ANSWERS, "answer2<|im_end|>", "answer2"),
     (ANSWERS, "Question: which one? The answer is answer2", "answer2"),  # repeated, not invented
     # the first mention, where nothing is stated
     (ANSWERS, "I think answer2 fits better than answer3", "answer2"),
     # the answer format, repeated, is no answer
     (ANSWERS, "answer1/answer2/answer3", None),
-    (ANSWERS, "Answer format: answer1/answer2/answer3", None),
     (ANSWERS, "The answer is answer1/answer2", None),
     (ANSWERS, "answer1/answer2/answer3 the correct answer is answer3", "answer3"),
     (ANSWERS, "answer1, answer2, answer3", None),
-    (ANSWERS, "answer1, answer2 or answer3", None),
     (ANSWERS, "The correct answer is answer1 and answer2.", None),
-    (ANSWERS, "answer1, answer2, answer3\nThe correct answer is answer3", "answer3"),
     (ANSWERS, "answer2 answer2 answer2", "answer2"),  # said again, not another one
     (TRUTH, "yes, true.", "true"),
-    (TRUTH, "true, false", None),
     # denials
-    (ANSWERS, "not answer1", None),
     (ANSWERS, "The answer is not answer1 but answer2", "answer2"),
     (ANSWERS, "It isn't answer1, it's answer3", "answer3"),
     # decoration
     (ANSWERS, "**Answer:** answer2", "answer2"),
-    (ANSWERS, "Answer: **answer2**", "answer2"),
-    (ANSWERS, 'The answer is "answer2".', "answer2"),
     (ANSWERS, "\\boxed{\\text{answer2}}", "answer2"),
-    (ANSWERS, "#### answer2", "answer2"),
-    (ANSWERS, "Answer:\n\nanswer2", "answer2"),
     (ANSWERS, "The correct answer should be answer2", "answer2"),
-    (ANSWERS, "the answer is most likely answer2", "answer2"),
-    (ANSWERS, "answer = answer2", "answer2"),
     # invisible and non-ASCII forms
     (ANSWERS, "the correct answer is \u202banswer2\u202c", "answer2"),  # right-to-left marks
     (ANSWERS, "the correct answer is answer\u0663", "answer3"),  # Arabic-Indic digit
-    (ANSWERS, "the\u00a0correct\u00a0answer\u00a0is\u00a0answer1", "answer1"),
     (ACCENTED, "The answer is CAF\u00c9", "caf\u00e9"),
     (TRUTH, "the answer is \u201ctrue\u201d", "true"),
     # nothing
@@ -85,36 +66,24 @@ CASES = [
     # letters
     (LETTERS, "b", "B"),
     (LETTERS, "C) Paris", "C"),
-    (LETTERS, "C. Paris", "C"),
     (LETTERS, "A man is sitting", None),
     (LETTERS, "The answer is a dog", None),
     (LETTERS, "The answer is a.", "A"),
-    (LETTERS, "The answer is A", "A"),
-    (LETTERS, "The answer is (b).", "B"),
-    (LETTERS, "\\boxed{C}", "C"),
     (LETTERS, "The correct option is B: because", "B"),
     (LETTERS, "Option B fits", "B"),
     (LETTERS, "It must be (B), since", "B"),
-    (LETTERS, "I walk to the B side", None),
     (LOWER, "the answer is b", "b"),
-    (LOWER, "the answer is a dog", None),
     # digits
     (DIGITS, "1", "1"),
-    (DIGITS, "1.", "1"),
     (DIGITS, "1.5", None),
     (DIGITS, "The answer is 1.5", None),
-    (DIGITS, "The answer is 1.", "1"),
-    (DIGITS, "The answer is 100", None),
     (DIGITS, "there are 2 dogs", None),
     (DIGITS, "option 2", "2"),
-    (DIGITS, "(2)", "2"),
     (DIGITS, "the answer is \u0662", "2"),
     # true_false: yes and no count, at the start or stated
     (YES_NO, "the correct answer is true", "true"),
     (YES_NO, "Yes", "true"),
     (YES_NO, "There is no doubt", None),
-    (YES_NO, "There is no doubt: true", "true"),
-    (YES_NO, "FALSE", "false"),
     (YES_NO, "It is not true", None),
     (YES_NO, "true or false", None),
     (TRUTH, "yes", None),  # a choice has the labels it has

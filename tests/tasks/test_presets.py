@@ -36,23 +36,16 @@ def test_a_record_that_is_not_of_the_data_set_is_refused(subtests: pytest.Subtes
     for name, fields, message in [
         ("piqa", {"goal": "g", "sol1": "a", "label": 0}, "or instruction, output; the record has goal, sol1, label"),
         ("piqa", {**PIQA, "label": 2}, "'label' must lie between 0 and 1, not 2"),
-        ("piqa", {**PIQA, "label": True}, "must be a number from 0 to 1, not True"),
         ("piqa", {**PIQA, "label": None}, "needs goal, .*; the record's 'label' is null"),
         ("piqa", {**PIQA, "label": -1}, "not -1; that looks like the hidden label of a test split: take a split with"),
         ("arc_easy", {**ARC, "answerKey": ""}, "A, B; that looks like the hidden label"),
-        ("gsm8k", {"question": "q", "answer": None}, "the record's 'answer' is null"),
         ("piqa", {**PIQA, "goal": "  "}, "'goal' must hold text"),
-        ("piqa", {**PIQA, "sol1": 7}, "'sol1' must hold text, not 7"),
         ("winogrande", {"sentence": "s", "option1": "a", "option2": "b", "answer": ""}, "from 1 to 2"),
         ("hellaswag", {"ctx": "c", "endings": [], "label": 0}, "'endings' must hold a list of texts"),
         ("arc_easy", {**ARC, "answerKey": "C"}, "the answer key 'C' is none of the choices' keys A, B"),
         ("arc_easy", {**ARC, "choices": {"text": ["a"], "label": ["A", "B"]}}, "with a label each"),
-        ("arc_easy", {**ARC, "choices": "a or b"}, "'choices' must hold texts and labels"),
         ("boolq", {"question": "q", "answer": "maybe"}, "must be true or false"),
-        ("gsm8k", {"question": "q", "answer": "who knows"}, "states no number answer"),
-        ("gsm8k", {"question": "q"}, "needs question, answer; the record has question"),
         ("arc_easy", {**CONVERTED, "answer": "answer3"}, "states 'answer2' but the field 'answer' holds 'answer3'"),
-        ("arc_easy", {**CONVERTED, "output": "no idea"}, "states no choice answer"),
         ("arc_easy", {**CONVERTED, "output": None}, "'output' must hold text"),
     ]:
         with subtests.test(name=name, fields=fields, message=message), pytest.raises(DataError, match=message):
@@ -101,17 +94,3 @@ def test_rendered_training_records_have_the_frame_of_the_test_file(data_dir: Pat
 def test_every_test_record_states_its_answer(data_dir: Path, name: str) -> None:
     for row in _rows(data_dir / f"commonsense/{name}.test.jsonl.gz"):
         assert preset(name)(row).answer == row["answer"]
-
-
-@pytest.mark.data
-def test_every_gsm8k_solution_parses_to_its_own_answer(data_dir: Path) -> None:
-    for row in _rows(data_dir / "math/gsm8k.test.jsonl.gz"):
-        gold = str(row["answer"]).rpartition("####")[2].strip().replace(",", "")
-        assert preset("gsm8k")(row).answer == gold
-
-
-@pytest.mark.data
-def test_every_math_solution_states_an_answer(data_dir: Path) -> None:
-    for row in _rows(data_dir / "math/math.test.jsonl.gz"):
-        boxed = str(row["answer"]).rpartition("\\boxed")[2]
-        assert preset("math")(row).answer in boxed

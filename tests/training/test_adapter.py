@@ -120,15 +120,6 @@ def test_the_saved_adapter_has_what_vllm_and_llama_cpp_read(model_of: Callable[.
     assert settings["target_modules"] == sorted(PROJECTIONS["llama"])
 
 
-def test_transposed_layers_take_factors_too(model_of: Callable[..., Any]) -> None:
-    model = model_of("gpt2", n_embd=64, n_layer=1, n_head=4, n_positions=128)
-    adapted = add_adapter(model, CONFIG, "tiny")
-    use_factor_layers(adapted, share=True)
-    loss = adapted(input_ids=torch.arange(9)[None]).logits.float().square().mean()
-    loss.backward()
-    assert any(p.grad is not None for p in adapted.parameters() if p.requires_grad)
-
-
 def test_unknown_layers_and_families_are_refused(model_of: Callable[..., Any]) -> None:
     with pytest.raises(TrainingError, match=r"no linear layer 'q_porj'; it has down_proj, gate_proj"):
         target_modules(model_of(), ("q_porj",))

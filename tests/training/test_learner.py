@@ -9,7 +9,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from calibudget.errors import TrainingError
 from calibudget.training.config import Execution, TrainingConfig
-from calibudget.training.learner import Learner, agrees_packed
+from calibudget.training.learner import Learner
 
 PACKED = Execution(device="cpu", batch_tokens=4096, pack=True)
 PADDED = Execution(device="cpu", batch_tokens=4096, pack=False)
@@ -75,12 +75,6 @@ def test_a_sum_per_example_is_the_papers_equation(learner_of: Callable[..., Any]
         torch.testing.assert_close(factor.gradient, sum(own[place] for _, own in sums) / 3, rtol=1e-4, atol=1e-6)
 
 
-def test_a_share_without_examples_has_no_gradient(learner_of: Callable[..., Any], examples: Any) -> None:
-    learner = learner_of()
-    assert learner.gradients(learner.batches(examples, []), 10).item() == 0.0
-    assert all(factor.gradient.norm() == 0 for factor in learner.factors)
-
-
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_the_update_is_loraplus_by_hand(learner_of: Callable[..., Any], examples: Any, decay: float) -> None:
     """First step of AdamW: p - rate * (decay * p + g / (|g| + eps)), with A and B at their own rates.
@@ -131,15 +125,6 @@ def test_checkpointing_and_compiling_change_nothing(
     plain = gradients_of(learner_of(), examples)
     execution = Execution(device="cpu", gradient_checkpointing=True, compile=True, fuse=True)
     assert_close(gradients_of(learner_of(execution=execution), examples)[1], plain[1])
-
-
-def test_packing_is_judged_by_what_the_model_does(model_of: Callable[..., Any]) -> None:
-    assert agrees_packed(model_of(num_key_value_heads=2), kernel=False)
-    assert agrees_packed(model_of("qwen2", num_key_value_heads=2), kernel=False)
-    assert agrees_packed(model_of("mistral", num_key_value_heads=2, sliding_window=4), kernel=False)
-    assert not agrees_packed(
-        model_of("gemma2", num_key_value_heads=2, head_dim=16, attn_logit_softcapping=0.5), kernel=False
-    )
 
 
 def test_a_model_that_cant_be_packed_is_padded_or_refused(model_of: Callable[..., Any]) -> None:
