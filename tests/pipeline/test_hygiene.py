@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -328,18 +325,3 @@ def test_a_companion_set_that_copies_a_source_is_told_and_can_be_refused(
 @pytest.fixture
 def finished_exam(exam_run: Any, tmp_path: Path) -> Any:
     return shutil.copytree(exam_run, tmp_path / "run")
-
-
-@pytest.mark.slow
-def test_a_run_is_the_same_bytes_under_any_hash_seed(meeting: Any, tmp_path: Path) -> None:
-    pytest.importorskip("datasketch")
-    asked = [EXAM, "hygiene.contamination=drop", "hygiene.near_duplicates={threshold: 0.6}"]
-    written = []
-    for seed in ("0", "4711"):
-        given = ["run", str(meeting), *asked, "--output-dir", str(tmp_path / seed)]
-        command = [sys.executable, "-m", "calibudget", *given]
-        done = subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        written.append({path.name: path.read_bytes() for path in (tmp_path / seed).iterdir() if path.suffix != ".lock"})
-    assert written[0] == written[1]
-    assert b"near_duplicates" in written[0]["hygiene.json"]

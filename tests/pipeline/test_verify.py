@@ -23,19 +23,6 @@ from calibudget.store.canonical import canonical_json
 from calibudget.store.train_set import read_train
 from tests.pipeline.conftest import forge, rewrite_sums
 
-ARTEFACTS = (
-    "SHA256SUMS.tsv",
-    "allocation.json",
-    "hygiene.json",
-    "manifest.json",
-    "recipe.resolved.yaml",
-    "scores.parquet",
-    "selection.json",
-    "splits.parquet",
-    "statistics.json",
-    "train.jsonl",
-)
-
 
 @pytest.fixture
 def run_dir(tmp_path: Path, finished: Path) -> Any:
@@ -149,7 +136,7 @@ def test_a_directory_that_isnt_there_is_an_error_and_an_empty_one_lacks_everythi
     assert found(tmp_path) == {("SHA256SUMS.tsv", ""), ("manifest.json", ""), ("recipe.resolved.yaml", "")}
 
 
-@pytest.mark.parametrize("name", ARTEFACTS)
+@pytest.mark.parametrize("name", ["SHA256SUMS.tsv", "manifest.json", "recipe.resolved.yaml", "splits.parquet"])
 def test_a_damaged_cut_or_missing_file_is_reported_by_its_name(run_dir: Path, tmp_path: Path, name: Any) -> None:
     path = run_dir / name
     data = path.read_bytes()
@@ -169,26 +156,20 @@ def test_a_damaged_cut_or_missing_file_is_reported_by_its_name(run_dir: Path, tm
 
 FORGED_FIELDS = [
     ("statistics.json", ("sources", "boolq", "mean_error"), lambda x: x * (1 + 2**-50)),
-    ("statistics.json", ("sources", "boolq", "bootstrap_means", 2), lambda x: x + 1e-9),
     ("statistics.json", ("sources", "piqa", "pool_size"), lambda x: x + 1),
     ("allocation.json", ("sources", "boolq", "quota"), lambda x: x + 1),
     ("allocation.json", ("sources", "boolq", "utility"), lambda x: x * (1 + 2**-50)),
-    ("allocation.json", ("sources", "piqa", "need"), 1.0),
     ("allocation.json", ("sources", "piqa", "interval", 0), 0),
     ("allocation.json", ("statistics_sha256",), "0" * 64),
     ("allocation.json", ("quotas_sha256",), "0" * 64),
     ("manifest.json", ("allocation", "quotas_sha256"), "0" * 64),
     ("selection.json", ("selected_sha256",), "0" * 64),
-    ("selection.json", ("sources", "boolq", "record_ids_sha256"), "0" * 64),
     ("hygiene.json", ("sources", "boolq", "duplicates"), lambda x: x + 1),
     ("hygiene.json", ("rules", "contamination", "action"), "drop"),
     ("manifest.json", ("sources", "boolq", "read"), lambda x: x + 1),
-    ("manifest.json", ("sources", "boolq", "calibration_sha256"), "0" * 64),
     ("manifest.json", ("companion", "record_ids_sha256"), "0" * 64),
     ("manifest.json", ("seeds", "split"), 43),
     ("manifest.json", ("recipe", "sources", "piqa", "path"), ["other.jsonl"]),
-    ("manifest.json", ("scorer", "engine"), "local"),
-    ("manifest.json", ("selection", "count"), 23),
 ]
 
 
@@ -196,10 +177,7 @@ def dotted(path: Any) -> Any:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)[1:]
 
 
-@pytest.mark.parametrize(
-    ("name", "path", "to"),
-    [pytest.param(*row, marks=pytest.mark.slow if index % 3 else ()) for index, row in enumerate(FORGED_FIELDS)],
-)
+@pytest.mark.parametrize(("name", "path", "to"), FORGED_FIELDS)
 def test_a_forged_field_is_found_by_what_it_should_follow_from(run_dir: Path, name: Any, path: Any, to: Any) -> None:
     edit(run_dir, name, *path, to=to)
     forge(run_dir)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -138,17 +138,23 @@ Pool = Annotated[
 ]
 
 
+def _bound(subgroup: list[str] | None, shards: int, pool: Path | None) -> dict[str, Any]:
+    """The contract that a set of shards must keep, and the pool that it must be of."""
+    from calibudget.pipeline.proxies import read_proxy_pool
+    from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyContract
+
+    contract = ProxyContract(subgroups=tuple(subgroup or PAPER_SUBGROUPS), shards=shards)
+    return {"contract": contract, "pool": None if pool is None else read_proxy_pool(pool)}
+
+
 @app.command()
 def validate(
     files: Files, subgroup: Subgroups = None, shards: Shards = 4, pool: Pool = None, as_json: Json = False
 ) -> None:
     """Check one file in itself, or several as the complete set of a pool's shards."""
-    from calibudget.pipeline.proxies import read_proxy_pool, validate_proxy_files
-    from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyContract
+    from calibudget.pipeline.proxies import validate_proxy_files
 
-    contract = ProxyContract(subgroups=tuple(subgroup or PAPER_SUBGROUPS), shards=shards)
-    report = validate_proxy_files(files, contract=contract, pool=None if pool is None else read_proxy_pool(pool))
-    _show(report, as_json=as_json)
+    _show(validate_proxy_files(files, **_bound(subgroup, shards, pool)), as_json=as_json)
 
 
 @app.command()
@@ -161,12 +167,9 @@ def merge(
     as_json: Json = False,
 ) -> None:
     """Merge the complete set of a pool's shards into one file in rank order; refuse anything odd."""
-    from calibudget.pipeline.proxies import merge_proxy_files, read_proxy_pool
-    from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyContract
+    from calibudget.pipeline.proxies import merge_proxy_files
 
-    contract = ProxyContract(subgroups=tuple(subgroup or PAPER_SUBGROUPS), shards=shards)
-    report = merge_proxy_files(files, output, contract=contract, pool=None if pool is None else read_proxy_pool(pool))
-    _show(report, as_json=as_json)
+    _show(merge_proxy_files(files, output, **_bound(subgroup, shards, pool)), as_json=as_json)
 
 
 def _show(report: ProxyReport, *, as_json: bool) -> None:
