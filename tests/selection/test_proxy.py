@@ -83,6 +83,7 @@ def test_the_top_is_stable_under_the_order_of_shards_and_nested(make_shards: Cal
 
 def test_what_is_no_contract_or_top_is_refused_by_name(make_shards: Callable[..., Any]) -> None:
     merged = merge_shards(make_shards(POOLS))
+    assert len(top(merged, 5)) == 5
     for count in (6, -1):
         with pytest.raises(InputError, match=f"the top {count} of 5 scored candidates can't be taken"):
             top(merged, count)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.sources.source import open_source
-from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import ROW, IdentityTable, Scratch
 
 OUT = r"calibudget-.*: can't be written: File too large; make room there, or set TMPDIR to a folder with room$"
@@ -45,14 +41,6 @@ def test_a_table_that_does_not_fit_names_its_folder(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("calibudget.sources.table.BUFFER", 100)
     with short_files(), pytest.raises(DataError, match=OUT):
         IdentityTable().add_rows(np.zeros(10_000, dtype=ROW))
-
-
-def test_identities_that_do_not_fit_name_their_folder(tmp_path: Path) -> None:
-    row = json.dumps({"prompt": "p", "completion": "c"})
-    for number in range(2):
-        (tmp_path / f"{number}.jsonl").write_text(f"{row}\n" * 20)
-    with short_files(), pytest.raises(DataError, match=OUT):
-        open_source(SourceSpec(label="s", path="*.jsonl"), tmp_path, selection_seed=1)
 
 
 def test_a_disk_without_room_for_a_temporary_folder_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

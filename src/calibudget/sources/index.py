@@ -1,4 +1,4 @@
-"""The identities of one input's rows: found in one pass that keeps no row, written once, read by whoever needs them.
+"""The identities of one input's rows, found in one pass that keeps no row, in a file only where they are handed on.
 
 A file (docs/formats.md) is an Arrow stream of `identity_schema`, then one line of canonical JSON that says what was
 read, then the SHA-256 of all that. A cache keeps such files under a name made of everything that they follow from:
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from calibudget.errors import DataError
 from calibudget.records import SourceFile
-from calibudget.sources import cache_files
 from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
 from calibudget.sources.fields import check_row, checked, is_blank, passed_over, reason_of
 from calibudget.sources.inputs import Input
@@ -264,6 +263,26 @@ class Identities:
         return iter(pa.ipc.open_stream(pa.PythonFile(self.handle, mode="r")))
 
 
+class IdentityStream:
+    """The identities of an input as it is read, with the methods of `Identities`: nothing of it is kept."""
+
+    def __init__(self, spec: SourceSpec, given: Input) -> None:
+        self._spec, self._given = spec, given
+        self.tally = Tally()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """See `Identities`; `DataError` as of `find_or_make`."""
+        return name_rows(self._spec, self._given, self.tally)
+
+    @property
+    def input(self) -> SourceFile:
+        """See `Identities`; to be asked once all were read."""
+        return self._given.bound()
+
+    def forget(self) -> None:
+        """See `Identities`; there is nothing to forget."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Summary:
     """The line after the stream."""
@@ -288,7 +307,7 @@ def find_or_make(spec: SourceSpec, given: Input, folder: Path, kept: Path | None
     Raises:
         DataError: the input can't be read, changed meanwhile, or holds a row that can't be used.
     """
-    if kept is None or (given.bytes or 0) < cache_files.SMALL:
+    if kept is None:
         with writing(folder):
             return make_identities(spec, given, folder / f"{secrets.token_hex(16)}.identities")
     bound = given.bound()

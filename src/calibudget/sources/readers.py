@@ -1,6 +1,6 @@
 """Who reads the inputs of sources: this process, several of this machine, or actors of a Ray cluster.
 
-Whoever reads makes the same file of identities, so that nothing after it depends on who that was. Small inputs are
+Whoever reads finds the same identities, so that nothing after it depends on who that was. Small inputs are
 always read here: sending them away would take longer. The data must lie under the same path on every node.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from calibudget.errors import CalibudgetError, DataError
 from calibudget.sources import cache_files
 from calibudget.sources.files import DataFile
-from calibudget.sources.index import Identities, find_or_make, read_identities
+from calibudget.sources.index import Identities, IdentityStream, find_or_make, read_identities
 from calibudget.sources.inputs import FileInput, Input
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import Scratch, writing
@@ -92,18 +92,20 @@ class Readers:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def ask(self, spec: SourceSpec, given: Input) -> Callable[[], Identities]:
+    def ask(self, spec: SourceSpec, given: Input) -> Callable[[], Identities | IdentityStream]:
         """A function that gives the identities of an input, waiting for them if need be.
 
         Raises:
             DataError: from the function: the input can't be read, or a row can't be used and isn't to be skipped.
         """
-        folder, kept = self._scratch.folder(), self._reading.cache
+        kept = self._reading.cache
         smallest = max(self._reading.smallest, cache_files.SMALL)
         is_here = self._reading.engine == "local" and self._reading.workers == _HERE
         if is_here or not isinstance(given, FileInput) or (given.bytes or 0) < smallest:
-            return partial(find_or_make, spec, given, folder, kept)
-        request = _Request(spec=spec, file=given.file, folder=folder, cache=kept)
+            if kept is None or (given.bytes or 0) < cache_files.SMALL:
+                return partial(IdentityStream, spec, given)
+            return partial(find_or_make, spec, given, self._scratch.folder(), kept)
+        request = _Request(spec=spec, file=given.file, folder=self._scratch.folder(), cache=kept)
         return partial(_found, self._send(request), self._send, request)
 
     def _send(self, request: _Request) -> Future[Reply]:

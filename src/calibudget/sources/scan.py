@@ -19,7 +19,7 @@ from calibudget.records import Record, SourceFile
 from calibudget.sources.data_splits import listed
 from calibudget.sources.fields import known, meaning
 from calibudget.sources.identity import digests
-from calibudget.sources.index import Identities, Tally, column
+from calibudget.sources.index import Identities, IdentityStream, Tally, column
 from calibudget.sources.inputs import Input, inputs_of
 from calibudget.sources.readers import Readers
 from calibudget.sources.records import RecordMaker
@@ -182,7 +182,7 @@ def _check_left_out(scan: Scan) -> None:
             )
 
 
-def _take(scan: Scan, number: int, found: Identities) -> SourceFile:
+def _take(scan: Scan, number: int, found: Identities | IdentityStream) -> SourceFile:
     """Put the identities of one input into the table, and say what it was."""
     try:
         for batch in found.batches():
