@@ -178,6 +178,10 @@ def test_refusals_name_the_group_and_the_numbers(subtests: pytest.Subtests) -> N
             "the floor of group 'x' is 7,000, but its members hold only 6,600",
         ),
         (
+            {"x": {"sources": list("bcde"), "groups": {"y": {"sources": ["a"], "floor": 100}}, "cap": 50}},
+            "the cap of group 'x' is 50, but its members' floors come to 100",
+        ),
+        (
             {"x": {"sources": list("abcde"), "floor": 20, "cap": 10}},
             "the cap of group 'x' is 10, below its floor of 20",
         ),

@@ -6,6 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Final, Literal
 
@@ -54,7 +55,7 @@ def _root_of_capacity(evidence: utility.Evidence) -> utility.Worth:
 
 
 def _factor_policy(summary: str, *factors: str) -> Policy:
-    return Policy(summary=summary, rule=utility.product_of(*factors), wants="statistics", factors=factors)
+    return Policy(summary=summary, rule=partial(utility.product_of, names=factors), wants="statistics", factors=factors)
 
 
 #: Every policy by name: the paper's rule, its ablations and comparators (table 1), and what goes beyond it.

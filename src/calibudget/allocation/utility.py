@@ -258,20 +258,13 @@ class Worth:
 Rule = Callable[[Evidence], Worth]
 
 
-def product_of(*names: str) -> Rule:
-    """The rule that multiplies these factors, each to its exponent, in the paper's order (paper 2.2)."""
-
-    def rule(evidence: Evidence) -> Worth:
-        factors: dict[str, list[float]] = {name: _factor(name, evidence) for name in FACTORS if name in names}
-        exponents = {f"exponents.{name}": getattr(evidence.exponents, name) for name in factors}
-        exponents = {name: as_double(exponent, name) for name, exponent in exponents.items()}
-        return Worth(
-            utilities=products(evidence.labels, list(factors.values()), exponents),
-            factors=factors,
-            from_means="need" in factors,
-        )
-
-    return rule
+def product_of(evidence: Evidence, names: Sequence[str]) -> Worth:
+    """The product of these factors, each to its exponent, in the paper's order (paper 2.2)."""
+    factors = {name: _factor(name, evidence) for name in FACTORS if name in names}
+    exponents = {f"exponents.{name}": getattr(evidence.exponents, name) for name in factors}
+    exponents = {name: as_double(exponent, name) for name, exponent in exponents.items()}
+    utilities = products(evidence.labels, list(factors.values()), exponents)
+    return Worth(utilities=utilities, factors=factors, from_means="need" in factors)
 
 
 def calibration_error(evidence: Evidence) -> Worth:
