@@ -223,7 +223,7 @@ def test_exponents_of_the_factors_count(subtests: pytest.Subtests) -> None:
     factors = {"need": [0.5, 1.5], "availability": [20.0, 30.0], "reliability": [1 / 1.1, 0.5]}
     for names in (("reliability", "need", "availability"), ("availability",), ("need", "reliability")):
         with subtests.test(names=names):
-            worth = product_of(*names)(evidence)
+            worth = product_of(evidence, names)
             assert worth.factors == {name: values for name, values in factors.items() if name in names}
             assert list(worth.factors) == [name for name in factors if name in names]
             powers = {"need": 2.0, "availability": 1.0, "reliability": 3.0}
@@ -234,5 +234,5 @@ def test_exponents_of_the_factors_count(subtests: pytest.Subtests) -> None:
             assert (policy.summary, policy.wants, policy.factors) == ("why", "statistics", names)
             assert policy.rule(evidence) == worth
     with pytest.raises(InputTypeError, match=r"^exponents.need must be a number"):
-        product_of("need")(replace(evidence, exponents=Exponents(need="2")))  # type: ignore[arg-type]
+        product_of(replace(evidence, exponents=Exponents(need="2")), ["need"])  # type: ignore[arg-type]
     assert POLICIES["calibudget"].factors == tuple(factors)
