@@ -17,7 +17,7 @@ from calibudget.allocation.bounds import Portion, _as_written, _read_amount, par
 from calibudget.allocation.exact.numbers import as_count, as_double, as_doubles, sum_of
 from calibudget.allocation.labels import likely, listed, require_same_labels, sorted_labels
 from calibudget.allocation.plan import plan
-from calibudget.allocation.policies import policy_named, pooled_quotas
+from calibudget.allocation.policies import policy_named
 from calibudget.allocation.quotas import allocate, apportion, integer_bounds, pose
 from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.stability import stability, what_if
@@ -107,8 +107,6 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
     (of_request(policy="pooled", pooled={"a": 100}, caps={"a": 5}), UnfedPolicyError, ["pooled", "caps", "groups"]),
     (of_request(policy="nearest"), AllocationError, ["nearest"]),
     (lambda: policy_named(b"equal"), InputTypeError, ["the policy", "bytes"]),  # type: ignore[arg-type]
-    (lambda: pooled_quotas({"a": 7}, 1), InputTypeError, ["keys of 'a'", "bytes"]),  # type: ignore[dict-item]
-    (lambda: pooled_quotas({"a": ["x"]}, 1), InputTypeError, ["keys of 'a'", "bytes"]),  # type: ignore[list-item]
     # quotas
     (lambda: apportion({"a": 1}, 1.5), InputTypeError, ["the budget", "1.5"]),  # type: ignore[arg-type]
     (lambda: apportion({}, 5), AllocationError, ["no sources", "5"]),

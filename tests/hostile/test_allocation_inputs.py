@@ -15,13 +15,14 @@ import pytest
 from calibudget.allocation.arrays import apportion_arrays
 from calibudget.allocation.check import check_plan
 from calibudget.allocation.plan import plan
-from calibudget.allocation.policies import policy_named, pooled_quotas
+from calibudget.allocation.policies import policy_named
 from calibudget.allocation.quotas import allocate, apportion
 from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.stability import stability, what_if
 from calibudget.allocation.utility import needs, utilities
 from calibudget.errors import CalibudgetError
 from calibudget.records import AllocationPlan, Bootstrap, Exponents, SourceStatistics, Statistics
+from calibudget.selection.draw import canonical_selected_indices_sha256
 
 ODD: list[Any] = [
     None, True, False, 0, -1, 3, 1.0, -0.0, 0.5, math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324,
@@ -172,8 +173,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]] = {
     ),
     "stability": (stability, {"allocations": ([POOLS, POOLS], [*ODD, *([POOLS, one] for one in inside(POOLS))])}),
     "needs": (needs, {"mean_errors": ([1.0, 2.0, 3.0], inside([1.0, 2.0, 3.0])), "transform": ("rank", ODD)}),
+    "canonical_selected_indices_sha256": (
+        canonical_selected_indices_sha256, {"indices": ([1, 2], [*ODD, *([one] for one in ODD), np.array(["x"])])}
+    ),
     "policy_named": (policy_named, {"name": ("need", ODD)}),
-    "pooled_quotas": (pooled_quotas, {"keys": ({"a": [b"1"], "b": [b"2"]}, inside({"a": [b"1"]})), "budget": (1, ODD)}),
 
 }  # fmt: skip
 

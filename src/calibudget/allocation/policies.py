@@ -11,9 +11,8 @@ from itertools import islice
 from typing import Final, Literal
 
 from calibudget.allocation import utility
-from calibudget.allocation.exact.numbers import as_count
-from calibudget.allocation.labels import require_text, sorted_labels
-from calibudget.errors import AllocationError, InputTypeError
+from calibudget.allocation.labels import require_text
+from calibudget.errors import AllocationError
 
 #: What a policy must be given beside pool sizes.
 Wants = Literal["statistics", "weights", "pooled"]
@@ -120,17 +119,12 @@ def pooled_quotas(keys: Mapping[str, Sequence[bytes]], budget: int) -> dict[str,
         Quotas by label in code-point order.
 
     Raises:
-        InputTypeError: keys that aren't bytes.
         AllocationError: a budget above the number of candidates.
 
     Source: paper 3.1, pooled-uniform.
     """
-    labels = sorted_labels(keys)
-    budget = as_count(budget, "the budget")
-    for label in labels:
-        if not isinstance(keys[label], Sequence) or not set(map(type, keys[label])) <= {bytes}:
-            raise InputTypeError(f"the keys of {label!r} must be a sequence of bytes")
-    pools = sum(len(keys[label]) for label in labels)
+    labels = sorted(keys)
+    pools = sum(map(len, keys.values()))
     if budget > pools:
         raise AllocationError(f"the budget {budget:,} is {budget - pools:,} above all pools together ({pools:,})")
     streams = [[(key, label) for key in sorted(keys[label])] for label in labels]

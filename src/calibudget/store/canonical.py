@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 import numpy as np
 import rfc8785
 
-from calibudget.errors import ArtefactError, InputError, InputTypeError
+from calibudget.errors import ArtefactError, InputError
 from calibudget.messages import shown
 from calibudget.values import MAX_SAFE_INTEGER
 
@@ -85,12 +85,9 @@ def strict_json(data: bytes) -> object:
     """Read one JSON value, refusing what readers disagree about.
 
     Raises:
-        InputTypeError: the data isn't bytes.
         InputError: invalid UTF-8 or JSON, a byte order mark, a key given twice, NaN, an infinity or a number that
             overflows to one, a lone surrogate, or nesting too deep to follow.
     """
-    if not isinstance(data, bytes | bytearray):
-        raise InputTypeError(f"JSON is read from bytes, not {type(data).__name__}: {shown(data)}")
     try:
         text = data.decode("utf-8")
         if text.startswith("\ufeff"):
