@@ -31,6 +31,18 @@ def shown(value: object, form: Callable[[object], str] = repr) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
 
 
+def printable(text: str, kept: str = "") -> str:
+    """The text with what a terminal would act on, or a reader couldn't see, written out: a file's name draws no line.
+
+    Args:
+        text: a line for people.
+        kept: characters that stay, such as line ends.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in kept else ascii(one)[1:-1] for one in text)
+
+
 def meant(name: object, known: Iterable[str]) -> str:
     """What an unknown name may have been meant for: the nearest that there is, or a few of them."""
     names = sorted(known)

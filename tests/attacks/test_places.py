@@ -71,3 +71,16 @@ def test_a_name_of_no_file_is_refused(zygote: Any, place: str) -> None:
         done = zygote.give(argv)
         assert done["code"] == 2, done["text"]
         assert "Traceback" not in done["text"], done["text"]
+
+
+def test_a_files_name_draws_no_line_and_moves_no_cursor(zygote: Any, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(zygote.folder / "fake", tmp_path / "run"))
+    (run / "a\x1b[2J\nlevel  signature: signed\u202e").write_bytes(b"")
+    done = zygote.give(["verify", run])
+    assert done["code"] == 1
+    assert r"differs  a\x1b[2J\nlevel  signature: signed\u202e: expected" in done["text"]
+    assert "\nlevel  signature: not signed" in done["text"]
+    assert [line for line in done["text"].splitlines() if not line.isprintable()] == []
+    done = zygote.give(["verify", tmp_path / "no\x1b[2J"])
+    assert done["code"] == 2
+    assert r"no\x1b[2J: no such run directory" in done["text"]

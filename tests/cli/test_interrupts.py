@@ -18,6 +18,8 @@ from calibudget.errors import InterruptedRunError
 
 AGAIN = "nothing finished is lost, the same command goes on from here"
 RESUME = "nothing finished is lost, the same command with `--resume` goes on from here"
+#: What a command that may take long says first.
+BEGUN = "calibudget: starting ...\n"
 NOTHING = "there is nothing to resume, give the command again"
 LOAD = "calibudget.recipe.load_recipe"
 
@@ -45,7 +47,7 @@ def test_an_interrupted_command_names_what_goes_on(
     monkeypatch.setattr(where, stopped)
     outcome = calibudget(*arguments)
     told = str(stop) or "interrupted"
-    assert (outcome.code, outcome.err) == (3, f"calibudget: {told}; {words}\n")
+    assert (outcome.code, outcome.err.removeprefix(BEGUN)) == (3, f"calibudget: {told}; {words}\n")
 
 
 def test_commands_that_are_told_to_resume_can() -> None:
@@ -107,7 +109,7 @@ def test_a_second_signal_takes_neither_the_line_nor_the_code(
     monkeypatch.setattr("calibudget.pipeline.verify.verify", stopped)
     monkeypatch.setattr("calibudget.cli.entry.how_to_go_on", told_twice)
     outcome = calibudget("verify", "out")
-    assert (outcome.code, outcome.err) == (3, "calibudget: interrupted; that was two\n")
+    assert (outcome.code, outcome.err.removeprefix(BEGUN)) == (3, "calibudget: interrupted; that was two\n")
 
 
 def test_a_signal_in_a_finalizer_stops_the_command_all_the_same(
@@ -123,7 +125,7 @@ def test_a_signal_in_a_finalizer_stops_the_command_all_the_same(
 
     monkeypatch.setattr("calibudget.pipeline.verify.verify", working)
     outcome = calibudget("verify", "out")
-    assert (outcome.code, outcome.err) == (3, f"calibudget: interrupted; {NOTHING}\n")
+    assert (outcome.code, outcome.err.removeprefix(BEGUN)) == (3, f"calibudget: interrupted; {NOTHING}\n")
 
 
 def command(script: str) -> subprocess.CompletedProcess[str]:

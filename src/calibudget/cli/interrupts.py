@@ -57,11 +57,9 @@ def _interrupt() -> None:
 
 def say(message: Warning | str, *_where: object, **_more: object) -> None:
     """A line for people on stderr."""
-    from calibudget.messages import redacted
+    from calibudget.messages import printable, redacted
 
-    line = (
-        redacted(f"calibudget: {message}").encode("utf-8", "backslashreplace").decode("utf-8")
-    )  # a name may hold no text
+    line = printable(redacted(f"calibudget: {message}"), kept="\n\t")
     with suppress(OSError):  # a full or broken stderr changes no exit code
         print(line, file=sys.stderr, flush=True)
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from calibudget.allocation.utility import FACTORS
 from calibudget.errors import InputError
-from calibudget.messages import counted
+from calibudget.messages import counted, printable
 from calibudget.records import AllocationPlan, Exponents, Score, Selection, Statistics, Unit
 from calibudget.store.artefacts import ALLOCATION
 from calibudget.store.canonical import canonical_json
@@ -291,8 +291,8 @@ def print_table(table: Table, *, folds: bool = False) -> None:
 
 
 def print_line(text: str) -> None:
-    """A line on stdout, as it is: nothing in it is markup, and no digest or path is broken."""
-    _console().print(text, soft_wrap=True)
+    """A line on stdout, as it is: nothing in it is markup, no digest or path is broken, and no name ends it."""
+    _console().print(printable(text), soft_wrap=True)
 
 
 def _console() -> Console:
