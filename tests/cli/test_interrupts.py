@@ -22,6 +22,7 @@ RESUME = "nothing finished is lost, the same command with `--resume` goes on fro
 BEGUN = "calibudget: starting ...\n"
 NOTHING = "there is nothing to resume, give the command again"
 LOAD = "calibudget.recipe.load_recipe"
+BEGUN = "calibudget: starting ...\n"
 
 
 @pytest.mark.parametrize("stop", [Stop(), InterruptedRunError("stopped after step 3 of 9")])
