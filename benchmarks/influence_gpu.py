@@ -15,7 +15,6 @@ the output directory ($OUT, or benchmarks/results).
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import math
 import os
@@ -33,6 +32,9 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from gpu import SEVEN, SMALL, free, random_model, synthetic
 
 from calibudget.influence.gradients import AdamDirection, ExampleGradients, plain_update
 from calibudget.influence.scorer import Sketches, SketchTable
@@ -45,10 +47,6 @@ from calibudget.training.data import TrainingExample, encode_examples
 from calibudget.training.learner import Learner
 from calibudget.training.order import rows
 
-SEVEN = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
-SEVEN |= {"num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096}
-SMALL = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9}
-SMALL |= {"num_key_value_heads": 3, "vocab_size": 49152, "max_position_embeddings": 8192, "tie_word_embeddings": True}
 TINY = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
 TINY |= {"num_key_value_heads": 2, "vocab_size": 320, "max_position_embeddings": 2048}
 STEPS = 8
@@ -148,7 +146,7 @@ def small(arguments: argparse.Namespace, report: Report, device: torch.device) -
     def model(dtype: torch.dtype) -> Any:
         if arguments.model is not None:
             return load_model(str(arguments.model), device=device.type, dtype=str(dtype).partition(".")[2]).model
-        return random_model(shape, dtype, device)
+        return random_model(shape, dtype=dtype, device=device.type)
 
     vocabulary = shape["vocab_size"]
     if arguments.data is not None:
@@ -173,7 +171,7 @@ def seven(arguments: argparse.Namespace, report: Report, device: torch.device) -
     examples = synthetic(arguments.examples or (16 if arguments.tiny else 96), shape["vocab_size"], mean=233)
 
     def model(dtype: torch.dtype) -> Any:
-        return random_model(shape, dtype, device)
+        return random_model(shape, dtype=dtype, device=device.type)
 
     compare(
         "7B shape",
@@ -504,38 +502,12 @@ def dense(vector: torch.Tensor, dimension: int) -> torch.Tensor:
 # --- data, models, time
 
 
-def synthetic(count: int, vocabulary: int, *, mean: int, seed: int = 0) -> list[TrainingExample]:
-    """Random ids with the lengths of instruction data: lognormal around the mean, 55% of it response."""
-    random = np.random.default_rng(seed)
-    lengths = np.clip(random.lognormal(math.log(mean) - 0.08, 0.4, count), 24, 1000).astype(int)
-    return [
-        TrainingExample(
-            source="synthetic",
-            record_id=str(number),
-            role="source",
-            ids=random.integers(5, vocabulary, length).astype(np.int32),
-            prompt_length=max(1, int(length * 0.45)),
-        )
-        for number, length in enumerate(lengths)
-    ]
-
-
 def real(path: Path, model: str, count: int) -> list[TrainingExample]:
     """Every so many rows of real text, encoded."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     chosen = [row for row in rows if row["split"] == "pool"]
     encoder = Encoder("alpaca", load_tokenizer(model))
     return list(encode_examples(chosen[:: len(chosen) // count][:count], encoder, max_length=512, too_long="cut"))
-
-
-def random_model(shape: dict[str, Any], dtype: torch.dtype, device: torch.device) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    torch.manual_seed(0)
-    config = AutoConfig.for_model("llama", **shape)
-    with device:
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
-    return model.eval()
 
 
 def timed(work: Callable[[], Any], device: torch.device) -> tuple[float, Any]:
@@ -547,12 +519,6 @@ def timed(work: Callable[[], Any], device: torch.device) -> tuple[float, Any]:
     if device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter() - begun, result
-
-
-def free() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

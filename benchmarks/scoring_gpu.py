@@ -22,10 +22,8 @@ dependencies pyarrow, filelock and rfc8785 (and gguf for a .gguf file). `--devic
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
-import platform
 import random
 import shlex
 import statistics
@@ -35,18 +33,20 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from gpu import SEVEN, found, free, machine, matmul_rate, peak_gib, random_model, timed
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "src"))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
 
 SOURCES = ("arc_challenge", "arc_easy", "boolq", "hellaswag", "openbookqa", "piqa", "social_i_qa", "winogrande")
-#: LLaMA-2-7B but for its vocabulary, which is that of the tokenizer at hand (49,152 for 32,000).
-SEVEN = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
-SEVEN |= {"num_key_value_heads": 32, "max_position_embeddings": 4096}
+#: The vocabulary of the tokenizer at hand.
+TOKENS = {"vocab_size": 49152, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
 #: Llama-3.2-1B but for its vocabulary: each worker process reads and digests it.
 ONE = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32}
 ONE |= {"num_key_value_heads": 8, "max_position_embeddings": 4096, "tie_word_embeddings": True}
@@ -112,8 +112,7 @@ class Report:
         self.notes: list[str] = []
         self._directory = arguments.output
         self.matmul = matmul_rate(arguments.device)
-        libraries = ", ".join(f"{name} {found(name)}" for name in ("torch", "transformers", "accelerate", "peft"))
-        self.machine = f"{machine_of(arguments.device)}, Python {platform.python_version()}, {libraries}"
+        self.machine = f"{machine(arguments.device)}, {found('torch', 'transformers', 'accelerate', 'peft')}"
         self.note("machine", f"{self.machine}; matmul {self.matmul / 1e12:.3g} TFLOP/s")
 
     def row(self, part: str, what: str, seconds: float, limit: float, **more: Any) -> None:
@@ -152,66 +151,6 @@ class Report:
         body = {"command": shlex.join(["python", *sys.argv]), "machine": self.machine, "matmul": self.matmul}
         body |= {"rows": self.rows, "notes": self.notes, "table": self.table().splitlines()}
         (self._directory / f"{self._name}.json").write_text(json.dumps(body, indent=1))
-
-
-def found(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "?"
-
-
-def machine_of(device: str) -> str:
-    import torch
-
-    if device == "cpu":
-        return f"CPU rehearsal, {os.cpu_count()} cores"
-    return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}, {os.cpu_count()} cores"
-
-
-def matmul_rate(device: str) -> float:
-    """Operations a second of square products (8192 in bfloat16 on a GPU): the median of ten runs of five."""
-    import torch
-
-    size, dtype = (8192, torch.bfloat16) if device == "cuda" else (512, torch.float32)
-    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-    product = left @ right
-    seconds = [timed(lambda: [torch.mm(left, right, out=product) for _ in range(5)])[0] / 5 for _ in range(12)]
-    return 2 * size**3 / statistics.median(seconds[2:])
-
-
-def on_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available() and torch.cuda.is_initialized()
-
-
-def peak_gib() -> float:
-    import torch
-
-    cards = range(torch.cuda.device_count()) if on_gpu() else ()
-    return max((torch.cuda.max_memory_allocated(card) for card in cards), default=0) / 2**30
-
-
-def free() -> None:
-    import torch
-
-    gc.collect()
-    if on_gpu():
-        torch.cuda.empty_cache()
-        for card in range(torch.cuda.device_count()):
-            torch.cuda.reset_peak_memory_stats(card)
-
-
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    import torch
-
-    wait = torch.cuda.synchronize if on_gpu() else int
-    wait()
-    start = time.perf_counter()
-    result = work()
-    wait()
-    return time.perf_counter() - start, result
 
 
 def repeated(runs: int, work: Callable[[], Any]) -> tuple[list[float], Any]:
@@ -261,17 +200,6 @@ def tokenizer_of(arguments: argparse.Namespace) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(arguments.data / "tokenizer")
-
-
-def random_model(device: str, family: str, shape: dict[str, Any], dtype: Any, **more: Any) -> Any:
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    torch.manual_seed(0)
-    settings = {"vocab_size": 49152, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2} | shape | more
-    config = AutoConfig.for_model(family, **settings)
-    with torch.device(device):
-        return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
 
 
 def scorer_of(model: Any, tokenizer: Any, batch_tokens: int | None, *, kind: Any = None, **settings: Any) -> Any:
@@ -387,7 +315,7 @@ def check(arguments: argparse.Namespace, report: Report) -> None:
     for family, more in FAMILIES.items():
         for dtype in (torch.float32, torch.bfloat16):
             try:
-                model = random_model(arguments.device, family, TINY, dtype, **more)
+                model = random_model(TINY | TOKENS, family=family, device=arguments.device, dtype=dtype, **more)
                 with torch.no_grad():
                     for parameter in model.parameters():
                         if parameter.dim() > 1:
@@ -412,6 +340,47 @@ def check(arguments: argparse.Namespace, report: Report) -> None:
                 report.note("check", f"{family} {dtype}: FAILED: {type(error).__name__}: {error}")
                 traceback.print_exc()
             free()
+    if arguments.device == "cuda":
+        check_caches(arguments.device, report)
+
+
+def check_caches(device: str, report: Report) -> None:
+    """Decoding's attention in bfloat16 against float64: relative error of the cache without filling and with it."""
+    import torch
+
+    from calibudget.lm.attention import Bounds, Packed
+    from calibudget.lm.cached import Cached, Filled, Snug
+    from calibudget.lm.tree import Part
+
+    count, draw = 96, random.Random(1)
+    for heads, groups, size, window in ((32, 32, 128, None), (32, 8, 128, None), (9, 3, 64, None), (8, 2, 64, 48)):
+        lengths = [draw.randint(20, 700) for _ in range(count)]
+        parts = [Part(ids=tuple(range(length)), parent=None, depth=0) for length in lengths]
+        keys, values = torch.randn(2, groups, sum(lengths), size, device=device, dtype=torch.bfloat16)
+
+        def cache(kind: type[Cached], dtype: Any, parts: Any = parts, keys: Any = keys, values: Any = values) -> Cached:
+            layout = Packed(parts, list(range(count)), torch.device(device))
+            layout.keys[0], layout.values[0] = keys.to(dtype), values.to(dtype)
+            tokens = [layout.tokens(i) for i in range(count)]
+            return kind(layout, tokens, [len(own) + 6 for own in tokens], release=True)
+
+        caches = [cache(Snug, torch.bfloat16), cache(Filled, torch.bfloat16), cache(Filled, torch.float64)]
+        rows, errors = torch.arange(count, device=device), [0.0, 0.0]
+        for step in range(6):
+            if step == 3:  # some rows are left
+                rows = rows[::3]
+                for one in caches:
+                    one.keep(rows)
+            new = [torch.randn(len(rows), n, 1, size, device=device).bfloat16() for n in (heads, groups, groups)]
+            kinds = zip(caches, (torch.bfloat16, torch.bfloat16, torch.float64), strict=True)
+            own = [
+                one.attend(0, *(x.to(dtype) for x in new), Bounds(None, window, None)).double() for one, dtype in kinds
+            ]
+            errors = [max(e, float((o - own[2]).norm() / own[2].norm())) for e, o in zip(errors, own, strict=False)]
+            for one in caches:
+                one.advance()
+        text = f"heads {heads}/{groups}, window {window}: without filling {errors[0]:.1e}, with it {errors[1]:.1e}"
+        report.note("check", f"decoding's attention in bfloat16 against float64, {text}")
 
 
 def largest(ones: list[float], others: list[float]) -> float:
@@ -425,7 +394,7 @@ def seven(arguments: argparse.Namespace, report: Report) -> None:
     from calibudget.scoring.measure import measure_all
 
     shape, dtype = (SEVEN, torch.bfloat16) if arguments.device == "cuda" else (TINY, torch.float32)
-    model = random_model(arguments.device, "llama", shape, dtype)
+    model = random_model(shape | TOKENS, device=arguments.device, dtype=dtype)
     tokenizer, items = tokenizer_of(arguments), load_items(arguments)
     scorer = scorer_of(model, tokenizer, arguments.batch_tokens, kind=agreeing_scorer(), max_new_tokens=NEW_TOKENS)
     works = scorer._encode(items)
@@ -469,9 +438,9 @@ def counting_decoded() -> Iterator[list[int]]:
 
     decoded, keep = [], local.continue_greedily
 
-    def counting(model: Any, layout: Any, continuations: Any, stop_ids: Any) -> Any:
+    def counting(model: Any, layout: Any, continuations: Any, *others: Any, **options: Any) -> Any:
         decoded.append(len(continuations))
-        return keep(model, layout, continuations, stop_ids)
+        return keep(model, layout, continuations, *others, **options)
 
     local.continue_greedily = counting
     try:
@@ -577,7 +546,7 @@ def scaling(arguments: argparse.Namespace, report: Report) -> None:
     items = load_items(arguments, 400)
     sizes = range(1, (2 if on_cpu else torch.cuda.device_count()) + 1)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        model = random_model(arguments.device, "llama", shape, dtype)
+        model = random_model(shape | TOKENS, device=arguments.device, dtype=dtype)
         model.save_pretrained(folder)
         tokenizer_of(arguments).save_pretrained(folder)
         limit = limit_of(report, model, scorer_of(model, tokenizer_of(arguments), 8192)._encode(items))

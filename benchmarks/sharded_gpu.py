@@ -38,27 +38,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gpu import SEVEN, free, random_model, timed
 from scoring_gpu import (
     NEW_TOKENS,
     PEER_BATCH,
     ROOT,
-    SEVEN,
     TINY,
+    TOKENS,
     Report,
     agreeing_scorer,
     both_passes,
     counting_decoded,
-    free,
     largest,
     limit_of,
     load_items,
     measure_parts,
-    on_gpu,
-    random_model,
     read_only,
     repeated,
     scorer_of,
-    timed,
     tokenizer_of,
 )
 
@@ -129,8 +126,7 @@ def spread_model(arguments: argparse.Namespace, shape: dict[str, Any], dtype: An
 
     from calibudget.lm.placement import hand_on
 
-    settings = {"vocab_size": 49152, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
-    config = AutoConfig.for_model("llama", **settings, **shape)
+    config = AutoConfig.for_model("llama", **(shape | TOKENS))
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
     devices: list[Any] = list(range(cards)) if arguments.device == "cuda" else ["cpu", "cpu:0"][:cards]
@@ -173,7 +169,9 @@ class Utilisation:
         self._thread.join()
 
     def _sample(self) -> None:
-        if not on_gpu():
+        import torch
+
+        if not torch.cuda.is_available():
             return
         try:
             import pynvml
@@ -361,7 +359,7 @@ def written_model(arguments: argparse.Namespace, report: Report, folder: str, it
     import torch
 
     shape, dtype = (TINY, torch.float32) if arguments.device == "cpu" else (SEVEN, torch.bfloat16)
-    model = random_model(arguments.device, "llama", shape, dtype)
+    model = random_model(shape | TOKENS, device=arguments.device, dtype=dtype)
     seconds, _ = timed(lambda: model.save_pretrained(folder))
     report.note("replicas", f"written in {seconds:.0f} s")
     tokenizer = tokenizer_of(arguments)
@@ -372,10 +370,11 @@ def written_model(arguments: argparse.Namespace, report: Report, folder: str, it
 def influence(arguments: argparse.Namespace, report: Report) -> None:
     """Single examples' gradients of the 7B shape's factors, on one card and over all."""
     import torch
-    from influence_gpu import Nothing, aligned, angles, batches, learner_of, started, synthetic, whole_gradients
+    from influence_gpu import Nothing, aligned, angles, learner_of, started, synthetic, whole_gradients
 
     from calibudget.influence.gradients import ExampleGradients
     from calibudget.training.config import TrainingConfig
+    from calibudget.training.order import packs
 
     on_cpu, cards = arguments.device == "cpu", card_count(arguments)
     config = TrainingConfig(rank=4, scaling=4.0, max_length=1024)
@@ -389,7 +388,8 @@ def influence(arguments: argparse.Namespace, report: Report) -> None:
         gradients = ExampleGradients(learner)
         names = [name for name, parameter in learner.model.named_parameters() if parameter.requires_grad]
         vectors.append(whole_gradients(gradients, shared, aligned(learner, names), 1024).cpu())
-        groups = [[examples[i] for i in members] for members in batches(examples, 8192)]
+        lengths = [example.length for example in examples]
+        groups = [[examples[i] for i in members] for members in packs(range(len(examples)), lengths, 8192)]
         seconds, _ = repeated(arguments.runs, partial(for_all, partial(gradients, sink=Nothing()), groups))
         report.note(
             "influence",

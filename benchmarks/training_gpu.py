@@ -1,4 +1,4 @@
-"""LoRA+ training on a GPU: ours beside transformers' Trainer and TRL's SFTTrainer, and the matmul rate.
+"""LoRA+ training on a GPU: ours beside transformers' Trainer, and the matmul rate.
 
     python benchmarks/training_gpu.py --make-data build/training-data.jsonl      (here; needs reasoning-gym, no GPU)
     python benchmarks/training_gpu.py [--parts check,seven,small] [--model DIR] [--data FILE] [--output DIR]
@@ -10,10 +10,9 @@ of its shape without) on real text (`--data`; random ids without) to the same st
 losses; `scaling` times the 7B shape on every GPU that torchrun started it on; `shard` trains it there through `train()`
 with the frozen model whole on every GPU and parted among them, in the same way otherwise, and compares the losses.
 
-TRL's SFTTrainer runs where it can be imported, with packing as it chooses it (plain LoRA: it takes no LoRA+ rates by
-its configuration); its steps hold as many tokens as ours on average, not the same examples.
+TRL with Liger-Kernel, Unsloth and torchtune are beside ours in `training_peers.py`.
 
-All other sides see the same examples in the same order, start from the same factors and use LoRA+. Tokens are those of
+Both sides see the same examples in the same order, start from the same factors and use LoRA+. Tokens are those of
 prompts and responses, padding never counted. Times are medians over steps, after warm-up. Prints one Markdown table
 and writes it with all numbers to the output directory ($OUT, or benchmarks/results).
 """
@@ -21,13 +20,9 @@ and writes it with all numbers to the output directory ($OUT, or benchmarks/resu
 from __future__ import annotations
 
 import argparse
-import gc
-import importlib.metadata
-import importlib.util
 import json
 import math
 import os
-import platform
 import shutil
 import statistics
 import sys
@@ -35,8 +30,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import distributions
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +37,9 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from gpu import SEVEN, SMALL, found, free, machine, matmul_rate, peak_gib, random_model, synthetic, training_operations
 
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import LanguageModel
@@ -55,12 +51,8 @@ from calibudget.training.job import TrainingJob
 from calibudget.training.learner import Learner
 from calibudget.training.loop import train
 from calibudget.training.order import plan_steps, rate_factor, share, warmup_steps
-from calibudget.training.report import StepReport, flops_per_token
+from calibudget.training.report import StepReport
 
-SEVEN = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
-SEVEN |= {"num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096}
-SMALL = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9}
-SMALL |= {"num_key_value_heads": 3, "vocab_size": 49152, "max_position_embeddings": 8192, "tie_word_embeddings": True}
 FAMILIES = ("chain_sum", "letter_counting", "spell_backward", "word_sequence_reversal", "syllogism", "needle_haystack")
 WARM_STEPS = 3
 HELD_OUT = 96
@@ -110,10 +102,7 @@ class Report:
         self.curves: dict[str, list[float]] = {}
         self._directory, self._devices = directory, devices
         self.matmul = matmul_rate()
-        found = {dist.name: dist.version for dist in distributions()}
-        names = [name for name in ("torch", "transformers", "peft", "accelerate", "triton") if name in found]
-        self.machine = f"{devices.count} x {torch.cuda.get_device_name()}, Python {platform.python_version()}, "
-        self.machine += ", ".join(f"{name} {found[name]}" for name in names)
+        self.machine = f"{machine()}, {found('torch', 'transformers', 'peft', 'accelerate', 'triton')}"
         self.note("machine", f"{self.machine}; matmul {self.matmul / 1e12:.0f} TFLOP/s (8192 cubed, bfloat16)")
 
     def has_time(self, what: str) -> bool:
@@ -124,7 +113,7 @@ class Report:
         return False
 
     def row(self, part: str, what: str, speed: float, limit: float, **more: Any) -> None:
-        peak = torch.cuda.max_memory_allocated() / 2**30
+        peak = peak_gib()
         self.rows.append(
             {"part": part, "what": what, "tokens_per_second": speed, "limit": limit, "peak_gib": peak} | more
         )
@@ -175,27 +164,10 @@ class Report:
             (self._directory / f"training_gpu{suffix}.md").write_text(self.table())
 
 
-def matmul_rate() -> float:
-    """Operations a second of 8192-cubed bfloat16 products: the median of ten runs of five."""
-    left, right = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    product = left @ right
-    seconds = []
-    for _ in range(12):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(5):
-            torch.mm(left, right, out=product)
-        end.record()
-        end.synchronize()
-        seconds.append(start.elapsed_time(end) / 1e3 / 5)
-    return 2 * 8192**3 / statistics.median(seconds[2:])
-
-
 def limit_of(report: Report, model: Any, examples: Sequence[TrainingExample]) -> float:
     """Tokens a second if every operation ran at the matmul rate, the head counted where there are labels."""
-    labelled = sum(e.response_length for e in examples) / sum(e.length for e in examples)
-    head = model.get_base_model().get_output_embeddings().weight.numel()
-    return report.matmul / (flops_per_token(model) + 4.0 * head * labelled)
+    plain = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return report.matmul / training_operations(plain, examples)
 
 
 # --- data and models
@@ -217,32 +189,6 @@ def make_data(path: Path) -> None:
     print(f"{len(rows)} rows, {path.stat().st_size:,} bytes: {path}")
 
 
-def synthetic(count: int, vocabulary: int, *, mean: int, seed: int = 0) -> list[TrainingExample]:
-    """Random ids with the lengths of instruction data: lognormal around the mean, 55% of it response."""
-    random = np.random.default_rng(seed)
-    lengths = np.clip(random.lognormal(math.log(mean) - 0.08, 0.4, count), 24, 1000).astype(int)
-    return [
-        TrainingExample(
-            source="synthetic",
-            record_id=str(number),
-            role="source",
-            ids=random.integers(5, vocabulary, length).astype(np.int32),
-            prompt_length=max(1, int(length * 0.45)),
-        )
-        for number, length in enumerate(lengths)
-    ]
-
-
-def random_model(shape: dict[str, Any], dtype: torch.dtype = torch.bfloat16) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    torch.manual_seed(0)
-    config = AutoConfig.for_model("llama", **shape)
-    with torch.device("cuda"):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
-    return model.eval()
-
-
 def stripped(model: Any) -> Any:
     """A model that training changed in place, as it was before."""
     from peft.tuners.lora import LoraLayer
@@ -256,12 +202,6 @@ def stripped(model: Any) -> Any:
         model.__dict__.pop(mark, None)
     model.set_attn_implementation("sdpa")
     return model.eval()
-
-
-def free() -> None:
-    gc.collect()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
 
 
 # --- the two sides
@@ -378,85 +318,6 @@ def run_trainer(
     return statistics.median(rates[WARM_STEPS - 1 :] or rates), losses, adapted
 
 
-def run_sft(
-    model: Any, examples: Sequence[TrainingExample], config: TrainingConfig, *, steps: int
-) -> tuple[float, Any]:
-    """TRL's SFTTrainer, packed, bf16, the same adapter shape; tokens a second over the median step, and the trainer."""
-    from datasets import Dataset
-    from peft import LoraConfig
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast, TrainerCallback
-    from trl import SFTConfig, SFTTrainer
-
-    rows = [
-        {
-            "input_ids": e.ids.tolist(),
-            "completion_mask": [0] * e.prompt_length + [1] * e.response_length,
-        }
-        for e in examples
-    ]
-    # ids come ready; the trainer wants a tokenizer for its padding token alone
-    words = {f"<{i}>": i for i in range(8)}
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="<0>")), pad_token="<2>", eos_token="<2>"
-    )
-    mean = sum(e.length for e in examples) / len(examples)
-    arguments = SFTConfig(
-        output_dir="/tmp/sft",
-        packing=True,
-        max_length=config.max_length,
-        completion_only_loss=True,
-        per_device_train_batch_size=max(1, round(config.batch_size * mean / config.max_length)),
-        learning_rate=config.learning_rate,
-        bf16=True,
-        gradient_checkpointing=False,
-        max_steps=steps,
-        logging_steps=1,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-    )
-    stamps: list[float] = []
-
-    class Stamps(TrainerCallback):  # type: ignore[misc]
-        def on_step_end(self, *_args: Any, **_kwargs: Any) -> None:
-            torch.cuda.synchronize()
-            stamps.append(time.perf_counter())
-
-    trainer = SFTTrainer(
-        model=model,
-        args=arguments,
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
-        peft_config=LoraConfig(
-            r=config.rank,
-            lora_alpha=int(config.scaling),
-            lora_dropout=config.dropout,
-            target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
-        ),
-        callbacks=[Stamps()],
-    )
-    trainer.train()
-    seen = [entry["num_tokens"] for entry in trainer.state.log_history if "num_tokens" in entry]
-    tokens = [after - before for before, after in pairwise(seen)]
-    rates = [count / (b - a) for count, a, b in zip(tokens, stamps, stamps[1:], strict=False)]
-    return statistics.median(rates[WARM_STEPS - 1 :] or rates), trainer
-
-
-def measure_sft(
-    report: Report, part: str, model: Any, examples: Sequence[TrainingExample], config: TrainingConfig, steps: int
-) -> None:
-    if importlib.util.find_spec("trl") is None:
-        report.note(part, "TRL isn't installed: SFTTrainer left out")
-        return
-    with part_of(report, f"{part}, SFTTrainer"):
-        speed, trainer = run_sft(model, examples, config, steps=steps)
-        limit = report.matmul / flops_per_token_of(trainer.model.get_base_model(), examples)
-        way = trainer.model.get_base_model().config._attn_implementation
-        report.row(part, f"TRL SFTTrainer, packing, {way}", speed, limit)
-        report.note(part, f"SFTTrainer: TRL {importlib.metadata.version('trl')}, attention {way}")
-
-
 # --- parts
 
 
@@ -466,7 +327,7 @@ def check(_arguments: argparse.Namespace, report: Report, _devices: Devices) -> 
     config = TrainingConfig(rank=32, scaling=32.0, batch_size=16)
     examples = synthetic(16, 4096, mean=150, seed=3)
     tokens = sum(e.response_length for e in examples)
-    expected = reference_gradients(random_model(shape, torch.float32), config, examples, tokens)
+    expected = reference_gradients(random_model(shape, dtype=torch.float32), config, examples, tokens)
     plain = reference_gradients(random_model(shape), config, examples, tokens)
     worst = relative_error(plain, expected)
     report.note("check", f"peft in bfloat16, one example at a time: relative gradient error {worst:.2e}")
@@ -498,7 +359,7 @@ def check(_arguments: argparse.Namespace, report: Report, _devices: Devices) -> 
         if not report.has_time(f"check, {name}"):
             continue
         with part_of(report, f"check, {name}"):
-            learner = Learner(random_model(shape, dtype), "check", config, execution)
+            learner = Learner(random_model(shape, dtype=dtype), "check", config, execution)
             prepared(learner.model)
             first = ours(learner, examples, tokens)
             again = ours(learner, examples, tokens)
@@ -588,10 +449,6 @@ def seven(arguments: argparse.Namespace, report: Report, devices: Devices) -> No
         del adapted
     model = stripped(model)
     free()
-    if report.has_time("seven, SFTTrainer"):
-        measure_sft(report, "seven", model, examples, config, min(steps, 7))
-        model = stripped(model)
-        free()
     ways = {
         "ours": Execution(),
         "ours, projections apart": Execution(fuse=False),
@@ -673,7 +530,7 @@ def sharded(arguments: argparse.Namespace, report: Report, devices: Devices) -> 
         if devices.is_main:
             lengths = [sum(examples[i].length for i in step.members) for step in plan_steps(examples, config)]
             speed = sum(lengths[WARM_STEPS:-1]) / (stamps[-2] - stamps[WARM_STEPS - 1])
-            limit = report.matmul / flops_per_token_of(model, examples) * devices.count
+            limit = limit_of(report, model, examples) * devices.count
             report.row("shard", f"{name}, {devices.count} GPUs", speed, limit)
             report.curves[f"shard {name}"] = losses
         del language_model, job, model
@@ -728,8 +585,6 @@ def small(arguments: argparse.Namespace, report: Report, devices: Devices) -> No
                 report.note("small", f"held-out loss after the Trainer: {held_out_loss(adapted, held_out):.4f}")
             del adapted
         free()
-    measure_sft(report, "small", load(), examples, config, min(steps, 20))
-    free()
     ways = {
         "ours": Execution(),
         "ours, projections apart": Execution(fuse=False),
@@ -790,24 +645,13 @@ def through_the_product(
         counted = sum(line["tokens"] for line in lines[WARM_STEPS:-1])
         speed = counted / (stamps[-2] - stamps[WARM_STEPS - 1])
         name = "ours, train()" + (", deterministic" if deterministic else "")
-        limit = report.matmul / flops_per_token_of(fresh, examples)
+        limit = limit_of(report, fresh, examples)
         report.row("small", name, speed, limit, seconds_in_all=seconds, steps=result.steps)
         if not deterministic:
             report.curves["small ours"] = [line["loss"] for line in lines]
             adapted = with_adapter(arguments, result.adapter)
             report.note("small", f"held-out loss after ours: {held_out_loss(adapted, held_out):.4f}")
         free()
-
-
-def flops_per_token_of(model: Any, examples: Sequence[TrainingExample]) -> float:
-    labelled = sum(e.response_length for e in examples) / sum(e.length for e in examples)
-    head = model.get_output_embeddings()
-    layers = sum(
-        m.weight.numel() * (6.0 if m.weight.requires_grad else 4.0)
-        for m in model.modules()
-        if isinstance(m, torch.nn.Linear) and m is not head
-    )
-    return layers + 4.0 * head.weight.numel() * labelled
 
 
 def with_adapter(arguments: argparse.Namespace, adapter: Path) -> Any:
