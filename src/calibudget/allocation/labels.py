@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from typing import TypeVar
 
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.messages import shown
+
+Value = TypeVar("Value")
 
 
 def sorted_labels(values: Mapping[str, object]) -> list[str]:
     """The labels in code-point order, the order of all ties and all outputs."""
     require_mapping(values, "the numbers of the sources")
-    for label in values:
-        if type(label) is not str:
+    if not {str}.issuperset(map(type, values)):
+        for label in values:
             require_text(label, "a source's label")
     return sorted(values)
+
+
+def in_order(labels: list[str], values: Mapping[str, Value]) -> list[Value]:
+    """The values of labels that a mapping has, in their order; one that has just them in it isn't searched."""
+    return list(values.values() if list(values) == labels else map(values.__getitem__, labels))
 
 
 def require_same_labels(labels: Iterable[str], values: Mapping[str, object], name: str, rest: str) -> None:
     """Refuse a mapping that misses a source or names another one."""
     require_mapping(values, name)
+    if list(values) == labels:
+        return
     expected = set(labels)
     if expected == values.keys():
         return

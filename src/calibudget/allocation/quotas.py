@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add, gt, sub
 
 from calibudget.allocation.bounds import Group, spread_groups
 from calibudget.allocation.exact.numbers import Real, as_count, as_counts, highest_count, lowest_count
 from calibudget.allocation.exact.spread import Spread, spread
-from calibudget.allocation.labels import likely, listed, require_mapping, require_same_labels, sorted_labels
+from calibudget.allocation.labels import in_order, likely, listed, require_mapping, require_same_labels, sorted_labels
 from calibudget.errors import AllocationError
 from calibudget.messages import counted, shown
 from calibudget.records import Allocation
@@ -51,7 +52,7 @@ def apportion(
     labels = sorted_labels(utilities)
     budget = as_count(budget, "the budget")
     low, high = integer_bounds(labels, budget, lower, upper)
-    result = spread([utilities[label] for label in labels], labels, low, high, budget)
+    result = spread(in_order(labels, utilities), labels, low, high, budget)
     return Allocation(
         budget=budget,
         quotas=dict(zip(labels, result.quotas, strict=True)),
@@ -82,7 +83,7 @@ def integer_bounds(
     if lower is not None:
         require_same_labels(labels, lower, "lower", of)
         low = [lowest_count(lower[label], "the lower bound", label) for label in labels]
-    high = [max(budget, bound) for bound in low]
+    high = [bound if bound > budget else budget for bound in low]
     if upper is not None:
         require_same_labels(labels, upper, "upper", of)
         high = [highest_count(upper[label], "the upper bound", label) for label in labels]
@@ -91,9 +92,9 @@ def integer_bounds(
 
 
 def _require_feasible(labels: Sequence[str], low: Sequence[int], high: Sequence[int], budget: int) -> None:
-    for label, least, most in zip(labels, low, high, strict=True):
-        if least > most:
-            raise AllocationError(f"the lower bound of {label!r} is {least:,} and its upper bound only {most:,}")
+    if any(map(gt, low, high)):
+        label, least, most = next(row for row in zip(labels, low, high, strict=True) if row[1] > row[2])
+        raise AllocationError(f"the lower bound of {label!r} is {least:,} and its upper bound only {most:,}")
     if not labels and budget:
         raise AllocationError(f"there are no sources to spend a budget of {budget:,} on")
     if sum(low) > budget:
@@ -170,22 +171,24 @@ def pose(
     labels = sorted_labels(pool_sizes)
     budget = as_count(budget, "the budget")
     floor = as_count(floor, "the floor")
-    sizes = as_counts([pool_sizes[label] for label in labels], "the pool size", labels)
+    sizes = as_counts(in_order(labels, pool_sizes), "the pool size", labels)
     own_floors = _own_counts(labels, floors, "floor")
     own_caps = _own_counts(labels, caps, "cap")
     floors_in_order = [own_floors.get(label, floor) for label in labels] if own_floors else [floor] * len(labels)
-    floor_quotas = list(map(min, sizes, floors_in_order))
+    floor_quotas = [size if size < least else least for size, least in zip(sizes, floors_in_order, strict=True)]
     most = (
         [min(size, own_caps.get(label, size)) for label, size in zip(labels, sizes, strict=True)] if own_caps else sizes
     )
-    for label, least, limit in zip(labels, floor_quotas, most, strict=True):
-        if least > limit:
-            raise AllocationError(
-                f"the cap of {label!r} is {limit:,}, below its floor quota of {least:,}: "
-                f"raise the cap, or give the source a floor of its own of at most {limit:,}"
-            )
+    rooms = list(map(sub, most, floor_quotas))
+    if own_caps and min(rooms) < 0:
+        label, least, limit = next(row for row in zip(labels, floor_quotas, most, strict=True) if row[1] > row[2])
+        raise AllocationError(
+            f"the cap of {label!r} is {limit:,}, below its floor quota of {least:,}: "
+            f"raise the cap, or give the source a floor of its own of at most {limit:,}"
+        )
     barred = set(excluded)
-    rooms = [0 if label in barred else m - q for label, m, q in zip(labels, most, floor_quotas, strict=True)]
+    if barred:
+        rooms = [0 if label in barred else room for label, room in zip(labels, rooms, strict=True)]
     problem = Problem(
         labels=labels, budget=budget, pool_sizes=sizes, floor_quotas=floor_quotas, residual_capacities=rooms
     )
@@ -222,8 +225,8 @@ def allocate(
     """
     problem = pose(pool_sizes, budget, floor, floors=floors, caps=caps)
     require_same_labels(problem.labels, utilities, "utilities", "pool_sizes")
-    extra = problem.solve([utilities[label] for label in problem.labels])
-    quotas = [least + more for least, more in zip(problem.floor_quotas, extra.quotas, strict=True)]
+    extra = problem.solve(in_order(problem.labels, utilities))
+    quotas = map(add, problem.floor_quotas, extra.quotas)
     return Allocation(
         budget=problem.budget,
         quotas=dict(zip(problem.labels, quotas, strict=True)),

@@ -94,24 +94,31 @@ def digests(
     """What `identify` gives, as bytes; a single user turn may be given as its text."""
     if not isinstance(prompt, str) and len(prompt) == 1 and prompt[0].role == "user" and not tools:
         prompt = prompt[0].content
+    if isinstance(prompt, str):
+        return text_digests(prompt, completion)
+    texts = [
+        normal_response(turn.content) if turn.role == "assistant" else normal_instruction(turn.content)
+        for turn in prompt
+    ]
+    turns = [_turn_array(turn, text) for turn, text in zip(prompt, texts, strict=True)]
+    questions = [_turn_array(turn, text.casefold()) for turn, text in zip(prompt, texts, strict=True)]
+    last = [list(tools)] if tools else []
     try:
-        if isinstance(prompt, str):
-            instruction = normal_instruction(prompt)
-            name = canonical_pair(instruction, normal_response(completion))
-            folded = instruction.casefold().encode("utf-8")
-        else:
-            texts = [
-                (normal_response(turn.content) if turn.role == "assistant" else normal_instruction(turn.content))
-                for turn in prompt
-            ]
-            turns = [_turn_array(turn, text) for turn, text in zip(prompt, texts, strict=True)]
-            questions = [_turn_array(turn, text.casefold()) for turn, text in zip(prompt, texts, strict=True)]
-            last = [list(tools)] if tools else []
-            name = canonical_json(["messages", [*turns, ["assistant", normal_response(completion)]], *last])
-            folded = canonical_json(["messages", questions, *last])
-    except (InputError, UnicodeEncodeError) as error:
+        name = canonical_json(["messages", [*turns, ["assistant", normal_response(completion)]], *last])
+        folded = canonical_json(["messages", questions, *last])
+    except InputError as error:
         raise DataError(f"the record's text can't be identified: {error}") from error
     return sha256(name).digest(), sha256(folded).digest()
+
+
+def text_digests(prompt: str, completion: str) -> tuple[bytes, bytes]:
+    """`digests` of a single user turn and its response."""
+    instruction = normal_instruction(prompt)
+    try:
+        name = canonical_pair(instruction, normal_response(completion))
+    except InputError as error:
+        raise DataError(f"the record's text can't be identified: {error}") from error
+    return sha256(name).digest(), sha256(instruction.casefold().encode("utf-8")).digest()
 
 
 def normalise_record(fields: Mapping[str, object]) -> NormalisedRecord:

@@ -24,7 +24,7 @@ from calibudget.records import SourceFile
 from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
 from calibudget.sources.fields import check_row, checked, is_blank, passed_over, reason_of
 from calibudget.sources.inputs import Input
-from calibudget.sources.records import Named, RecordMaker
+from calibudget.sources.records import RecordMaker
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import writing
 from calibudget.store.canonical import canonical_json
@@ -138,10 +138,9 @@ def name_rows(spec: SourceSpec, given: Input, tally: Tally) -> Iterator[pa.Recor
     schema = identity_schema()
     maker = RecordMaker(spec)
     name = maker.name
-    found: list[tuple[Named, int]] = []
-    rows = 0
+    texts, prompts, places, answers, own_ids = _columns()
     for at, fields in given.rows():
-        rows += 1
+        tally.read += 1
         try:
             if isinstance(fields, DataError):
                 raise fields
@@ -152,13 +151,23 @@ def name_rows(spec: SourceSpec, given: Input, tally: Tally) -> Iterator[pa.Recor
         if named is None:
             tally.filtered += 1
             continue
-        found.append((named, at))
-        if len(found) == _BATCH:
-            yield _batch(schema, found)
-            found.clear()
-    tally.read += rows
+        text, prompt, own_id, answer = named
+        texts += text
+        prompts += prompt
+        places.append(at)
+        answers.append(answer)
+        if own_id is not None:
+            own_ids.append(own_id)
+        if len(places) == _BATCH:
+            yield _batch(schema, (texts, prompts, places, answers), own_ids)
+            texts, prompts, places, answers, own_ids = _columns()
     tally.note(maker, _beside(spec, given))
-    yield _batch(schema, found)
+    yield _batch(schema, (texts, prompts, places, answers), own_ids)
+
+
+def _columns() -> tuple[bytearray, bytearray, array[int], array[int], list[str]]:
+    """Empty columns to put rows into, of which no Python object is kept: the collector would look at each."""
+    return bytearray(), bytearray(), array("q"), array("b"), []
 
 
 def _beside(spec: SourceSpec, given: Input) -> list[str]:
@@ -183,25 +192,21 @@ def column(batch: pa.RecordBatch, name: str, dtype: str) -> NDArray[Any]:
     return np.frombuffer(batch[name].buffers()[1], dtype=dtype, count=len(batch))
 
 
-def _batch(schema: pa.Schema, found: Sequence[tuple[Named, int]]) -> pa.RecordBatch:
-    """What names rows, each with its place, as a batch.
+def _batch(
+    schema: pa.Schema, columns: tuple[bytearray, bytearray, array[int], array[int]], own_ids: Sequence[str]
+) -> pa.RecordBatch:
+    """What names rows as a batch.
 
     It is made of buffers: `pyarrow.array` and `to_numpy` import pandas where that is installed, some 40 MB for nothing.
     """
     import pyarrow as pa
 
-    buffers = [
-        b"".join([named[0] for named, _ in found]),
-        b"".join([named[1] for named, _ in found]),
-        array("q", [at for _, at in found]),
-        array("b", [named[3] for named, _ in found]),
-    ]
+    rows = len(columns[2])
     arrays = [
-        pa.Array.from_buffers(schema.field(number).type, len(found), [None, pa.py_buffer(buffer)])
-        for number, buffer in enumerate(buffers)
+        pa.Array.from_buffers(schema.field(number).type, rows, [None, pa.py_buffer(values)])
+        for number, values in enumerate(columns)
     ]
-    own_ids = [named[2] for named, _ in found if named[2] is not None]
-    arrays.append(_strings(own_ids) if own_ids else pa.nulls(len(found), pa.string()))
+    arrays.append(_strings(own_ids) if own_ids else pa.nulls(rows, pa.string()))
     return pa.record_batch(arrays, schema=schema)
 
 

@@ -28,6 +28,8 @@ Value = TypeVar("Value")
 #: Doubles from here on may have been integers that orjson rounded.
 _ROUNDED: Final = float(2**63)
 _STRICT: Final = -1
+#: Types of values that hold no keys and that the fast parser can be trusted with.
+_FLAT: Final = frozenset({str, int, type(None)})
 
 
 def parse_row(line: bytes, nesting: int) -> dict[str, object] | DataError:
@@ -42,7 +44,7 @@ def parse_row(line: bytes, nesting: int) -> dict[str, object] | DataError:
     except orjson.JSONDecodeError:
         return _strictly(line, nesting)
     if type(value) is dict:
-        keys = _keys(value, nesting)
+        keys = len(value) if _FLAT.issuperset(map(type, value.values())) else _keys(value, nesting)
         if keys != _STRICT and (keys == line.count(b":") or keys == _colons_after_keys(line)):
             return value
     return _strictly(line, nesting)
@@ -77,7 +79,7 @@ def _keys(value: dict[str, object] | list[object], levels: int) -> int:
     count, items = (len(value), value.values()) if isinstance(value, dict) else (0, value)
     for item in items:
         kind = type(item)
-        if kind is str or kind is int or item is None:
+        if kind in _FLAT:
             continue
         if kind is dict or kind is list:
             inner = _keys(item, levels - 1)  # type: ignore[arg-type]
@@ -158,13 +160,10 @@ def _wanted_lines(
     handle: IO[bytes], path: Path, longest: int, wanted: Sequence[int] | None
 ) -> Iterator[tuple[int, bytes]]:
     if wanted is None:
-        yield from _lines(handle, longest)
-    elif path.suffix.lower() not in COMPRESSED:
-        for at in wanted:
-            handle.seek(at)
-            yield at, handle.readline(longest + 2).removesuffix(b"\n")
-    else:
-        yield from at_places(_lines(handle, longest), wanted)
+        return _lines(handle, longest)
+    if path.suffix.lower() in COMPRESSED:
+        return at_places(_lines(handle, longest), wanted)
+    return ((at, handle.readline(longest + 2).removesuffix(b"\n")) for at in map(handle.seek, wanted))
 
 
 def at_places(rows: Iterable[tuple[int, Value]], wanted: Sequence[int]) -> Iterator[tuple[int, Value]]:

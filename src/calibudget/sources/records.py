@@ -25,7 +25,7 @@ from calibudget.sources.fields import (
 )
 from calibudget.sources.filters import Wanted
 from calibudget.sources.formats import Fields, detect_format, read_example, read_texts, text_fields
-from calibudget.sources.identity import checked_text, digests, own_id
+from calibudget.sources.identity import checked_text, digests, own_id, text_digests
 from calibudget.sources.media_marks import check_text
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.templates import filled, template_columns
@@ -47,12 +47,14 @@ class _Shape(NamedTuple):
         texts: fields of the prompt and of the response where it is one exchange in texts.
         checked: which fields must be looked at in every row.
         respelt: fields that are read under our name for them: ours to theirs.
+        is_bare: whether it is one exchange in texts, and nothing else of it needs a look.
     """
 
     format: Format | None
     texts: tuple[str, ...]
     checked: tuple[str, ...]
     respelt: Mapping[str, str]
+    is_bare: bool
 
 
 _Tools = tuple[Mapping[str, object], ...]
@@ -93,6 +95,11 @@ class RecordMaker:
     def name(self, fields: Fields) -> Named | None:
         """What names a row, at a fraction of the cost of its record."""
         if self._is_plain:
+            shape = self._shapes.get((tuple(fields), tuple(map(type, fields.values()))))
+            if shape is not None and shape.is_bare:
+                texts = read_texts(fields, shape.texts, self._ignored)
+                if texts is not None:
+                    return *text_digests(*texts), None, -1
             present = _present(fields)
             return *digests(*self._read(present, present)), None, -1
         parsed = self._parse(fields)
@@ -219,12 +226,10 @@ class RecordMaker:
         read = read | self._named
         left = {name for name in view if passed_over(name, self._ignored)}
         left |= {name for name in view if format is None and known(name) == "label"}  # a known data set's own
-        found = _Shape(
-            format=format,
-            texts=() if format is None else text_fields(format, _respelt(view, respelt)),
-            checked=checked(view, read | left),
-            respelt=respelt,
-        )
+        texts = () if format is None else text_fields(format, _respelt(view, respelt))
+        looked_at = checked(view, read | left)
+        is_bare = bool(texts) and not looked_at and not respelt
+        found = _Shape(format=format, texts=texts, checked=looked_at, respelt=respelt, is_bare=is_bare)
         used = {name for ours in read & set(self._columns) for name in self._columns[ours]} | self._named
         used |= {name for name in (*read, *found.checked) if name not in self._columns}
         self.unused.update(name for name in key[0] if name not in used)

@@ -52,7 +52,7 @@ def spread(
         values = np.array(utilities, dtype=np.float64)
         if np.isfinite(values).all() and (values >= 0).all():
             low = np.array(lower, dtype=np.int64)
-            high = np.array([min(most, budget) for most in upper], dtype=np.int64)
+            high = np.array([most if most < budget else budget for most in upper], dtype=np.int64)
             found = spread_arrays(values, low, high, budget)
             if found is not None:
                 return Spread(quotas=found.quotas.tolist(), shares=lambda: found.shares().tolist())
