@@ -302,7 +302,7 @@ class AllocationPlan:
     floor: Count
     floors: ByLabel[Count] | None
     caps: ByLabel[Count] | None
-    groups: Mapping[str, object] | None
+    groups: Mapping[str, Any] | None
     exponents: Exponents
     need_transform: str | None
     epsilon: Size
@@ -314,6 +314,19 @@ class AllocationPlan:
     def quotas(self) -> dict[str, int]:
         """The final integer quota of each source."""
         return {label: row.quota for label, row in self.sources.items()}
+
+    @property
+    def all_groups(self) -> dict[tuple[str, ...], Mapping[str, Any]]:
+        """Every group by the names that lead to it, each before those within it."""
+        found: dict[tuple[str, ...], Mapping[str, Any]] = {}
+
+        def walk(groups: Mapping[str, Any], above: tuple[str, ...]) -> None:
+            for name, group in groups.items():
+                found[*above, name] = group
+                walk(group["groups"], (*above, name))
+
+        walk(self.groups or {}, ())
+        return found
 
     def bound_of(self, label: str) -> Literal["pool", "cap"] | None:
         """What kept a source's quota from being larger, where its pool or its cap did."""

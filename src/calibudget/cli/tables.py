@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -75,7 +75,7 @@ def print_plan(plan: AllocationPlan, *, as_json: bool) -> None:
     _print_rows(table, rows, list(plan.quotas.values()), "quotas", total=total)
     if left_out:
         print_line(f"{' and '.join(left_out)} need a wider terminal, or `calibudget explain`")
-    for line in (*_bounds(plan), *_group_lines(plan.groups or {}, plan.quotas)):
+    for line in (*_bounds(plan), *_group_lines(plan)):
         print_line(line)
 
 
@@ -207,17 +207,14 @@ def print_dry_run(dry: DryRun, *, as_json: bool) -> None:
         print_line(f"joined unchanged: {counted(dry.companion_count, 'companion record')}")
 
 
-def _group_lines(groups: Mapping[str, Any], quotas: Mapping[str, int], depth: int = 0) -> Iterator[str]:
+def _group_lines(plan: AllocationPlan) -> Iterator[str]:
     """What each group got, and its bounds; groups within it follow, indented."""
-    for name, group in groups.items():
+    quotas, groups = plan.quotas, plan.all_groups
+    for path, group in groups.items():
+        within = (one["sources"] for other, one in groups.items() if other[: len(path)] == path)
+        quota = sum(quotas[label] for sources in within for label in sources)
         cap = "" if group["cap"] is None else f", cap {group['cap']:,}"
-        yield f"{'  ' * depth}group {name}: {_group_quota(group, quotas):,} (floor {group['floor']:,}{cap})"
-        yield from _group_lines(group["groups"], quotas, depth + 1)
-
-
-def _group_quota(group: Mapping[str, Any], quotas: Mapping[str, int]) -> int:
-    own = sum(quotas[label] for label in group["sources"])
-    return own + sum(_group_quota(inner, quotas) for inner in group["groups"].values())
+        yield f"{'  ' * (len(path) - 1)}group {path[-1]}: {quota:,} (floor {group['floor']:,}{cap})"
 
 
 def _comparison_json(comparison: Comparison) -> dict[str, object]:

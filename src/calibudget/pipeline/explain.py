@@ -220,12 +220,9 @@ def _rounding(peers: Mapping[str, SourceAllocation]) -> str:
 
 def _peers(plan: AllocationPlan, source: str) -> tuple[str | None, dict[str, SourceAllocation]]:
     """The sources that share with this one in one step: those of its own group, or all."""
-    waiting: list[tuple[str, Any]] = list((plan.groups or {}).items())
-    while waiting:
-        name, group = waiting.pop()
+    for path, group in plan.all_groups.items():
         if source in group["sources"]:
-            return name, {label: plan.sources[label] for label in group["sources"]}
-        waiting += group["groups"].items()
+            return path[-1], {label: plan.sources[label] for label in group["sources"]}
     return None, dict(plan.sources)
 
 

@@ -240,13 +240,8 @@ class RunFacts:
     @cached_property
     def group_of(self) -> dict[str, str]:
         """The innermost group of each source; empty without groups."""
-        found: dict[str, str] = {}
-        waiting: list[tuple[str, Any]] = list((self.plan.groups or {}).items()) if self.plan else []
-        while waiting:
-            name, group = waiting.pop()
-            found |= dict.fromkeys(group["sources"], name)
-            waiting += [(f"{name} / {inner}", one) for inner, one in group["groups"].items()]
-        return found
+        named = {" / ".join(path): group for path, group in (self.plan.all_groups if self.plan else {}).items()}
+        return {label: name for name, group in named.items() for label in group["sources"]}
 
     @property
     def groups(self) -> dict[str, list[SourceAllocation]]:
