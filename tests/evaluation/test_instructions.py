@@ -26,7 +26,7 @@ def record(name: str, prompt: str = "Write.", **arguments: object) -> dict[str, 
 
 def test_four_chinese_characters_get_one_verdict() -> None:  # google-research issue 3427
     fields = record("language:response_language", language="zh-cn")
-    assert {tuple(check_instructions(fields, "\u4f60\u597d\u4e16\u754c")) for _ in range(30)} == {()}
+    assert {tuple(check_instructions(fields, "\u4f60\u597d\u4e16\u754c")) for _ in range(200)} == {()}
     assert detect_language("\u4f60\u597d\u4e16\u754c") == "zh-cn"
 
 

@@ -154,6 +154,18 @@ def test_results_are_the_same_bits_in_any_order_of_items(language_model: Any, it
     assert one == other
 
 
+def test_a_short_and_a_long_record_score_as_each_alone(
+    language_model: Any, record_of: Callable[..., Any], items_of: Callable[..., Any]
+) -> None:
+    short, long = items_of(2, ("apples",))
+    long = replace(long, record=record_of(number=1, prompt="river stone " * 30))
+    scorer = LocalScorer(language_model)
+    together = scorer.measure([short, long])
+    alone = [scorer.measure([item])[0] for item in (short, long)]
+    assert [one.nll for one in together] == pytest.approx([one.nll for one in alone], abs=1e-5)
+    assert [one.text for one in together] == [one.text for one in alone]
+
+
 def test_a_family_that_cannot_be_packed_scores_one_by_one(
     model_of: Callable[..., Any], tokenizer_with: Callable[..., Any], items_of: Callable[..., Any]
 ) -> None:

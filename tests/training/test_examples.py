@@ -68,6 +68,14 @@ def test_tools_of_a_row_reach_the_template(tokenizer_with: Callable[..., Any]) -
     assert "'id': 'x'" in text
 
 
+@pytest.mark.parametrize("pad", [None, "<|im_end|>"])
+def test_a_tokenizer_without_padding_or_with_it_as_the_end_keeps_the_end(
+    tokenizer_with: Callable[..., Any], pad: str | None, rows_of: Any
+) -> None:
+    encoder = Encoder("alpaca", tokenizer_with(pad=pad))
+    assert all(example.ids[-1] == encoder.end_id for example in encode(encoder, rows_of(3)))
+
+
 def test_long_rows_are_refused_by_name_or_cut_in_the_prompts_middle(encoder: Any, rows_of: Any) -> None:
     row = rows_of(1)[0] | {"prompt": " ".join(str(i) for i in range(200))}
     whole = encode(encoder, [row], max_length=4096)[0]
