@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -320,8 +321,8 @@ def test_code_is_refused_without_a_sandbox_or_deferred_and_judged_later(
     found = evaluate(run_dir, asking(data, "humaneval", "piqa", defer_code=True), output_dir=tmp_path / "out")[""]
     assert found.tasks["humaneval"].score is None
     assert found.tasks["piqa"].score is not None
-    monkeypatch.setattr(judge, "open_sandbox", lambda: None)
-    monkeypatch.setattr(judge.Judge, "_run_all", lambda *given: [judge.Judgement("right")] * len(given[2]))
+    monkeypatch.setattr(judge, "open_sandbox", lambda: SimpleNamespace(describe=dict))
+    monkeypatch.setattr(judge, "judge_code", lambda *_: judge.Judgement("right"))
     again = rejudge(tmp_path / "out", asking(data, "humaneval", "piqa"))
     assert again.tasks["humaneval"].score == 1.0
     assert again.tasks["piqa"] == found.tasks["piqa"]
