@@ -539,7 +539,8 @@ def scaling(arguments: argparse.Namespace, report: Report) -> None:
     """One worker process a GPU, over more records; all workers are started, and their models loaded, beforehand."""
     import torch
 
-    from calibudget.scoring.settings import ScorerPool, ScorerSettings
+    from calibudget.scoring.scorer import ScorerSettings
+    from calibudget.scoring.settings import ScorerPool
 
     on_cpu = arguments.device == "cpu"
     shape, dtype = (TINY, torch.float32) if on_cpu else (ONE, torch.bfloat16)

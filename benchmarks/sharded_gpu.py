@@ -305,7 +305,8 @@ def equal(arguments: argparse.Namespace, report: Report) -> None:
 
 def replicas(arguments: argparse.Namespace, report: Report) -> None:
     """Worker processes with the 7B shape: one, one a card, and one over all cards; their models are loaded before."""
-    from calibudget.scoring.settings import ScorerPool, ScorerSettings
+    from calibudget.scoring.scorer import ScorerSettings
+    from calibudget.scoring.settings import ScorerPool
 
     on_cpu, cards = arguments.device == "cpu", card_count(arguments)
     items = load_items(arguments, 400)[::4]

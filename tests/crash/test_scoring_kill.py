@@ -33,7 +33,7 @@ from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.measure import measure_all
 from calibudget.scoring.settings import ScorerPool
 from calibudget.scoring.scorer import CalibrationItem
-from calibudget.scoring.settings import ScorerSettings
+from calibudget.scoring.scorer import ScorerSettings
 from calibudget.tasks.answers import AnswerSpec
 from calibudget.workers import EndedError, _Process
 

@@ -14,7 +14,8 @@ import pytest
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.measure import measure_all
-from calibudget.scoring.settings import ScorerPool, ScorerSettings, make_scorer, open_scorer
+from calibudget.scoring.scorer import ScorerSettings
+from calibudget.scoring.settings import ScorerPool, make_scorer, open_scorer
 from calibudget.workers import _Actor
 
 FAKE = ScorerSettings(kind="fake", device="cpu")

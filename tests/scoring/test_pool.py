@@ -12,7 +12,8 @@ from calibudget.errors import ScoringError
 from calibudget.hardware import Device
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.measure import measure_all
-from calibudget.scoring.settings import ScorerPool, ScorerSettings, make_scorer
+from calibudget.scoring.scorer import ScorerSettings
+from calibudget.scoring.settings import ScorerPool, make_scorer
 from calibudget.workers import _environment, _Process
 
 FAKE = ScorerSettings(kind="fake")

@@ -27,7 +27,7 @@ from calibudget.recipe import load_recipe
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.measure import measure_all
 from calibudget.scoring.protocols import KEY
-from calibudget.scoring.scorer import to_scores
+from calibudget.scoring.scorer import ScorerSettings, to_scores
 from calibudget.scoring.server import ServerScorer
 from tests.scoring.model_server import ModelServer, serving
 
@@ -53,10 +53,14 @@ def server(language_model: Any) -> Iterator[ModelServer]:
         yield running
 
 
+def server_scorer(url: str, model: object, **settings: Any) -> ServerScorer:
+    return ServerScorer(ScorerSettings(kind="openai", base_url=url, model=str(model), **settings))
+
+
 @pytest.fixture
 def scorer_of(server: ModelServer, tiny_directory: Path) -> Callable[..., ServerScorer]:
     def make(**settings: Any) -> ServerScorer:
-        return ServerScorer(server.url, str(tiny_directory), **settings)
+        return server_scorer(server.url, tiny_directory, **settings)
 
     return make
 
@@ -181,7 +185,7 @@ def test_another_tokenizer_is_refused(
     (tmp_path / "tokenizer.json").write_text(json.dumps(own))
     (tmp_path / "config.json").write_bytes((tiny_directory / "config.json").read_bytes())
     with pytest.raises(ScoringError, match="another tokenizer's"):
-        ServerScorer(server.url, str(tmp_path))
+        server_scorer(server.url, tmp_path)
 
 
 def once_in(every: int, wrong: Any) -> Callable[..., Any]:
@@ -242,7 +246,7 @@ def test_a_slow_server_is_refused(server: ModelServer, tiny_directory: Path) -> 
     server.fault = waiting
     try:
         with pytest.raises(ScoringError, match="timed out"):
-            ServerScorer(server.url, str(tiny_directory), timeout=0.02)
+            server_scorer(server.url, tiny_directory, timeout=0.02)
     finally:
         released.set()
 
@@ -253,7 +257,7 @@ def test_a_server_that_is_down_or_serves_another_model_is_refused(
     with pytest.raises(ScoringError, match=r"doesn't serve 'other'; it serves \['served-model'\]"):
         scorer_of(served_model="other")
     with pytest.raises(ScoringError, match="refused"):
-        ServerScorer("http://127.0.0.1:9/v1", str(tiny_directory))
+        server_scorer("http://127.0.0.1:9/v1", tiny_directory)
 
 
 def test_a_key_goes_into_the_header_and_nowhere_else(
@@ -284,7 +288,7 @@ def test_a_key_goes_into_the_header_and_nowhere_else(
 @pytest.mark.parametrize("url", ["http://user:pass@host/v1", "http://host/v1?api_key=abc", "file:///etc", "host:8000"])
 def test_an_address_with_a_credential_or_without_a_host_is_refused(tiny_directory: Path, url: str) -> None:
     with pytest.raises(ScoringError, match="base_url") as caught:
-        ServerScorer(url, str(tiny_directory))
+        server_scorer(url, tiny_directory)
     assert "pass" not in str(caught.value)
     assert "abc" not in str(caught.value)
 
@@ -376,7 +380,7 @@ def test_vllm_itself_gives_the_scores_and_quotas_of_this_process(items_of: Any, 
     items = items_of(3)
     here = measure_all(LocalScorer(embedded, max_new_tokens=8), items)
     with vllm_serving(embedded.model.name_or_path) as url:
-        scorer = ServerScorer(url, "embedded", max_new_tokens=8, timeout=900.0)
+        scorer = server_scorer(url, "embedded", max_new_tokens=8, timeout=900.0)
         there = measure_all(scorer, items)
     described: Any = scorer.describe()
     assert (described["model"]["server"], described["prompts"]) == ("vllm", "token ids")

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from calibudget.errors import RecipeError
 from calibudget.recipe import Recipe
 from calibudget.records import Split
-from calibudget.scoring.scorer import CalibrationItem
-from calibudget.scoring.settings import ScorerSettings
+from calibudget.scoring.scorer import CalibrationItem, ScorerSettings
 from calibudget.tasks.answers import AnswerSpec
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
 from calibudget.errors import ScoringError
+from calibudget.hardware import Device, Dtype
 from calibudget.records import ErrorRule, Message, Record, Score, error_of
 from calibudget.tasks.answers import AnswerSpec, answers_equal, parse_answer
 
@@ -52,6 +53,42 @@ class Measurement:
     nll: float
     text: str | None
     batch_splits: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerSettings:
+    """What makes a scorer, as plain values; the fields are those of `load_model` and `LocalScorer`.
+
+    Attributes:
+        kind: "local"; "openai" for `ServerScorer`, which `base_url` to `timeout` belong to; or "fake" for `FakeScorer`,
+            which uses none of the other fields but `seconds`.
+        model: a model's name for `resolve_model`; a server's scorer uses its tokenizer, and not its weights.
+        adapter: directory of a LoRA adapter.
+        gpus: GPUs that the model is split over at least.
+        max_length: tokens that a record is cut to; None refuses records longer than the context.
+        max_new_tokens: most tokens of an answer; None goes by the answer kind.
+        base_url: such as http://host:8000/v1; a key, where the server wants one, is in CALIBUDGET_SERVER_KEY.
+        served_model: the model's name at the server; None is `model`, or the only one that is served.
+        requests: how many are under way at once.
+        timeout: seconds to wait for a reply, or for its next part.
+        seconds: time that a batch of the fake scorer takes.
+    """
+
+    kind: Literal["local", "openai", "fake"] = "local"
+    model: str = ""
+    adapter: str | None = None
+    gpus: int = 1
+    device: Device = "auto"
+    dtype: Dtype = "auto"
+    template: Literal["alpaca", "chat"] = "alpaca"
+    batch_tokens: int | None = None
+    max_length: int | None = None
+    max_new_tokens: int | None = None
+    base_url: str | None = None
+    served_model: str | None = None
+    requests: int = 16
+    timeout: float = 300.0
+    seconds: float = 0.0
 
 
 class Scorer(Protocol):

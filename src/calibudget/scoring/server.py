@@ -31,7 +31,7 @@ from calibudget.scoring.protocols import (
     Token,
     reading,
 )
-from calibudget.scoring.scorer import ANSWER_LIMITS, CalibrationItem, Measurement, answer_limit
+from calibudget.scoring.scorer import ANSWER_LIMITS, CalibrationItem, Measurement, ScorerSettings, answer_limit
 from calibudget.tasks.answers import PARSER_VERSION
 
 #: Two responses to one prompt that differ in one word: log-probabilities may differ from there on, and not before.
@@ -69,48 +69,27 @@ class _Work:
 class ServerScorer:
     """Scores with a server that gives log-probabilities of prompts: vLLM, SGLang, TGI, or `echo` with `logprobs`.
 
-    Args:
-        base_url: such as http://host:8000/v1; a key, where the server wants one, is in CALIBUDGET_SERVER_KEY.
-        model: the name, for `resolve_model`, of the model that is served; its tokenizer is used, its weights aren't.
-        served_model: its name at the server; None is `model`, or the only one that is served.
-        template: "alpaca" or "chat".
-        max_length: tokens that a record is cut to; None refuses records longer than the context.
-        max_new_tokens: most tokens of an answer; None goes by the answer kind.
-        requests: how many are under way at once.
-        timeout: seconds to wait for a reply, or for its next part.
-
     Raises:
         ScoringError: the server can't be reached or doesn't serve the model, or its log-probabilities are missing,
             shifted, cut or of another tokenizer's tokens.
         DependencyError: torch or transformers is missing.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        model: str,
-        *,
-        served_model: str | None = None,
-        template: Template = "alpaca",
-        max_length: int | None = None,
-        max_new_tokens: int | None = None,
-        requests: int = 16,
-        timeout: float = 300.0,
-    ) -> None:
-        tokenizer = load_tokenizer(model)
-        self._context_length = context_length(model)
-        self._encoder = Encoder(template, tokenizer, max_length, context_length=self._context_length)
+    def __init__(self, settings: ScorerSettings) -> None:
+        if settings.base_url is None:
+            raise ScoringError("engine: openai needs the server's address: base_url: http://host:8000/v1")
+        self._settings = settings
+        tokenizer = load_tokenizer(settings.model)
+        self._context_length = context_length(settings.model)
+        self._encoder = Encoder(settings.template, tokenizer, settings.max_length, context_length=self._context_length)
         self._tokenizer = tokenizer
-        self._tokenizer_name = model
-        self._requests = requests
-        self._max_new_tokens = max_new_tokens
         ids = {self._encoder.end_id, tokenizer.eos_token_id} - {None}
         self._stop = Stop(ids=tuple(sorted(ids)), text=self._encoder.end)
         self._special = frozenset(tokenizer.all_special_ids)
-        self._connection = Connection(base_url, requests=requests, timeout=timeout)
-        self._served = self._served_model(served_model or model, is_given=served_model is not None)
+        self._connection = Connection(settings.base_url, requests=settings.requests, timeout=settings.timeout)
+        self._served = self._served_model()
         # without a template's own words behind a response, wherever the tokenizer has an end token
-        plain: Template = "alpaca" if tokenizer.eos_token_id is not None else template
+        plain: Template = "alpaca" if tokenizer.eos_token_id is not None else settings.template
         self._protocol, self._choices = self._found_protocol(Encoder(plain, tokenizer))
 
     def describe(self) -> Mapping[str, object]:
@@ -121,12 +100,12 @@ class ServerScorer:
                 "name": portable_model(self._served),
                 "kind": "server",
                 "server": self._protocol.name,
-                "tokenizer": portable_model(self._tokenizer_name),
+                "tokenizer": portable_model(self._settings.model),
                 "tokenizer_sha256": tokenizer_digest(self._tokenizer),
             },
             "template": self._encoder.template,
             "max_length": self._encoder.max_length,
-            "max_new_tokens": self._max_new_tokens or dict(ANSWER_LIMITS),
+            "max_new_tokens": self._settings.max_new_tokens or dict(ANSWER_LIMITS),
             "prompts": "token ids" if self._protocol.takes_ids else "text",
             "self_check": {"outcome": "passed", "choices": self._choices},
             "parser_version": PARSER_VERSION,
@@ -150,7 +129,7 @@ class ServerScorer:
         self, batches: Mapping[int, Sequence[CalibrationItem]]
     ) -> Iterator[tuple[int, list[Measurement]]]:
         """See `ParallelScorer`."""
-        with ThreadPool(self._requests) as pool:  # its threads hold up no exit, as an executor's would
+        with ThreadPool(self._settings.requests) as pool:  # its threads hold up no exit, as an executor's would
             yield from pool.imap_unordered(lambda batch: (batch[0], self.measure(batch[1])), batches.items())
 
     def _encode(self, items: Sequence[CalibrationItem]) -> list[_Work]:
@@ -164,7 +143,7 @@ class ServerScorer:
                 limit=answer_limit(
                     item.answer,
                     example,
-                    max_new_tokens=self._max_new_tokens,
+                    max_new_tokens=self._settings.max_new_tokens,
                     context_length=self._context_length,
                     otherwise=_LONGEST,
                 ),
@@ -216,7 +195,7 @@ class ServerScorer:
             tokens = protocol.tokens(reply, prompt)
         if len(tokens) != len(prompt.ids):
             raise RefusedError(
-                f"log-probabilities of {len(tokens)} tokens, where the tokenizer of {self._tokenizer_name!r} makes "
+                f"log-probabilities of {len(tokens)} tokens, where the tokenizer of {self._settings.model!r} makes "
                 f"{len(prompt.ids)}: they are cut, or another tokenizer's"
             )
         for place, (token, wanted) in enumerate(zip(tokens, prompt.ids, strict=True)):
@@ -236,8 +215,10 @@ class ServerScorer:
         text = self._tokenizer.decode([wanted], clean_up_tokenization_spaces=False)
         return not text.isascii() or token.text.translate(_SPACES).strip() == text.strip()
 
-    def _served_model(self, name: str, *, is_given: bool) -> str:
+    def _served_model(self) -> str:
         """The model's name at the server."""
+        given = self._settings.served_model
+        name = given or self._settings.model
         try:
             with reading():
                 names = [str(row["id"]) for row in self._connection.ask("models")["data"]]
@@ -245,7 +226,7 @@ class ServerScorer:
             return name  # a server without this list tells by its answers
         if name in names:
             return name
-        if len(names) == 1 and not is_given:
+        if len(names) == 1 and given is None:
             return names[0]
         raise ScoringError(
             f"the server {self._connection.base_url} doesn't serve {name!r}; it serves {shown(names, str)}: "

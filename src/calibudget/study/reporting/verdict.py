@@ -8,7 +8,7 @@ from typing import Final
 
 from calibudget.messages import counted
 from calibudget.study.protocol import Measure
-from calibudget.study.reporting.claims import Effects, judge_claims, seeds_needed, t_interval
+from calibudget.study.reporting.claims import Claim, Effects, judge_claims, seeds_needed, t_interval
 from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import UNITS, amount, p_said
@@ -55,7 +55,8 @@ def verdicts(results: Results) -> tuple[Verdict, ...]:
     block = next(results.blocks())
     protocol = results.protocol
     others = [policy for policy in block.policies if policy != protocol.focus]
-    pairs = [(other, name) for name in _ordered(results) for other in others]
+    endpoints = dict.fromkeys((*protocol.primary, *protocol.endpoints))
+    pairs = [(other, name) for name in endpoints for other in others]
     found = {pair: paired(results, block, protocol.focus, *pair) for pair in pairs}
     claimed = {
         " / ".join(pair): (one, protocol.endpoints[pair[1]].direction)
@@ -63,18 +64,10 @@ def verdicts(results: Results) -> tuple[Verdict, ...]:
         if one is not None and pair[1] in protocol.primary and block.final
     }
     claims = judge_claims(claimed, alpha=protocol.analysis.alpha)
-    made = []
-    for (other, name), one in found.items():
-        claim = claims.get(f"{other} / {name}")
-        state = None if claim is None else "better" if claim.supported else "worse" if claim.opposed else "open"
-        adjusted_p = None if claim is None else claim.adjusted_p
-        made.append(_verdict(results, block, other, name, one, state, adjusted_p))
-    return tuple(made)
-
-
-def _ordered(results: Results) -> list[str]:
-    primary = results.protocol.primary
-    return [*primary, *(name for name in results.protocol.endpoints if name not in primary)]
+    return tuple(
+        _verdict(results, block, other, name, one, claims.get(f"{other} / {name}"))
+        for (other, name), one in found.items()
+    )
 
 
 def _verdict(
@@ -83,8 +76,7 @@ def _verdict(
     other: str,
     name: str,
     found: Effects | None,
-    state: str | None,
-    adjusted_p: float | None,
+    claim: Claim | None,
 ) -> Verdict:
     protocol = results.protocol
     measure, analysis = protocol.endpoints[name].measure, protocol.analysis
@@ -93,7 +85,7 @@ def _verdict(
     needed = None
     if found is not None and found.sd is not None:
         needed = seeds_needed(worth, found.sd, alpha=analysis.alpha, power=analysis.power)
-    words = list(_words(measure, found, interval, state, adjusted_p, needed, is_primary=name in protocol.primary))
+    words = list(_words(measure, found, interval, claim, needed, is_primary=name in protocol.primary))
     return Verdict(
         other=other,
         endpoint=name,
@@ -101,7 +93,7 @@ def _verdict(
         seeds=len(block.seeds),
         difference=None if found is None else found.mean,
         interval=interval,
-        adjusted_p=adjusted_p,
+        adjusted_p=None if claim is None else claim.adjusted_p,
         seeds_needed=needed,
         worth=worth,
         words=f"{protocol.focus} minus {other}, {name}: {'; '.join(words)}",
@@ -112,8 +104,7 @@ def _words(
     measure: Measure,
     found: Effects | None,
     interval: tuple[float, float] | None,
-    state: str | None,
-    adjusted_p: float | None,
+    claim: Claim | None,
     needed: int | None,
     *,
     is_primary: bool,
@@ -134,8 +125,8 @@ def _words(
     if not is_primary:
         yield "described, not judged"
         return
-    if state in ("better", "worse"):
-        yield f"shown to be {state}, adjusted {p_said(adjusted_p or 0.0)}"
+    if claim is not None and (claim.supported or claim.opposed):
+        yield f"shown to be {'better' if claim.supported else 'worse'}, adjusted {p_said(claim.adjusted_p or 0.0)}"
         return
     yield "no difference shown"
     least = f"{decimal(unit.scale * WORTH[measure], 0 if unit.scale > 1 else unit.digits)} {unit.difference}"
