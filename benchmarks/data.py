@@ -89,8 +89,8 @@ assert source.count == {records}, source.count
 SPLIT = (
     PASS
     + """
-from calibudget.sources.split import part_source
-split = part_source(source, split_seed=1, calibration_size=100)
+from calibudget.sources.split import Parting
+split = Parting(source).draw(split_seed=1, calibration_size=100).split()
 assert split.pool_size == {records} - 100
 """
 )
@@ -117,10 +117,10 @@ from pathlib import Path
 from calibudget.sources.hygiene.report import inspect_sources
 from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.split import part_source
+from calibudget.sources.split import Parting
 specs = [SourceSpec(label=label, path=f"{name}.{{label}}") for label in ("one.jsonl", "two.jsonl")]
 sources = [open_source(spec, Path({folder!r}), selection_seed=1) for spec in specs]
-splits = [part_source(source, split_seed=1, calibration_size=0) for source in sources]
+splits = [Parting(source).draw(split_seed=1, calibration_size=0).split() for source in sources]
 found = inspect_sources(splits, specs).sources["two.jsonl"].prompts.candidates["one.jsonl"]
 assert found == {shared}, found
 """

@@ -214,14 +214,14 @@ def load_items(count: int) -> list[Any]:
     from calibudget.scoring.scorer import CalibrationItem
     from calibudget.sources.source import open_source
     from calibudget.sources.spec import SourceSpec
-    from calibudget.sources.split import part_source
+    from calibudget.sources.split import Parting
 
     items = []
     for label in SOURCES:
         name = "hellaswag_valsplit" if label == "hellaswag" else label
         spec = SourceSpec(label=label, path=f"commonsense/{name}.train.jsonl.gz", preset=label)
         source = open_source(spec, Path(os.environ["CALIBUDGET_DATA"]), selection_seed=42)
-        split = part_source(source, split_seed=42, calibration_size=count)
+        split = Parting(source).draw(split_seed=42, calibration_size=count).split()
         items += [CalibrationItem(record=record, answer=spec.answers) for record in split.calibration]
     return items
 

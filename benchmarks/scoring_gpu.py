@@ -168,7 +168,7 @@ def prepare(directory: Path) -> None:
     from calibudget.scoring.scorer import CalibrationItem, item_to_json
     from calibudget.sources.source import open_source
     from calibudget.sources.spec import SourceSpec
-    from calibudget.sources.split import part_source
+    from calibudget.sources.split import Parting
 
     directory.mkdir(parents=True, exist_ok=True)
     files = {size: (directory / f"items-{size}.jsonl").open("w") for size in (100, 400)}
@@ -177,7 +177,7 @@ def prepare(directory: Path) -> None:
         spec = SourceSpec(label=label, path=f"commonsense/{name}.train.jsonl.gz", preset=label, duplicates="keep")
         source = open_source(spec, Path(os.environ["CALIBUDGET_DATA"]), selection_seed=42)
         for size, file in files.items():
-            split = part_source(source, split_seed=42, calibration_size=size)
+            split = Parting(source).draw(split_seed=42, calibration_size=size).split()
             for record in split.calibration:
                 file.write(json.dumps(item_to_json(CalibrationItem(record=record, answer=spec.answers))) + "\n")
     for file in files.values():

@@ -20,7 +20,7 @@ from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.scorer import CalibrationItem
 from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.split import part_source
+from calibudget.sources.split import Parting
 from calibudget.training.adapter import target_modules
 
 needs_bitsandbytes = pytest.mark.skipif(
@@ -32,7 +32,7 @@ BLOCK = 128
 def real_items(count: int) -> list[CalibrationItem]:
     spec = SourceSpec(label="arc_easy", path="commonsense/arc_easy.train.jsonl.gz", preset="arc_easy")
     source = open_source(spec, Path(os.environ["CALIBUDGET_DATA"]), selection_seed=42)
-    split = part_source(source, split_seed=42, calibration_size=count)
+    split = Parting(source).draw(split_seed=42, calibration_size=count).split()
     return [CalibrationItem(record=record, answer=spec.answers) for record in split.calibration]
 
 

@@ -15,7 +15,7 @@ from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import CalibrationItem, to_scores
 from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.split import part_source
+from calibudget.sources.split import Parting
 from calibudget.tasks.answers import parse_answer
 
 SOURCES = {
@@ -46,7 +46,7 @@ def calibration(data_dir: Path) -> Any:
         path = SOURCES.get(label, f"commonsense/{name}.train.jsonl.gz")
         spec = SourceSpec(label=label, path=path, preset=label)
         source = open_source(spec, data_dir, selection_seed=42)
-        split = part_source(source, split_seed=42, calibration_size=count)
+        split = Parting(source).draw(split_seed=42, calibration_size=count).split()
         return [CalibrationItem(record=record, answer=spec.answers) for record in split.calibration]
 
     return take

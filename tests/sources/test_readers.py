@@ -23,7 +23,7 @@ from calibudget.sources.inputs import inputs_of
 from calibudget.sources.readers import Readers, Reading
 from calibudget.sources.source import open_sources
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.split import part_source
+from calibudget.sources.split import Parting
 from calibudget.store.artefacts import ids_sha256
 from calibudget.tasks.answers import AnswerSpec
 from calibudget.workers import _Process
@@ -70,7 +70,7 @@ def found(data: Path, reading: Reading | None = None, **fields: Any) -> list[obj
         sources = list(open_sources(specs, data, selection_seed=2, readers=own))
     told: list[object] = []
     for source in sources:
-        split = part_source(source, split_seed=1, calibration_size=30)
+        split = Parting(source).draw(split_seed=1, calibration_size=30).split()
         rows = b"".join(rows.tobytes() for rows in source.parts())
         told += [source.scan.files, source.scan.tally, split.calibration, ids_sha256(split.candidate_ids), rows]
     return told
@@ -137,9 +137,9 @@ import sys
 from pathlib import Path
 from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.split import part_source
+from calibudget.sources.split import Parting
 spec = SourceSpec(label="s", path="*.jsonl", id_field=sys.argv[2] or None)
-split = part_source(open_source(spec, Path(sys.argv[1]), selection_seed=1), split_seed=1, calibration_size=5)
+split = Parting(open_source(spec, Path(sys.argv[1]), selection_seed=1)).draw(split_seed=1, calibration_size=5).split()
 assert len(split.candidates[:10]) == 10
 print("pandas" in sys.modules)
 """

@@ -9,7 +9,7 @@ import pytest
 from calibudget.sources.hygiene.report import inspect_sources
 from calibudget.sources.source import open_source, read_source
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.split import part_source
+from calibudget.sources.split import Parting
 
 pytestmark = pytest.mark.data
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.data
 )
 def test_counts_and_repeated_prompts(data_dir: Path, label: str, file: str, count: int, repeats: int) -> None:
     spec = SourceSpec(label=label, path=f"commonsense/{file}.train.jsonl.gz", preset=label)
-    split = part_source(open_source(spec, data_dir, selection_seed=42), split_seed=42, calibration_size=0)
+    split = Parting(open_source(spec, data_dir, selection_seed=42)).draw(split_seed=42, calibration_size=0).split()
     hygiene = inspect_sources([split], [spec]).sources[label]
     assert split.read == count
     assert hygiene.duplicates + hygiene.repeated_prompts == repeats
@@ -52,7 +52,7 @@ def test_the_largest_winogrande_size_alone_hardly_repeats(data_dir: Path) -> Non
 def test_the_one_piqa_prompt_of_its_test_set_is_found(data_dir: Path) -> None:
     spec = SourceSpec(label="piqa", path="commonsense/piqa.train.jsonl.gz", preset="piqa")
     test = SourceSpec(label="test", path="commonsense/piqa.test.jsonl.gz", preset="piqa")
-    split = part_source(open_source(spec, data_dir, selection_seed=42), split_seed=42, calibration_size=0)
+    split = Parting(open_source(spec, data_dir, selection_seed=42)).draw(split_seed=42, calibration_size=0).split()
     hygiene = inspect_sources([split], [spec], evaluation={"piqa": open_source(test, data_dir, selection_seed=42)})
     assert hygiene.sources["piqa"].prompts.evaluation == {"piqa": 1}
     assert hygiene.sources["piqa"].duplicates == 6

@@ -14,7 +14,7 @@ import pytest
 
 from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.split import part_source
+from calibudget.sources.split import Parting
 from calibudget.store.artefacts import ids_sha256
 
 ROWS: list[dict[str, object]] = [
@@ -49,7 +49,7 @@ def arrow(rows: list[dict[str, object]], path: Path) -> None:
 
 def digests(folder: Path) -> tuple[object, ...]:
     source = open_source(SourceSpec(label="s", path="."), folder, selection_seed=2)
-    split = part_source(source, split_seed=1, calibration_size=30)
+    split = Parting(source).draw(split_seed=1, calibration_size=30).split()
     originals = sorted(json.dumps(record.original, sort_keys=True) for record in split.candidates)
     calibration = ids_sha256(record.record_id for record in split.calibration)
     counts = (split.read, split.duplicates, split.shared_prompts, split.pool_size)

@@ -10,7 +10,7 @@ from calibudget.keys import order_key
 from calibudget.records import Split
 from calibudget.sources.source import SourceRead, open_source
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.split import check_roles, part_source
+from calibudget.sources.split import Parting, check_roles
 
 Write = Callable[..., Path]
 Read = Callable[..., SourceRead]
@@ -28,7 +28,7 @@ def split(tmp_path: Path) -> Callable[..., Split]:
     ) -> Split:
         spec = SourceSpec(label="s", path=path, **fields)  # type: ignore[arg-type]
         source = open_source(spec, tmp_path, selection_seed=selection_seed)
-        return part_source(source, split_seed=split_seed, calibration_size=size)
+        return Parting(source).draw(split_seed=split_seed, calibration_size=size).split()
 
     return split_path
 

@@ -16,7 +16,7 @@ from calibudget.records import Split
 from calibudget.sources import compression, lines, pool, table
 from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.split import part_source
+from calibudget.sources.split import Parting
 from calibudget.sources.table import ROW, IdentityTable, among, same_as_before, sorted_rows
 
 Write = Callable[..., Path]
@@ -81,7 +81,7 @@ def test_a_source_split_through_files_is_split_as_in_memory(
     def split() -> Split:
         spec = SourceSpec(label="s", path="rows.jsonl", duplicates=policy, id_field=id_field)  # type: ignore[arg-type]
         source = open_source(spec, tmp_path, selection_seed=3)
-        return part_source(source, split_seed=4, calibration_size=20)
+        return Parting(source).draw(split_seed=4, calibration_size=20).split()
 
     held = split()
     monkeypatch.setattr(table, "BUFFER", 7)
@@ -104,7 +104,7 @@ def test_a_source_split_through_files_is_split_as_in_memory(
 def test_a_record_that_changed_since_the_pass_is_noticed(tmp_path: Path, write: Write, own: str | None) -> None:
     path = write("rows.jsonl", [{"prompt": f"p{n}", "completion": "c", "n": n} for n in range(9)])
     source = open_source(SourceSpec(label="s", path="rows.jsonl", id_field=own), tmp_path, selection_seed=0)
-    split = part_source(source, split_seed=0, calibration_size=0)
+    split = Parting(source).draw(split_seed=0, calibration_size=0).split()
     assert len(list(split.candidates)) == 9
     path.write_text(path.read_text().replace("p7", "p8"))
     with pytest.raises(ValueError, match=r"^source 's': rows\.jsonl:8: isn't what it was when the source was read"):
@@ -118,7 +118,7 @@ def test_going_through_a_pool_reads_a_compressed_file_once(tmp_path: Path, monke
     rows = [{"prompt": f"p{n}", "completion": "c", "n": n, "x": [n / 7, None, "\u00e9"]} for n in range(300)]
     (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
     source = open_source(SourceSpec(label="s", path="rows.jsonl.gz"), tmp_path, selection_seed=3)
-    candidates = part_source(source, split_seed=4, calibration_size=20).candidates
+    candidates = Parting(source).draw(split_seed=4, calibration_size=20).split().candidates
     monkeypatch.setattr(pool, "_CHUNK", 7)
     monkeypatch.setattr(pool, "_WAITING", 500)
     opened = []

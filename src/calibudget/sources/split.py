@@ -53,20 +53,6 @@ class Barred:
     reasons: Mapping[str, tuple[str, frozenset[bytes]]] = field(default_factory=dict)
 
 
-def part_source(
-    source: Resolved,
-    *,
-    split_seed: int,
-    calibration_size: int,
-    earlier: Earlier | None = None,
-    barred: Barred | None = None,
-    skipped: frozenset[bytes] = frozenset(),
-) -> Split:
-    """Part a source, by itself and without an evaluation split; see `Parting`."""
-    parting = Parting(source, earlier=earlier, barred=barred, skipped=skipped)
-    return parting.draw(split_seed=split_seed, calibration_size=calibration_size).split()
-
-
 class Parting:
     """A source on its way to its split: what is held out of it is drawn first, and then its pool is what is left.
 

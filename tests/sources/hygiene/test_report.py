@@ -7,7 +7,7 @@ from calibudget.records import Split
 from calibudget.sources.hygiene.report import inspect_sources
 from calibudget.sources.source import open_source, read_source
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.split import part_source
+from calibudget.sources.split import Parting
 from calibudget.tasks.answers import AnswerSpec
 
 Write = Callable[..., Path]
@@ -31,7 +31,7 @@ def test_repeats_shared_prompts_and_uneven_answers_are_counted(tmp_path: Path, w
 
     def split(label: str, size: int) -> Split:
         source = open_source(spec(label), tmp_path, selection_seed=0)
-        return part_source(source, split_seed=0, calibration_size=size)
+        return Parting(source).draw(split_seed=0, calibration_size=size).split()
 
     hygiene = inspect_sources(
         [split("two", 25), split("one", 0)],
