@@ -181,22 +181,20 @@ def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Pro
         place = splits and splits.parent
         _refuse_shared(calibration or {}, f"items are calibration records of {place}", advice)
     judge = open_judge(benchmarks, defer_code=asking.defer_code)
+    training_set = None
+    if train is not None:  # the run's own by its name, which `verify` compares; another with its folder
+        name = train.name if train == subject.train else f"{train.resolve().parent.name}/{train.name}"
+        training_set = {"file": name, "sha256": file_digest(train.resolve()).sha256}
     frame = Evaluation(
         model={},
         tasks={},
         panels=unscored(panels),
-        training_set=None if train is None else _training_set(train, is_own=train == subject.train),
+        training_set=training_set,
         versions={} if subject.is_fake else versions_of(_LIBRARIES),
         calibration_set=None if splits is None else calibration_set(splits),
     )
     ways = tuple(_ways(benchmarks, judge, likelihood=asking.likelihood))
     return _Plan(ways, trained, calibration, frame)
-
-
-def _training_set(train: Path, *, is_own: bool) -> dict[str, object]:
-    """What prompts were looked for in: the run's own by its name, which `verify` compares; another with its folder."""
-    name = train.name if is_own else f"{train.resolve().parent.name}/{train.name}"
-    return {"file": name, "sha256": file_digest(train.resolve()).sha256}
 
 
 def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress) -> Evaluation:

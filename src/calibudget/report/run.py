@@ -288,14 +288,13 @@ def run_facts(directory: Path, data_dir: Path | None, progress: Progress) -> Run
         texts_left_out=left_out,
         noticed=() if hygiene is None else tuple(noticed(hygiene)),
         evaluation=_or_none(lambda: read_evaluation(directory / EVALUATION_NAME)),
-        losses=_or_none(lambda: _losses(directory / TRAINING_LOG_NAME)) or (),
+        losses=_or_none(lambda: tuple(_losses(directory / TRAINING_LOG_NAME))) or (),
     )
 
 
-def _losses(path: Path) -> tuple[float, ...]:
-    lines = path.read_bytes().splitlines() if path.is_file() else []
-    steps = (loads_object(line, f"{path.name}: line {number}") for number, line in enumerate(lines, start=1))
-    return tuple(float(str(step["loss"])) for step in steps)
+def _losses(path: Path) -> Iterator[float]:
+    for number, line in enumerate(path.read_bytes().splitlines() if path.is_file() else (), start=1):
+        yield float(str(loads_object(line, f"{path.name}: line {number}")["loss"]))
 
 
 def explained(plan: AllocationPlan, statistics: Statistics | None) -> tuple[Explanation, ...]:

@@ -95,7 +95,10 @@ def _read(findings: Findings, recipe: Recipe, path: Path, again: Rendering | Non
     specs = {spec.label: spec for spec in recipe.all_specs()}
     makers = {label: RecordMaker(spec) for label, spec in specs.items()}
     ids = TrainIds()
-    layout = _layout_of_earlier(path) if earlier else recipe.output.layout
+    layout = recipe.output.layout
+    if earlier:  # its manifest doesn't tell it
+        shape = _shape(next(read_train(path), {"prompt": ""}))
+        layout = next(one for one, other in _SHAPES.items() if other == shape and one != "rendered")
     compared = ("record_id",) if again is None else ("record_id", "prompt", "completion", "messages", "tools")
     texts = None if again is None else again.texts
     expected = partial(train_row, layout="turns" if again is None else layout, rendered=texts)
@@ -116,12 +119,6 @@ def _read(findings: Findings, recipe: Recipe, path: Path, again: Rendering | Non
     for shape in sorted(shapes - {_SHAPES[layout]}):
         findings.compare(path.name, _SHAPES[layout], shape, field="layout")
     return ids
-
-
-def _layout_of_earlier(path: Path) -> TrainLayout:
-    """The layout of a run from before its manifest told it."""
-    shape = _shape(next(read_train(path), {"prompt": ""}))
-    return next(layout for layout, other in _SHAPES.items() if other == shape and layout != "rendered")
 
 
 def _shape(row: Mapping[str, object]) -> str:
