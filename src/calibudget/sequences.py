@@ -40,6 +40,14 @@ class MadeOnDemand(Sequence[T]):
         at = range(len(self))[index]
         return self.between(at, at + 1)[0]
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it holds the same values as another sequence, of whatever kind."""
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __iter__(self) -> Iterator[T]:
         for start in range(0, len(self), _STRETCH):
             yield from self.between(start, min(start + _STRETCH, len(self)))

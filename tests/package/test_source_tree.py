@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import sysconfig
 from contextlib import chdir
 from pathlib import Path
 
@@ -19,9 +18,10 @@ from tools.golden_runs import write_inputs
 def test_a_source_tree_that_was_never_installed_runs_and_says_what_it_is(tmp_path: Path) -> None:
     libraries = tmp_path / "libraries"
     libraries.mkdir()
-    for path in Path(sysconfig.get_path("purelib")).iterdir():
-        if "calibudget" not in path.name and path.suffix != ".pth":
-            (libraries / path.name).symlink_to(path)
+    for folder in [one for one in map(Path, sys.path) if any(one.glob("*.dist-info"))]:
+        for path in folder.iterdir():
+            if "calibudget" not in path.name and path.suffix != ".pth" and not (libraries / path.name).exists():
+                (libraries / path.name).symlink_to(path)
     source = Path(calibudget.__file__).parents[1]
     env = {"PYTHONPATH": f"{source}:{libraries}", "HOME": str(tmp_path), "PATH": ""}
     with chdir(tmp_path):

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.sources.rows import place, read_rows
+from calibudget.sources.limits import Limits
+from calibudget.sources.rows import place, read_arrow, read_rows
 from calibudget.sources.source import read_source
 from calibudget.sources.spec import SourceSpec
 
@@ -130,3 +131,23 @@ def test_an_unknown_ending_lists_the_known_ones(tmp_path: Path) -> None:
     (tmp_path / "r.txt").write_text("x", encoding="utf-8")
     with pytest.raises(DataError, match=r"r\.txt: unknown kind of file; known endings are \.jsonl"):
         list(read_rows(tmp_path / "r.txt", "r.txt"))
+
+
+@pytest.mark.parametrize(
+    ("last", "said"), [({"n": [1]}, "column 'last': holds"), ([1], "rows.arrow: holds a column of")]
+)
+def test_a_type_that_python_has_no_values_for_is_refused_by_name(tmp_path: Path, last: object, said: str) -> None:
+    """Arrow has such types (an interval of months), which nothing but another program or damage puts into a file."""
+    table = pa.table({"instruction": ["é?"], "output": ["true"], "last": [last]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    whole = sink.getvalue().to_pybytes()
+    told = []
+    for at in (at for at, byte in enumerate(whole) if byte == 12):  # a list's mark, as an interval's
+        (tmp_path / "rows.arrow").write_bytes(whole[:at] + b"\x0b" + whole[at + 1 :])
+        try:
+            told += [str(row) for _, row in read_arrow(tmp_path / "rows.arrow", "rows.arrow", Limits())]
+        except DataError as error:
+            told.append(str(error))
+    assert f"{said} a type that Python has no values for" in told

@@ -139,7 +139,7 @@ def evaluate(
         check_subject(subject, engine or Engine())
     plan = _plan(asking, subject, shared, progress)
     scored = scorers_of(subject, engine or Engine(), shared, progress)
-    return {one.name: _evaluate_one(plan, one, subject.output / one.name, progress) for one in scored}
+    return {one.name: _evaluate_one(plan, one, subject.output / one.name, progress, resume=resume) for one in scored}
 
 
 class _Way(NamedTuple):
@@ -197,12 +197,14 @@ def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Pro
     return _Plan(ways, trained, calibration, frame)
 
 
-def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress) -> Evaluation:
+def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress, *, resume: bool) -> Evaluation:
     """One adapter's evaluation, generated and written, or the one that stands there finished."""
     evidence = {way.name: _evidence(way, scored.make_scorer) for way in plan.ways}
     with output_directory(output):
         refuse_links(output / EVALUATION_WORK)
         if (output / EVALUATION_NAME).exists():
+            if not resume:  # asked before, but another command may have ended meanwhile
+                raise ArtefactError(f"{output}: holds an evaluation already; name another --output-dir")
             found = _finished(output, replace(plan.frame, model=scored.model), evidence)
         else:
             asked = {way.name: _ask(way, scored.make_scorer, output / EVALUATION_WORK, progress) for way in plan.ways}

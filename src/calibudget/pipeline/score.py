@@ -69,7 +69,6 @@ def score(
     """
     path = None if output is None else Path(output)
     work = None if path is None else path.parent / f"{path.name}{WORK_SUFFIX}"
-    is_whole = path is not None and path.exists()
     if path is not None and work is not None and not work.exists():
         _check_new(path)
     if shared is None:
@@ -77,6 +76,9 @@ def score(
     if path is None or work is None:
         return _read_and_score(recipe, shared, None, progress, shard).scores
     with work_directory(work):
+        is_whole = path.exists()
+        if not (work / "journal").exists():
+            _check_new(path)  # again, for what another command did meanwhile
         scored = _read_and_score(recipe, shared, work / "journal", progress, shard)
         if not is_whole:
             made = work / f"whole-{path.name}"

@@ -187,6 +187,7 @@ def select(
         )
     _refuse_finished_work(directory)
     with open_run(directory, resolved_yaml(recipe), resume=True):
+        _refuse_finished_work(directory)  # again, for what another command did meanwhile
         prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
         return _write(recipe, prepared, plan, directory)
 

@@ -115,6 +115,8 @@ def _values(column: pa.Array) -> list[object]:
 
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
+    except KeyError as error:  # pyarrow looks its own class up by the type's number
+        raise ValueError("holds a type that Python has no values for") from error
     except ValueError:
         if types.is_nested(column.type):
             raise
@@ -194,6 +196,8 @@ def read_arrow(path: Path, name: str, limits: Limits, wanted: Sequence[int] | No
                 file = pa.ipc.open_file(source)
                 batches = map(file.get_batch, range(file.num_record_batches))
             yield from _numbered(_checked(batches), 1, limits, wanted)
+    except KeyError as error:  # pyarrow looks its own class up by the type's number
+        raise DataError(f"{name}: holds a column of a type that Python has no values for") from error
     except (pa.ArrowException, OSError, UnicodeDecodeError, DataError) as error:
         raise DataError(f"{name}: {why_broken(error)}") from error
 
