@@ -74,6 +74,8 @@ def main() -> None:
     batch_tokens = given.batch_tokens if given.device == "cuda" else None
     scorer = LocalScorer(loaded, batch_tokens=batch_tokens)
     end = loaded.tokenizer.decode([scorer._encoder.end_id])
+    # lm-eval drops special tokens from its texts, so a text goes on behind its end unless `generate` itself ends it
+    loaded.model.generation_config.eos_token_id = scorer._encoder.end_id
     packages = gpu.found("torch", "transformers", "lm-eval")
     print(f"{gpu.machine(given.device)}, {packages}, {given.dtype}\n", flush=True)
     print(
