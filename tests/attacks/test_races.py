@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def test_what_ended_between_asking_and_the_lock_is_kept(
         with held(folder, **more):
             yield
 
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "select": lambda: select(load_recipe("recipe.yaml"), "fake/allocation.json", directory),
         "score": lambda: score(load_recipe("model.yaml"), output=directory / "scores.parquet"),
         "evaluate": lambda: evaluate(
