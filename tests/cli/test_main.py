@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from calibudget.cli.main import app
 
 
@@ -35,3 +37,20 @@ def test_a_shell_completes_the_name_of_a_command() -> None:
     command = [Path(sys.executable).parent / "calibudget"]
     completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert completed.stdout.split() == ["verify"]
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("export run --for trl --for axolotl --output-dir out", "--for"),
+        ("run recipe.yaml --output-dir a --output-dir=b", "--output-dir"),
+        ("study freeze protocol.yaml --output-dir a --output-dir b", "--output-dir"),
+        ("allocate statistics.json --budget 5 --budget 5", "--budget"),
+    ],
+)
+def test_an_option_of_one_value_given_twice_is_refused_by_name(
+    calibudget: Callable[..., Any], words: str, option: str
+) -> None:
+    told = calibudget(*words.split())
+    assert told.code == 2
+    assert told.err == f"calibudget: {option} is given twice; it takes one value\n"

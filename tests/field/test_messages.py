@@ -98,6 +98,20 @@ def test_an_evaluation_set_that_changed_before_a_run_goes_on_is_named_and_not_a_
         run(load_recipe(path, more), tmp_path / "out", resume=True)
 
 
+def test_a_companion_that_changed_before_a_run_goes_on_is_refused_by_its_file(tmp_path: Path) -> None:
+    path = recipe(tmp_path, a=rows("a", 20), b=rows("b", 20))
+    lines = [json.dumps(row) + "\n" for row in rows("c", 3)]
+    (tmp_path / "c.jsonl").write_text("".join(lines))
+    more = ["companion={path: c.jsonl, answer: none}"]
+    with pytest.raises(_InterruptedError):
+        run(load_recipe(path, more), tmp_path / "out", progress=_interrupt)  # type: ignore[arg-type]
+    (tmp_path / "c.jsonl").write_text("".join(lines[:2]))
+    with pytest.raises(ArtefactError, match=r"the companion set has other files than .* \(c\.jsonl\)"):
+        run(load_recipe(path, more), tmp_path / "out", resume=True)
+    (tmp_path / "c.jsonl").write_text("".join(lines))
+    assert run(load_recipe(path, more), tmp_path / "out", resume=True).companion_count == 3
+
+
 def test_a_finished_run_says_that_it_read_nothing_again(tmp_path: Path) -> None:
     path = recipe(tmp_path, a=rows("a", 20))
     run(load_recipe(path), tmp_path / "out")

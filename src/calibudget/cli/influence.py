@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibudget.cli.options import Json
+from calibudget.cli.options import Command, Json
 from calibudget.hardware import Device, FrozenDtype
 from calibudget.messages import counted
 
@@ -147,7 +147,7 @@ def _bound(subgroup: list[str] | None, shards: int, pool: Path | None) -> dict[s
     return {"contract": contract, "pool": None if pool is None else read_proxy_pool(pool)}
 
 
-@app.command()
+@app.command(cls=Command)
 def validate(
     files: Files, subgroup: Subgroups = None, shards: Shards = 4, pool: Pool = None, as_json: Json = False
 ) -> None:
@@ -157,7 +157,7 @@ def validate(
     _show(validate_proxy_files(files, **_bound(subgroup, shards, pool)), as_json=as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def merge(
     files: Files,
     output: Annotated[Path, typer.Option(help="The file for the merged scores, best candidate first.")],

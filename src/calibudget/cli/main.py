@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from calibudget.cli import allocate, evaluate, export, influence, report, run, schema, study, train
 from calibudget.cli.interrupts import Stop, how_to_go_on, say
-from calibudget.cli.options import with_options_repeated
+from calibudget.cli.options import Command, with_options_repeated
 from calibudget.cli.progress import Begun
 from calibudget.errors import CalibudgetError, InterruptedRunError
 
@@ -64,7 +64,7 @@ for _command in (command for commands in _COMMANDS.values() for command in comma
     if isinstance(_command, typer.Typer):
         app.add_typer(_command, name=_command.info.name)
     else:
-        app.command(cls=None if _command in _QUICK else Begun)(_command)
+        app.command(cls=Command if _command in _QUICK else Begun)(_command)
 
 
 #: What the machine refuses whatever the code: such an error is told in a line, not as a bug.

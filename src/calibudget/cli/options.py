@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from calibudget.errors import InputError
 
@@ -88,6 +89,19 @@ def with_engine(
     """The overrides of a recipe with those that `--engine`, `--workers` and `--address` stand for."""
     given = {"engine": engine, "workers": workers, "address": None if address is None else json.dumps(address)}
     return [*(overrides or ()), *(f"{field}={value}" for field, value in given.items() if value is not None)]
+
+
+class Command(TyperCommand):
+    """A command that refuses an option which takes one value and is given twice: none of the values is lost."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments, having counted them."""
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for option in given:
+            takes_one = isinstance(option, TyperOption) and not (option.multiple or option.is_flag)
+            if takes_one and given.count(option) > 1:
+                raise InputError(f"{option.opts[0]} is given twice; it takes one value")
+        return super().parse_args(ctx, args)
 
 
 def with_options_repeated(arguments: Sequence[str]) -> list[str]:

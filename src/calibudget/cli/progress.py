@@ -9,9 +9,8 @@ from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
 from typing import Any, Final
 
-from typer.core import TyperCommand
-
 from calibudget.cli.interrupts import say
+from calibudget.cli.options import Command
 from calibudget.pipeline.progress import Progress
 
 #: Seconds between lines of a stage that tells how far it is, and until a stage that tells nothing is told again.
@@ -19,7 +18,7 @@ SECONDS_BETWEEN_LINES: Final = 10.0
 _SECONDS_OF_SILENCE: Final = 30.0
 
 
-class Begun(TyperCommand):
+class Begun(Command):
     """A command that may take long: its first word comes before the libraries that it needs are loaded."""
 
     def invoke(self, ctx: Any) -> Any:

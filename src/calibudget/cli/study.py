@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from calibudget.cli.options import Address, Json, Overrides, RecipePath, ReportTo
+from calibudget.cli.options import Address, Command, Json, Overrides, RecipePath, ReportTo
 from calibudget.cli.progress import Begun, progress_bar
 from calibudget.errors import CheckFailedError
 
@@ -97,7 +97,7 @@ def run(
     _refuse_failures(outcome, output_dir)
 
 
-@app.command()
+@app.command(cls=Command)
 def report(
     study_dir: Annotated[Path, typer.Argument(metavar="STUDY_DIR", help="A study's directory.")],
     output_dir: Annotated[

@@ -273,7 +273,7 @@ def hygiene_of(recipe: Recipe, prepared: Prepared) -> Hygiene:
     return inspect_sources(
         prepared.splits.values(),
         specs,
-        None if prepared.companion is None else prepared.companion.records,
+        prepared.companion,
         prepared.evaluation,
         checks=prepared.findings.checks,
         repeats=prepared.findings.repeats,

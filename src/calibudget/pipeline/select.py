@@ -27,7 +27,7 @@ from calibudget.pipeline.run_directory import JOURNAL_NAME, RECIPE_NAME, is_fini
 from calibudget.pipeline.selectors import selector_parts
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe import Recipe, resolved_yaml
-from calibudget.records import AllocationPlan, Record, Selection, Split, Statistics
+from calibudget.records import AllocationPlan, Record, Selection, SourceFile, Split, Statistics
 from calibudget.selection.draw import unmarked
 from calibudget.selection.rows import train_row, train_rows
 from calibudget.sources.hygiene.records import HYGIENE, HYGIENE_NAME
@@ -57,13 +57,20 @@ def check_unchanged(recipe: Recipe, prepared: Prepared, directory: Path) -> None
         raise ArtefactError(
             f"{directory}: was begun after other rounds than {', '.join(map(str, recipe.previous_rounds))}"
         )
-    begun = directory / HYGIENE_NAME
-    for name, found in HYGIENE.read(begun).evaluation.items() if begun.exists() else ():
-        if found.files != prepared.evaluation[name].scan.files:
-            raise ArtefactError(
-                f"{directory}: evaluation set {name!r} has other files than when this run was begun "
-                f"({', '.join(file.name for file in found.files)}); put them back, or name another directory"
-            )
+    begun = HYGIENE.read(directory / HYGIENE_NAME) if (directory / HYGIENE_NAME).exists() else None
+    if begun is not None:
+        sets: dict[str, tuple[tuple[SourceFile, ...] | None, tuple[SourceFile, ...]]] = {
+            f"evaluation set {name!r}": (one.files, prepared.evaluation[name].scan.files)
+            for name, one in begun.evaluation.items()
+        }
+        if begun.companion is not None and prepared.companion is not None:
+            sets["the companion set"] = (begun.companion.files, prepared.companion.files)
+        for name, (before, now) in sets.items():
+            if before is not None and before != now:
+                raise ArtefactError(
+                    f"{directory}: {name} has other files than when this run was begun "
+                    f"({', '.join(file.name for file in before)}); put them back, or name another directory"
+                )
     path = directory / SPLITS_NAME
     for label, ids in read_splits(path).sources.items() if path.exists() else ():
         split = prepared.splits[label]

@@ -36,7 +36,7 @@ def test_repeats_shared_prompts_and_uneven_answers_are_counted(tmp_path: Path, w
     hygiene = inspect_sources(
         [split("two", 25), split("one", 0)],
         [spec("one"), spec("two")],
-        read_source(spec("companion"), tmp_path).records,
+        read_source(spec("companion"), tmp_path),
         {"exam": open_source(spec("exam"), tmp_path, selection_seed=0)},
     )
     one, two = hygiene.sources["one"], hygiene.sources["two"]

@@ -68,7 +68,10 @@ def check_hygiene_sources(findings: Findings, again: Hygiene) -> None:
             else row
             for name, row in again.evaluation.items()
         }  # older reports don't tell them
-        again = replace(again, evaluation=sets)
+        companion = again.companion
+        if companion is not None and stored.companion is not None and stored.companion.files is None:
+            companion = replace(companion, files=None)
+        again = replace(again, evaluation=sets, companion=companion)
         expected, found = (json.loads(json.dumps(HYGIENE.to_json(one))) for one in (again, stored))
         findings.compare(HYGIENE_NAME, expected, found)
         findings.checked.append("hygiene: every count and digest, from the sources and evaluation sets")

@@ -108,10 +108,14 @@ class EvaluationHygiene:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanionHygiene:
-    """What was noticed in the companion set, which is joined unchanged whatever is found."""
+    """What was noticed in the companion set, which is joined unchanged whatever is found.
+
+    `files` is what it was read from, None in reports from before that was kept.
+    """
 
     checks: Checks
     prompts: Overlap
+    files: tuple[SourceFile, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

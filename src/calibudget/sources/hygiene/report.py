@@ -22,6 +22,7 @@ from calibudget.sources.hygiene.records import (
 )
 from calibudget.sources.pool import CandidatePool
 from calibudget.sources.records import answer_labels
+from calibudget.sources.source import SourceRead
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import Rows
 
@@ -31,7 +32,7 @@ _COMPANION: Final = ("companion", "")
 def inspect_sources(
     splits: Iterable[Split],
     specs: Iterable[SourceSpec],
-    companion: Sequence[Record] | None = None,
+    companion: SourceRead | None = None,
     evaluation: Mapping[str, Resolved] | None = None,
     *,
     checks: Mapping[str, Checks] | None = None,
@@ -43,7 +44,7 @@ def inspect_sources(
     Args:
         splits: the sources, parted.
         specs: what the recipe says of them; for the labels of their answers.
-        companion: the companion records, None without a companion set.
+        companion: the companion set, None without one.
         evaluation: the evaluation sets by name.
         checks: what the checks found, by label; of the companion set under "companion".
         repeats: by label, records whose prompt an earlier one of the source has, before anything left.
@@ -54,7 +55,7 @@ def inspect_sources(
     sets = sorted((evaluation or {}).items())
     pieces = {("candidates", one.source): _pieces(one.candidates) for one in ordered}
     pieces |= {("calibration", one.source): _pieces(one.calibration) for one in ordered if one.calibration}
-    pieces |= {} if companion is None else {_COMPANION: _pieces(companion)}
+    pieces |= {} if companion is None else {_COMPANION: _pieces(companion.records)}
     pieces |= {("evaluation", name): source.parts() for name, source in sets}
     prompts = _Prompts(pieces)
     known, before = checks or {}, repeats or {}
@@ -81,7 +82,9 @@ def inspect_sources(
         },
         companion=None
         if companion is None
-        else CompanionHygiene(checks=known.get("companion", {}), prompts=prompts.overlap(_COMPANION)),
+        else CompanionHygiene(
+            checks=known.get("companion", {}), prompts=prompts.overlap(_COMPANION), files=companion.files
+        ),
     )
 
 
