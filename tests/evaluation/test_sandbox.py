@@ -40,6 +40,14 @@ IPC_KEY = 0x43414C49
 WHILE = 600.0
 
 
+@pytest.fixture
+def common() -> Iterator[Path]:
+    """A folder that everybody may write; pytest's own is closed to others, again with every session that starts."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
+
+
 @pytest.fixture(scope="module")
 def values() -> Iterator[dict[str, object]]:
     """What hostile programs go for: the machine's listeners, message queue and secret file."""
@@ -267,35 +275,31 @@ def test_the_environment_is_what_the_documentation_says(sandbox: Sandbox) -> Non
 
 
 @pytest.mark.slow
-def test_private_tmp(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_private_tmp(sandbox: Sandbox, common: Path) -> None:
     leave = CodeCase(program="open('/tmp/left', 'w').close()\ndef f(): return 1", tests="assert f() == 1", names=("f",))
     look = _BY_NAME["finds what the last program left"].case()
     assert sandbox.run(leave).passed
     assert not sandbox.run(look).passed
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o777)
     shared = limited(sandbox, SharedTmp)
-    shared.folder = str(tmp_path)  # type: ignore[attr-defined]
+    shared.folder = str(common)  # type: ignore[attr-defined]
     assert shared.run(leave).passed
     assert shared.run(look).passed
 
 
 @pytest.mark.slow
-def test_read_only_binds(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_read_only_binds(sandbox: Sandbox, common: Path) -> None:
     """A folder that everybody may write is bound as the interpreter's are; only the bind keeps a program out of it."""
 
     class WithFolder(Sandbox):
         def root(self) -> list[str]:
             return [*super().root(), *binds]
 
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o777)
-    write = hostile.attack("writes", "read-only binds", f"open('{tmp_path}/left', 'w')").case()
-    binds = bind(str(tmp_path))
+    write = hostile.attack("writes", "read-only binds", f"open('{common}/left', 'w')").case()
+    binds = bind(str(common))
     assert not limited(sandbox, WithFolder).run(write).passed
     binds = [part.replace("--ro-bind", "--bind") for part in binds]
     assert limited(sandbox, WithFolder).run(write).passed
-    assert (tmp_path / "left").exists()
+    assert (common / "left").exists()
 
 
 @pytest.mark.slow
@@ -469,15 +473,13 @@ def test_missing_bubblewrap_is_refused_with_the_install_line(monkeypatch: pytest
         open_sandbox()
 
 
-def test_a_bubblewrap_that_may_not_confine_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    script = tmp_path / "bwrap"
+def test_a_bubblewrap_that_may_not_confine_is_refused(monkeypatch: pytest.MonkeyPatch, common: Path) -> None:
+    script = common / "bwrap"
     script.write_text(
         '#!/bin/sh\n[ "$1" = --version ] && echo bubblewrap 0.8.0 && exit\necho no namespaces here >&2; exit 1\n'
     )
     script.chmod(0o755)
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{common}:/usr/bin:/bin")
     with pytest.raises(DependencyError, match="no namespaces here"):
         open_sandbox()
 
