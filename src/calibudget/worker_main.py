@@ -1,6 +1,6 @@
-"""What runs in a worker: a desk, which answers requests, JSON objects both ways.
+"""What runs in a worker: a handler, which answers requests, JSON objects both ways.
 
-`calibudget.workers` starts it as a process, `python -m calibudget.worker_main MODULE:DESK`, or as an actor.
+`calibudget.workers` starts it as a process, `python -m calibudget.worker_main MODULE:HANDLER`, or as an actor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from calibudget.hardware import temporary_folder
 _PIECE: Final = 4 * 2**20
 
 
-class Desk(Protocol):
+class Handler(Protocol):
     """A worker's own part: made in the worker, without arguments, of a class that can be imported there."""
 
     def reply(self, request: Mapping[str, Any]) -> Mapping[str, object]:
@@ -32,18 +32,18 @@ class Desk(Protocol):
 
 
 class Served:
-    """A desk in its worker, with replies as JSON texts.
+    """A handler in its worker, with replies as JSON texts.
 
     Args:
-        desk: the module and the name of its class.
+        handler: the module and the name of its class.
         folder: that the pool's process stands in, from which relative paths start.
     """
 
-    def __init__(self, desk: str, folder: str) -> None:
+    def __init__(self, handler: str, folder: str) -> None:
         with suppress(OSError):  # another machine may lack the folder; a file that isn't found is named
             os.chdir(folder)
-        module, _, name = desk.partition(":")
-        self._desk: Desk = getattr(import_module(module), name)()
+        module, _, name = handler.partition(":")
+        self._handler: Handler = getattr(import_module(module), name)()
 
     def reply(self, request: str | bytes) -> str:
         """The reply to a request, or the error that calibudget raised on purpose."""
@@ -61,7 +61,7 @@ class Served:
 
     def _reply(self, request: Mapping[str, Any]) -> Mapping[str, object]:
         try:
-            return self._desk.reply(request)
+            return self._handler.reply(request)
         except InterruptedRunError:
             raise  # this worker is to end; another one goes on
         except CalibudgetError as error:

@@ -28,7 +28,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 from calibudget.errors import CalibudgetError, DependencyError, InputError
 from calibudget.hardware import Device
 from calibudget.messages import counted
-from calibudget.worker_main import Desk, Served
+from calibudget.worker_main import Handler, Served
 
 Engine = Literal["local", "ray"]
 Request = Mapping[str, object]
@@ -60,10 +60,10 @@ class Pool:
     """Workers that start when jobs wait for them; use it as a context manager, with which they end.
 
     Args:
-        desk: what answers in each worker.
+        handler: what answers in each worker.
         workers: how many at most.
         first: each worker's first request, given the device that workers get; None for none.
-        greet: told of each worker's first reply; what it raises is raised from the jobs that wait.
+        on_first_reply: told of each worker's first reply; what it raises is raised from the jobs that wait.
         engine: "local" for processes of this machine, "ray" for actors of a cluster, each on one CPU; every node needs
             calibudget, and the files that requests name.
         address: a cluster's ("auto" finds the one of this machine); None starts Ray on this machine and ends it with
@@ -81,11 +81,11 @@ class Pool:
 
     def __init__(
         self,
-        desk: type[Desk],
+        handler: type[Handler],
         *,
         workers: int,
         first: Callable[[Device | None], Request] | None = None,
-        greet: Callable[[Reply], None] = lambda _: None,
+        on_first_reply: Callable[[Reply], None] = lambda _: None,
         engine: Engine = "local",
         address: str | None = None,
         device: Device | None = None,
@@ -96,7 +96,7 @@ class Pool:
     ) -> None:
         if workers < 1:
             raise refusal(f"workers must be at least 1, not {workers}")
-        name = f"{desk.__module__}:{desk.__qualname__}"
+        name = f"{handler.__module__}:{handler.__qualname__}"
         self._stack = ExitStack()
         self._start: Callable[[int], _Process | _Actor]
         if engine == "ray":
@@ -108,12 +108,17 @@ class Pool:
         else:
             self._start = lambda place: _Process(name, _environment(device, gpus, place, workers))
         self._first = None if first is None else first(device)
-        self._greet, self._attempts, self._refusal, self._patience = greet, attempts, refusal, patience
+        self._on_first_reply, self._attempts, self._refusal, self._patience = (
+            on_first_reply,
+            attempts,
+            refusal,
+            patience,
+        )
         self._changed = threading.Condition(threading.RLock())
         self._waiting: deque[_Job] = deque()
         self._at_work: dict[int, _Job] = {}
         self._workers: dict[int, _Process | _Actor] = {}
-        self._vacant = set(range(workers))
+        self._free_places = set(range(workers))
         self._threads: dict[int, threading.Thread] = {}
         self._failed_starts = 0
         self._is_closed = False
@@ -138,11 +143,11 @@ class Pool:
 
         Args:
             request: makes the request when a worker is free for it; None asks for a worker's first reply.
-            folder: where a file goes that the worker makes. The request that the desk gets names one as `folder`, and
-                the reply the file as `path`.
+            folder: where a file goes that the worker makes. The request that the handler gets names one as `folder`,
+                and the reply the file as `path`.
 
         Returns:
-            The reply to come. It raises what the desk raised, what `Pool` says of workers that can't be had, and
+            The reply to come. It raises what the handler raised, what `Pool` says of workers that can't be had, and
             `EndedError` where the job ended as many workers as it may.
         """
         job = _Job(request=request, folder=folder)
@@ -150,11 +155,13 @@ class Pool:
             if self._is_closed:
                 raise CalibudgetError("the workers have ended")
             self._waiting.append(job)
-            self._hire()
+            self._start_workers()
             self._changed.notify()
         return job.future
 
-    def done(self, requests: Mapping[Key, Callable[[], Request]]) -> Generator[tuple[Key, Future[Reply]], None, None]:
+    def results(
+        self, requests: Mapping[Key, Callable[[], Request]]
+    ) -> Generator[tuple[Key, Future[Reply]], None, None]:
         """Have many jobs done: each key with its reply as soon as that has come; what isn't done at the end is left."""
         keys = {self.submit(request): key for key, request in requests.items()}
         try:
@@ -176,21 +183,21 @@ class Pool:
                     job.is_abandoned = True
                     self._workers[place].end()
 
-    def _hire(self) -> None:
+    def _start_workers(self) -> None:
         """Start as many workers as jobs wait beyond those that are free or starting, as far as there are places."""
-        while self._vacant and len(self._waiting) > len(self._workers) - len(self._at_work):
-            place = min(self._vacant)
+        while self._free_places and len(self._waiting) > len(self._workers) - len(self._at_work):
+            place = min(self._free_places)
             self._workers[place] = self._start(place)
-            self._vacant.remove(place)
-            self._threads[place] = threading.Thread(target=self._employ, args=(place,), daemon=True)
+            self._free_places.remove(place)
+            self._threads[place] = threading.Thread(target=self._run_worker, args=(place,), daemon=True)
             self._threads[place].start()
 
-    def _employ(self, place: int) -> None:
+    def _run_worker(self, place: int) -> None:
         """One worker's thread, from its start to its end."""
         worker = self._workers[place]
         try:
-            greeting = self._begin(worker)
-            while greeting is not None and self._works(place, worker, greeting):
+            first_reply = self._begin(worker)
+            while first_reply is not None and self._do_job(place, worker, first_reply):
                 pass
         except Exception as error:
             self._fail(error)
@@ -198,9 +205,9 @@ class Pool:
         worker.close()
         with self._changed:
             del self._workers[place]
-            self._vacant.add(place)
+            self._free_places.add(place)
             try:
-                self._hire()
+                self._start_workers()
             except Exception as error:
                 self._fail(error)
 
@@ -210,7 +217,7 @@ class Pool:
             while lacking := worker.lacks(self._patience):
                 if not self._at_work:
                     raise self._refusal(f"the Ray cluster had no room for a worker: {lacking}")
-            greeting = {} if self._first is None else worker.ask(self._first, None)
+            first_reply = {} if self._first is None else worker.ask(self._first, None)
         except EndedError as ended:
             with self._changed:
                 self._failed_starts += 1
@@ -219,10 +226,10 @@ class Pool:
             raise self._refusal(f"{ATTEMPTS} workers ended while starting, the last with {ended}") from ended
         with self._changed:
             self._failed_starts = 0
-            self._greet(greeting)
-        return greeting
+            self._on_first_reply(first_reply)
+        return first_reply
 
-    def _works(self, place: int, worker: _Process | _Actor, greeting: Reply) -> bool:
+    def _do_job(self, place: int, worker: _Process | _Actor, first_reply: Reply) -> bool:
         """Do one job, which is waited for; False if the worker ended over it, or there will be none."""
         with self._changed:
             while not self._waiting and not self._is_closed:
@@ -232,7 +239,7 @@ class Pool:
             job = self._at_work[place] = self._waiting.popleft()
         outcome: Reply | Exception
         try:
-            outcome = greeting if job.request is None else worker.ask(job.request(), job.folder)
+            outcome = first_reply if job.request is None else worker.ask(job.request(), job.folder)
         except Exception as error:  # whoever waits for the reply is told
             outcome = error
         has_ended = isinstance(outcome, EndedError)
@@ -283,8 +290,8 @@ def _environment(device: Device | None, gpus: int, place: int, size: int) -> dic
 class _Process:
     """A worker that is a process of this machine; a JSON object a line goes either way."""
 
-    def __init__(self, desk: str, environment: dict[str, str]) -> None:
-        command = [sys.executable, "-m", "calibudget.worker_main", desk]
+    def __init__(self, handler: str, environment: dict[str, str]) -> None:
+        command = [sys.executable, "-m", "calibudget.worker_main", handler]
         self._process = subprocess.Popen(  # noqa: S603 - our own module under our own interpreter
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
@@ -347,10 +354,10 @@ def _connection(address: str | None, refusal: type[InputError]) -> Iterator[Any]
 class _Actor:
     """A worker that is an actor; its methods are those of `_Process`."""
 
-    def __init__(self, ray: Any, needs: Mapping[str, int], desk: str) -> None:
+    def __init__(self, ray: Any, needs: Mapping[str, int], handler: str) -> None:
         self._ray, self._needs = ray, needs
         kind = ray.remote(Served).options(**needs, max_restarts=0, max_task_retries=0)
-        self._actor = kind.remote(desk, str(Path.cwd()))
+        self._actor = kind.remote(handler, str(Path.cwd()))
         self._ready: Future[None] = self._actor.__ray_ready__.remote().future()
         self._ended: Future[None] = Future()
 

@@ -81,7 +81,7 @@ def artefact_targets(folder: Path) -> list[Target]:
     from calibudget.evaluation.results import read_evaluation
     from calibudget.recipe import load_recipe
     from calibudget.selection.proxy import parse_proxy_lines
-    from calibudget.sources.hygiene.records import HYGIENE
+    from calibudget.sources.hygiene.artefact import HYGIENE
     from calibudget.store.artefacts import ALLOCATION, SELECTION, STATISTICS
     from calibudget.store.manifest import MANIFEST
     from calibudget.store.scores import read_scores

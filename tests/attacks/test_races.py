@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.pipeline.evaluate import Asking, evaluate
+from calibudget.pipeline.evaluate import EvaluationRequest, evaluate
 from calibudget.pipeline.score import score
 from calibudget.pipeline.select import select
-from calibudget.pipeline.subjects import Engine
+from calibudget.pipeline.subjects import Generation
 from calibudget.recipe import load_recipe
 from calibudget.store import files
 from tests.attacks.conftest import WORKS, chance_of, contents
@@ -59,7 +59,9 @@ def test_what_ended_between_asking_and_the_lock_is_kept(
         "select": lambda: select(load_recipe("recipe.yaml"), "fake/allocation.json", directory),
         "score": lambda: score(load_recipe("model.yaml"), output=directory / "scores.parquet"),
         "evaluate": lambda: evaluate(
-            directory, Asking(tasks=("piqa=piqa.test.jsonl",), data_dir=Path("data")), engine=Engine(device="cpu")
+            directory,
+            EvaluationRequest(tasks=("piqa=piqa.test.jsonl",), data_dir=Path("data")),
+            engine=Generation(device="cpu"),
         ),
     }
     monkeypatch.chdir(zygote.folder)

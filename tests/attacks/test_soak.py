@@ -17,8 +17,8 @@ import gc, json, os, sys, threading
 from pathlib import Path
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
-from calibudget.pipeline.evaluate import Asking, evaluate
-from calibudget.pipeline.subjects import Engine
+from calibudget.pipeline.evaluate import EvaluationRequest, evaluate
+from calibudget.pipeline.subjects import Generation
 from calibudget.pipeline.train import train
 from calibudget.recipe import load_recipe
 
@@ -30,7 +30,8 @@ for number in range(rounds):
     run(load_recipe("model.yaml", changes), place)
     options = ("rank=2", "batch_size=2", "epochs=1", "max_length=512", "device=cpu")
     train(place, options)
-    evaluate(place, Asking(tasks=("piqa=piqa.test.jsonl",), data_dir=Path("data")), engine=Engine(device="cpu"))
+    request = EvaluationRequest(tasks=("piqa=piqa.test.jsonl",), data_dir=Path("data"))
+    evaluate(place, request, engine=Generation(device="cpu"))
     assert verify(place, data_dir="data").differences == ()
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])

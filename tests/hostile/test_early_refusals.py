@@ -12,7 +12,7 @@ import pytest
 
 from calibudget.errors import ArtefactError, InputError, ScoringError
 from calibudget.pipeline.dry_run import dry_run
-from calibudget.pipeline.evaluate import Asking, evaluate
+from calibudget.pipeline.evaluate import EvaluationRequest, evaluate
 from calibudget.pipeline.influence import influence, influence_config
 from calibudget.pipeline.run import run
 from calibudget.pipeline.score import score
@@ -72,7 +72,7 @@ def influences(recipe: Recipe, output: Path) -> None:
 
 
 def evaluates(recipe: Recipe, output: Path) -> None:
-    evaluate(recipe.model or "", Asking(tasks=("piqa",), data_dir=output), output_dir=output)
+    evaluate(recipe.model or "", EvaluationRequest(tasks=("piqa",), data_dir=output), output_dir=output)
 
 
 @pytest.mark.parametrize("work", [runs, scores, influences, evaluates])
@@ -169,7 +169,7 @@ def test_an_adapter_that_is_none_is_told_before_anything_is_read(
     with pytest.raises(ScoringError, match=r"adapter_config\.json: peft_type is None; only LORA"):
         run(recipe_of(tiny_directory, f"calibration.adapter={tmp_path / 'adapter'}"), tmp_path / "out")
     with pytest.raises(ScoringError, match=r"adapter_config\.json: peft_type is None; only LORA"):
-        evaluate(str(tiny_directory), Asking(), adapters=[tmp_path / "adapter"], output_dir=tmp_path / "out")
+        evaluate(str(tiny_directory), EvaluationRequest(), adapters=[tmp_path / "adapter"], output_dir=tmp_path / "out")
 
 
 def test_scores_made_elsewhere_are_opened_before_anything_is_read(

@@ -18,9 +18,9 @@ from calibudget.evaluation.results import PanelResult, read_evaluation, task_res
 from calibudget.evaluation.sandbox import open_sandbox
 from calibudget.pipeline.checks.evaluation import check_evaluation
 from calibudget.pipeline.checks.findings import Findings
-from calibudget.pipeline.evaluate import Asking, evaluate, rejudge
+from calibudget.pipeline.evaluate import EvaluationRequest, evaluate, rejudge
 from calibudget.pipeline.run import run
-from calibudget.pipeline.subjects import Engine
+from calibudget.pipeline.subjects import Generation
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
 from calibudget.scoring.fake import FakeScorer
@@ -66,10 +66,10 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def asking(data: Path, *names: str, **more: Any) -> Asking:
+def asking(data: Path, *names: str, **more: Any) -> EvaluationRequest:
     files = {"piqa": "commonsense/piqa", "gsm8k": "math/gsm8k", "humaneval": "modern/humaneval"}
     tasks = tuple(f"{name}={files[name]}.test.jsonl" for name in names)
-    return Asking(tasks=tasks, data_dir=data, **more)
+    return EvaluationRequest(tasks=tasks, data_dir=data, **more)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def evaluated(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(finished / "run", root / "run")
     rows = [piqa(number) for number in range(6)]
     (root / "piqa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    evaluate(root / "run", Asking(tasks=("piqa=piqa.jsonl",), data_dir=root, likelihood=True))
+    evaluate(root / "run", EvaluationRequest(tasks=("piqa=piqa.jsonl",), data_dir=root, likelihood=True))
     return root / "run"
 
 
@@ -275,7 +275,7 @@ def overlapping(tmp_path: Path) -> tuple[Path, Path, dict[str, list[str]]]:
 
 def test_calibration_records_stay_out_of_evaluation(overlapping: Any) -> None:
     directory, root, ids = overlapping
-    asked = Asking(tasks=("piqa=task.jsonl",), data_dir=root)
+    asked = EvaluationRequest(tasks=("piqa=task.jsonl",), data_dir=root)
     own = evaluate(directory, asked)[""].tasks["piqa"]
     assert sum(own.verdicts.values()) == 9
     assert list(own.shared_with_training) == ids["trained"]
@@ -291,7 +291,7 @@ def test_strict_refuses_calibration_records_too(overlapping: Any, tmp_path: Path
     directory, root, ids = overlapping
     lines = (root / "task.jsonl").read_text().splitlines(keepends=True)
     (root / "task.jsonl").write_text("".join(lines[:3] + lines[5:]))
-    asked = Asking(tasks=("piqa=task.jsonl",), data_dir=root, strict=True)
+    asked = EvaluationRequest(tasks=("piqa=task.jsonl",), data_dir=root, strict=True)
     with pytest.raises(DataError, match=f"3 of its items are calibration records .*the first: {ids['calibration'][0]}"):
         evaluate(directory, asked, output_dir=tmp_path / "out")
     (root / "task.jsonl").write_text("".join(lines[5:]))
@@ -402,7 +402,7 @@ def test_several_adapters_of_one_base_without_loading_it_again(
     adapters = [tmp_path / name / "adapter" for name in ("one", "two")]
     found = evaluate(
         str(tiny_directory), asking(data, "piqa", limit=2), adapters=adapters, output_dir=tmp_path / "out",
-        engine=Engine(device="cpu"),
+        engine=Generation(device="cpu"),
     )  # fmt: skip
     assert len(loads) == 1
     assert set(found) == {"one", "two"}
@@ -410,7 +410,7 @@ def test_several_adapters_of_one_base_without_loading_it_again(
     assert found["one"].tasks["piqa"].mean_nll != found["two"].tasks["piqa"].mean_nll
     alone = evaluate(
         str(tiny_directory), asking(data, "piqa", limit=2), adapters=adapters[1:], output_dir=tmp_path / "alone",
-        engine=Engine(device="cpu"),
+        engine=Generation(device="cpu"),
     )[""]  # fmt: skip
     assert alone.to_json() == found["two"].to_json()
     check_that_texts_end_at_a_bound(tiny_directory, data, tmp_path)
@@ -423,7 +423,7 @@ def check_that_texts_end_at_a_bound(model: Path, data: Path, tmp_path: Path) -> 
     for bound in (2, 6):
         output = tmp_path / f"bound-{bound}"
         wanted = asking(data, "piqa", limit=2, max_new_tokens=bound)
-        found = evaluate(str(model), wanted, output_dir=output, engine=Engine(device="cpu"))[""]
+        found = evaluate(str(model), wanted, output_dir=output, engine=Generation(device="cpu"))[""]
         scorer = found.tasks["piqa"].scorer
         assert isinstance(scorer, dict)
         assert scorer["max_new_tokens"] == bound
@@ -435,7 +435,7 @@ def check_that_texts_end_at_a_bound(model: Path, data: Path, tmp_path: Path) -> 
 
 def check_that_a_finished_adapter_stays(model: Path, data: Path, tmp_path: Path, adapters: list[Path]) -> None:
     """Interrupted between two adapters, an evaluation goes on with the second, and only if it is the same work."""
-    output, engine = tmp_path / "out", Engine(device="cpu")
+    output, engine = tmp_path / "out", Generation(device="cpu")
     before = {path: path.stat().st_mtime_ns for path in (output / "one").iterdir()}
     second = {path: path.read_bytes() for path in (output / "two").iterdir()}
     for path in second:
@@ -490,8 +490,10 @@ def test_the_embedded_model_on_every_real_task(
             out.writelines(lines[::step])
     short = {name: replace(task, max_new_tokens=tokens) for name, task in TASKS.items()}
     monkeypatch.setattr(benchmarks, "TASKS", short)
-    wanted = Asking(tasks=("all",), data_dir=tmp_path / "data", limit=1, likelihood=True, defer_code=not has_sandbox())
-    found = evaluate("embedded", wanted, output_dir=tmp_path / "out", engine=Engine(device="cpu"))[""]
+    wanted = EvaluationRequest(
+        tasks=("all",), data_dir=tmp_path / "data", limit=1, likelihood=True, defer_code=not has_sandbox()
+    )
+    found = evaluate("embedded", wanted, output_dir=tmp_path / "out", engine=Generation(device="cpu"))[""]
     likelihood = {f"{name}_likelihood" for name in GROUPS["commonsense"]}
     assert set(found.tasks) == set(TASKS) | likelihood
     assert {sum(one.verdicts.values()) for one in found.tasks.values()} == {1}

@@ -16,7 +16,7 @@ import pytest
 from calibudget.errors import ArtefactError, DataError, InputError, RecipeError
 from calibudget.evaluation.predictions import read_predictions
 from calibudget.keys import order_key
-from calibudget.pipeline.evaluate import Asking, evaluate, rejudge
+from calibudget.pipeline.evaluate import EvaluationRequest, evaluate, rejudge
 from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
@@ -158,7 +158,7 @@ def test_the_words_in_which_a_source_puts_its_questions_make_no_twins() -> None:
 
 
 def test_held_out_records_are_measured_by_token_answer_and_right_answers(root: Path) -> None:
-    asking = Asking(tasks=("held-out",))
+    asking = EvaluationRequest(tasks=("held-out",))
     found = evaluate(root / "run", asking)[""]
     assert list(found.tasks) == ["held-out.boolq", "held-out.piqa"]
     predictions = read_predictions(root / "run" / "predictions.parquet")
@@ -178,12 +178,12 @@ def test_held_out_records_are_measured_by_token_answer_and_right_answers(root: P
     assert rejudge(root / "run", asking).to_json() == found.to_json()
     assert evaluate(root / "run", asking, resume=True)[""].to_json() == found.to_json()
     with pytest.raises(ArtefactError, match="of other work"):
-        evaluate(root / "run", Asking(tasks=("held-out",), limit=3), resume=True)
+        evaluate(root / "run", EvaluationRequest(tasks=("held-out",), limit=3), resume=True)
 
 
 @pytest.mark.parametrize("column", ["gold", "nll"])
 def test_predictions_of_held_out_records_that_were_edited_are_noticed(root: Path, column: str) -> None:
-    evaluate(root / "run", Asking(tasks=("held-out",)))
+    evaluate(root / "run", EvaluationRequest(tasks=("held-out",)))
     table = pq.read_table(root / "run" / "predictions.parquet")
     rows = table.to_pylist()
     rows[0][column] = {"true": "false", "false": "true"}[rows[0]["gold"]] if column == "gold" else 0.0
@@ -204,7 +204,7 @@ def test_a_file_of_ones_own_is_a_task_with_and_without_answers_to_check(root: Pa
         f"mine={{path: mine.jsonl, {columns}, answer: true_false}}",
         f"told={{path: mine.jsonl, {columns}}}",
     )
-    found = evaluate(root / "run", Asking(tasks=tasks, data_dir=tmp_path), output_dir=tmp_path / "out")[""]
+    found = evaluate(root / "run", EvaluationRequest(tasks=tasks, data_dir=tmp_path), output_dir=tmp_path / "out")[""]
     checked, unchecked = found.tasks["mine"], found.tasks["told"]
     assert checked.score is not None
     assert unchecked.score is None
@@ -225,4 +225,4 @@ def test_a_file_of_ones_own_is_a_task_with_and_without_answers_to_check(root: Pa
 )
 def test_tasks_that_cannot_be_are_refused_by_name(root: Path, task: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        evaluate(root / "run", Asking(tasks=(task,)))
+        evaluate(root / "run", EvaluationRequest(tasks=(task,)))

@@ -12,7 +12,7 @@ import pytest
 
 from calibudget.errors import InputError, ScoringError
 from calibudget.lm.files import portable_model
-from calibudget.pipeline.evaluate import Asking, evaluate
+from calibudget.pipeline.evaluate import EvaluationRequest, evaluate
 from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
 from calibudget.pipeline.verify import verify
@@ -85,7 +85,7 @@ def test_the_model_of_a_run_is_found_where_it_was_or_where_it_is_said_to_lie(
 
     rows = [{"instruction": f"{i}?", "answer": "true", "output": "true"} for i in range(2)]
     (tmp_path / "boolq.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    asking = Asking(tasks=(f"boolq={tmp_path / 'boolq.jsonl'}",))
+    asking = EvaluationRequest(tasks=(f"boolq={tmp_path / 'boolq.jsonl'}",))
     with pytest.raises(ScoringError, match="say where it lies"):
         evaluate(made, asking)
     other = tmp_path / "other" / "tiny"

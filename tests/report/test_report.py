@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from calibudget.cli.main import exit_code
-from calibudget.pipeline.evaluate import Asking, evaluate
+from calibudget.pipeline.evaluate import EvaluationRequest, evaluate
 from calibudget.pipeline.explain import explain, read_evidence
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import load_recipe
@@ -70,7 +70,7 @@ def test_training_and_evaluation_are_shown_as_their_files_have_them(hostile_run:
     shutil.copytree(hostile_run, run_dir)
     rows = [{"goal": f"Goal {n}.", "sol1": "Twist.", "sol2": "Sing.", "label": n % 2} for n in range(5)]
     (tmp_path / "piqa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    evaluate(str(run_dir), Asking(tasks=("piqa=piqa.jsonl",), data_dir=tmp_path))
+    evaluate(str(run_dir), EvaluationRequest(tasks=("piqa=piqa.jsonl",), data_dir=tmp_path))
     losses = [2.5, 1.25, 0.123456]
     (run_dir / "training.jsonl").write_text(
         "".join(json.dumps({"loss": loss, "step": step}) + "\n" for step, loss in enumerate(losses, start=1))

@@ -147,13 +147,13 @@ class TestCluster:
     ) -> None:
         directory = small.parent / "study"
         freeze_study(load_protocol(with_points(small, QUOTAS)), directory)
-        hire = Pool._hire
+        start_workers = Pool._start_workers
 
         def elsewhere(self: Any) -> None:
             self._first = self._first | {"directory": str(small.parent / "nowhere")}
-            hire(self)
+            start_workers(self)
 
-        monkeypatch.setattr(Pool, "_hire", elsewhere)
+        monkeypatch.setattr(Pool, "_start_workers", elsewhere)
         with pytest.raises(StudyError, match=r"can't run the study: .*nowhere: no study is frozen"):
             on_ray(small, directory, workers=1)
         assert not list(directory.glob("cells/**/cell.json"))

@@ -10,7 +10,7 @@ import pytest
 from calibudget.errors import InputError, StudyError
 from calibudget.study.cell import base_recipe, settings_of, settings_sha256
 from calibudget.study.grid import cells_of
-from calibudget.study.protocol import Asked, asked_tasks, load_protocol, protocol_from_json
+from calibudget.study.protocol import EvaluationFields, asked_tasks, load_protocol, protocol_from_json
 
 
 def refusal(path: Path, old: str, new: str) -> str:
@@ -103,6 +103,10 @@ def test_what_the_grid_decides_cant_be_set_elsewhere(small: Path) -> None:
 
 
 def test_likelihood_gives_scores_of_tasks_with_choices_alone() -> None:
-    assert asked_tasks(Asked(tasks=("piqa", "gsm8k"), likelihood=True)) == ("piqa", "gsm8k", "piqa_likelihood")
+    assert asked_tasks(EvaluationFields(tasks=("piqa", "gsm8k"), likelihood=True)) == (
+        "piqa",
+        "gsm8k",
+        "piqa_likelihood",
+    )
     with pytest.raises(InputError, match=r"none of the tasks asked \(gsm8k\) is multiple choice"):
-        asked_tasks(Asked(tasks=("gsm8k",), likelihood=True))
+        asked_tasks(EvaluationFields(tasks=("gsm8k",), likelihood=True))

@@ -63,12 +63,12 @@ def evaluate(
     from calibudget.cli.progress import progress_bar
     from calibudget.evaluation.benchmarks import HELD_OUT
     from calibudget.pipeline import evaluate as pipeline
-    from calibudget.pipeline.subjects import Engine
+    from calibudget.pipeline.subjects import Generation
     from calibudget.store.train_set import HELD_OUT_NAME
     from calibudget.training.trackers import check_trackers, report_once
 
     check_trackers(report_to or ())
-    asking = pipeline.Asking(
+    asking = pipeline.EvaluationRequest(
         tasks=tuple(tasks or (HELD_OUT if (Path(target) / HELD_OUT_NAME).is_file() else "paper",)),
         data_dir=data_dir,
         limit=limit,
@@ -88,7 +88,7 @@ def evaluate(
                 model=model,
                 adapters=adapter or (),
                 output_dir=output_dir,
-                engine=Engine(template=template, device=device, dtype=dtype, batch_tokens=batch_tokens),
+                engine=Generation(template=template, device=device, dtype=dtype, batch_tokens=batch_tokens),
                 resume=resume,
                 progress=progress,
             )

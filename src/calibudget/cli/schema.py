@@ -19,7 +19,7 @@ def schemas() -> dict[str, Any]:
     from calibudget.pipeline.ledger import ROUNDS
     from calibudget.recipe import Recipe
     from calibudget.selection.proxy import HEADER
-    from calibudget.sources.hygiene.records import HYGIENE
+    from calibudget.sources.hygiene.artefact import HYGIENE
     from calibudget.store.artefacts import ALLOCATION, SELECTION, STATISTICS
     from calibudget.store.codec import DIALECT, Artefact
     from calibudget.store.manifest import MANIFEST

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from calibudget.pipeline.explore import StabilityAudit
     from calibudget.pipeline.run import RunResult
     from calibudget.pipeline.verify import Verification
-    from calibudget.sources.hygiene.records import Hygiene
+    from calibudget.sources.hygiene.artefact import Hygiene
 
 #: The most rows that a terminal shows; of more the largest and the smallest ones, so many of each.
 _MOST_ROWS: Final = 60

@@ -98,7 +98,7 @@ def export(
     _check_verified(directory, progress)
     with _new_folder(output) as folder:
         if target.rows in ("hub", "croissant"):
-            made = _RowsOnly(run=run, recipe=recipe, config=options.config)
+            made = _TrainSet(run=run, recipe=recipe, config=options.config)
         else:
             made = _with_tokens(run, recipe, options, model, allow_other_model=allow_other_model, progress=progress)
         exported = _write(trainer, target, made, folder)
@@ -106,7 +106,7 @@ def export(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _RowsOnly:
+class _TrainSet:
     """A train set to hand over as it is."""
 
     run: FinishedRun
@@ -115,7 +115,7 @@ class _RowsOnly:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _WithTokens(_RowsOnly):
+class _WithTokens(_TrainSet):
     """A train set as token ids, and the model that they belong to."""
 
     outline: Any
@@ -170,7 +170,7 @@ def _with_tokens(
     return _WithTokens(run=run, recipe=recipe, config=config, outline=outline, encoder=encoder, examples=examples)
 
 
-def _write(trainer: str, target: Trainer, made: _RowsOnly, folder: Path) -> Exported:
+def _write(trainer: str, target: Trainer, made: _TrainSet, folder: Path) -> Exported:
     """Write rows, configuration, `README.md` and `export.json`."""
     left_out = _left_out(target, made.config)
     fields: dict[str, object] = {

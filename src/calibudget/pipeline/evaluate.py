@@ -46,7 +46,15 @@ from calibudget.pipeline.own_tasks import held_out_benchmarks, own_source
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import EVALUATION_WORK, calibration_set, records_again
-from calibudget.pipeline.subjects import Engine, Scored, Subject, check_subject, check_unbegun, find_subject, scorers_of
+from calibudget.pipeline.subjects import (
+    Generation,
+    Scored,
+    Subject,
+    check_subject,
+    check_unbegun,
+    find_subject,
+    scorers_of,
+)
 from calibudget.pipeline.train import finished_run, is_rendered
 from calibudget.store.canonical import canonical_json
 from calibudget.store.codec import plain
@@ -69,7 +77,7 @@ _LIBRARIES: Final = ("torch", "transformers", "peft", *CHECKERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class EvaluationRequest:
     """What is asked of every model.
 
     Attributes:
@@ -96,12 +104,12 @@ class Asking:
 
 def evaluate(
     target: str | Path,
-    asking: Asking,
+    asking: EvaluationRequest,
     *,
     model: str | None = None,
     adapters: Sequence[Path] = (),
     output_dir: Path | None = None,
-    engine: Engine | None = None,
+    engine: Generation | None = None,
     resume: bool = False,
     shared: Shared | None = None,
     progress: Progress = silent,
@@ -136,9 +144,9 @@ def evaluate(
     for output in subject.outputs:
         check_writable(output)
     if shared is None:
-        check_subject(subject, engine or Engine())
+        check_subject(subject, engine or Generation())
     plan = _plan(asking, subject, shared, progress)
-    scored = scorers_of(subject, engine or Engine(), shared, progress)
+    scored = scorers_of(subject, engine or Generation(), shared, progress)
     return {one.name: _evaluate_one(plan, one, subject.output / one.name, progress, resume=resume) for one in scored}
 
 
@@ -160,7 +168,7 @@ class _Plan(NamedTuple):
     frame: Evaluation
 
 
-def _plan(asking: Asking, subject: Subject, shared: Shared | None, progress: Progress) -> _Plan:
+def _plan(asking: EvaluationRequest, subject: Subject, shared: Shared | None, progress: Progress) -> _Plan:
     """Read everything and refuse what can't be done, before a model is loaded."""
     train = asking.train or subject.train
     benchmarks = benchmarks_of(asking, shared, progress, run_dir=None if train is None else train.absolute().parent)
@@ -246,7 +254,7 @@ def _work(evaluation: Evaluation, evidence: Mapping[str, Mapping[str, object]]) 
 
 
 def benchmarks_of(
-    asking: Asking, shared: Shared | None, progress: Progress, *, run_dir: Path | None = None
+    asking: EvaluationRequest, shared: Shared | None, progress: Progress, *, run_dir: Path | None = None
 ) -> list[Benchmark]:
     """The tasks' items, or the part of them that is asked.
 
@@ -335,7 +343,7 @@ def versions_of(packages: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def rejudge(directory: Path, asking: Asking, *, progress: Progress = silent) -> Evaluation:
+def rejudge(directory: Path, asking: EvaluationRequest, *, progress: Progress = silent) -> Evaluation:
     """Judge an evaluation's texts anew, no model needed: code that was deferred, or by this version's parsers.
 
     Args:
@@ -375,7 +383,9 @@ def rejudge(directory: Path, asking: Asking, *, progress: Progress = silent) -> 
     return renewed
 
 
-def _benchmarks(asking: Asking, by_task: Mapping[str, Mapping[str, Prediction]], directory: Path) -> list[Benchmark]:
+def _benchmarks(
+    asking: EvaluationRequest, by_task: Mapping[str, Mapping[str, Prediction]], directory: Path
+) -> list[Benchmark]:
     """The items of the texts, from the files that were named or the tasks' own; likelihoods have no text to judge."""
     given = [text for text in asking.tasks if "=" in text]
     files = expand_tasks(given) if given else {}

@@ -18,7 +18,7 @@ from calibudget.pipeline.rendering import rendering, taught
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.recipe import Recipe, resolved_fields
 from calibudget.records import AllocationPlan, Score, Selection, SourceAllocation, Split, Statistics
-from calibudget.sources.hygiene.records import HYGIENE_NAME
+from calibudget.sources.hygiene.artefact import HYGIENE_NAME
 from calibudget.store.artefacts import (
     ALLOCATION_NAME,
     SELECTION_NAME,

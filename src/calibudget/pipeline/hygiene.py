@@ -13,6 +13,7 @@ from calibudget.pipeline.progress import Progress
 from calibudget.recipe import COMPANION, Recipe
 from calibudget.records import Record
 from calibudget.sources.duplicates import Resolved
+from calibudget.sources.hygiene.artefact import Checks
 from calibudget.sources.hygiene.checks import (
     Checked,
     Matched,
@@ -28,7 +29,6 @@ from calibudget.sources.hygiene.checks import (
 )
 from calibudget.sources.hygiene.contamination import EvaluationWords
 from calibudget.sources.hygiene.near_duplicates import HeldOutWords, NearDuplicates
-from calibudget.sources.hygiene.records import Checks
 from calibudget.sources.source import SourceRead
 from calibudget.sources.spec import HygieneRules, NearDuplicatesRule
 from calibudget.sources.split import Barred

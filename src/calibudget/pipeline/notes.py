@@ -27,7 +27,7 @@ from calibudget.records import (
     Statistics,
 )
 from calibudget.selection.draw import unmarked
-from calibudget.sources.hygiene.records import Checks, Hygiene, Overlap, SourceHygiene
+from calibudget.sources.hygiene.artefact import Checks, Hygiene, Overlap, SourceHygiene
 from calibudget.store.manifest import Manifest
 
 #: How far another split of the batches moved an NLL where it was measured, nats, by precision, and what is taken for

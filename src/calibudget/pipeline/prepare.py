@@ -21,15 +21,15 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe import Recipe
 from calibudget.records import SourceFile, Split
 from calibudget.selection.draw import marked, unmarked
-from calibudget.sources.data_splits import listed
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.files import check_distinct_files
-from calibudget.sources.hygiene.records import Hygiene
+from calibudget.sources.hygiene.artefact import Hygiene
 from calibudget.sources.hygiene.report import inspect_sources
 from calibudget.sources.index import Skips
 from calibudget.sources.readers import Readers
 from calibudget.sources.source import SourceRead, open_sources, read_source
 from calibudget.sources.split import Barred, Earlier, Parting
+from calibudget.sources.split_names import listed
 from calibudget.store.splits import TokenCount
 
 

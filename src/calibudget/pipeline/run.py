@@ -25,7 +25,7 @@ from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
 from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Statistics
-from calibudget.sources.hygiene.records import Hygiene
+from calibudget.sources.hygiene.artefact import Hygiene
 from calibudget.store.artefacts import STATISTICS, STATISTICS_NAME
 from calibudget.store.scores import SCORES_NAME, ScoreFile, write_scores
 

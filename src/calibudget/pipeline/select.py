@@ -30,7 +30,7 @@ from calibudget.recipe import Recipe, resolved_yaml
 from calibudget.records import AllocationPlan, Record, Selection, SourceFile, Split, Statistics
 from calibudget.selection.draw import unmarked
 from calibudget.selection.rows import train_row, train_rows
-from calibudget.sources.hygiene.records import HYGIENE, HYGIENE_NAME
+from calibudget.sources.hygiene.artefact import HYGIENE, HYGIENE_NAME
 from calibudget.sources.pool import CandidatePool, chosen_records
 from calibudget.store.artefacts import (
     ALLOCATION,

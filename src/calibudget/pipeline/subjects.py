@@ -37,7 +37,7 @@ FAKE: Final[Mapping[str, object]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class Generation:
     """How texts are generated; see `LocalScorer` and `load_model`. No template means the run's own, else alpaca."""
 
     template: Template | None = None
@@ -172,7 +172,7 @@ def check_unbegun(subject: Subject) -> None:
         )
 
 
-def check_subject(subject: Subject, engine: Engine) -> None:
+def check_subject(subject: Subject, engine: Generation) -> None:
     """Refuse a model or an adapter that can't be loaded, before anything is read for it.
 
     The fake scorer loads none; adapters that aren't there are refused all the same.
@@ -189,7 +189,7 @@ def check_subject(subject: Subject, engine: Engine) -> None:
         check_loadable(subject.model, device=engine.device, dtype=engine.dtype, adapter=adapter)
 
 
-def scorers_of(subject: Subject, engine: Engine, shared: Shared | None, progress: Progress) -> Iterator[Scored]:
+def scorers_of(subject: Subject, engine: Generation, shared: Shared | None, progress: Progress) -> Iterator[Scored]:
     """The scorers of each adapter in turn, the base model loaded once, or shared.
 
     Raises:

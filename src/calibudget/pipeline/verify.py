@@ -40,7 +40,7 @@ from calibudget.recipe import Recipe
 from calibudget.recipe.load import recipe_from_fields
 from calibudget.recipe.yaml import parse_document
 from calibudget.records import AllocationPlan, Selection, Statistics
-from calibudget.sources.hygiene.records import HYGIENE_NAME, Hygiene
+from calibudget.sources.hygiene.artefact import HYGIENE_NAME, Hygiene
 from calibudget.store.artefacts import (
     SELECTION,
     SELECTION_NAME,

@@ -33,10 +33,10 @@ from calibudget.recipe.parts import (
 )
 from calibudget.records import ErrorRule, Exponents, Unit
 from calibudget.sources.cache_files import cache_folder
-from calibudget.sources.data_splits import DEFAULT
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.readers import Reading
 from calibudget.sources.spec import Duplicates, HygieneRules, OnError, Source, SourceSpec
+from calibudget.sources.split_names import DEFAULT
 from calibudget.values import Count, check_labels
 
 #: Policies whose quotas depend on no score; a recipe with one of them may say `calibration: none`.

@@ -25,7 +25,7 @@ from calibudget.pipeline.progress import Progress
 from calibudget.pipeline.run_directory import is_finished, recipe_of_run
 from calibudget.pipeline.verify import Verification, verify
 from calibudget.records import AllocationPlan, Record, Score, SourceAllocation, Statistics
-from calibudget.sources.hygiene.records import HYGIENE, HYGIENE_NAME, Hygiene
+from calibudget.sources.hygiene.artefact import HYGIENE, HYGIENE_NAME, Hygiene
 from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS, STATISTICS_NAME
 from calibudget.store.canonical import loads_object, read_object
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest

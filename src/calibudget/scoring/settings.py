@@ -64,7 +64,7 @@ def make_scorer(settings: ScorerSettings, language_model: LanguageModel | None =
     )
 
 
-class ScoringDesk:
+class ScoringHandler:
     """Answers with the scorer that the first request asks for; the first reply is what that says of itself."""
 
     def __init__(self) -> None:
@@ -115,10 +115,10 @@ class ScorerPool(Pool):
     ) -> None:
         self._described: Mapping[str, object] = {}
         super().__init__(
-            ScoringDesk,
+            ScoringHandler,
             workers=workers,
             first=lambda device: {"settings": asdict(replace(settings, device=device or settings.device))},
-            greet=self._compare,
+            on_first_reply=self._compare,
             engine=engine,
             address=address,
             device=settings.device,
@@ -154,7 +154,7 @@ class ScorerPool(Pool):
             ScoringError: an item that can't be scored, or a batch that ended several workers.
         """
         requests = {number: partial(_request, "measurements", items) for number, items in batches.items()}
-        with closing(self.done(requests)) as done:
+        with closing(self.results(requests)) as done:
             for number, reply in done:
                 try:
                     rows = reply.result()["measurements"]
@@ -170,13 +170,13 @@ class ScorerPool(Pool):
         except EndedError as ended:
             raise ScoringError(f"asking for {what} of {counted(len(items), 'record')} ended {ended}") from ended
 
-    def _compare(self, greeting: Reply) -> None:
+    def _compare(self, first_reply: Reply) -> None:
         """Hold a worker to what the first one said of its scorer."""
-        self._described = self._described or greeting["describe"]
-        if greeting["describe"] != self._described:
+        self._described = self._described or first_reply["describe"]
+        if first_reply["describe"] != self._described:
             raise ScoringError(
                 "the workers' scorers differ (one has no GPU of its own, say), so their scores would too: "
-                f"{self._described} and {greeting['describe']}"
+                f"{self._described} and {first_reply['describe']}"
             )
 
 

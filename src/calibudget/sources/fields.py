@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from calibudget.errors import DataError
-from calibudget.sources.data_splits import DEFAULT, split_shown
+from calibudget.sources.split_names import DEFAULT, split_shown
 
 #: How a row's fields hold a prompt and a response; see `calibudget.sources.records`.
 Format = Literal["alpaca", "prompt-completion", "messages", "sharegpt"]
@@ -188,7 +188,7 @@ def names_read(format: Format, names: Collection[str]) -> set[str]:  # noqa: A00
     return {name for name in names if name in firsts or _MEANINGS.get(name) in read}
 
 
-def checked(row: Mapping[str, object], read: Collection[str]) -> tuple[str, ...]:
+def fields_to_check(row: Mapping[str, object], read: Collection[str]) -> tuple[str, ...]:
     """Which fields must be looked at in every row like this one: they aren't read, though they may say what counts."""
     asked = {*_CARRIED, *TEACHING, "split"}
     return tuple(

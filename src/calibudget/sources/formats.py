@@ -43,7 +43,7 @@ from calibudget.sources.fields import (
     meaning,
 )
 from calibudget.sources.identity import checked_text, pair
-from calibudget.sources.media_marks import check_text
+from calibudget.sources.media_marks import refuse_media_marks
 from calibudget.sources.turns import Conversation, from_text, objects, read_turns
 
 Fields = Mapping[str, object]
@@ -157,8 +157,8 @@ def read_texts(fields: Mapping[str, Any], names: tuple[str, ...], ignored: Colle
     for name in names[1:-1]:
         if fields[name].strip():
             prompt = f"{prompt}\n{fields[name]}".strip()
-    check_text(prompt, "the prompt", ignored)
-    check_text(response, "the response", ignored)
+    refuse_media_marks(prompt, "the prompt", ignored)
+    refuse_media_marks(response, "the response", ignored)
     return prompt, response
 
 
@@ -170,8 +170,8 @@ def _texts(fields: Fields, format: Format, ignored: Collection[str], prompts_suf
         instruction, response = pair({**fields, responses[0]: "-"}, prompts, responses)[0], ""
     else:
         instruction, response = pair(fields, prompts, responses)
-    check_text(instruction, "the prompt", ignored)
-    check_text(response, "the response", ignored)
+    refuse_media_marks(instruction, "the prompt", ignored)
+    refuse_media_marks(response, "the response", ignored)
     return instruction, response
 
 
@@ -212,7 +212,7 @@ def _system(fields: Fields, ignored: Collection[str]) -> tuple[Message, ...]:
     if len(set(texts.values())) > 1:
         raise DataError(f"the fields {' and '.join(map(repr, texts))} hold different system messages; map one away")
     for name, text in texts.items():
-        check_text(text, f"the field {name!r}", ignored)
+        refuse_media_marks(text, f"the field {name!r}", ignored)
     return tuple(Message(role="system", content=text) for text in list(texts.values())[:1])
 
 

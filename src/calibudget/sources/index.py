@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from calibudget.errors import DataError
 from calibudget.records import SourceFile
 from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
-from calibudget.sources.fields import check_row, checked, is_blank, passed_over, reason_of
+from calibudget.sources.fields import check_row, fields_to_check, is_blank, passed_over, reason_of
 from calibudget.sources.inputs import Input
 from calibudget.sources.records import RecordMaker
 from calibudget.sources.spec import SourceSpec
@@ -180,7 +180,7 @@ def _beside(spec: SourceSpec, given: Input) -> list[str]:
     lasts = {name.rpartition(".")[2]: value for name, value in beside.items()}
     said = {name: value for name, value in lasts.items() if not passed_over(name, spec.ignored)}
     try:
-        check_row(said, checked(said, ()))
+        check_row(said, fields_to_check(said, ()))
     except DataError as error:
         place = f"source {spec.label!r}: beside `rows: {spec.rows}`"
         raise DataError(f"{place}: {error}; or write it into the rows") from error

@@ -48,7 +48,7 @@ _COMPONENT: Final = re.compile(r"<[A-Z][a-z]+>")
 _LINE_END: Final = re.compile(r"[\s.?!:]*(?:\n|\Z)")
 
 
-def check_text(text: str, place: str, ignored: Collection[str]) -> None:
+def refuse_media_marks(text: str, place: str, ignored: Collection[str]) -> None:
     """Refuse a text with a token that stands for an image, a video or a sound, unless that is left out on purpose.
 
     What is written like one is also a word of HTML: one that is closed later, stands in quotes, or is called a tag is.

@@ -66,7 +66,7 @@ class _Request:
 _REQUEST: Final = Shape(_Request)
 
 
-class ReadingDesk:
+class ReadingHandler:
     """Makes a file of identities for each request."""
 
     def reply(self, request: Mapping[str, Any]) -> dict[str, object]:
@@ -111,7 +111,7 @@ class Readers:
     def _send(self, request: _Request) -> Future[Reply]:
         if self._pool is None:
             how = self._reading
-            pool = Pool(ReadingDesk, workers=how.workers, engine=how.engine, address=how.address, refusal=DataError)
+            pool = Pool(ReadingHandler, workers=how.workers, engine=how.engine, address=how.address, refusal=DataError)
             self._pool = self._stack.enter_context(pool)
         as_json = partial(_REQUEST.adapter.dump_python, request, mode="json")
         return self._pool.submit(as_json, folder=request.folder)

@@ -15,7 +15,7 @@ from calibudget.sources.fields import (
     Format,
     check_row,
     check_spelt_once,
-    checked,
+    fields_to_check,
     is_blank,
     known,
     meaning,
@@ -26,7 +26,7 @@ from calibudget.sources.fields import (
 from calibudget.sources.filters import Wanted
 from calibudget.sources.formats import Fields, detect_format, read_example, read_texts, text_fields
 from calibudget.sources.identity import checked_text, digests, own_id, text_digests
-from calibudget.sources.media_marks import check_text
+from calibudget.sources.media_marks import refuse_media_marks
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.templates import filled, template_columns
 from calibudget.tasks.answers import gold_answer
@@ -161,7 +161,7 @@ class RecordMaker:
             if shape is None:
                 watched = _Watched(view)
                 render(watched)
-                shape = self._seen(key, view, None, watched.asked)
+                shape = self._remember_shape(key, view, None, watched.asked)
             self.unused.update(check_row(view, shape.checked, self._spec.split))
             rendered = render(view)
         except DataError:
@@ -170,8 +170,8 @@ class RecordMaker:
             return _prompt_alone(render, view), "", None
         prompt = checked_text(rendered.instruction, "the instruction")
         completion = checked_text(rendered.response, "the response")
-        check_text(prompt, "the prompt", self._ignored)
-        check_text(completion, "the response", self._ignored)
+        refuse_media_marks(prompt, "the prompt", self._ignored)
+        refuse_media_marks(completion, "the response", self._ignored)
         return prompt, completion, rendered.answer if self._answers == render.answer else None
 
     def _read(self, view: Fields, fields: Fields) -> tuple[str | tuple[Message, ...], str, _Tools]:
@@ -183,7 +183,7 @@ class RecordMaker:
             found = self._spec.format or detect_format(row)
             read = {respelt.get(name, name) for name in names_read(found, row)}
             check_spelt_once(view, read)
-            shape = self._seen(key, view, found, read, respelt)
+            shape = self._remember_shape(key, view, found, read, respelt)
         if shape.checked:
             self.unused.update(check_row(view, shape.checked, self._spec.split))
         if not shape.respelt:
@@ -214,7 +214,7 @@ class RecordMaker:
         """The names of the fields that hold something, as the data has them; and the types of what they hold."""
         return tuple(_present(fields) if self._columns else view), tuple(map(type, view.values()))
 
-    def _seen(
+    def _remember_shape(
         self,
         key: _Key,
         view: Fields,
@@ -227,7 +227,7 @@ class RecordMaker:
         left = {name for name in view if passed_over(name, self._ignored)}
         left |= {name for name in view if format is None and known(name) == "label"}  # a known data set's own
         texts = () if format is None else text_fields(format, _respelt(view, respelt))
-        looked_at = checked(view, read | left)
+        looked_at = fields_to_check(view, read | left)
         is_bare = bool(texts) and not looked_at and not respelt
         found = _Shape(format=format, texts=texts, checked=looked_at, respelt=respelt, is_bare=is_bare)
         used = {name for ours in read & set(self._columns) for name in self._columns[ours]} | self._named

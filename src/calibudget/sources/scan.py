@@ -16,7 +16,6 @@ from calibudget.errors import DataError
 from calibudget.keys import digest_keys, order_keys
 from calibudget.messages import counted
 from calibudget.records import Record, SourceFile
-from calibudget.sources.data_splits import listed
 from calibudget.sources.fields import known, meaning
 from calibudget.sources.identity import digests
 from calibudget.sources.index import Identities, IdentityStream, Tally, column
@@ -25,6 +24,7 @@ from calibudget.sources.readers import Readers
 from calibudget.sources.records import RecordMaker
 from calibudget.sources.rows import Fields
 from calibudget.sources.spec import SourceSpec
+from calibudget.sources.split_names import listed
 from calibudget.sources.table import ROW, IdentityTable, Rows
 
 if TYPE_CHECKING:

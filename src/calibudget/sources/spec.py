@@ -11,10 +11,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
 from calibudget.errors import RecipeError
 from calibudget.messages import meant
-from calibudget.sources.data_splits import DEFAULT
 from calibudget.sources.fields import READ, TURNS, Format, known, meaning
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.remote import check_path
+from calibudget.sources.split_names import DEFAULT
 from calibudget.sources.templates import template_columns
 from calibudget.store.files import expanded
 from calibudget.tasks.answers import AnswerKind, AnswerSpec

@@ -18,7 +18,7 @@ from calibudget.sources.fields import (
     passed_over,
 )
 from calibudget.sources.identity import checked_text
-from calibudget.sources.media_marks import check_text
+from calibudget.sources.media_marks import refuse_media_marks
 from calibudget.store.canonical import strict_json
 
 _ROLES: Final = {
@@ -137,7 +137,7 @@ def _message(turn: Mapping[str, object], place: str, ignored: Collection[str]) -
     if role == "system" and isinstance(content, str) and is_empty:
         return None
     text = "" if is_empty and "tool_calls" in more else checked_text(content, place)
-    check_text(text, place, ignored)
+    refuse_media_marks(text, place, ignored)
     return Message(role=role, content=text, more=more)
 
 

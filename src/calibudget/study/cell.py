@@ -25,12 +25,12 @@ from calibudget.evaluation.benchmarks import HELD_OUT
 from calibudget.evaluation.predictions import OPEN, PREDICTIONS_NAME, answer_nll, read_predictions
 from calibudget.evaluation.results import Evaluation
 from calibudget.lm.files import portable_model
-from calibudget.pipeline.evaluate import Asking, evaluate, versions_of
+from calibudget.pipeline.evaluate import EvaluationRequest, evaluate, versions_of
 from calibudget.pipeline.progress import Progress
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run import run
 from calibudget.pipeline.score import WORK_SUFFIX, score
-from calibudget.pipeline.subjects import ADAPTER_NAME, Engine
+from calibudget.pipeline.subjects import ADAPTER_NAME, Generation
 from calibudget.pipeline.train import train
 from calibudget.pipeline.training_options import options_from
 from calibudget.recipe import Recipe, resolved_fields
@@ -39,7 +39,7 @@ from calibudget.recipe.yaml import Document
 from calibudget.store.canonical import canonical_json, loads_object, sha256_hex
 from calibudget.store.files import clean_stale, expanded, make_directory
 from calibudget.store.scores import SCORES_NAME
-from calibudget.study.protocol import Asked, Protocol
+from calibudget.study.protocol import EvaluationFields, Protocol
 from calibudget.study.records import ITEMS_NAME, RUN_NAME, Cell, CellOutcome, ItemScore, TaskMetrics, write_items
 from calibudget.training.report import LOG_NAME
 
@@ -67,7 +67,7 @@ class CellSettings:
     model: str
     train: bool
     options: Mapping[str, Any]
-    evaluation: tuple[Asked, ...]
+    evaluation: tuple[EvaluationFields, ...]
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values, every default written out."""
@@ -144,10 +144,10 @@ def scored_by(recipe: Recipe, cell: Cell) -> list[Any]:
     return [{name: fields[name] for name in _SCORED_BY}, cell.split_seed]
 
 
-def asking_of(protocol: Protocol, asked: Asked) -> Asking:
+def asking_of(protocol: Protocol, asked: EvaluationFields) -> EvaluationRequest:
     """An evaluation as the pipeline takes it; relative folders start at the protocol."""
     directory = None if asked.data_dir is None else protocol.base_dir / expanded(asked.data_dir)
-    return Asking(**asked.model_dump(exclude={"data_dir", "batch_tokens"}), data_dir=directory)
+    return EvaluationRequest(**asked.model_dump(exclude={"data_dir", "batch_tokens"}), data_dir=directory)
 
 
 TRAINING_NAME: Final = "training"
@@ -240,7 +240,7 @@ class PipelineRunner:
     def _evaluate(self, settings: CellSettings, directory: Path, progress: Progress) -> Iterator[Evaluation]:
         run_dir = directory / RUN_NAME
         calibration = settings.recipe.calibration
-        engine = Engine(template=settings.recipe.template)
+        engine = Generation(template=settings.recipe.template)
         if calibration != "none":
             engine = replace(engine, device=calibration.device, dtype=calibration.dtype)
         for number, asked in enumerate(settings.evaluation):

@@ -55,7 +55,7 @@ class Policy(_Part):
     training: Fields = {}
 
 
-class Asked(_Part):
+class EvaluationFields(_Part):
     """One evaluation of every cell; see `calibudget evaluate`.
 
     `strict` makes cells fail whose training set holds a prompt of a task, or whose run an item calibrated; without it
@@ -200,7 +200,7 @@ class Protocol(_Part):
     retention: Retention | None = None
     panels: dict[str, Names] = {}
     training: Fields = {}
-    evaluation: Annotated[tuple[Asked, ...], BeforeValidator(_to_tuple)] = (Asked(),)
+    evaluation: Annotated[tuple[EvaluationFields, ...], BeforeValidator(_to_tuple)] = (EvaluationFields(),)
     points: Annotated[dict[str, Point], Field(min_length=1)]
     analysis: Analysis = Analysis()
     estimates: Estimates = Estimates()
@@ -315,7 +315,7 @@ def _is_asked(task: str, asked: Collection[str]) -> bool:
 _ORDERED: Final = ("backbones", "policies", "endpoints", "points")
 
 
-def asked_tasks(asked: Asked) -> tuple[str, ...]:
+def asked_tasks(asked: EvaluationFields) -> tuple[str, ...]:
     """Names of the tasks that one evaluation gives scores for.
 
     Raises:

@@ -142,7 +142,7 @@ _JUDGED: Final = ("focus", "comparator", "endpoints", "primary", "retention", "p
 _ATTEMPTS: Final = 2
 
 
-class CellDesk:
+class CellHandler:
     """Makes cells: the first request names the study, every other one a cell."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class RayMakers(Pool):
         self.size = workers
         first = {"directory": str(directory.resolve()), "base_dir": str(base_dir.resolve())}
         super().__init__(
-            CellDesk,
+            CellHandler,
             workers=workers,
             first=lambda _: first,
             engine="ray",

@@ -30,7 +30,7 @@ from calibudget.records import Record, Score
 from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import to_scores
 from calibudget.scoring.settings import make_scorer
-from calibudget.sources.hygiene.records import HYGIENE_NAME
+from calibudget.sources.hygiene.artefact import HYGIENE_NAME
 from calibudget.sources.pool import chosen_records
 from calibudget.store.canonical import plain_json
 from calibudget.store.manifest import MANIFEST_NAME, CompanionEvidence, Manifest, SourceEvidence

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.recipe import Recipe
-from calibudget.sources.hygiene.records import HYGIENE, HYGIENE_NAME, NAMED_IDS, Checks, Found, Hygiene, SourceHygiene
+from calibudget.sources.hygiene.artefact import HYGIENE, HYGIENE_NAME, NAMED_IDS, Checks, Found, Hygiene, SourceHygiene
 from calibudget.sources.spec import HygieneRules
 from calibudget.store.artefacts import ids_sha256
 from calibudget.store.manifest import Manifest

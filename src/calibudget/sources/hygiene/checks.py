@@ -24,7 +24,7 @@ from calibudget.records import Record, SourceFile
 from calibudget.sources import cache_files
 from calibudget.sources.cache_files import keep, kept_path, read_kept
 from calibudget.sources.duplicates import Resolved
-from calibudget.sources.hygiene.records import NAMED_IDS, Found
+from calibudget.sources.hygiene.artefact import NAMED_IDS, Found
 from calibudget.sources.identity import digests
 from calibudget.sources.index import said_of_rows
 from calibudget.sources.spec import HygieneRules, SourceSpec

@@ -11,8 +11,7 @@ from typing import Final
 
 from calibudget.records import Record, Split
 from calibudget.sources.duplicates import Resolved
-from calibudget.sources.hygiene.checks import as_rows, groups, shared_counts
-from calibudget.sources.hygiene.records import (
+from calibudget.sources.hygiene.artefact import (
     Checks,
     CompanionHygiene,
     EvaluationHygiene,
@@ -20,6 +19,7 @@ from calibudget.sources.hygiene.records import (
     Overlap,
     SourceHygiene,
 )
+from calibudget.sources.hygiene.checks import as_rows, groups, shared_counts
 from calibudget.sources.pool import CandidatePool
 from calibudget.sources.records import answer_labels
 from calibudget.sources.source import SourceRead

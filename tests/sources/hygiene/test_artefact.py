@@ -10,7 +10,7 @@ import pytest
 
 from calibudget.errors import ArtefactError
 from calibudget.records import SourceFile
-from calibudget.sources.hygiene.records import (
+from calibudget.sources.hygiene.artefact import (
     HYGIENE,
     CompanionHygiene,
     EvaluationHygiene,
