@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final
 
@@ -43,14 +43,19 @@ def printable(text: str, kept: str = "") -> str:
     return "".join(one if one.isprintable() or one in kept else ascii(one)[1:-1] for one in text)
 
 
+def first_of(names: Sequence[str], most: int = 8) -> str:
+    """The first so many of the names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def meant(name: object, known: Iterable[str]) -> str:
     """What an unknown name may have been meant for: the nearest that there is, or a few of them."""
     names = sorted(known)
     nearest = get_close_matches(str(name), names, n=1)
     if nearest:
         return f"did you mean {nearest[0]!r}?"
-    more = f" and {len(names) - 8:,} more" if len(names) > 8 else ""
-    return f"there are {', '.join(map(repr, names[:8]))}{more}"
+    return f"there are {first_of([*map(repr, names)])}"
 
 
 def redacted(text: str) -> str:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from calibudget.errors import AllocationError, InputTypeError
-from calibudget.messages import shown
+from calibudget.messages import first_of, shown
 
 Value = TypeVar("Value")
 
@@ -64,5 +64,4 @@ def likely(name: object, labels: Sequence[str]) -> str:
 
 def listed(labels: Sequence[str], most: int = 5) -> str:
     """A few labels for a message, and how many more there are."""
-    more = len(labels) - most
-    return ", ".join(shown(label) for label in labels[:most]) + (f" and {more} more" if more > 0 else "")
+    return first_of([*map(shown, labels)], most)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from calibudget.allocation.utility import FACTORS
 from calibudget.errors import InputError
-from calibudget.messages import counted, printable
+from calibudget.messages import counted, first_of, printable
 from calibudget.records import AllocationPlan, Exponents, Score, Selection, Statistics, Unit
 from calibudget.store.artefacts import ALLOCATION
 from calibudget.store.canonical import canonical_json
@@ -104,8 +104,7 @@ def _bounds(plan: AllocationPlan) -> Iterator[str]:
     for bound in ("pool", "cap"):
         labels = [label for label in plan.sources if plan.bound_of(label) == bound]
         if labels:
-            more = f" and {len(labels) - 8:,} more" if len(labels) > 8 else ""
-            yield f"{bound} reached: {', '.join(labels[:8])}{more}"
+            yield f"{bound} reached: {first_of(labels)}"
 
 
 def warn_of_hashes(statistics: Statistics | None) -> None:
@@ -123,11 +122,10 @@ def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
     if as_json:
         print_json(_comparison_json(comparison))
         return
-    unit = next(iter(plans.values())).unit
-    first = next(iter(plans.values())).quotas
-    rows = [[label, *(f"{plan.sources[label].quota:,}" for plan in plans.values())] for label in first]
-    table = new_table(f"quotas in {unit} under every policy", ["source", *plans])
-    _print_rows(table, rows, list(first.values()), f"quotas under {next(iter(plans))}")
+    first = next(iter(plans.values()))
+    rows = [[label, *(f"{plan.sources[label].quota:,}" for plan in plans.values())] for label in first.quotas]
+    table = new_table(f"quotas in {first.unit} under every policy", ["source", *plans])
+    _print_rows(table, rows, list(first.quotas.values()), f"quotas under {next(iter(plans))}")
     for why in comparison.left_out.values():
         print_line(f"left out: {why}")
 

@@ -42,7 +42,7 @@ def _huggingface_arguments(job: Job) -> dict[str, Any]:
         "gradient_accumulation_steps": job.accumulation,
         "num_train_epochs": config.epochs,
         "learning_rate": job.rates[0],
-        "lr_scheduler_type": "constant_with_warmup" if config.schedule == "constant" else config.schedule,
+        "lr_scheduler_type": _schedule(job),
         "warmup_steps": job.warmup_steps,
         "weight_decay": config.weight_decay,
         "adam_beta1": config.beta1,
@@ -57,7 +57,12 @@ def _huggingface_arguments(job: Job) -> dict[str, Any]:
     }
 
 
-def _script(job: Job, name: str, *, target: str = "train.py") -> dict[str, bytes]:
+def _schedule(job: Job) -> str:
+    """The schedule as transformers names it; ours warms up first."""
+    return "constant_with_warmup" if job.config.schedule == "constant" else job.config.schedule
+
+
+def _script(job: Job, name: str) -> dict[str, bytes]:
     """A training script around `SFTTrainer`, its settings written into it."""
     config = job.config
     optimizer = {
@@ -78,7 +83,7 @@ def _script(job: Job, name: str, *, target: str = "train.py") -> dict[str, bytes
     values = {"model": job.model, "lora": lora, "lora_plus": optimizer, "settings": settings}
     text = files(__package__).joinpath("scripts", name).read_text("utf-8")
     written = {key: pprint.pformat(value, width=100, sort_dicts=False) for key, value in values.items()}
-    return {target: Template(text).substitute(written).encode()}
+    return {"train.py": Template(text).substitute(written).encode()}
 
 
 def _llamafactory(job: Job) -> dict[str, bytes]:
@@ -126,7 +131,7 @@ def _axolotl(job: Job) -> dict[str, bytes]:
             "num_epochs": config.epochs,
             "optimizer": "adamw_torch",
             "learning_rate": job.rates[0],
-            "lr_scheduler": "constant_with_warmup" if config.schedule == "constant" else config.schedule,
+            "lr_scheduler": _schedule(job),
             "warmup_steps": job.warmup_steps,
             "weight_decay": config.weight_decay,
             "adam_beta1": config.beta1,
@@ -144,7 +149,6 @@ def _axolotl(job: Job) -> dict[str, bytes]:
 
 def _ms_swift(job: Job) -> dict[str, bytes]:
     config = job.config
-    shared = _huggingface_arguments(job)
     return _yaml(
         {
             "model": job.model,
@@ -162,7 +166,7 @@ def _ms_swift(job: Job) -> dict[str, bytes]:
             "optimizer": "lorap",
             "lorap_lr_ratio": config.learning_rate_ratio,
             "torch_dtype": "bfloat16",
-            **shared,
+            **_huggingface_arguments(job),
         }
     )
 
@@ -186,7 +190,7 @@ def _open_instruct(job: Job) -> dict[str, bytes]:
             "gradient_accumulation_steps": 1,
             "num_train_epochs": config.epochs,
             "learning_rate": config.learning_rate,
-            "lr_scheduler_type": "constant_with_warmup" if config.schedule == "constant" else config.schedule,
+            "lr_scheduler_type": _schedule(job),
             "warmup_ratio": config.warmup_fraction,
             "weight_decay": config.weight_decay,
             "clip_grad_norm": -1 if config.max_grad_norm is None else config.max_grad_norm,

@@ -204,7 +204,10 @@ def _write(trainer: str, target: Trainer, made: _TrainSet, folder: Path) -> Expo
         write_atomic(folder / "dataset_dict.json", canonical_json({"splits": ["train"]}))
     else:
         fields["rows"] = write_croissant(
-            folder, read_train(made.run.train_file), _title(made.run), _summary(made.run.manifest)
+            folder,
+            read_train(made.run.train_file),
+            f"calibudget-{made.run.manifest.selection.selected_sha256[:12]}",
+            _summary(made.run.manifest),
         )
     text = _card(trainer, target, made.run.manifest, left_out, has_place=has_place)
     write_atomic(folder / "README.md", text.encode())
@@ -314,10 +317,6 @@ def _card(
 def _escaped(label: str) -> str:
     """A label as Markdown shows it; the marks that it would read stand behind a backslash."""
     return re.sub(r"([\\`*_\[\]<>|#~&])", r"\\\1", label)
-
-
-def _title(run: FinishedRun) -> str:
-    return f"calibudget-{run.manifest.selection.selected_sha256[:12]}"
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from calibudget.errors import AllocationError
-from calibudget.messages import counted
+from calibudget.messages import counted, first_of
 from calibudget.pipeline.encoding import check_encodable, training_encoder, unfit_records, without_unfit
 from calibudget.pipeline.hygiene import Findings, evaluation_twins, look
 from calibudget.pipeline.ledger import Ledger
@@ -159,9 +159,7 @@ class Prepared:
         for label, names in unused.items():
             bearers.setdefault(tuple(names), []).append(label)
         for names, labels in bearers.items():
-            more = f" and {len(labels) - 8:,} more" if len(labels) > 8 else ""
-            where = ", ".join(labels[:8]) + more
-            told += [f"{where}: columns not used: {', '.join(map(_told, names))}"] if names else []
+            told += [f"{first_of(labels)}: columns not used: {', '.join(map(_told, names))}"] if names else []
         return (*told, *self.empty)
 
 

@@ -33,7 +33,7 @@ from calibudget.scoring.settings import make_scorer, open_scorer
 from calibudget.sources.cache_files import keep, kept_path, read_kept
 from calibudget.store.canonical import canonical_json
 from calibudget.store.files import move_into_place, work_directory, write_atomic
-from calibudget.store.scores import ScoreFile, read_scores, read_scores_file, write_scores
+from calibudget.store.scores import ScoreFile, ordered, read_scores, read_scores_file, write_scores
 from calibudget.workers import Engine
 
 #: Of the folder beside an output, which holds what is done of it; gone when it is whole.
@@ -131,11 +131,9 @@ def merge_scores(paths: Sequence[str | Path], output: str | Path) -> tuple[Score
     count, error, provenance = work
     if missing := sorted(set(range(1, count + 1)) - set(shards)):
         raise ArtefactError(f"shard {missing[0]} of {count} is missing ({counted(len(missing), 'shard')} in all)")
-    scores = sorted(
-        (one for file in files.values() for one in file.scores), key=lambda one: (one.source, one.record_id)
-    )
+    scores = ordered(one for file in files.values() for one in file.scores)
     write_scores(target, scores, error=error, provenance={**provenance, "batch_splits": halved})
-    return tuple(scores)
+    return scores
 
 
 def export_calibration(recipe: Recipe, output: str | Path, *, progress: Progress = silent) -> int:
@@ -232,8 +230,8 @@ def score_splits(
         provenance["shard"] = {"index": shard.index, "count": shard.count}
         scored = {(one.source, one.record_id) for one in measurements}
         items = [item for item in items if (item.record.source, item.record.record_id) in scored]
-    scores = sorted(to_scores(items, measurements, recipe.error), key=lambda score: (score.source, score.record_id))
-    return ScoreFile(scores=tuple(scores), error=recipe.error, provenance=provenance)
+    scores = ordered(to_scores(items, measurements, recipe.error))
+    return ScoreFile(scores=scores, error=recipe.error, provenance=provenance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,8 +58,8 @@ class _Shape(NamedTuple):
 
 
 _Tools = tuple[Mapping[str, object], ...]
-#: Prompt (a single user turn as its text), completion, tools, gold answer, and the fields under our names and theirs.
 _Key = tuple[tuple[str, ...], tuple[type, ...]]
+#: Prompt (a single user turn as its text), completion, tools, gold answer, and the fields under our names and theirs.
 _Parsed = tuple[str | tuple[Message, ...], str, _Tools, str | None, Fields]
 
 

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from calibudget.errors import DataError
+from calibudget.messages import first_of
 
 #: The split that a source has unless its recipe names another.
 DEFAULT: Final = "train"
@@ -121,8 +122,7 @@ def check_named(below: str, split: str) -> None:
 
 def listed(names: Sequence[str]) -> str:
     """Names for a message: the first few, and how many more."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(sorted(names)[:_SHOWN]) + more
+    return first_of(sorted(names), _SHOWN)
 
 
 def _names(split: str, below: str) -> bool:

@@ -99,7 +99,7 @@ def write_scores(path: Path, scores: Iterable[Score], *, error: ErrorRule, prove
     Raises:
         ArtefactError: a score isn't finite, its error isn't the rule's, or the file can't be written.
     """
-    rows = [_row_json(score) for score in _ordered(scores)]
+    rows = [_row_json(score) for score in ordered(scores)]
     checked = _parse_rows(((f"score {n}", row) for n, row in enumerate(rows, start=1)), path.name, error)
     columns = {name: [getattr(score, name) for score in checked] for name in _COLUMNS.names}
     metadata = _METADATA.to_json(_Metadata(error=error, provenance=provenance))
@@ -115,7 +115,7 @@ def read_scores(path: Path) -> ScoreFile:
     table, metadata = read_table(path, _COLUMNS)
     own = _METADATA.parse(metadata, f"{path.name}: schema metadata")
     scores = _parse_rows(table_rows(table), path.name, own.error)
-    if scores != _ordered(scores):
+    if scores != ordered(scores):
         raise ArtefactError(f"{path.name}: rows must ascend by source and record id")
     return ScoreFile(scores=scores, error=own.error, provenance=own.provenance)
 
@@ -143,7 +143,7 @@ def read_scores_file(
         own = None if metadata is None else _METADATA.parse(metadata, f"{name}: schema metadata")
     rows = rows_elsewhere(paths, name, verdict=verdict, judge=judge if verdict is None else None)
     rule = own.error if own is not None else error or _guess_rule(rows, name)
-    scores = _ordered(_parse_rows(rows, name, rule))
+    scores = ordered(_parse_rows(rows, name, rule))
     if error is not None and error != rule:
         rule = error
         scores = tuple(_by_rule(score, rule, f"{name}: {score.record_id!r} of {score.source!r}") for score in scores)
@@ -152,11 +152,12 @@ def read_scores_file(
 
 def scores_sha256(scores: Iterable[Score]) -> str:
     """Digest of one source's scores: SHA-256 of the RFC 8785 array of its rows in record-id order."""
-    rows = [list(_row_json(score).values())[1:] for score in _ordered(scores)]
+    rows = [list(_row_json(score).values())[1:] for score in ordered(scores)]
     return sha256_hex(canonical_json(rows))
 
 
-def _ordered(scores: Iterable[Score]) -> tuple[Score, ...]:
+def ordered(scores: Iterable[Score]) -> tuple[Score, ...]:
+    """The scores by source, then record id."""
     return tuple(sorted(scores, key=lambda score: (score.source, score.record_id)))
 
 

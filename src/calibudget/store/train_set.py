@@ -31,6 +31,7 @@ from calibudget.values import Text
 TrainLayout = Literal["rendered", "completion", "turns", "messages"]
 #: Row of a train set.
 Row = Mapping[str, object]
+#: Rows in a batch, at most.
 _ROWS: Final = 16_384
 #: Characters of originals in a batch, so that long rows don't pile up.
 _CHARACTERS: Final = 2**25
@@ -130,7 +131,6 @@ _PARQUET: Final = {
     "write_page_checksum": True,
     "use_dictionary": ["source", "role"],
 }
-_CHUNK: Final = 16_384
 _ARROW: Final = "data-00000-of-00001.arrow"
 _INFO: Final = "dataset_info.json"
 _STATE: Final = "state.json"
@@ -280,7 +280,7 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
 def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
     table = load_table(path)
     _check_schema(table.schema, path.name)
-    return _batch_rows(table.to_batches(max_chunksize=_CHUNK))
+    return _batch_rows(table.to_batches(max_chunksize=_ROWS))
 
 
 def _dataset_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:

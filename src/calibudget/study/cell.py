@@ -41,6 +41,7 @@ from calibudget.store.files import clean_stale, expanded, make_directory
 from calibudget.store.scores import SCORES_NAME
 from calibudget.study.protocol import EvaluationFields, Protocol
 from calibudget.study.records import ITEMS_NAME, RUN_NAME, Cell, CellOutcome, ItemScore, TaskMetrics, write_items
+from calibudget.training.job import CHECKPOINTS_NAME
 from calibudget.training.report import LOG_NAME
 
 #: Fields of a recipe that a cell's place in the grid decides; a protocol sets them nowhere else.
@@ -151,8 +152,6 @@ def asking_of(protocol: Protocol, asked: EvaluationFields) -> EvaluationRequest:
 
 
 TRAINING_NAME: Final = "training"
-#: Checkpoints of an unfinished training, as the training loop names them.
-CHECKPOINTS_NAME: Final = ".training"
 #: Folder of the study where calibration scores lie, which policies share.
 CALIBRATION_NAME: Final = "calibration"
 
