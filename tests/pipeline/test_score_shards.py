@@ -48,8 +48,9 @@ def test_merged_shards_are_the_whole(recipe: Recipe, tmp_path: Path) -> None:
         merge_scores([parts[0], parts[2]], tmp_path / "other.parquet")
     twin = parts[0].with_name("twin.parquet")
     twin.write_bytes(parts[0].read_bytes())
-    with pytest.raises(ArtefactError, match="is shard 1, and so is"):
-        merge_scores([*parts, twin], tmp_path / "other.parquet")
+    for again in (twin, parts[0]):
+        with pytest.raises(ArtefactError, match=f"{again.name}: is shard 1, and so is"):
+            merge_scores([*parts, again], tmp_path / "other.parquet")
     with pytest.raises(ArtefactError, match="is no shard"):
         merge_scores([tmp_path / "whole.parquet"], tmp_path / "other.parquet")
     assert not (tmp_path / "other.parquet").exists()

@@ -107,11 +107,11 @@ def merge_scores(paths: Sequence[str | Path], output: str | Path) -> tuple[Score
     """
     target = Path(output)
     _check_new(target)
-    files = {Path(path): read_scores(Path(path)) for path in paths}
+    files = [(path, read_scores(path)) for path in map(Path, paths)]
     shards: dict[int, Path] = {}
     work: tuple[int, ErrorRule, dict[str, object]] | None = None
     halved = 0
-    for path, found in files.items():
+    for path, found in files:
         stated = dict(found.provenance or {})
         shard = stated.pop("shard", None)
         if not isinstance(shard, dict) or {*map(type, shard.values())} != {int} or set(shard) != {"index", "count"}:
@@ -121,8 +121,9 @@ def merge_scores(paths: Sequence[str | Path], output: str | Path) -> tuple[Score
         own = (shard["count"], found.error, stated)
         work = work or own
         if own != work:
-            first = next(iter(files))
-            raise ArtefactError(f"{path}: was scored otherwise than {first} (another model, precision, batch or rule)")
+            raise ArtefactError(
+                f"{path}: was scored otherwise than {files[0][0]} (another model, precision, batch or rule)"
+            )
         if shard["index"] in shards:
             raise ArtefactError(f"{path}: is shard {shard['index']}, and so is {shards[shard['index']]}")
         shards[shard["index"]] = path
@@ -131,7 +132,7 @@ def merge_scores(paths: Sequence[str | Path], output: str | Path) -> tuple[Score
     count, error, provenance = work
     if missing := sorted(set(range(1, count + 1)) - set(shards)):
         raise ArtefactError(f"shard {missing[0]} of {count} is missing ({counted(len(missing), 'shard')} in all)")
-    scores = ordered(one for file in files.values() for one in file.scores)
+    scores = ordered(one for _, file in files for one in file.scores)
     write_scores(target, scores, error=error, provenance={**provenance, "batch_splits": halved})
     return scores
 
