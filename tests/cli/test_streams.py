@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -72,3 +73,20 @@ def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:
     result = shell(f"cb run {tmp_path}/r.yaml --output-dir {tmp_path}/out")
     assert result.returncode == 2
     assert "bool**" in result.stderr
+
+
+def test_a_reader_of_stderr_that_leaves_stops_no_work(tmp_path: Path) -> None:
+    """Both streams go to a reader who takes one line: the run is made whole all the same."""
+    (tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"p{i}", "completion": "c"}) + "\n" for i in range(30))
+    )
+    (tmp_path / "r.yaml").write_text(
+        "budget: 4\nfloor: 1\npolicy: equal\ncalibration: none\nsources: {a: {path: a.jsonl, answer: none}}\n"
+    )
+    command = [sys.executable, "-m", "calibudget", "run", "r.yaml", "--output-dir", "out"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        running.stdout.close()
+    assert running.returncode == 0
+    assert (tmp_path / "out" / "SHA256SUMS.tsv").exists()

@@ -35,6 +35,15 @@ def attach(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
 
 
 @pytest.mark.parametrize("more", [(), ("--compare",)])
+def test_what_a_terminal_would_act_on_is_written_out(calibudget: Callable[..., Any], more: Any) -> None:
+    sizes = "a\x1b[31m=10 b\u202e=20"
+    outcome = calibudget("allocate", "--sizes", sizes, "--policy", "equal", "--budget", 6, *more)
+    assert outcome.code == 0
+    assert r"a\x1b[31m" in outcome.out
+    assert r"b\u202e" in outcome.out
+
+
+@pytest.mark.parametrize("more", [(), ("--compare",)])
 def test_labels_and_numbers_are_never_cut_nor_read_as_markup(
     calibudget: Callable[..., Any], attach: Any, more: Any
 ) -> None:

@@ -75,6 +75,7 @@ def test_rows_are_skipped_only_where_a_comment_says_so(tmp_path: Path) -> None:
     assert "# or {kind: choice, labels: [...]}, number, math, exact, regex; skips 3 rows of 43 looked at (2: " in own
     assert "on_error" not in own.partition("#")[2]
     assert "bad" not in sources
+    assert "# left out: 1 of 5 rows looked at can't be used (" in text
 
 
 def test_evaluation_sets_are_the_tests_of_sources_and_hold_none_whole(tmp_path: Path) -> None:
@@ -100,6 +101,17 @@ def test_budget_and_floor_leave_the_policy_something_to_choose(
         write(tmp_path / f"{name}.jsonl", [{"prompt": f"{name} {n}?", "completion": "x"} for n in range(rows)])
     fields = yaml.safe_load(draft_recipe(tmp_path))
     assert (fields["budget"], fields["floor"]) == (2 * share, floor)
+
+
+def test_names_stay_within_their_comments_and_tiny_files_are_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "d\nengine: fake #\x1b]0;x\x07"
+    folder.mkdir()
+    write(folder / "good.jsonl", PAIRS)
+    write(folder / "tiny.jsonl", PAIRS[:2])
+    text = draft_recipe(folder, written_to=tmp_path / "r\nbudget: 3.yaml")
+    fields = yaml.safe_load(text)
+    assert ("engine" in fields, set(fields["sources"]), Path(fields["data_dir"])) == (False, {"good"}, folder)
+    assert "# left out: it holds 2 different records" in text
 
 
 def test_a_folder_of_unreadable_files_is_refused(tmp_path: Path) -> None:

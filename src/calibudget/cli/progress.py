@@ -67,8 +67,7 @@ def progress_bar() -> Iterator[Progress]:
 
 def _beat(lines: Lines, over: Event) -> None:
     while not over.wait(_SECONDS_OF_SILENCE / 3):
-        with suppress(OSError, ValueError):  # where stderr takes nothing more, the work itself ends with that
-            lines.again(time.monotonic())
+        lines.again(time.monotonic())
 
 
 class Lines:
@@ -113,5 +112,6 @@ class Lines:
 
     def say(self, text: str, now: float) -> None:
         """Write a line; `now` is the clock's, in seconds."""
-        print(text, file=sys.stderr, flush=True)
+        with suppress(OSError, ValueError):  # where nobody reads stderr any more, the work goes on
+            print(text, file=sys.stderr, flush=True)
         self._spoke = now

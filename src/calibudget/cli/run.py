@@ -19,6 +19,7 @@ def init(
 ) -> None:
     """Write a commented recipe for the data files found in a folder."""
     from calibudget.cli.schema import as_text
+    from calibudget.messages import counted, printable
     from calibudget.pipeline.init import SCHEMA_SUFFIX, draft_recipe
     from calibudget.store.files import write_atomic
 
@@ -31,8 +32,10 @@ def init(
     schema = output.with_suffix(SCHEMA_SUFFIX)
     if not schema.exists():
         write_atomic(schema, as_text("recipe").encode())
-    write_atomic(output, f"# yaml-language-server: $schema={schema.name}\n{text}".encode())
-    typer.echo(f"{output} written, and {schema.name} for editors; look it over, then: calibudget run {output}")
+    write_atomic(output, f"# yaml-language-server: $schema={printable(schema.name)}\n{text}".encode())
+    left_out = sum("# left out: " in line for line in text.splitlines())
+    told = f"; {counted(left_out, 'file')} left out, with the reason" if left_out else ""
+    typer.echo(f"{output} written, and {schema.name} for editors{told}; look it over, then: calibudget run {output}")
 
 
 def run(

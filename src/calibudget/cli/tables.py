@@ -256,7 +256,7 @@ def _print_rows(
         between = f"({len(rows) - _LARGEST - _SMALLEST:,} between)"
         shown = [*ordered[:_LARGEST], [between], *ordered[-_SMALLEST:]]
     for row in shown:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     if total:
         table.add_section()
         table.add_row(*total)

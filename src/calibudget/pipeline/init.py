@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from calibudget.errors import DataError, InputError
-from calibudget.messages import counted
+from calibudget.messages import counted, printable
 from calibudget.sources.fields import reason_of
 from calibudget.sources.records import RecordMaker
 from calibudget.sources.rows import SUFFIXES, read_rows
@@ -26,6 +26,8 @@ _PER_SOURCE: Final = 1000
 _CALIBRATION: Final = 100
 #: A file of which more than this part of the rows looked at can't be used is left out.
 _UNUSABLE: Final = 0.1
+#: A source has this many different records at least.
+_FEWEST: Final = 3
 #: How many reasons why rows can't be used are told, the most frequent ones.
 _REASONS: Final = 20
 #: Fields whose options a plain prompt would lack, so that its question couldn't be answered.
@@ -104,7 +106,7 @@ def draft_recipe(data_dir: str | Path, *, written_to: Path | None = None) -> str
     if not training:
         held_out = f" but {len(files)} held-out ones" if files else ""
         raise InputError(f"{folder}: no data files{held_out}; looked for {', '.join(SUFFIXES)}")
-    drafts = [_draft(label, folder, path) for label, path in sorted(_labelled(folder, training))]
+    drafts = [_enough(_draft(label, folder, path)) for label, path in sorted(_labelled(folder, training))]
     sources = [draft for draft in drafts if not draft.reason]
     if not sources:
         raise InputError(f"{folder}: no file can be trained on as it stands; {drafts[0].path}: {drafts[0].reason}")
@@ -117,7 +119,8 @@ def draft_recipe(data_dir: str | Path, *, written_to: Path | None = None) -> str
         opening: list[_Line] = [("hygiene:", ""), ("  evaluation:", "records with a prompt of these leave the sources")]
         lines += opening if is_named else [("# Held-out files, none of which goes with a source above:", "")]
         lines += _aligned([one.line(4 if is_named else 0) for one in sets])
-    return "".join(f"{text}  # {comment}\n" if comment else f"{text.rstrip()}\n" for text, comment in lines)
+    # a folder's or file's name stays within its comment
+    return "".join(f"{text}  # {printable(told)}\n" if told else f"{text.rstrip()}\n" for text, told in lines)
 
 
 def _header(
@@ -145,7 +148,8 @@ def _header(
         *([("error: nll", "a source here has no checkable answer; else `nll+wrong`, the paper's")] * has_unchecked),
         (f"data_dir: {_quoted(data_dir.as_posix())}", ""),
     ]
-    return [(f"# A recipe for the data in {folder}. Look it over, then: calibudget run {name}", ""), *_aligned(lines)]
+    title = printable(f"# A recipe for the data in {folder}. Look it over, then: calibudget run {name}")
+    return [(title, ""), *_aligned(lines)]
 
 
 def _data_files(folder: Path) -> Iterator[Path]:
@@ -207,7 +211,11 @@ def _tried(label: str, path: Path, below: Path, preset: str | None) -> _Draft:
             if record is not None:
                 prompts[record.record_id] = record.prompt_hash
     how = f", preset: {preset}" if preset else ", answer: none"
-    is_left_out = refused.total() > _UNUSABLE * (refused.total() + usable)
+    total, reason = refused.total() + usable, ""
+    if refused.total() > _UNUSABLE * total:
+        reason = _told(refused)
+        if usable:
+            reason = f"{refused.total():,} of {counted(total, 'row')} looked at can't be used ({reason})"
     return _Draft(
         label,
         below,
@@ -216,8 +224,16 @@ def _tried(label: str, path: Path, below: Path, preset: str | None) -> _Draft:
         prompts=prompts,
         usable=usable,
         unusable=refused,
-        reason=_told(refused) if is_left_out else "",
+        reason=reason,
     )
+
+
+def _enough(draft: _Draft) -> _Draft:
+    """A source's file, left out where it holds too few records to calibrate by and to draw from."""
+    if draft.reason or len(draft.prompts) >= _FEWEST:
+        return draft
+    held = counted(len(draft.prompts), "different record")
+    return replace(draft, reason=f"it holds {held}; a source needs {_FEWEST}, two to calibrate and one to draw")
 
 
 def _evaluation_sets(folder: Path, held_out: Iterable[Path], sources: Sequence[_Draft]) -> Iterator[_Draft]:
