@@ -119,10 +119,12 @@ def with_options_repeated(arguments: Sequence[str]) -> list[str]:
     return found
 
 
-def _is_path(argument: str) -> bool:
-    from calibudget.store.files import is_path
-
-    return is_path(argument)
+def _is_path(text: str) -> bool:
+    """Whether a text that may be something else names what is there; a text too long for a name doesn't."""
+    try:
+        return Path(text).exists()
+    except OSError:
+        return False
 
 
 def whole_number(text: str, option: str) -> int:

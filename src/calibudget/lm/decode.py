@@ -76,10 +76,9 @@ def continue_greedily(
     doubtful: set[int] = set()
     made: deque[tuple[list[int], _Tokens]] = deque()
     while len(ended) < len(continuations):
-        if not made:
-            made.append((active, stepper.run(_STRIDE[device])))
-        rest = _rest(continuations, texts, active, ended)
-        if device == "cuda" and rest > _STRIDE[device]:  # it works on while its last tokens are looked at
+        # a GPU works on while its last tokens are looked at
+        ahead = device == "cuda" and _rest(continuations, texts, active, ended) > _STRIDE[device]
+        while len(made) < 1 + ahead:
             made.append((active, stepper.run(_STRIDE[device])))
         rows, tokens = made.popleft()
         for index, choices in zip(rows, tokens.read(), strict=True):

@@ -304,11 +304,3 @@ def expanded(path: str) -> str:
         raise InputError(
             f"{path!r} begins with a home folder that isn't known; write it out, or begin with './' for a name with '~'"
         ) from error
-
-
-def is_path(text: str) -> bool:
-    """Whether a text that may be something else names what is there; a text too long for a name doesn't."""
-    try:
-        return Path(text).exists()
-    except OSError:
-        return False
