@@ -27,10 +27,6 @@ class Claims:
             return False
         return True
 
-    def finish(self, name: str) -> None:
-        """Note that a claimed cell is finished; it stays claimed."""
-        (self._folder / f"{_plain(name)}.finished").touch()
-
     def fail(self, name: str, *, for_good: bool) -> None:
         """Note that a claimed cell failed; another attempt may follow unless it failed for good."""
         number = _ATTEMPTS
@@ -39,12 +35,6 @@ class Claims:
         self._failure(name, number).touch()
         if number < _ATTEMPTS:
             (self._folder / _plain(name)).unlink()
-
-    def others_work(self) -> bool:
-        """Whether any claimed cell is neither finished nor failed for good."""
-        names = {path.name for path in self._folder.iterdir()}
-        claimed = {name for name in names if "." not in name}
-        return any(not {f"{name}.finished", f"{name}.failed-{_ATTEMPTS}"} & names for name in claimed)
 
     def _failure(self, name: str, number: int) -> Path:
         return self._folder / f"{_plain(name)}.failed-{number}"

@@ -32,19 +32,14 @@ class PolicyRule(_Strict):
     """How a policy of the testbed comes to its quotas.
 
     Attributes:
-        rule: a policy of `calibudget allocate`, or one of the testbed's own: `learning-curve`, `slice-tuner`,
-            `mixing-law`, `limit`, `chosen`, `answers`, `merging`.
+        rule: a policy of `calibudget allocate`, one of the testbed's own (`answers`, `merging`), or one that was
+            refuted (`policies.REFUTED`), to which `form`, `shrink`, `round_share` and `among` belong.
         signal: for `val-error-floor`.
         exponents: of the utility's factors, for the ablations.
         warm_up: examples of each source that the model is trained on before calibration; 0 calibrates the base model.
-        exposures: for the rules that fit curves: examples of each source in each warm-up, ascending, or of the first
-            round.
+        exposures: examples of each source in each warm-up, ascending.
         checkpoints: whether the exposures are checkpoints of one warm-up that sees each example once.
-        form: of the curves.
-        shrink: whether slopes are drawn towards each other.
-        round_share: for `slice-tuner`: share of the budget that the first round buys.
         charged: whether what the warm-ups trained on is taken off the budget.
-        among: for `chosen`: the policies that are compared on the other half.
         floor: the policy's own floor in place of the point's, None for that.
         with_equal: for `answers`: share of the quotas that is equal ones.
         weight: for `answers`: of right answers against nats, from 0 to 1.

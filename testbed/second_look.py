@@ -22,14 +22,12 @@ from calibudget.lm.loading import load_tokenizer
 from calibudget.study.reporting.claims import Effects, effects, judge_claims, t_interval
 from testbed.analysis import PointResults, finished
 from testbed.bench import unpacked
+from testbed.curves import Curve, best_quotas, fit_curve, predicted
 from testbed.data import read_half
 from testbed.families import HALVES
 from testbed.protocol import read_protocol
 from testbed.report import declared, table
 from testbed.results import RESULTS_NAME, Results
-from testbed.rivals.least_nll import minimise_nll, predict_nll
-from testbed.rivals.records import Curve
-from testbed.rivals.searching import fit_curves_to_means
 
 #: Comparators whose quotas differ by less of the budget, on average over seeds, say the same thing twice.
 ALIKE = 0.05
@@ -94,11 +92,10 @@ def likeness(point: PointResults, policies: Sequence[str]) -> str:
 def curves_through_all(point: PointResults) -> dict[str, Curve]:
     """A curve a family through the held-out NLLs of all trainings of the setting."""
     runs = {run["key"]: run for run in point.runs.values()}.values()
-    measured = {
-        label: ([run["quotas"][label] for run in runs], [run["tasks"][label]["nll"] for run in runs])
+    return {
+        label: fit_curve([run["quotas"][label] for run in runs], [run["tasks"][label]["nll"] for run in runs])
         for label in point.labels
     }
-    return fit_curves_to_means(measured, form="power")
 
 
 def pools(point: PointResults) -> dict[str, int]:
@@ -110,12 +107,12 @@ def pools(point: PointResults) -> dict[str, int]:
 def best_by_all(point: PointResults, curves: Mapping[str, Curve]) -> str:
     """The best quotas by curves through all trainings, and where every policy stands by them."""
     lower = dict.fromkeys(curves, point.point.floor)
-    best = minimise_nll(curves, point.point.budget, lower=lower, upper=pools(point))
-    least = predict_nll(curves, best)
+    start = point.cells["equal", point.seeds("equal")[0]]["quotas"]
+    least = predicted(curves, best_quotas(curves, start, lower=lower, upper=pools(point)))
     rows = [["best by all trainings", f"{least:.4f}", "", ""]]
     for policy in point.policies:
         quotas = {label: round(quota) for label, quota in point.quotas(policy).items()}
-        value = predict_nll(curves, quotas)
+        value = predicted(curves, quotas)
         measured = fmean(point.macro(policy, "nll").values())
         rows.append([policy, f"{value:.4f}", f"{100 * (value / least - 1):+.1f}", f"{measured:.4f}"])
     return table(["quotas of", "predicted macro NLL", "above the best, %", "measured"], rows)

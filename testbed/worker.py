@@ -1,4 +1,4 @@
-"""What one process does: cells in the protocol's order, each the first that nobody has taken and that can run now."""
+"""What one process does: cells in the protocol's order, each the first that nobody has taken."""
 
 from __future__ import annotations
 
@@ -9,25 +9,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import calibudget
-from calibudget.errors import AllocationError, ArtefactError, CalibudgetError
+from calibudget.errors import ArtefactError, CalibudgetError
 from testbed.bench import Bench
-from testbed.choice import choose, macro
+from testbed.choice import macro
 from testbed.claims import Claims
 from testbed.data import HalfData, read_half
 from testbed.families import Half
-from testbed.grid import Place, cell_key, cells, limit_curves
+from testbed.grid import Place, cell_key, cells
 from testbed.policies import decide
-from testbed.protocol import Point, PolicyRule, read_protocol
+from testbed.protocol import read_protocol
 from testbed.results import RESULTS_NAME, Line, Results
-from testbed.rivals.records import Curve
 
 if TYPE_CHECKING:
     from testbed.lab import Lab
-
-_WAIT: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +69,6 @@ class Worker:
         self._results = Results(job.results / RESULTS_NAME)
         self._benches: dict[Half, Bench] = {}
         self._claims = Claims(work / "claims")
-        self._limits: dict[str, dict[str, Curve]] = {}
 
     def work(self) -> bool:
         """Run cells until none is left, or until the deadline.
@@ -93,41 +89,25 @@ class Worker:
                 self._note(f"{place.name} FAILED: {traceback.format_exc()}")
                 return False
             else:
-                self._claims.finish(place.name)
                 seconds = time.perf_counter() - begun
                 self._note(f"{place.name}: macro NLL {macro(self._results, line):.4f}, {seconds:.1f} s")
         return True
 
-    @property
-    def _is_late(self) -> bool:
-        return self._job.deadline is not None and time.time() >= self._job.deadline
-
     def _next(self) -> Place | None:
-        """Claim the first cell that can run now; wait where only others' work is in the way."""
-        while not self._is_late:
-            waiting = False
-            for place in cells(self._protocol, self._job.only):
-                if self._results.find(cell_key(self._protocol, place)) is not None:
-                    continue
-                if not self._is_ready(place):
-                    waiting = True
-                elif self._claims.take(place.name):
-                    return place
-            if not waiting or not self._claims.others_work():
-                return None
-            time.sleep(_WAIT)
-        return None
-
-    def _is_ready(self, place: Place) -> bool:
-        rule = self._protocol.policies[place.policy]
-        if rule.rule == "chosen":
-            return choose(self._protocol, self._results, rule) is not None
-        return rule.rule != "limit" or self._limit(place.point) is not None
+        """Claim the first cell that is left."""
+        if self._job.deadline is not None and time.time() >= self._job.deadline:
+            return None
+        left = (
+            place
+            for place in cells(self._protocol, self._job.only)
+            if self._results.find(cell_key(self._protocol, place)) is None
+        )
+        return next((place for place in left if self._claims.take(place.name)), None)
 
     def _run(self, place: Place) -> Line:
-        rule = self._rule(place)
+        rule = self._protocol.policies[place.policy]
         bench = self._bench(place.point.half)
-        decision = decide(bench, place.point, rule, place.seed, self._limit(place.point))
+        decision = decide(bench, place.point, rule, place.seed)
         measured = bench.run(place.seed, decision.quotas)
         values: dict[str, object] = {
             "point": place.point.name,
@@ -145,23 +125,6 @@ class Worker:
             "device": self._device,
         }
         return self._results.add(cell_key(self._protocol, place), values)
-
-    def _rule(self, place: Place) -> PolicyRule:
-        rule = self._protocol.policies[place.policy]
-        if rule.rule != "chosen":
-            return rule
-        name = choose(self._protocol, self._results, rule)
-        if name is None:
-            raise AllocationError("chosen: the cells that it compares aren't finished")
-        return self._protocol.policies[name].model_copy(update={"charged": rule.charged})
-
-    def _limit(self, point: Point) -> dict[str, Curve] | None:
-        if point.name not in self._limits:
-            curves = limit_curves(self._protocol, self._results, point)
-            if curves is None:
-                return None
-            self._limits[point.name] = curves
-        return self._limits[point.name]
 
     def _bench(self, half: Half) -> Bench:
         if half not in self._benches:

@@ -21,15 +21,16 @@ decoded: 2
 choosing: choose
 policies:
   equal: {rule: equal}
-  unimax: {rule: unimax}
+  even: {rule: equal}
   calibudget: {rule: calibudget}
-  lc: {rule: learning-curve, exposures: [2, 4]}
-  lc-checkpoints: {rule: learning-curve, exposures: [2, 4], checkpoints: true}
-  chosen-charged: {rule: chosen, among: [lc, lc-checkpoints], charged: true}
+  answers: {rule: answers, exposures: [2, 4]}
+  checkpoints: {rule: answers, exposures: [2, 4], checkpoints: true}
+  charged: {rule: answers, exposures: [2, 4], checkpoints: true, charged: true}
+  chosen: {rule: chosen, among: [answers, checkpoints]}
 points:
-  - {name: choose, half: choose, status: choosing, budget: 80, floor: 4, seeds: [1], policies: [lc, lc-checkpoints]}
+  - {name: choose, half: choose, status: choosing, budget: 80, floor: 4, seeds: [1], policies: [answers, checkpoints]}
   - {name: main, half: choose, status: confirmatory, budget: 96, floor: 4, seeds: [1, 2],
-     policies: [equal, unimax, calibudget, chosen-charged]}
+     policies: [equal, even, calibudget, charged]}
 """
 
 

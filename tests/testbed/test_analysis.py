@@ -99,22 +99,22 @@ def test_slopes_are_least_squares_over_log_quotas(results: Any, protocol: Any) -
 
 
 def test_seeds_are_paired_and_a_missing_training_is_named(results: Any, protocol: Any) -> None:
-    add_cell(results, "unimax", 2, (1.0, 1.0))
+    add_cell(results, "even", 2, (1.0, 1.0))
     point = PointResults(results, protocol.point("main"))
-    assert list(point.compare("unimax", "equal").nll.by_seed) == [2]
-    assert point.compare("unimax", "equal").interval is None
+    assert list(point.compare("even", "equal").nll.by_seed) == [2]
+    assert point.compare("even", "equal").interval is None
     results.add("cell-lost", {"point": "main", "policy": "equal", "seed": 3, "quotas": {}, "run": "run-nowhere"})
     with pytest.raises(StudyError, match="main/equal/3"):
         PointResults(results, protocol.point("main"))
 
 
 def test_the_best_rule_is_chosen_once_all_are_finished(results: Any, protocol: Any) -> None:
-    rule = protocol.policies["chosen-charged"]
+    rule = protocol.policies["chosen"]
     assert choose(protocol, results, rule) is None
-    add_cell(results, "lc", 1, (1.0, 2.0), point="choose")
+    add_cell(results, "answers", 1, (1.0, 2.0), point="choose")
     assert choose(protocol, results, rule) is None
-    add_cell(results, "lc-checkpoints", 1, (1.0, 1.5), point="choose")
-    assert choose(protocol, results, rule) == "lc-checkpoints"
+    add_cell(results, "checkpoints", 1, (1.0, 1.5), point="choose")
+    assert choose(protocol, results, rule) == "checkpoints"
 
 
 @pytest.mark.slow

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from testbed.answers_report import answers_markdown, is_confirmed, verdicts
 from testbed.protocol import Protocol, read_protocol
 from testbed.report import markdown
 from testbed.results import Results
+from testbed.second_look import best_by_all, curves_through_all, need_and_gains, pool_luck
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -134,14 +133,16 @@ def test_the_second_tables_are_written_again_byte_for_byte(second_protocol: Any,
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("folder", "name"), [(COMMITTED, "testbed-1.yaml"), (SECOND, "testbed-2.yaml")])
-def test_the_exploratory_readings_are_written_again(
-    tmp_path: Path, protocol_path: Path, folder: Any, name: str
+def test_the_second_looks_tables_over_all_trainings_are_written_again(
+    protocol: Protocol, results: Results, second_protocol: Protocol, second_results: Results
 ) -> None:
-    unpack(folder, tmp_path / "results.jsonl")
-    command = [sys.executable, "-m", "testbed.readings", str(protocol_path.with_name(name)), "--results", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert (folder / "readings.md").read_text(encoding="utf-8").endswith(done.stdout)
+    every = ((COMMITTED, protocol, results, "paper"), (SECOND, second_protocol, second_results, "confirm"))
+    for folder, of, lines, name in every:
+        point = finished(of, lines)[name]
+        curves = curves_through_all(point)
+        text = (folder / "second_look.md").read_text(encoding="utf-8")
+        for part in (best_by_all(point, curves), pool_luck(point, curves), need_and_gains(point)):
+            assert part in text
 
 
 @pytest.mark.slow

@@ -1,32 +1,37 @@
-"""Curves from warm-ups: planted ones come back, and what can't be used is refused or warned of."""
+"""Curves through finished trainings, and the best quotas by them, against every other way to spend the budget."""
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import product
 
 import pytest
 
-from testbed.rivals.curves import WarmUps, fit_curves
-from testbed.rivals.records import Curve
+from testbed.curves import Curve, best_quotas, fit_curve, predicted
+
+CURVES = {
+    "a": Curve(level=1.8, fall=0.3, exponent=0.0),
+    "b": Curve(level=0.2, fall=2.0, exponent=0.5),
+    "c": Curve(level=0.9, fall=0.0, exponent=0.0),
+}
 
 
-def exactly(curve: Any, exposures: Any, records: int = 40) -> Any:
-    """Records without noise but for what they differ by."""
-    return WarmUps(exposures=exposures, nll=[[curve.nll(e) + k / records for k in range(records)] for e in exposures])
+def test_the_curve_that_made_the_losses_is_found_again() -> None:
+    quotas = [100, 500, 250, 1_000, 250]
+    for curve in CURVES.values():
+        fitted = fit_curve(quotas, [curve.nll(quota) for quota in quotas])
+        assert fitted.exponent == (curve.exponent if curve.fall else fitted.exponent)
+        assert fitted.nll(700) == pytest.approx(curve.nll(700), rel=1e-9)
+    rising = fit_curve([10, 20], [1.0, 2.0])
+    assert (rising.fall, rising.nll(5)) == (0.0, 1.5)
 
 
-def steep(slope: Any, exponent: float = 0.0) -> Any:
-    return Curve(exposure=250, level=1.0, slope=slope, exponent=exponent)
-
-
-def test_exact_measurements_give_the_planted_curves() -> None:
-    slopes = {"a": 0.2, "b": 0.05}
-    fits = fit_curves({x: exactly(steep(s), (62, 125, 250)) for x, s in slopes.items()})
-    for label, slope in slopes.items():
-        fit = fits.sources[label]
-        assert fit.raw_slope == pytest.approx(slope, rel=1e-12)
-        assert fit.slope == pytest.approx(slope, rel=1e-9)
-        assert fit.curve.nll(1_000) == pytest.approx(steep(slope).nll(1_000) + 39 / 80, rel=1e-9)
-        assert fit.verdict == "falling"
-        assert fit.curve.exponent == 0.0
-    assert fits.slopes == {x: fits.sources[x].slope for x in slopes}
+def test_no_other_quotas_within_the_bounds_are_predicted_lower() -> None:
+    lower, upper = {"a": 1, "b": 5, "c": 3}, {"a": 20, "b": 40, "c": 30}
+    every = [
+        dict(zip("abc", quotas, strict=True))
+        for quotas in product(*(range(lower[label], upper[label] + 1) for label in "abc"))
+        if sum(quotas) == 40
+    ]
+    found = best_quotas(CURVES, {"a": 5, "b": 5, "c": 30}, lower=lower, upper=upper)
+    assert predicted(CURVES, found) == min(predicted(CURVES, quotas) for quotas in every)
+    assert found in every

@@ -47,10 +47,10 @@ def test_a_study_runs_resumes_and_says_what_came_out(job: Any) -> None:
 
     # quotas are the policy's: they spend the budget, or what the warm-ups left of it, and equal ones are trained once
     for (point, policy, _), cell in found.items():
-        spent = protocol.point(point).budget - (cell["warm_up_examples"] if policy == "chosen-charged" else 0)
+        spent = protocol.point(point).budget - (cell["warm_up_examples"] if policy == "charged" else 0)
         assert sum(cell["quotas"].values()) == spent
         assert min(cell["quotas"].values()) >= 4
-    assert found["main", "equal", 1]["run"] == found["main", "unimax", 1]["run"]
+    assert found["main", "equal", 1]["run"] == found["main", "even", 1]["run"]
     assert found["main", "equal", 1]["run"] != found["main", "equal", 2]["run"]
     for run_line in results.lines("run"):
         assert all(math.isfinite(task["nll"]) for task in run_line["tasks"].values())

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from calibudget.errors import RecipeError, TrainingError
 from testbed.grid import cells
+from testbed.policies import REFUTED, decide
 from testbed.protocol import read_protocol
 
 #: Digest and cells of each protocol. Changing a value after cells have run orphans their results.
@@ -32,16 +33,25 @@ def test_the_shipped_protocols_are_the_frozen_ones(protocol_path: Path) -> None:
 def test_claims_are_about_cells_that_there_are(tiny_protocol: Path) -> None:
     text = tiny_protocol.read_text(encoding="utf-8")
     plain = read_protocol(tiny_protocol).sha256
-    tiny_protocol.write_text(text + "claims: {main: {calibudget: [equal, unimax]}}\n", encoding="utf-8")
+    tiny_protocol.write_text(text + "claims: {main: {calibudget: [equal, even]}}\n", encoding="utf-8")
     assert read_protocol(tiny_protocol).sha256 != plain
     for claims, message in (
         ("{nowhere: {calibudget: [equal]}}", "no comparison whose first point is 'nowhere'"),
-        ("{main: {lc: [equal]}}", "main: no cell of 'lc' is in that comparison"),
-        ("{main: {equal: [lc-checkpoints]}}", "no cell of 'lc-checkpoints' is in that comparison"),
+        ("{main: {answers: [equal]}}", "main: no cell of 'answers' is in that comparison"),
+        ("{main: {equal: [checkpoints]}}", "no cell of 'checkpoints' is in that comparison"),
     ):
         tiny_protocol.write_text(text + f"claims: {claims}\n", encoding="utf-8")
         with pytest.raises(RecipeError, match=message):
             read_protocol(tiny_protocol)
+
+
+def test_a_rule_that_was_refuted_cannot_be_run_again(protocol_path: Path) -> None:
+    protocol = read_protocol(protocol_path)
+    left = [rule for rule in protocol.policies.values() if rule.rule in REFUTED]
+    assert {rule.rule for rule in left} == set(REFUTED)
+    for rule in left:
+        with pytest.raises(RecipeError, match=f"the rule '{rule.rule}' was refuted and has left"):
+            decide(cast("Any", None), protocol.points[0], rule, 1)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +59,7 @@ def test_claims_are_about_cells_that_there_are(tiny_protocol: Path) -> None:
     [
         ("budget: 96", "budget: 0", RecipeError, r"tiny.yaml:\d+: must be at least 1"),
         ("decoded: 2", "decoded: 2\nsurprise: 1", RecipeError, r"tiny.yaml:9: is not a field of this format"),
-        ("[equal, unimax", "[equal, unimx", RecipeError, "no policy 'unimx'"),
+        ("[equal, even", "[equal, evn", RecipeError, "no policy 'evn'"),
         ("choosing: choose", "choosing: chose", RecipeError, "no point 'chose'"),
         ("seeds: [1, 2]", "seeds: [1, 1]", RecipeError, "stands twice"),
         ("name: main", "name: choose", RecipeError, "the same name"),
