@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from calibudget.pipeline.prepare import hygiene_of, prepare
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 
 RECIPE = Path(__file__).parent.parent / "examples" / "commonsense.yaml"
 CHECKS = ("evaluation_prompts", "cross_source", "contamination", "near_duplicates")

@@ -275,7 +275,7 @@ companion: {{path: companion.jsonl, answer: none}}
 def fruits_with_cache(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -> tuple[Path, Path]:
     """A finished run with the tiny model, and the cache that knows where its model lies."""
     from calibudget.pipeline.run import run
-    from calibudget.recipe import load_recipe
+    from calibudget.recipe.load import load_recipe
 
     root = tmp_path_factory.mktemp("finished")
     for label in ("apples", "pears", "companion"):

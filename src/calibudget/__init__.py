@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from calibudget.pipeline.run import RunResult, run
     from calibudget.pipeline.score import score
     from calibudget.pipeline.verify import Verification, verify
-    from calibudget.recipe import Recipe, load_recipe
+    from calibudget.recipe.load import load_recipe
+    from calibudget.recipe.schema import Recipe
     from calibudget.records import Allocation, AllocationPlan, Exponents, Score, Statistics
     from calibudget.selection.draw import canonical_selected_indices_sha256
 
@@ -40,8 +41,8 @@ _HOMES = {
     "run": "pipeline.run",
     "score": "pipeline.score",
     "verify": "pipeline.verify",
-    "Recipe": "recipe",
-    "load_recipe": "recipe",
+    "Recipe": "recipe.schema",
+    "load_recipe": "recipe.load",
     "Allocation": "records",
     "AllocationPlan": "records",
     "Exponents": "records",

@@ -79,7 +79,7 @@ def artefact_targets(folder: Path) -> list[Target]:
     """Recipes, protocols and what runs, evaluations and studies leave, of the runs in a folder."""
     from calibudget.evaluation.predictions import read_predictions
     from calibudget.evaluation.results import read_evaluation
-    from calibudget.recipe import load_recipe
+    from calibudget.recipe.load import load_recipe
     from calibudget.selection.proxy import parse_proxy_lines
     from calibudget.sources.hygiene.artefact import HYGIENE
     from calibudget.store.artefacts import ALLOCATION, SELECTION, STATISTICS

@@ -15,7 +15,7 @@ import pytest
 
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.store.canonical import canonical_json, read_object, sealed
 from calibudget.store.sums import SUMS_NAME, file_digest, read_sums, write_sums
 from tests.attacks.conftest import WORKS, chance_of

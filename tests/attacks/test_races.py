@@ -15,7 +15,7 @@ from calibudget.pipeline.evaluate import EvaluationRequest, evaluate
 from calibudget.pipeline.score import score
 from calibudget.pipeline.select import select
 from calibudget.pipeline.subjects import Generation
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.store import files
 from tests.attacks.conftest import WORKS, chance_of, contents
 

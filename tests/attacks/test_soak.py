@@ -20,7 +20,7 @@ from calibudget.pipeline.verify import verify
 from calibudget.pipeline.evaluate import EvaluationRequest, evaluate
 from calibudget.pipeline.subjects import Generation
 from calibudget.pipeline.train import train
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 
 out, rounds = Path(sys.argv[1]), int(sys.argv[2])
 for number in range(rounds):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from calibudget.pipeline.run import run
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.store.artefacts import ALLOCATION
 
 SIZES = ["--sizes", "a=1000 b=2000 c=500"]

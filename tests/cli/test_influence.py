@@ -12,7 +12,7 @@ import pytest
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_tokenizer
 from calibudget.pipeline.prepare import prepare
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 
 RECIPE = """
 model: {model}

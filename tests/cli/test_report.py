@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from calibudget.pipeline.run import run
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 
 RECIPE = """
 engine: fake

@@ -14,7 +14,7 @@ from calibudget.errors import DataError, RecipeError
 from calibudget.pipeline.own_tasks import own_source
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.sources.files import find_files
 from calibudget.sources.source import read_source
 from calibudget.sources.spec import SourceSpec

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from calibudget.errors import DataError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.records import Message, Record
 from calibudget.sources.source import SourceRead, read_source
 from calibudget.sources.spec import SourceSpec

@@ -11,7 +11,7 @@ import pytest
 from calibudget.errors import DataError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.sources.files import find_files
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.manifest import MANIFEST

@@ -10,7 +10,7 @@ import pytest
 
 from calibudget.errors import DataError
 from calibudget.pipeline.run import run
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.store.scores import read_scores
 
 RECIPE = """

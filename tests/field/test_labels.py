@@ -10,7 +10,7 @@ import pytest
 from calibudget.cli.options import named_amounts, named_integers, sizes_by_label, weights_by_label
 from calibudget.errors import InputError, RecipeError
 from calibudget.pipeline.run import run
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 
 
 @pytest.mark.parametrize("escaped", [True, False])

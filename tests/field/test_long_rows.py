@@ -24,7 +24,7 @@ READ = """
 import re, sys
 from pathlib import Path
 from calibudget.pipeline.prepare import prepare
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 
 prepared = prepare(load_recipe(sys.argv[1]))
 peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())

@@ -10,7 +10,7 @@ import pytest
 from calibudget.errors import AllocationError, ArtefactError
 from calibudget.pipeline.dry_run import dry_run
 from calibudget.pipeline.run import run
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 
 RECIPE = """
 policy: calibudget

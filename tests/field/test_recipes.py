@@ -13,7 +13,7 @@ import yaml
 
 from calibudget.errors import RecipeError
 from calibudget.pipeline.run import run
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 
 RECIPE = {
     "budget": 20,

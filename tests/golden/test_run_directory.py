@@ -14,7 +14,7 @@ from typing import Any
 
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.store.train_set import read_train
 
 GOLDEN = Path(__file__).parent / "run-0.1"

@@ -18,7 +18,8 @@ from calibudget.pipeline.run import run
 from calibudget.pipeline.score import score
 from calibudget.pipeline.select import select
 from calibudget.pipeline.train import train
-from calibudget.recipe import Recipe, load_recipe
+from calibudget.recipe.load import load_recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.store.files import directory_lock
 
 RECIPE = """

@@ -13,7 +13,7 @@ from calibudget.errors import AllocationError
 from calibudget.pipeline.dry_run import dry_run
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.store.artefacts import ALLOCATION
 
 # 40 examples a source, no calibration: boolq and piqa are sets of questions, gsm8k is what would be the companion set.

@@ -13,7 +13,7 @@ from calibudget.pipeline.demo import _FAMILIES, _write_inputs
 from calibudget.pipeline.demo import demo as run_demo
 from calibudget.pipeline.progress import silent
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 
 MODULE = import_module("calibudget.pipeline.demo")
 

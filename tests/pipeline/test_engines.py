@@ -12,7 +12,7 @@ import pytest
 
 from calibudget.pipeline.run import run
 from calibudget.pipeline.score import score
-from calibudget.recipe import load_recipe, resolved_yaml
+from calibudget.recipe.load import load_recipe, resolved_yaml
 from calibudget.scoring.local import LocalScorer
 from tests.conftest import bytes_in
 

@@ -16,7 +16,8 @@ from calibudget.errors import RecipeError
 from calibudget.pipeline.run import RunResult, run
 from calibudget.pipeline.score import score
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import Recipe, load_recipe
+from calibudget.recipe.load import load_recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.scoring import local
 from calibudget.store.artefacts import STATISTICS
 from calibudget.store.scores import read_scores

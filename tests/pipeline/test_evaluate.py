@@ -22,7 +22,7 @@ from calibudget.pipeline.evaluate import EvaluationRequest, evaluate, rejudge
 from calibudget.pipeline.run import run
 from calibudget.pipeline.subjects import Generation
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.scoring.fake import FakeScorer
 from calibudget.sources.source import read_source
 from calibudget.sources.spec import SourceSpec

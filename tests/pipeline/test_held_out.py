@@ -19,7 +19,7 @@ from calibudget.keys import order_key
 from calibudget.pipeline.evaluate import EvaluationRequest, evaluate, rejudge
 from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.records import Record
 from calibudget.sources.hygiene.near_duplicates import HeldOutWords
 from calibudget.sources.records import RecordMaker

@@ -15,7 +15,7 @@ from calibudget.pipeline.notes import noticed
 from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.sources import cache_files
 from calibudget.sources.inputs import FileInput
 

@@ -18,7 +18,7 @@ from calibudget.pipeline.influence import influence, influence_config
 from calibudget.pipeline.proxies import read_proxy_file, read_proxy_pool, validate_proxy_files
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.selection.proxy import ProxyContract
 from calibudget.store.canonical import read_object
 from calibudget.training.config import Execution
@@ -159,7 +159,7 @@ def test_two_processes_share_the_work(tmp_path: Path, recipe_file: Path) -> None
     script.write_text(
         "import sys, torch; torch.set_num_threads(1)\n"
         "from calibudget.pipeline.influence import influence, influence_config\n"
-        "from calibudget.recipe import load_recipe\n"
+        "from calibudget.recipe.load import load_recipe\n"
         "from calibudget.training.config import Execution\n"
         "recipe = load_recipe(sys.argv[1])\n"
         "config = influence_config(recipe, sys.argv[3:], warm_up_share=0.3, dimension=512, shards=2)\n"

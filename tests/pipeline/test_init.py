@@ -13,7 +13,7 @@ import yaml
 from calibudget.errors import InputError
 from calibudget.pipeline.init import draft_recipe
 from calibudget.pipeline.run import run
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 
 PIQA = [{"goal": f"goal {n}", "sol1": "a", "sol2": "b", "label": n % 2} for n in range(40)]
 PAIRS = [{"prompt": f"{n}?", "completion": "x"} for n in range(40)]

@@ -16,7 +16,7 @@ from calibudget.pipeline.evaluate import EvaluationRequest, evaluate
 from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from tests.conftest import bytes_in
 
 RECIPE = """

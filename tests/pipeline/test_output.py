@@ -12,7 +12,7 @@ import pytest
 from calibudget.errors import DataError, InputError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.sources.source import read_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.sums import extend_sums

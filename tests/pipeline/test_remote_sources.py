@@ -14,7 +14,7 @@ import pytest
 from calibudget.errors import DataError, RecipeError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 
 
 def urls(recipe: Path, bucket: Any) -> Any:

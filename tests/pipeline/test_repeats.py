@@ -11,7 +11,7 @@ import pytest
 from calibudget.errors import AllocationError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.store.manifest import MANIFEST
 from tests.pipeline.conftest import rows_of
 

@@ -10,7 +10,7 @@ import pytest
 
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run import run
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from tests.conftest import bytes_in
 
 

@@ -17,7 +17,7 @@ from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.rounds import ledger_of
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe, resolved_yaml
+from calibudget.recipe.load import load_recipe, resolved_yaml
 from calibudget.sources.source import read_source
 from calibudget.store.canonical import canonical_json
 from calibudget.store.manifest import MANIFEST

@@ -21,7 +21,7 @@ from calibudget.pipeline.run import run
 from calibudget.pipeline.run_directory import JOURNAL_NAME
 from calibudget.pipeline.score import score
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.store.canonical import read_object
 from calibudget.store.splits import read_splits
 from tests.conftest import bytes_in

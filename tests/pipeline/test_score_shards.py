@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from calibudget.cli.main import app
 from calibudget.errors import ArtefactError, ScoringError
 from calibudget.pipeline.score import merge_scores, score
-from calibudget.recipe import Recipe, load_recipe
+from calibudget.recipe.load import load_recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.scoring.measure import Shard
 
 

@@ -11,7 +11,7 @@ import pytest
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.score import export_calibration
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 
 RECIPE = """
 model: {model}

@@ -15,7 +15,7 @@ from calibudget.errors import ArtefactError, DataError, InputError, RecipeError
 from calibudget.pipeline.proxies import merge_proxy_files, read_proxy_pool, write_proxy_file
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.selection.proxy import ProxyContract, ProxyHeader, ProxyRecord, ProxyScores
 from calibudget.store.canonical import canonical_json, read_object
 from calibudget.store.splits import read_splits

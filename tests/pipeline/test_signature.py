@@ -15,7 +15,7 @@ from calibudget.errors import ArtefactError, CheckFailedError, InputError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.sign import sign
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.store.canonical import canonical_json
 from calibudget.store.scores import read_scores, write_scores
 from calibudget.store.sums import write_sums

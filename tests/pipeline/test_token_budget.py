@@ -16,7 +16,7 @@ from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.run import run
 from calibudget.pipeline.select import select
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.store.artefacts import SELECTION
 from calibudget.store.manifest import MANIFEST
 from calibudget.store.splits import read_splits

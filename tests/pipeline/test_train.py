@@ -16,7 +16,7 @@ from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
 from calibudget.pipeline.training_options import training_options, within_context
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.store.sums import extend_sums, read_sums
 
 OPTIONS = ("rank=2", "scaling=4", "batch_size=4", "epochs=1", "max_length=256", "device=cpu", "deterministic=true")

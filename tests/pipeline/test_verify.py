@@ -18,7 +18,7 @@ from calibudget.pipeline.run import run
 from calibudget.pipeline.run_directory import recipe_of_run
 from calibudget.pipeline.select import select
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.store.canonical import canonical_json
 from calibudget.store.train_set import read_train
 from tests.pipeline.conftest import forge, rewrite_sums

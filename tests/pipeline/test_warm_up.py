@@ -11,7 +11,7 @@ from calibudget.pipeline.rounds import ledger_of
 from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.store.artefacts import STATISTICS
 from calibudget.store.manifest import MANIFEST
 from calibudget.store.splits import read_splits

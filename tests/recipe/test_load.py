@@ -9,7 +9,7 @@ import pytest
 
 from calibudget.allocation.bounds import Portion
 from calibudget.errors import RecipeError
-from calibudget.recipe import load_recipe, resolved_fields, resolved_yaml
+from calibudget.recipe.load import load_recipe, resolved_fields, resolved_yaml
 
 PLAIN = """\
 model: embedded

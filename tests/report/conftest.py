@@ -18,7 +18,7 @@ from calibudget.allocation.statistics import summarise
 from calibudget.pipeline.allocate import compare_policies
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import Verification
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.records import Score
 from calibudget.report.page import page, write_page, write_report
 from calibudget.report.run import RunFacts, calibration_of, explained, grid_of

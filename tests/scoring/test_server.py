@@ -23,7 +23,7 @@ from calibudget.errors import ScoringError
 from calibudget.lm.loading import load_model
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.measure import measure_all
 from calibudget.scoring.protocols import KEY

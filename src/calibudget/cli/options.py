@@ -143,7 +143,7 @@ def mapping(given: str | None, option: str) -> dict[str, object] | None:
     """What an option says as a mapping, in a file or written out; None where it wasn't given."""
     if given is None:
         return None
-    from calibudget.recipe import read_mapping
+    from calibudget.recipe.load import read_mapping
 
     return read_mapping(given, option)
 

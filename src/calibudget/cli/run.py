@@ -68,7 +68,7 @@ def run(
     from calibudget.cli.tables import print_dry_run, print_hygiene, print_run
     from calibudget.pipeline.dry_run import dry_run
     from calibudget.pipeline.run import run
-    from calibudget.recipe import load_recipe
+    from calibudget.recipe.load import load_recipe
     from calibudget.store.artefacts import ALLOCATION
     from calibudget.training.trackers import check_trackers, report_once
 
@@ -122,7 +122,7 @@ def score(
     from calibudget.messages import counted
     from calibudget.pipeline.notes import FAKE_NOTE
     from calibudget.pipeline.score import export_calibration, merge_scores, score
-    from calibudget.recipe import load_recipe
+    from calibudget.recipe.load import load_recipe
 
     if str(recipe) == "merge":
         given = {"--shard": shard, "--engine": engine, "--workers": workers, "--address": address}
@@ -165,7 +165,7 @@ def select(
     from calibudget.cli.progress import progress_bar
     from calibudget.cli.tables import print_selection
     from calibudget.pipeline.select import select
-    from calibudget.recipe import load_recipe
+    from calibudget.recipe.load import load_recipe
 
     loaded = load_recipe(recipe, overrides or ())
     with progress_bar() as progress:

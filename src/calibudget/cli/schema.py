@@ -17,7 +17,7 @@ def schemas() -> dict[str, Any]:
 
     from calibudget.evaluation.results import EVALUATION
     from calibudget.pipeline.ledger import ROUNDS
-    from calibudget.recipe import Recipe
+    from calibudget.recipe.schema import Recipe
     from calibudget.selection.proxy import HEADER
     from calibudget.sources.hygiene.artefact import HYGIENE
     from calibudget.store.artefacts import ALLOCATION, SELECTION, STATISTICS

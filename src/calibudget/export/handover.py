@@ -22,7 +22,7 @@ from calibudget.pipeline.run_directory import recipe_of_run
 from calibudget.pipeline.train import FinishedRun, check_model, finished_run, rows_to_encode
 from calibudget.pipeline.training_options import training_libraries, training_options, within_context
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import Recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.store.canonical import canonical_json
 from calibudget.store.files import directory_lock, write_atomic
 from calibudget.store.manifest import Manifest

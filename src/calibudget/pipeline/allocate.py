@@ -21,7 +21,7 @@ from calibudget.records import AllocationPlan, Statistics, Unit
 from calibudget.store.artefacts import ALLOCATION, STATISTICS, STATISTICS_NAME, statistics_sha256
 
 if TYPE_CHECKING:
-    from calibudget.recipe import Recipe
+    from calibudget.recipe.schema import Recipe
 
 
 def request_of(recipe: Recipe, pools: Pools, statistics: Statistics | None) -> AllocationRequest:

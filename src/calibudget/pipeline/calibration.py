@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from calibudget.errors import RecipeError
-from calibudget.recipe import Recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.records import Split
 from calibudget.scoring.scorer import CalibrationItem, ScorerSettings
 from calibudget.tasks.answers import AnswerSpec

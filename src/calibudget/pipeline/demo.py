@@ -11,7 +11,7 @@ from calibudget.errors import DependencyError
 from calibudget.lm.files import EMBEDDED
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.run import RunResult, run
-from calibudget.recipe import load_recipe
+from calibudget.recipe.load import load_recipe
 from calibudget.store.files import write_atomic
 
 

@@ -15,7 +15,7 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.score import check_scorer, read_given, scorer_for
 from calibudget.pipeline.tokens import with_tokens
-from calibudget.recipe import Recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.records import Unit
 from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import Scorer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from calibudget.errors import InputError, RecipeError, ScoringError
 from calibudget.pipeline.progress import Progress
-from calibudget.recipe import Recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.records import Record
 from calibudget.sequences import chunks
 from calibudget.sources.duplicates import Resolved

@@ -16,7 +16,8 @@ from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.rendering import rendering, taught
 from calibudget.pipeline.run_directory import RECIPE_NAME
-from calibudget.recipe import Recipe, resolved_fields
+from calibudget.recipe.load import resolved_fields
+from calibudget.recipe.schema import Recipe
 from calibudget.records import AllocationPlan, Score, Selection, SourceAllocation, Split, Statistics
 from calibudget.sources.hygiene.artefact import HYGIENE_NAME
 from calibudget.store.artefacts import (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from calibudget.pipeline.progress import Progress
-from calibudget.recipe import COMPANION, Recipe
+from calibudget.recipe.schema import COMPANION, Recipe
 from calibudget.records import Record
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.hygiene.artefact import Checks

@@ -23,7 +23,8 @@ from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.run_directory import check_no_run, recipe_of_run
 from calibudget.pipeline.score import check_scorer
 from calibudget.pipeline.training_options import training_libraries
-from calibudget.recipe import Recipe, load_recipe
+from calibudget.recipe.load import load_recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.recipe.yaml import parse_assignment
 from calibudget.records import Record
 from calibudget.selection.proxy import ProxyHeader, ProxyPool, proxy_pool

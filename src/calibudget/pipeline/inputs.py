@@ -8,7 +8,7 @@ from calibudget.pipeline.allocate import feasible_floors
 from calibudget.pipeline.pools import Pools, pools_of_run
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.selectors import Parts, RecipeSelector, joined, selector_parts
-from calibudget.recipe import Recipe
+from calibudget.recipe.schema import Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from calibudget.allocation.policies import policy_named
 from calibudget.messages import counted
 from calibudget.pipeline.allocate import plan_recipe
 from calibudget.pipeline.pools import Pools
-from calibudget.recipe import Recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.records import (
     ANSWER_CAP,
     AllocationPlan,

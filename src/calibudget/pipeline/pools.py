@@ -16,7 +16,7 @@ from calibudget.selection.selectors import UNIFORM, Mix, Scored, Uniform
 
 if TYPE_CHECKING:
     from calibudget.pipeline.prepare import Prepared
-    from calibudget.recipe import Recipe
+    from calibudget.recipe.schema import Recipe
     from calibudget.store.splits import SplitIds, TokenCount
 
 

@@ -18,7 +18,7 @@ from calibudget.pipeline.encoding import check_encodable, training_encoder, unfi
 from calibudget.pipeline.hygiene import Findings, evaluation_twins, look
 from calibudget.pipeline.ledger import Ledger
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.recipe import Recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.records import SourceFile, Split
 from calibudget.selection.draw import marked, unmarked
 from calibudget.sources.duplicates import Resolved

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from calibudget.errors import DependencyError, ScoringError
-from calibudget.recipe import Recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.records import Record
 from calibudget.selection.rows import Texts
 from calibudget.store.manifest import Manifest

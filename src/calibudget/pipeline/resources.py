@@ -10,7 +10,8 @@ from calibudget.evaluation.benchmarks import Benchmark, load_benchmark
 from calibudget.pipeline.prepare import Prepared, prepare
 from calibudget.pipeline.progress import Progress
 from calibudget.pipeline.rounds import earlier_rounds
-from calibudget.recipe import Recipe, resolved_fields
+from calibudget.recipe.load import resolved_fields
+from calibudget.recipe.schema import Recipe
 from calibudget.store.canonical import canonical_json
 
 if TYPE_CHECKING:

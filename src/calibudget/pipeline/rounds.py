@@ -11,7 +11,8 @@ from calibudget.pipeline.pools import pools_of_splits
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.selectors import selector_of_run
 from calibudget.pipeline.verify import Found, verify
-from calibudget.recipe import Recipe, load_recipe
+from calibudget.recipe.load import load_recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.store.splits import SPLITS_NAME, read_splits
 
 

@@ -23,7 +23,8 @@ from calibudget.pipeline.select import check_unchanged, write_inputs, write_outc
 from calibudget.pipeline.statistics import statistics_of
 from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
-from calibudget.recipe import Recipe, resolved_yaml
+from calibudget.recipe.load import resolved_yaml
+from calibudget.recipe.schema import Recipe
 from calibudget.records import AllocationPlan, Statistics
 from calibudget.sources.hygiene.artefact import Hygiene
 from calibudget.store.artefacts import STATISTICS, STATISTICS_NAME

@@ -11,7 +11,8 @@ from typing import Final, cast
 from calibudget.errors import ArtefactError, CalibudgetError, ScoringError
 from calibudget.lm.files import portable_model
 from calibudget.lm.gguf import cache_root
-from calibudget.recipe import Recipe, load_recipe
+from calibudget.recipe.load import load_recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.records import Record
 from calibudget.selection.rows import RowRole
 from calibudget.sources.records import RecordMaker

@@ -17,7 +17,7 @@ from calibudget.pipeline.calibration import calibration_items, settings_of
 from calibudget.pipeline.progress import Progress, silent, whole
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.pipeline.run_directory import check_no_run
-from calibudget.recipe import Recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.records import ErrorRule, Score, Split
 from calibudget.scoring.measure import Shard, measure_all
 from calibudget.scoring.scorer import (

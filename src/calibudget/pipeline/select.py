@@ -26,7 +26,8 @@ from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.run_directory import JOURNAL_NAME, RECIPE_NAME, is_finished, keep_model_place, open_run
 from calibudget.pipeline.selectors import selector_parts
 from calibudget.pipeline.tokens import with_tokens
-from calibudget.recipe import Recipe, resolved_yaml
+from calibudget.recipe.load import resolved_yaml
+from calibudget.recipe.schema import Recipe
 from calibudget.records import AllocationPlan, Record, Selection, SourceFile, Split, Statistics
 from calibudget.selection.draw import unmarked
 from calibudget.selection.rows import train_row, train_rows

@@ -15,9 +15,9 @@ from calibudget.errors import ArtefactError
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.proxies import read_proxy_file
 from calibudget.pipeline.tokens import token_counter
-from calibudget.recipe import Recipe
 from calibudget.recipe.parts import UNIFORM as UNIFORM_NAME
 from calibudget.recipe.parts import InfluencePart, QualityPart, ScoresPart
+from calibudget.recipe.schema import Recipe
 from calibudget.records import Record
 from calibudget.selection.proxy import ProxyContract, proxy_pool
 from calibudget.selection.selectors import (

@@ -10,7 +10,7 @@ from calibudget.errors import ScoringError
 from calibudget.pipeline.encoding import ENCODED
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.recipe import Recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.records import Record
 from calibudget.sequences import chunks
 from calibudget.store.splits import TokenCount

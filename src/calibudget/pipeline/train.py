@@ -15,7 +15,7 @@ from calibudget.pipeline.progress import Progress, silent, whole
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import recipe_of_run, records_again
 from calibudget.pipeline.training_options import TrainingOptions, training_libraries, training_options, within_context
-from calibudget.recipe import Recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.selection.rows import train_row
 from calibudget.store.files import check_writable
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from calibudget.errors import DependencyError, TrainingError
-from calibudget.recipe import Recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.recipe.yaml import parse_assignment
 from calibudget.training.config import Execution, TrainingConfig, parse_options
 

@@ -36,8 +36,8 @@ from calibudget.pipeline.pools import Pools, pools_of_splits
 from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, UNFINISHED, is_finished, model_place
 from calibudget.pipeline.selectors import RecipeSelector
 from calibudget.pipeline.statistics import statistics_of
-from calibudget.recipe import Recipe
 from calibudget.recipe.load import recipe_from_fields
+from calibudget.recipe.schema import Recipe
 from calibudget.recipe.yaml import parse_document
 from calibudget.records import AllocationPlan, Selection, Statistics
 from calibudget.sources.hygiene.artefact import HYGIENE_NAME, Hygiene

@@ -33,8 +33,8 @@ from calibudget.pipeline.score import WORK_SUFFIX, score
 from calibudget.pipeline.subjects import ADAPTER_NAME, Generation
 from calibudget.pipeline.train import train
 from calibudget.pipeline.training_options import options_from
-from calibudget.recipe import Recipe, resolved_fields
-from calibudget.recipe.load import read_document, recipe_from_fields, replaced
+from calibudget.recipe.load import read_document, recipe_from_fields, replaced, resolved_fields
+from calibudget.recipe.schema import Recipe
 from calibudget.recipe.yaml import Document
 from calibudget.store.canonical import canonical_json, loads_object, sha256_hex
 from calibudget.store.files import clean_stale, expanded, make_directory

@@ -14,8 +14,8 @@ from calibudget.evaluation.benchmarks import HELD_OUT
 from calibudget.pipeline.dry_run import dry_run
 from calibudget.pipeline.own_tasks import held_out_task
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.recipe import Recipe, load_recipe
-from calibudget.recipe.load import parse_override
+from calibudget.recipe.load import load_recipe, parse_override
+from calibudget.recipe.schema import Recipe
 from calibudget.study.expect import Expected
 from calibudget.study.freeze import FROZEN_NAME
 from calibudget.study.protocol import Protocol

@@ -21,7 +21,8 @@ from calibudget.pipeline.pools import pools_of_run
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.pipeline.training_options import options_from
-from calibudget.recipe import Recipe, resolved_fields
+from calibudget.recipe.load import resolved_fields
+from calibudget.recipe.schema import Recipe
 from calibudget.sources.inputs import from_the_cache
 from calibudget.sources.source import read_source
 from calibudget.store.canonical import canonical_json

@@ -21,8 +21,8 @@ from calibudget.lm.files import portable_model, resolve_model
 from calibudget.pipeline.evaluate import benchmarks_of
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
-from calibudget.recipe import Recipe, resolved_fields
-from calibudget.recipe.load import recipe_from_fields
+from calibudget.recipe.load import recipe_from_fields, resolved_fields
+from calibudget.recipe.schema import Recipe
 from calibudget.records import SourceFile
 from calibudget.sources.files import find_files
 from calibudget.sources.source import read_source

@@ -25,7 +25,8 @@ from calibudget.pipeline.notes import COARSE, TOLERANCE
 from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.tokens import token_counter, with_tokens
-from calibudget.recipe import Recipe, load_recipe
+from calibudget.recipe.load import load_recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.records import Record, Score
 from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import to_scores

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from calibudget.pipeline.checks.findings import Findings
-from calibudget.recipe import Recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.sources.hygiene.artefact import HYGIENE, HYGIENE_NAME, NAMED_IDS, Checks, Found, Hygiene, SourceHygiene
 from calibudget.sources.spec import HygieneRules
 from calibudget.store.artefacts import ids_sha256

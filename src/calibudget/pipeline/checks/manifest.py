@@ -30,7 +30,7 @@ from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import reused_calibration
 from calibudget.pipeline.rendering import is_earlier, taught
 from calibudget.pipeline.tokens import counted_by
-from calibudget.recipe import Recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.records import AllocationPlan, Exponents, Selection, Statistics
 from calibudget.selection.draw import marked
 from calibudget.sources.spec import SourceSpec

@@ -14,7 +14,7 @@ from calibudget.messages import counted
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.selectors import RecipeSelector, joined, read_parts, recipe_parameters, selector_parts
-from calibudget.recipe import Recipe
+from calibudget.recipe.schema import Recipe
 from calibudget.selection.proxy import proxy_pool
 from calibudget.selection.selectors import Scored
 from calibudget.sources.spec import SourceSpec

@@ -15,7 +15,7 @@ from calibudget.messages import counted
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.splits import COPY_MARK
 from calibudget.pipeline.rendering import Rendering, is_earlier, rendering_again
-from calibudget.recipe import COMPANION, Recipe
+from calibudget.recipe.schema import COMPANION, Recipe
 from calibudget.records import Record, Selection
 from calibudget.selection.draw import unmarked
 from calibudget.selection.rows import RowRole, train_row
