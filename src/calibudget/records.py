@@ -81,6 +81,11 @@ class Record:
     tools: tuple[Mapping[str, object], ...] = ()
 
     @property
+    def name(self) -> str:
+        """The record as messages name it."""
+        return f"source {self.source!r}, record {self.record_id}"
+
+    @property
     def is_plain(self) -> bool:
         """Whether a single user turn comes before the response, and no tools."""
         return len(self.prompt) == 1 and self.prompt[0].role == "user" and not self.tools

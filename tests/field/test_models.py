@@ -50,7 +50,7 @@ def test_a_token_beyond_the_embedding_is_refused_before_anything_is_scored(
     tokenizer = tokenizer_with()
     tokenizer.add_tokens(["<extra_one>", "<extra_two>"])
     rows = [{"instruction": f"Say <extra_two> {i}", "output": f"ok <extra_two> {i}"} for i in range(12)]
-    with pytest.raises(ScoringError, match=r"source a, record .*: its token '<extra_two>' has the id 321 .* 320 ids"):
+    with pytest.raises(ScoringError, match=r"source 'a', record .*: its token '<extra_two>' has the id 321 .* 320 ids"):
         run(load_recipe(recipe_of(rows, tokenizer)), tmp_path / "out")
 
 
@@ -81,7 +81,7 @@ def test_a_record_that_the_template_refuses_is_told_by_the_run_not_by_train(
     for number in range(6):
         rows = [turns_of(i, system=i == number) for i in range(41)]
         with pytest.raises(
-            ScoringError, match=r"source 'a': a\.jsonl:\d+: source a, record \w+: .*no system turns"
+            ScoringError, match=r"source 'a': a\.jsonl:\d+: source 'a', record \w+: .*no system turns"
         ) as error:
             run(load_recipe(recipe_of(rows, tokenizer, "chat"), ["budget=37"]), tmp_path / f"refused-{number}")
         told.append(str(error.value))

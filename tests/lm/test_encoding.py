@@ -121,7 +121,7 @@ def test_a_maximum_over_the_context_is_refused(tokenizer: Any) -> None:
 
 
 def test_alpaca_doesnt_drop_tools_in_silence(tokenizer: Any, record_of: Callable[..., Any]) -> None:
-    with pytest.raises(ScoringError, match="source apples, record apples-0000: the alpaca template knows no tools"):
+    with pytest.raises(ScoringError, match="source 'apples', record apples-0000: the alpaca template knows no tools"):
         Encoder("alpaca", tokenizer).encode(replace(record_of(), tools=({"function": {"name": "add"}},)))
 
 

@@ -126,7 +126,7 @@ def test_a_chat_template_without_a_model_keeps_turns(recipe: Any) -> None:
 
 
 def test_a_layout_that_cant_hold_a_record_is_refused_and_nothing_is_left(tmp_path: Path, recipe: Any) -> None:
-    with pytest.raises(InputError, match=r"talks: record .* which the layout 'completion' can't hold"):
+    with pytest.raises(InputError, match=r"source 'talks', record .* which the layout 'completion' can't hold"):
         run(recipe(layout="completion"), tmp_path / "run")
     assert not (tmp_path / "run" / "train.jsonl").exists()
 

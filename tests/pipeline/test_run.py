@@ -141,7 +141,7 @@ def test_a_nan_score_is_refused_by_name(
         return [replace(first, nll=float("nan")), *rest]
 
     monkeypatch.setattr(FakeScorer, "measure", poisoned)
-    with pytest.raises(ScoringError, match="source boolq, record "):
+    with pytest.raises(ScoringError, match="source 'boolq', record "):
         run(load_recipe(make_recipe()), tmp_path / "run")
     monkeypatch.undo()
     assert run(load_recipe(make_recipe()), tmp_path / "run", resume=True).count == 24

@@ -75,8 +75,8 @@ def test_the_texts_that_leave_are_those_that_are_scored(tmp_path: Path, recipe: 
     [
         (lambda lines: lines[1:], "lacks 1 of 8 calibration records"),
         (lambda lines: [*lines, lines[0] | {"record_id": "f" * 64}], "scores 1 record outside"),
-        (lambda lines: [*lines, lines[0]], "was scored at line 1 already"),
-        (lambda lines: [{**lines[0], "text": None}, *lines[1:]], "line 1: correct: must be true or false"),
+        (lambda lines: [*lines, lines[0]], "was scored at back.jsonl:1 already"),
+        (lambda lines: [{**lines[0], "text": None}, *lines[1:]], ":1: correct: must be true or false"),
     ],
 )
 def test_what_is_not_of_these_records_is_refused_by_name(tmp_path: Path, recipe: Any, change: Any, said: str) -> None:

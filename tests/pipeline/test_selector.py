@@ -276,9 +276,9 @@ def test_a_file_without_a_score_for_each_candidate_is_refused_by_line(
         text = file.read_text().splitlines()
         text[1] = text[1].rpartition(": ")[0] + f": {bad}}}"
         file.write_text("\n".join(text))
-        refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, "s.jsonl: line 2")
+        refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, "s.jsonl:2")
     write_scores(file, [*rows, rows[0]])
-    refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, "stands at line 1 already")
+    refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, "stands at s.jsonl:1 already")
     file.write_text("\n")
     refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, "holds no scores")
     file.unlink()

@@ -183,7 +183,7 @@ def test_refusals_name_file_line_and_field(tmp_path: Path, subtests: pytest.Subt
         (PLAIN + "policy: weights\nweights: {a: 1O, b: 1}\n", "recipe.yaml:9: weights.a"),
         (PLAIN + "policy: weights\nweights: {a: 1}\n", "`weights` lacks the source 'b'"),
         (PLAIN + "policy: learning-curve\n", "recipe.yaml:8: policy: the policy 'learning-curve' was removed: "),
-        (PLAIN + "policy: floor\n", "recipe.yaml:8: policy: the policy 'floor' was removed: under any policy"),
+        (PLAIN + "policy: floor\n", "recipe.yaml:8: policy: the policy 'floor' was removed: take `floor-sqrt`"),
         (PLAIN + "policy: least-nll\n", "docs/testbed.md"),
         (PLAIN + "warm_up: {}\n", "`warm_up` was removed with the policies that read learning curves"),
         (PLAIN + "importance: {a: 1.0, b: 1.0}\n", "`importance` was removed with the policies"),

@@ -76,7 +76,7 @@ def test_an_nll_that_is_no_number_names_the_record_and_is_not_journalled(
     items_of: Callable[..., Any], tmp_path: Path, nll: Any
 ) -> None:
     items, path = items_of(), tmp_path / "j"
-    with pytest.raises(ScoringError, match="source apples, record apples-0000"):
+    with pytest.raises(ScoringError, match="source 'apples', record apples-0000"):
         measure_all(Counting(nll=nll), items, journal_path=path)
     assert measure_all(Counting(), items, journal_path=path) == measure_all(FakeScorer(), items)
 

@@ -96,7 +96,7 @@ def test_a_batch_that_kills_workers_is_named(items_of: Callable[..., Any], monke
     with ScorerPool(ScorerSettings(kind="fake", seconds=30), workers=1) as pool:
         batches = pool.batches(items)
         monkeypatch.setattr("calibudget.workers._Process.ask", killed_but_for("settings"))
-        with pytest.raises(ScoringError, match=r"source apples, record apples-0000: .*ended 3 workers"):
+        with pytest.raises(ScoringError, match=r"source 'apples', record apples-0000: .*ended 3 workers"):
             list(pool.measure_batches({0: [items[i] for i in batches[0]]}))
 
 

@@ -58,5 +58,5 @@ def test_an_answered_record_needs_a_gold_and_a_decoded_answer(items_of: Callable
 
 def test_an_nll_that_is_no_number_names_source_and_id(items_of: Callable[..., Any]) -> None:
     (item,) = items_of(1, ("apples",))
-    with pytest.raises(ScoringError, match="source apples, record apples-0000"):
+    with pytest.raises(ScoringError, match="source 'apples', record apples-0000"):
         to_scores([item], [measurement(item, nll=float("nan"))], "nll")

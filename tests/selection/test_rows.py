@@ -65,7 +65,7 @@ def test_a_row_of_turns_ends_with_the_answer() -> None:
 @pytest.mark.parametrize("record", [SYSTEM, TOOLS])
 def test_a_record_that_texts_cant_hold_is_refused_by_name(record: Any) -> None:
     with pytest.raises(
-        InputError, match=f"a: record {record.record_id} has several turns or tools.* say `output.layout`"
+        InputError, match=f"source 'a', record {record.record_id}: has several turns or tools.* say `output.layout`"
     ):
         train_row(record, "source", layout="completion")
 

@@ -68,7 +68,7 @@ def test_a_column_value_that_is_no_finite_number_is_refused_by_source_and_record
     for bad in ["5", True, float("nan"), float("inf"), [5], 10**400]:
         with (
             subtests.test(bad=bad),
-            pytest.raises(DataError, match="s: 'rating' of record x must be a finite number") as refused,
+            pytest.raises(DataError, match="source 's', record x: 'rating' must be a finite number") as refused,
         ):
             column_selector({"s": [*RATED, record("x", rating=bad)]}, "rating")
         assert str(refused.value).endswith(f"to select by, not {bad!r}")

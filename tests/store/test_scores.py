@@ -101,7 +101,7 @@ def test_rows_out_of_order_or_twice_are_refused(path: Any) -> None:
     with pytest.raises(ArtefactError, match="rows must ascend"):
         read_scores(path)
     pq.write_table(table.take([0, 0]), path)
-    with pytest.raises(ArtefactError, match=r"row 2: record_id: .* was scored at row 1 already"):
+    with pytest.raises(ArtefactError, match=r"row 2: record_id: .* was scored at .*row 1 already"):
         read_scores(path)
     pq.write_table(table.slice(0, 0), path)
     with pytest.raises(ArtefactError, match="holds no scores"):
@@ -135,7 +135,7 @@ def test_an_answers_nats_are_a_rule_that_needs_its_length(
         assert repr(score.error) == repr(made)
     for tokens in (0, None):
         with pytest.raises(
-            ArtefactError, match=r"line 1: response_tokens: the error rule nll_per_answer needs the ans"
+            ArtefactError, match=r":1: response_tokens: the error rule nll_per_answer needs the ans"
         ):
             read_scores_file(lines(tmp_path, whole | {"response_tokens": tokens}), error="nll_per_answer")
     write_scores(path, [replace(scores[0], correct=None, error=scores[0].nll)], error="nll", provenance=PROVENANCE)
@@ -150,27 +150,27 @@ def test_an_answers_nats_are_a_rule_that_needs_its_length(
 def test_without_correctness_the_rule_is_the_nll_and_a_mixture_is_refused(tmp_path: Path) -> None:
     rows = [{"source": "a", "nll": 0.5, "correct": None}, {"source": "a", "nll": 0.25}]
     assert read_scores_file(lines(tmp_path, *rows)).error == "nll"
-    with pytest.raises(ArtefactError, match="line 1: correct"):
+    with pytest.raises(ArtefactError, match=":1: correct"):
         read_scores_file(lines(tmp_path, *rows), error="nll+wrong")
     mixed = lines(tmp_path, rows[0], {"source": "a", "nll": 1.0, "correct": True})
-    with pytest.raises(ArtefactError, match="line 1: `correct` is missing while other rows have it"):
+    with pytest.raises(ArtefactError, match=":1: `correct` is missing while other rows have it"):
         read_scores_file(mixed)
     assert [score.error for score in read_scores_file(mixed, error="nll").scores] == [0.5, 1.0]
 
 
 def test_faults_of_json_lines_are_named_by_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for row, said in [
-        ('{"source": "a", "nll": NaN, "correct": true}\n', "line 2: not valid JSON: NaN"),
-        ("[1]\n", "line 2: the root must be an object"),
-        ({"source": "a", "correct": True}, "line 2: nll: is missing"),
-        ({"source": "a", "nll": 0.5, "correct": True, "recordid": "x"}, "line 2: recordid: is not a field"),
+        ('{"source": "a", "nll": NaN, "correct": true}\n', ":2: not valid JSON: NaN"),
+        ("[1]\n", ":2: the root must be an object"),
+        ({"source": "a", "correct": True}, ":2: nll: is missing"),
+        ({"source": "a", "nll": 0.5, "correct": True, "recordid": "x"}, ":2: recordid: is not a field"),
         ({"source": "A", "nll": 0.5, "correct": True}, "differ only by case"),
-        ({"source": "a", "nll": 0.5, "correct": True, "record_id": "x"}, "line 2: record_id: 'x' was scored at line 1"),
-        ({"source": "a", "nll": 0.5, "correct": False, "error": 0.5}, "line 2: error: must be 1.5 by the rule"),
+        ({"source": "a", "nll": 0.5, "correct": True, "record_id": "x"}, ":2: record_id: 'x' was scored at "),
+        ({"source": "a", "nll": 0.5, "correct": False, "error": 0.5}, ":2: error: must be 1.5 by the rule"),
     ]:
         with subtests.test(row=row):
             path = lines(tmp_path, {"source": "a", "nll": 0.1, "correct": True, "record_id": "x"}, row)
-            with pytest.raises(ArtefactError, match=r"^made-elsewhere\.jsonl: ") as caught:
+            with pytest.raises(ArtefactError, match=r"^made-elsewhere\.jsonl:") as caught:
                 read_scores_file(path)
             assert said in str(caught.value)
 

@@ -63,15 +63,15 @@ def test_values_are_read_from_any_column_order_and_type(tmp_path: Path) -> None:
     (tmp_path / "v.jsonl").write_text('{"score": 2, "record_id": "a", "source": "s", "why": null}\n\n')
     table = pa.table({"record_id": ["a"], "score": [7.5], "source": ["s"]})
     pq.write_table(table, tmp_path / "v.parquet")
-    assert list(read_values(tmp_path / "v.jsonl")) == [("line 1", "s", "a", 2.0)]
-    assert list(read_values(tmp_path / "v.parquet")) == [("row 1", "s", "a", 7.5)]
+    assert list(read_values(tmp_path / "v.jsonl")) == [("v.jsonl:1", "s", "a", 2.0)]
+    assert list(read_values(tmp_path / "v.parquet")) == [("v.parquet, row 1", "s", "a", 7.5)]
 
 
 def test_values_that_cant_be_read_are_refused_by_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for text, words in [
-        ('{"record_id": "a", "score": 1}', "line 1: source: is missing"),
-        ('{"source": "s", "record_id": "a", "score": "1"}', "line 1: score: must be a number"),
-        ("[1]", "line 1"),
+        ('{"record_id": "a", "score": 1}', ":1: source: is missing"),
+        ('{"source": "s", "record_id": "a", "score": "1"}', ":1: score: must be a number"),
+        ("[1]", ":1: "),
         ("", "holds no scores"),
     ]:
         with subtests.test(text=text):
@@ -84,12 +84,12 @@ def test_a_record_twice_and_other_faults_name_file_and_place(path: Path, tmp_pat
     given = tmp_path / "values.jsonl"
     row = '{"source": "a", "record_id": "%s", "score": 1}\n'
     given.write_text(row % 1 + row % 2)
-    assert [(value.place, value.record_id) for value in read_values(given)] == [("line 1", "1"), ("line 2", "2")]
+    assert [(value.place, value.record_id) for value in read_values(given)] == [("values.jsonl:1", "1"), ("values.jsonl:2", "2")]
     given.write_text(row % 1 + row % 2 + row % 1)
-    with pytest.raises(ArtefactError, match=r"^values\.jsonl: line 3: '1' of a stands at line 1 already$"):
+    with pytest.raises(ArtefactError, match=r"^values\.jsonl:3: '1' of a stands at values\.jsonl:1 already$"):
         list(read_values(given))
     rewrite(path, lambda rows: rows[0].update(score=float("inf")))
-    with pytest.raises(ArtefactError, match=r"^selector\.parquet: row 1: the score of 'a' must be finite"):
+    with pytest.raises(ArtefactError, match=r"^selector\.parquet, row 1: the score of 'a' must be finite"):
         read_selector(path)
     rewrite(path, list, selectors={"scores": 5})
     with pytest.raises(ArtefactError, match=r"^selector\.parquet: schema metadata"):

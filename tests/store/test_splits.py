@@ -61,20 +61,20 @@ def test_the_bytes_depend_on_nothing_but_the_content(path: Path, tmp_path: Path,
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda rows: rows[4].update(role="test"), "row 5, column 'role': must be 'calibration', "),
-        (lambda rows: rows[4].update(record_id=""), "row 5, column 'record_id': is empty"),
+        (lambda rows: rows[4].update(role="test"), "row 5: column 'role': must be 'calibration', "),
+        (lambda rows: rows[4].update(record_id=""), "row 5: column 'record_id': is empty"),
         (lambda rows: rows[4].update(record_id=rows[0]["record_id"]), "column 'record_id': 'boolq-"),
-        (lambda rows: rows[4].update(record_id="other"), "row 5, column 'key': isn't the key of 'other'"),
-        (lambda rows: rows[0].update(key=b"\0" * 32), "row 1, column 'key': isn't the key"),
-        (lambda rows: rows.insert(0, rows.pop()), "row 2, column 'key': rows must ascend"),
-        (lambda rows: rows[4].update(prompt_tokens=1), "row 5, column 'prompt_tokens': prompt and response"),
+        (lambda rows: rows[4].update(record_id="other"), "row 5: column 'key': isn't the key of 'other'"),
+        (lambda rows: rows[0].update(key=b"\0" * 32), "row 1: column 'key': isn't the key"),
+        (lambda rows: rows.insert(0, rows.pop()), "row 2: column 'key': rows must ascend"),
+        (lambda rows: rows[4].update(prompt_tokens=1), "row 5: column 'prompt_tokens': prompt and response"),
         (lambda rows: rows[4].update(prompt_tokens=-1, response_tokens=1), "column 'prompt_tokens': is negative"),
         (lambda rows: rows[4].update(prompt_tokens=0, response_tokens=0), "column 'response_tokens': must be at"),
     ],
 )
 def test_rows_that_cant_be_are_named(path: Any, change: Any, said: str) -> None:
     rewrite(path, change)
-    with pytest.raises(ArtefactError, match=r"^splits\.parquet: row ") as caught:
+    with pytest.raises(ArtefactError, match=r"^splits\.parquet, row ") as caught:
         read_splits(path)
     assert said in str(caught.value)
 
@@ -147,7 +147,7 @@ def test_a_moved_record_is_noticed_by_its_key(path: Any) -> None:
         rows[2]["role"] = "candidate"
 
     rewrite(path, swap_roles)
-    with pytest.raises(ArtefactError, match="row 3, column 'key'"):
+    with pytest.raises(ArtefactError, match="row 3: column 'key'"):
         read_splits(path)
 
 

@@ -79,20 +79,20 @@ def test_links_are_differences_wherever_they_lead(directory: Path, tmp_path_fact
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("b.json\t2\tABC\n", "line 1 isn't path, bytes and SHA-256 parted by tabs: 'b.json\\t2\\tABC'"),
-        ("b.json\t02\t" + "0" * 64 + "\n", "line 1 isn't path"),
-        ("b.json 2 " + "0" * 64 + "\n", "line 1 isn't path"),
-        ("b.json\t2\t" + "0" * 64, "the last line is cut short"),
-        ("b\t2\t" + "0" * 64 + "\na\t2\t" + "0" * 64 + "\n", "paths must be sorted and unique"),
-        ("a\t2\t" + "0" * 64 + "\na\t2\t" + "0" * 64 + "\n", "paths must be sorted and unique"),
-        ("b.json\t2\t" + "0" * 64 + "\n\n", "line 2 isn't path"),
-        ("b.json\t2\t" + "0" * 64 + "\r\n", "line 1 isn't path"),
+        ("b.json\t2\tABC\n", ":1: isn't path, bytes and SHA-256 parted by tabs: 'b.json\\t2\\tABC'"),
+        ("b.json\t02\t" + "0" * 64 + "\n", ":1: isn't path"),
+        ("b.json 2 " + "0" * 64 + "\n", ":1: isn't path"),
+        ("b.json\t2\t" + "0" * 64, ": the last line is cut short"),
+        ("b\t2\t" + "0" * 64 + "\na\t2\t" + "0" * 64 + "\n", ": paths must be sorted and unique"),
+        ("a\t2\t" + "0" * 64 + "\na\t2\t" + "0" * 64 + "\n", ": paths must be sorted and unique"),
+        ("b.json\t2\t" + "0" * 64 + "\n\n", ":2: isn't path"),
+        ("b.json\t2\t" + "0" * 64 + "\r\n", ":1: isn't path"),
     ],
 )
 def test_a_sums_file_that_isnt_ours_is_one_difference(directory: Any, text: Any, found: str) -> None:
     (directory / SUMS_NAME).write_text(text, newline="")
     (difference,) = said(directory)
-    assert difference.startswith(f"{SUMS_NAME}: expected a readable list of sums, found {SUMS_NAME}: {found}")
+    assert difference.startswith(f"{SUMS_NAME}: expected a readable list of sums, found {SUMS_NAME}{found}")
 
 
 def test_a_sums_file_that_is_missing_or_no_text_is_one_difference(directory: Any) -> None:

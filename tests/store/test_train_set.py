@@ -122,7 +122,7 @@ def test_long_rows_are_written_a_few_at_a_time(tmp_path: Path, monkeypatch: pyte
     write_train(tmp_path / f"train.{suffix}", iter(rows), layout="completion")
     assert sizes == [3, 2, 2]
     write_train(tmp_path / f"train.{suffix}", [*rows[:6], rows[6] | {"role": "test"}], layout="completion")
-    with pytest.raises(ArtefactError, match=rf"^train\.{suffix}: row 7: role: must be 'source' or 'companion'"):
+    with pytest.raises(ArtefactError, match=rf"^train\.{suffix}, row 7: role: must be 'source' or 'companion'"):
         list(read_train(tmp_path / f"train.{suffix}"))
 
 
@@ -241,7 +241,7 @@ def endless() -> Any:
 def test_originals_without_a_form_are_refused_by_record_and_nothing_is_written(
     tmp_path: Path, suffix: Any, value: Any, said: str
 ) -> None:
-    with pytest.raises(InputError, match="boolq: record id-2: ") as caught:
+    with pytest.raises(InputError, match="source 'boolq', record id-2: ") as caught:
         write_train(
             tmp_path / f"train.{suffix}", [make_row(1), make_row(2, original={"x": value})], layout="completion"
         )
@@ -251,22 +251,22 @@ def test_originals_without_a_form_are_refused_by_record_and_nothing_is_written(
 
 def test_faults_of_a_train_set_are_named_by_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for line, said in [
-        ("{", "line 2: not valid JSON"),
-        (make_row(role="test"), "line 2: role: must be 'source' or 'companion'"),
-        (make_row(original=[]), "line 2: original: must be text"),
-        (make_row(original="[]"), "line 2: original: must be the text of an object"),
-        (make_row(original="{"), "line 2: "),
-        (make_row(prompt=None), "line 2: prompt: must be text"),
-        (make_row(extra=1), "line 2: extra: is not a field"),
-        (make_row(messages=[]), "line 2: "),
-        (make_turns(messages=[{"role": "user"}]), "line 2: messages[0].content: is missing"),
-        (make_turns(messages=["hi"]), "line 2: messages[0]: must be an object"),
+        ("{", ":2: not valid JSON"),
+        (make_row(role="test"), ":2: role: must be 'source' or 'companion'"),
+        (make_row(original=[]), ":2: original: must be text"),
+        (make_row(original="[]"), ":2: original: must be the text of an object"),
+        (make_row(original="{"), ":2: "),
+        (make_row(prompt=None), ":2: prompt: must be text"),
+        (make_row(extra=1), ":2: extra: is not a field"),
+        (make_row(messages=[]), ":2: "),
+        (make_turns(messages=[{"role": "user"}]), ":2: messages[0].content: is missing"),
+        (make_turns(messages=["hi"]), ":2: messages[0]: must be an object"),
     ]:
         with subtests.test(line=line):
             given = line if isinstance(line, str) or line["original"] != ORIGINAL else line | {"original": "{}"}
             text = given if isinstance(given, str) else json.dumps(given)
             (tmp_path / "train.jsonl").write_text(f"{json.dumps(make_row(original='{}'))}\n{text}\n")
-            with pytest.raises(ArtefactError, match=r"^train\.jsonl: ") as caught:
+            with pytest.raises(ArtefactError, match=r"^train\.jsonl:") as caught:
                 list(read_train(tmp_path / "train.jsonl"))
             assert said in str(caught.value)
 
@@ -318,7 +318,7 @@ def test_lines_of_earlier_versions_hold_objects_and_cut_or_damaged_files_are_nam
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert list(read_train(path)) == rows
     path.write_text(path.read_text()[:-1])
-    with pytest.raises(ArtefactError, match=r"^train\.jsonl: line 2: is cut short$"):
+    with pytest.raises(ArtefactError, match=r"^train\.jsonl:2: is cut short$"):
         list(read_train(path))
     write_train(tmp_path / "train.dataset", [make_row()], layout="completion")
     arrow = tmp_path / "train.dataset" / "data-00000-of-00001.arrow"

@@ -84,7 +84,7 @@ REFUTED: Final = "the second of two frozen comparisons refuted learning curves a
 _REMOVED: Final = {
     "learning-curve": REFUTED,
     "least-nll": REFUTED,
-    "floor": "under any policy with floors a `budget` of what they come to is spent by them alone",
+    "floor": "take `floor-sqrt` and as the budget the sum of the floors, which then are the quotas",
 }
 
 

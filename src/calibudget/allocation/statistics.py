@@ -21,7 +21,7 @@ from calibudget.allocation.exact.numbers import as_count, mean_of
 from calibudget.allocation.labels import listed, require_same_labels
 from calibudget.errors import AllocationError, ScoringError
 from calibudget.keys import bootstrap_streams
-from calibudget.messages import shown
+from calibudget.messages import first_of, shown
 from calibudget.records import Bootstrap, ErrorRule, Score, SourceStatistics, Statistics
 from calibudget.sequences import chunks
 
@@ -196,7 +196,7 @@ def summarise(
         raise ScoringError(f"fewer than 2 calibration scores, too few for a spread: {listed(short)}")
     few = [f"{label} ({len(by_source[label])})" for label in labels if len(by_source[label]) < FEW_RECORDS]
     if few:
-        message = f"fewer than {FEW_RECORDS} calibration records, so their bootstrap sd says little: {listed(few)}"
+        message = f"fewer than {FEW_RECORDS} calibration records, so their bootstrap sd says little: {first_of(few, 5)}"
         warnings.warn(message, SmallCalibrationWarning, stacklevel=2)
     errors = ((label, [score.error for score in by_source[label]]) for label in labels)
     spreads = bootstrap(errors, resamples=resamples, seed=bootstrap_seed)

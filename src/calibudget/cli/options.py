@@ -19,6 +19,8 @@ Named = TypeVar("Named")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,4300}")
 #: One label=value of several in a text. Labels may hold spaces, values only as "5% of budget" does.
 _PAIR: Final = re.compile(r"\s*(?P<label>[^\s].*?)=(?P<value>[^\s=]*(?:\s*%)?(?:\s+of\s+\S+)?)(?:\s+|$)", re.DOTALL)
+#: What a label holds where commas part several of them.
+_COMMA: Final = re.compile(r"=[^=]*,")
 #: The options that take label=value, as often as is wanted.
 _BY_LABEL: Final = frozenset({"--sizes", "--pool-sizes", "--floors", "--caps", "--weights"})
 #: How they are given more than once.
@@ -238,5 +240,7 @@ def _pairs(text: str, option: str) -> Iterator[tuple[str, str]]:
         pair = _PAIR.match(text, at)
         if pair is None:
             raise InputError(f"{option} {text!r}: write label=number; {REPEATS}")
+        if pair["value"].endswith(",") or _COMMA.search(pair["label"]):
+            raise InputError(f"{option} {text!r}: part them by spaces: {' '.join(re.split(r',[ ]*', text))}")
         yield pair["label"], pair["value"]
         at = pair.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -291,8 +292,9 @@ def print_line(text: str) -> None:
 
 
 def _console() -> Console:
-    # Where there is no terminal, only what is wider than this loses its frame.
-    return Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False, emoji=False)
+    # Where nothing says how wide a line is, only what is wider than this loses its frame.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
+    return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
 def _width(out: Console, table: Table) -> int:

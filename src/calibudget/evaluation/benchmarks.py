@@ -250,14 +250,16 @@ def load_benchmark(name: str, data_dir: Path | None, *, path: str | None = None)
 def _source(task: Task, data_dir: Path | None, path: str | None) -> SourceSpec:
     preset = None if task.name in RENDERINGS else task.name
     if path is not None or data_dir is not None:
-        return SourceSpec(label=task.name, path=path or task.path, preset=preset, duplicates="keep")
+        return SourceSpec(label=task.name, kind="task", path=path or task.path, preset=preset, duplicates="keep")
     hub, subset, split = task.hub or ("", None, "")
-    return SourceSpec(label=task.name, hub=hub, subset=subset, split=split, preset=preset, duplicates="keep")
+    return SourceSpec(
+        label=task.name, kind="task", hub=hub, subset=subset, split=split, preset=preset, duplicates="keep"
+    )
 
 
 def own_benchmark(source: SourceSpec, data_dir: Path | None) -> Benchmark:
     """A task of the user's own, its records read as those of a source."""
-    return _from_preset(Task(name=source.label), replace(source, duplicates="keep"), data_dir or Path())
+    return _from_preset(Task(name=source.label), replace(source, kind="task", duplicates="keep"), data_dir or Path())
 
 
 def _from_preset(task: Task, source: SourceSpec, data_dir: Path) -> Benchmark:

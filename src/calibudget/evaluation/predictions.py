@@ -92,9 +92,9 @@ def read_predictions(path: Path) -> tuple[Prediction, ...]:
     rows: list[dict[str, Any]] = table.to_pylist()
     for number, row in enumerate(rows, start=1):
         if row["verdict"] not in get_args(ItemVerdict):
-            raise ArtefactError(f"{path.name}: row {number}: verdict: {row['verdict']!r} is none")
+            raise ArtefactError(f"{path.name}, row {number}: verdict: {row['verdict']!r} is none")
         if row["nll"] is not None and not math.fabs(row["nll"]) <= _MOST_NLL:
-            raise ArtefactError(f"{path.name}: row {number}: nll: {row['nll']!r} is no NLL of a token")
+            raise ArtefactError(f"{path.name}, row {number}: nll: {row['nll']!r} is no NLL of a token")
     if len({(row["task"], row["item_id"]) for row in rows}) != len(rows):
         raise ArtefactError(f"{path.name}: an item stands there twice")
     return tuple(Prediction(**row) for row in rows)

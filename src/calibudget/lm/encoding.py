@@ -110,7 +110,7 @@ class Encoder:
         """
         for record in records:
             if not record.completion.strip():
-                raise ScoringError(f"{_name(record)}: its response is empty")
+                raise ScoringError(f"{record.name}: its response is empty")
         if self.template == "chat":
             return [self._join(record, chat.prompt_ids, chat.taught_ids) for record, chat in self._chat_parts(records)]
         prompts = self.prompt_ids(records)
@@ -183,13 +183,13 @@ class Encoder:
         if self._limit is not None and total > self._limit:
             if self.max_length is None:
                 raise ScoringError(
-                    f"{_name(record)}: {total} tokens are more than the model's context of {self._limit}; "
+                    f"{record.name}: {total} tokens are more than the model's context of {self._limit}; "
                     "leave the record out, or set max_length to have responses cut"
                 )
             taught = taught[: max(self._limit - len(prompt), 0)]
         if not taught:
             raise ScoringError(
-                f"{_name(record)}: its prompt of {len(prompt)} tokens leaves no response token within "
+                f"{record.name}: its prompt of {len(prompt)} tokens leaves no response token within "
                 f"max_length {self._limit}; raise max_length or leave the record out"
             )
         return Encoded(prompt_ids=prompt, response_ids=taught)
@@ -197,7 +197,7 @@ class Encoder:
     def _check_embedded(self, record: Record, largest: int) -> None:
         if self.embedding_size is not None and largest >= self.embedding_size:
             raise ScoringError(
-                f"{_name(record)}: its token {self._tokenizer.convert_ids_to_tokens(largest)!r} has the id {largest} "
+                f"{record.name}: its token {self._tokenizer.convert_ids_to_tokens(largest)!r} has the id {largest} "
                 f"and the model embeds {self.embedding_size} ids; give the model its own tokenizer, or leave the "
                 "record out"
             )
@@ -213,11 +213,11 @@ class Encoder:
     def _conversation(self, record: Record) -> Conversation:
         chat = self._chat(record.tools)
         if record.uses_tools and not chat.knows_tools:
-            raise ScoringError(f"{_name(record)}: the chat template knows no tools, and this record has some")
+            raise ScoringError(f"{record.name}: the chat template knows no tools, and this record has some")
         try:
             return chat.conversation([turn.fields for turn in record.prompt], record.completion, record.tools)
         except ScoringError as error:
-            raise ScoringError(f"{_name(record)}: {error}") from error
+            raise ScoringError(f"{record.name}: {error}") from error
 
     def _chat_parts(self, records: Sequence[Record]) -> Iterator[tuple[Record, _ChatParts]]:
         """Prompt and response of each record, cut out of the ids of their whole text.
@@ -233,7 +233,7 @@ class Encoder:
             ids = next((ids for ids in prompt if whole[: len(ids)] == ids), None)
             if ids is None:
                 raise ScoringError(
-                    f"{_name(record)}: under the chat template its prompt and response share a token, so neither can "
+                    f"{record.name}: under the chat template its prompt and response share a token, so neither can "
                     "be told from the other; choose template: alpaca"
                 )
             if ids != prompt[0]:
@@ -258,14 +258,14 @@ def alpaca_text(record: Record) -> str:
     """
     turns = list(record.prompt)
     if record.uses_tools:
-        raise ScoringError(f"{_name(record)}: the alpaca template knows no tools; choose template: chat")
+        raise ScoringError(f"{record.name}: the alpaca template knows no tools; choose template: chat")
     if len(turns) > 1 and turns[0].role == "system":
         first = Message(role=turns[1].role, content=f"{turns[0].content}\n\n{turns[1].content}")
         turns[:2] = [first]
     unknown = [turn.role for turn in turns if turn.role not in _ALPACA_TURNS]
     if unknown or not turns or turns[-1].role != "user":
         fault = f"a {unknown[0]} turn" if unknown else "a prompt that doesn't end with a user turn"
-        raise ScoringError(f"{_name(record)}: the alpaca template doesn't take {fault}")
+        raise ScoringError(f"{record.name}: the alpaca template doesn't take {fault}")
     blocks = "".join(_ALPACA_TURNS[turn.role].format(turn.content) for turn in turns)
     return _ALPACA_HEADER + blocks + _ALPACA_RESPONSE
 
@@ -286,7 +286,3 @@ def _check_length(max_length: int | None, context_length: int | None) -> None:
         raise ScoringError(f"max_length must be positive, not {max_length}")
     if context_length is not None and max_length > context_length:
         raise ScoringError(f"max_length {max_length} is more than the model's context of {context_length}")
-
-
-def _name(record: Record) -> str:
-    return f"source {record.source}, record {record.record_id}"

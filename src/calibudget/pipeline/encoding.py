@@ -113,8 +113,7 @@ def _unfit(recipe: Recipe, records: Iterable[Record], *, skips: bool) -> Iterato
         for record, length in _lengths(check, chunk):
             if isinstance(length, ScoringError):
                 if skips:
-                    name = f"source {record.source}, record {record.record_id}: "
-                    yield record, str(length).removeprefix(name)
+                    yield record, str(length).removeprefix(f"{record.name}: ")
             elif limit is not None and length > limit:
                 yield record, f"longer than `max_length` of {limit:,} tokens"
 
@@ -141,9 +140,11 @@ def check_encodable(
         except ScoringError as error:
             record = next((one for one, length in _lengths(check, chunk) if isinstance(length, ScoringError)), None)
             place = None if record is None else place_of(record)
-            told = f"{place}: " if place is not None else ""
+            told = str(error)
+            if record is not None and place is not None:
+                told = f"{place}, record {record.record_id}: {told.removeprefix(f'{record.name}: ')}"
             raise ScoringError(
-                f"{told}{error}; take it out of the data, or say `on_error: skip` for its source, which leaves such "
+                f"{told}; take it out of the data, or say `on_error: skip` for its source, which leaves such "
                 "records out before the draw"
             ) from error
 

@@ -74,7 +74,7 @@ def look(
     exams = {f"evaluation {name}": Texts.of(source) for name, source in evaluation.items()}
     companion_spec = recipe.companion_spec()
     if companion is not None and companion_spec is not None:
-        sets[COMPANION] = checked_records("the companion set", companion.records)
+        sets[COMPANION] = checked_records(companion_spec.name, companion.records)
         texts[COMPANION] = Texts(records=lambda: companion.records, spec=companion_spec, files=companion.files)
     prompts, repeated = shared_prompts(_parts(sets), _parts(_checked(evaluation)))
     found_by: Mapping[str, Mapping[str, Mapping[str, Matches]]] = {
@@ -98,7 +98,7 @@ def look(
 def _checked(sources: Mapping[str, Resolved]) -> dict[str, Checked]:
     """Sources after their pass, their records in key order."""
     return {
-        label: Checked(name=f"source {label!r}", parts=one.parts, ids=one.scan.ids, place=one.scan.place)
+        label: Checked(name=one.scan.spec.name, parts=one.parts, ids=one.scan.ids, place=one.scan.place)
         for label, one in sources.items()
     }
 

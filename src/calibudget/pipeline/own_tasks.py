@@ -58,4 +58,4 @@ def own_source(name: str, given: str) -> SourceSpec:
     fields = parse_document(given, words).value if given.lstrip().startswith("{") else {"path": given}
     recipe = {"budget": 0, "policy": "equal", "calibration": "none", "sources": {name: fields}}
     read = recipe_from_fields(recipe, parse_document("{}", words), base_dir=Path())
-    return replace(read.source_specs()[0], only_split=read.sources[name].split is None)
+    return replace(read.source_specs()[0], kind="task", only_split=read.sources[name].split is None)

@@ -174,7 +174,7 @@ def export_calibration(recipe: Recipe, output: str | Path, *, progress: Progress
     ):
         if settings.max_length is not None and encoded.total_length > settings.max_length:
             raise ScoringError(
-                f"source {record.source}, record {record.record_id}: calibration.max_length cuts its "
+                f"{record.name}: calibration.max_length cuts its "
                 f"{encoded.total_length} tokens to {settings.max_length}, which no text can say; leave it out"
             )
         lines.append(
@@ -348,13 +348,13 @@ class GivenScores:
         for missing in sorted(wanted.keys() - given)[:1]:
             raise ArtefactError(
                 f"{named}: lacks {len(wanted.keys() - given):,} of {counted(len(wanted), 'calibration record')} (the "
-                f"first: source {missing[0]}, record {missing[1]}); was it made with this recipe, its seeds and its "
+                f"first: source {missing[0]!r}, record {missing[1]}); was it made with this recipe, its seeds and its "
                 "data?"
             )
         for stray in sorted(given - wanted.keys())[:1]:
             raise ArtefactError(
                 f"{named}: scores {counted(len(given - wanted.keys()), 'record')} outside this recipe's calibration "
-                f"splits (the first: source {stray[0]}, record {stray[1]})"
+                f"splits (the first: source {stray[0]!r}, record {stray[1]})"
             )
 
         def judge(source: str, record_id: str, text: str) -> tuple[bool | None, str | None]:

@@ -156,7 +156,7 @@ def _of_candidates(path: Path, pools: Pools, *, strict: bool) -> tuple[dict[str,
     others = []
     for row in read_values(path):
         if row.source not in candidates:
-            raise ArtefactError(f"{path.name}: {row.place}: the recipe has no source {row.source!r}")
+            raise ArtefactError(f"{row.place}: the recipe has no source {row.source!r}")
         if row.record_id in candidates[row.source]:
             values[row.source][row.record_id] = row.number
         else:
@@ -165,7 +165,7 @@ def _of_candidates(path: Path, pools: Pools, *, strict: bool) -> tuple[dict[str,
         first = others[0]
         more = f" (the first of {len(others):,} such rows)" if len(others) > 1 else ""
         raise ArtefactError(
-            f"{path.name}: {first.place}: {first.record_id!r} is no candidate of {first.source}{more}; score this pool "
+            f"{first.place}: {first.record_id!r} is no candidate of {first.source}{more}; score this pool "
             "(splits.parquet lists it), or, if the file scores more than the pool on purpose, say `others: ignore`"
         )
     return values, len(others)

@@ -55,7 +55,7 @@ def _words(record: Record, max_length: int | None) -> TokenCount:
         response = min(response, max_length - prompt)
     if response < 1:
         raise ScoringError(
-            f"source {record.source}, record {record.record_id}: its prompt of {prompt} words leaves no room "
+            f"{record.name}: its prompt of {prompt} words leaves no room "
             f"within max_length {max_length}; raise max_length or leave the record out"
         )
     return TokenCount(prompt=prompt, response=response)

@@ -144,10 +144,7 @@ def recipe_from_fields(fields: dict[str, Any], document: Document, *, base_dir: 
         recipe = Recipe.model_validate(fields)
     except ValidationError as error:
         raise RecipeError("\n".join(explained(error, document, Recipe.model_fields))) from error
-    unwritable = [
-        f"{document.where(location)}: {'.'.join(map(str, location))}: {words}"
-        for location, words in _unwritable(fields)
-    ]
+    unwritable = [f"{document.field(location)}: {words}" for location, words in _unwritable(fields)]
     if unwritable:
         raise RecipeError("\n".join(unwritable))
     recipe._base_dir = base_dir
@@ -248,10 +245,15 @@ def explained(error: ValidationError, document: Document, fields: Mapping[str, F
     told = {
         location: words for location, words in found.items() if document.gives(location) or tuple(words) not in written
     }
-    return [
-        ": ".join(filter(None, (document.where(location), ".".join(map(str, location)), ", or ".join(words))))
-        for location, words in told.items()
-    ]
+    return [f"{document.field(location)}: {_either(words)}" for location, words in told.items()]
+
+
+def _either(faults: Sequence[str]) -> str:
+    """What is wrong with a field that may be this or that: "must be 'auto' or at least 1, not 0"."""
+    heads, _, values = zip(*(words.rpartition(", not ") for words in faults), strict=True)
+    if not all(heads) or len(set(values)) > 1:
+        return ", or ".join(faults)
+    return f"{' or '.join([heads[0], *(one.removeprefix('must be ') for one in heads[1:])])}, not {values[0]}"
 
 
 def _location_in_file(location: tuple[str | int, ...], document: Document, fields: Collection[str]) -> Location:

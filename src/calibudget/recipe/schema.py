@@ -332,6 +332,7 @@ class Recipe(Part):
             replace(
                 self._spec(name, sets[name]),
                 duplicates="keep",
+                kind="evaluation set",
                 prompts_suffice=True,
                 only_split=sets[name].split is None,
             )
@@ -340,7 +341,9 @@ class Recipe(Part):
 
     def companion_spec(self) -> SourceSpec | None:
         """The companion set as the readers take it, or None."""
-        return None if self.companion is None else self._spec(COMPANION, self.companion)
+        if self.companion is None:
+            return None
+        return replace(self._spec(COMPANION, self.companion), kind="companion set")
 
     def _spec(self, label: str, source: Source) -> SourceSpec:
         said: dict[str, Any] = {each.name: getattr(source, each.name) for each in fields(source)}

@@ -76,6 +76,10 @@ class Document:
             return f"override `{self.overrides[location]}`"
         return f"{self.name}:{self.lines[location]}" if location else self.name
 
+    def field(self, location: Location) -> str:
+        """Where a field stands, and its name."""
+        return ": ".join(filter(None, (self.where(location), ".".join(map(str, location)))))
+
     def gives(self, location: Location) -> bool:
         """Whether the file or an override names this location."""
         return location in self.lines or location in self.overrides
@@ -131,6 +135,8 @@ def parse_assignment(text: str, name: str) -> tuple[str, object]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise RecipeError(f"{name} {text!r} isn't KEY=VALUE")
+    if value.lstrip().startswith("*"):  # a glob; an alias, which YAML would read, has nothing to stand for here
+        return key, value.strip()
     return key, parse_document(f"value: {value}", f"{name} {key}").value["value"]
 
 

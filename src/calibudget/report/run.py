@@ -294,7 +294,7 @@ def run_facts(directory: Path, data_dir: Path | None, progress: Progress) -> Run
 
 def _losses(path: Path) -> Iterator[float]:
     for number, line in enumerate(path.read_bytes().splitlines() if path.is_file() else (), start=1):
-        yield float(str(loads_object(line, f"{path.name}: line {number}")["loss"]))
+        yield float(str(loads_object(line, f"{path.name}:{number}")["loss"]))
 
 
 def explained(plan: AllocationPlan, statistics: Statistics | None) -> tuple[Explanation, ...]:

@@ -30,7 +30,7 @@ class CalibrationItem:
     @property
     def name(self) -> str:
         """The item as messages name it."""
-        return f"source {self.record.source}, record {self.record.record_id}"
+        return self.record.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +193,7 @@ def to_scores(
             raise ScoringError(f"{item.name}: no measurement, or given twice")
         scores.append(_score(item, measurement, error))
     for source, record_id in found:
-        raise ScoringError(f"source {source}, record {record_id}: measured, and no calibration record")
+        raise ScoringError(f"source {source!r}, record {record_id}: measured, and no calibration record")
     return tuple(scores)
 
 

@@ -200,7 +200,7 @@ def parse_proxy_lines(lines: Iterable[bytes], name: str) -> ProxyScores:
     Raises:
         ArtefactError: a line isn't one JSON object of exactly the documented fields; file, line and field are named.
     """
-    numbered = ((line, f"{name} line {number}") for number, line in enumerate(lines, start=1))
+    numbered = ((line, f"{name}:{number}") for number, line in enumerate(lines, start=1))
     first = next(numbered, None)
     if first is None:
         raise ArtefactError(f"{name}: empty; a proxy-score file begins with its header")

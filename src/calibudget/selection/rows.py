@@ -56,7 +56,7 @@ def train_row(
         row |= {"prompt": record.prompt[0].content, "completion": record.completion}
     else:
         raise InputError(
-            f"{record.source}: record {record.record_id} has several turns or tools, which the layout 'completion' "
+            f"{record.name}: has several turns or tools, which the layout 'completion' "
             "can't hold; say `output.layout`: rendered, turns or messages"
         )
     if record.tools:

@@ -253,6 +253,6 @@ def _require_column(pools: Mapping[str, Sequence[Record]], column: str) -> None:
 def _number(record: Record, column: str) -> float:
     value = record.original[column]
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-        place = f"{record.source}: {column!r} of record {record.record_id}"
+        place = f"{record.name}: {column!r}"
         raise DataError(f"{place} must be a finite number to select by, not {value!r}")
     return float(value)

@@ -69,7 +69,7 @@ class Resolved:
                 if record is not None:
                     yield record
             if given.bound() != file:
-                raise DataError(f"source {self.scan.spec.label!r}: {file.name}: changed while it was read; run again")
+                raise DataError(f"{self.scan.spec.name}: {file.name}: changed while it was read; run again")
 
 
 def resolve_duplicates(scan: Scan) -> Resolved:
@@ -136,7 +136,7 @@ def _fault(
     other = next((int(index) for index in group if unlike[index]), int(group[1]))
     begins = (int(twins["file"][start]), int(twins["at"][start]))
     one, two = scan.place(*begins), scan.place(int(twins["file"][other]), int(twins["at"][other]))
-    source = f"source {scan.spec.label!r}"
+    source = scan.spec.name
     if unlike[other]:
         (name,) = scan.ids(own[start : start + 1])
         return begins, f"{source}: {one} and {two} have the id {name!r} but different text"

@@ -14,7 +14,7 @@ from calibudget.sources.rows import SUFFIXES
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split_names import check_named, first_glob, is_hidden, listed, of_split
 from calibudget.store.canonical import read_object
-from calibudget.store.files import confined, resolved
+from calibudget.store.files import confined, is_dangling, resolved
 
 #: What is kept beside data to describe it: no row stands in it.
 _OF_A_SET: Final = frozenset(("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "package.json"))
@@ -73,9 +73,9 @@ def find_files(spec: SourceSpec, data_dir: Path) -> Found:
         except UnicodeEncodeError:  # the system's encoding has no such name, which the command line explains
             raise
         except (InputError, OSError) as error:
-            raise DataError(f"source {spec.label!r}: {error}") from error
+            raise DataError(f"{spec.name}: {error}") from error
         except ValueError as error:  # pathlib's, of a pattern that is none or a name that no file has
-            raise DataError(f"source {spec.label!r}: {pattern!r}: {error}") from error
+            raise DataError(f"{spec.name}: {pattern!r}: {error}") from error
         if not files:
             here = f" below {data_dir}" if data_dir.is_dir() else f": there is no folder {data_dir}"
             below = "" if is_url(pattern) else here
@@ -83,7 +83,7 @@ def find_files(spec: SourceSpec, data_dir: Path) -> Found:
                 is_hidden(part) for part in pattern.split("/") if part.strip(".") and glob.has_magic(pattern)
             )
             hidden = "; a glob finds no hidden file, so name those one by one" if is_of_hidden else ""
-            raise DataError(f"source {spec.label!r}: no file matches {pattern!r}{below}{hidden}")
+            raise DataError(f"{spec.name}: no file matches {pattern!r}{below}{hidden}")
         for file in files:
             found.setdefault(file.path.resolve(), file)
         beside |= others
@@ -162,7 +162,7 @@ def check_distinct_files(
         for key, name in places:
             for other in readers.setdefault(key, []):
                 if not are_disjoint(spec.where, other.where):
-                    raise DataError(f"sources {other.label!r} and {spec.label!r} both read {name}; drop one of them")
+                    raise DataError(f"{other.name} and {spec.name} both read {name}; drop one of them")
             readers[key].append(spec)
         found(number)
 
@@ -177,12 +177,12 @@ def _matches(pattern: str, data_dir: Path) -> list[Path]:
     """What a path names: itself, or what a glob finds that isn't hidden."""
     path = Path(pattern)
     if path.is_absolute():
-        if path.exists():
+        if path.exists() or is_dangling(path):
             return [path]
         root, rest = Path(path.anchor), str(path.relative_to(path.anchor))
     else:
         literal = confined(data_dir, pattern)
-        if literal.exists():
+        if literal.exists() or is_dangling(literal):
             return [literal]
         root, rest = data_dir, pattern
     base = _base(pattern, data_dir)
@@ -195,7 +195,7 @@ def _data_file(path: Path, data_dir: Path, *, outside: bool) -> DataFile:
     if path.is_relative_to(data_dir) and not outside:
         confined(data_dir, name)
     if not path.is_file():
-        raise DataError(f"{name}: is no regular file")
+        raise DataError(f"{name}: {'is a link to nothing' if is_dangling(path) else 'is no regular file'}")
     return _with_version(path, name)
 
 
@@ -211,7 +211,7 @@ def _with_version(path: Path, name: str) -> DataFile:
 def _below(folder: Path) -> list[Path]:
     """The files in a folder, at any depth, that aren't hidden."""
     files = (file for file in folder.rglob("*") if not is_hidden(file.relative_to(folder).as_posix()))
-    return sorted(file for file in files if file.is_file())
+    return sorted(file for file in files if file.is_file() or is_dangling(file))
 
 
 def _is_saved(path: Path) -> bool:

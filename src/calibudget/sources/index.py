@@ -182,7 +182,7 @@ def _beside(spec: SourceSpec, given: Input) -> list[str]:
     try:
         check_row(said, fields_to_check(said, ()))
     except DataError as error:
-        place = f"source {spec.label!r}: beside `rows: {spec.rows}`"
+        place = f"{spec.name}: beside `rows: {spec.rows}`"
         raise DataError(f"{place}: {error}; or write it into the rows") from error
     return sorted(name for name, value in beside.items() if not is_blank(value))
 
@@ -220,7 +220,7 @@ def _strings(texts: Sequence[str]) -> pa.StringArray:
 
 def _skip(spec: SourceSpec, given: Input, at: int, error: DataError, tally: Tally) -> None:
     if spec.on_error == "refuse":
-        raise DataError(f"source {spec.label!r}: {given.place(at)}: {error}") from error
+        raise DataError(f"{spec.name}: {given.place(at)}: {error}") from error
     tally.skipped += 1
     add_skips(tally.skips, reason_of(error), 1, partial(given.place, at))
 
@@ -229,7 +229,7 @@ _SCHEMA: Final = "calibudget.identities/2"
 #: The longest line that a file's last part may be.
 _SUMMARY_BYTES: Final = 1_048_576
 #: Fields of a source's description that change no identity.
-_ELSEWHERE: Final = ("label", "path", "hub", "subset", "split", "revision", "streaming", "duplicates")
+_ELSEWHERE: Final = ("label", "kind", "path", "hub", "subset", "split", "revision", "streaming", "duplicates")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,7 +345,7 @@ def make_identities(spec: SourceSpec, given: Input, path: Path, bound: SourceFil
                 writer.write_batch(batch)
         read = given.bound()
         if bound is not None and read != bound:
-            raise DataError(f"source {spec.label!r}: {read.name}: changed while it was read; run again")
+            raise DataError(f"{spec.name}: {read.name}: changed while it was read; run again")
         out.write(b"\n" + canonical_json({"schema": _SCHEMA, "tally": asdict(tally), "input": asdict(read)}))
     return Identities(path=path, handle=out.handle, tally=tally, input=read)
 

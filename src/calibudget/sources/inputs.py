@@ -88,7 +88,7 @@ class RowDigest:
 
 def _tables(spec: SourceSpec) -> Iterator[pa.Table]:
     if importlib.util.find_spec("datasets") is None:
-        raise DependencyError(f"source {spec.label!r} is a hub data set: pip install 'calibudget[lm]'")
+        raise DependencyError(f"{spec.name} is a hub data set: pip install 'calibudget[lm]'")
     import datasets
 
     cache_alone = _CACHE_ALONE.get()
@@ -102,7 +102,7 @@ def _tables(spec: SourceSpec) -> Iterator[pa.Table]:
         offline = " (HF_HUB_OFFLINE is set)" if datasets.config.HF_HUB_OFFLINE else ""
         offline = " (it was looked for in the local cache alone)" if cache_alone else offline
         reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no reason'}"
-        raise DataError(f"source {spec.label!r}: {hub_name(spec)} can't be loaded{offline}: {reason}") from error
+        raise DataError(f"{spec.name}: {hub_name(spec)} can't be loaded{offline}: {reason}") from error
 
 
 @contextmanager
@@ -120,12 +120,12 @@ def _offline() -> Iterator[None]:
 
 
 @contextmanager
-def _naming(label: str) -> Iterator[None]:
+def _naming(source: str) -> Iterator[None]:
     """Say of which source a file is that can't be read."""
     try:
         yield
     except DataError as error:
-        raise DataError(f"source {label!r}: {error}") from error
+        raise DataError(f"{source}: {error}") from error
 
 
 class FileInput:
@@ -142,12 +142,12 @@ class FileInput:
 
     def rows(self) -> Iterator[Row]:
         """All rows, in order."""
-        with _naming(self._spec.label):
+        with _naming(self._spec.name):
             yield from read_rows(self.file.path, self.file.name, self._spec.limits, rows=self._spec.rows)
 
     def again(self, wanted: Sequence[int]) -> Iterator[Row]:
         """The rows that stand at the given ascending places."""
-        with _naming(self._spec.label):
+        with _naming(self._spec.name):
             spec = self._spec
             yield from read_rows(self.file.path, self.file.name, spec.limits, wanted=wanted, rows=spec.rows)
 
@@ -159,7 +159,7 @@ class FileInput:
         """What stands beside the rows, in a file that is one object."""
         if self._spec.rows is None:
             return {}
-        with _naming(self._spec.label):
+        with _naming(self._spec.name):
             return beside_rows(self.file.path, self.file.name, self._spec.limits, self._spec.rows)
 
     def bound(self) -> SourceFile:
@@ -169,7 +169,7 @@ class FileInput:
             DataError: it changed while it was read.
         """
         file = self.file
-        with _naming(self._spec.label):
+        with _naming(self._spec.name):
             try:
                 digest = file_digest(file.path.resolve())
                 status = file.path.stat()

@@ -114,7 +114,7 @@ class Scan:
             ids = self.ids(rows)
             if record_id in ids:
                 row = rows[ids.index(record_id)]
-                return f"source {self.spec.label!r}: {self.place(int(row['file']), int(row['at']))}"
+                return f"{self.spec.name}: {self.place(int(row['file']), int(row['at']))}"
         return None
 
     def place(self, file: int, at: int) -> str:
@@ -132,7 +132,7 @@ class Scan:
 
     def _changed(self, file: int, at: int) -> DataError:
         return DataError(
-            f"source {self.spec.label!r}: {self.place(file, at)}: isn't what it was when the source was read; "
+            f"{self.spec.name}: {self.place(file, at)}: isn't what it was when the source was read; "
             "run again when its files are complete"
         )
 
@@ -162,7 +162,7 @@ def scan_sources(
             elif scan.tally.filtered:
                 why = "`where` names values that no row has"
             raise DataError(
-                f"source {scan.spec.label!r}: no records in {scan.spec.hub or ', '.join(scan.spec.paths)}"
+                f"{scan.spec.name}: no records in {scan.spec.hub or ', '.join(scan.spec.paths)}"
                 f" ({counted(scan.tally.read, 'row')} read, {scan.tally.filtered} filtered out,"
                 f" {scan.tally.skipped} skipped); {why}"
             )
@@ -177,7 +177,7 @@ def _check_left_out(scan: Scan) -> None:
         if name[:100] not in seen and name not in map(known, seen) and meaning(name) != "media":
             near = get_close_matches(name, seen) or seen
             raise DataError(
-                f"source {scan.spec.label!r}: `columns: {{{name}: null}}` leaves out a field that no row has; "
+                f"{scan.spec.name}: `columns: {{{name}: null}}` leaves out a field that no row has; "
                 f"there {'is' if len(near) == 1 else 'are'} {listed(near)}"
             )
 
@@ -213,6 +213,6 @@ def _check_unnumbered(scan: Scan, number: int, own_ids: Sequence[str], rows: Row
     for own_id, at in zip(own_ids, rows["at"].tolist(), strict=True) if scan.spec.duplicates == "keep" else ():
         if _NUMBERED.search(own_id):
             raise DataError(
-                f"source {scan.spec.label!r}: {scan.place(number, at)}: the id {own_id!r} looks like a copy's; drop "
+                f"{scan.spec.name}: {scan.place(number, at)}: the id {own_id!r} looks like a copy's; drop "
                 "`keep` or `id_field`"
             )

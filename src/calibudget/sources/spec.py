@@ -146,6 +146,7 @@ class SourceSpec(Source):
 
     Attributes:
         label: its name.
+        kind: what messages call it.
         split: which one is read.
         prompts_suffice: whether rows may lack a response, as an evaluation set's may.
         also_used: fields that something else uses, such as a selector.
@@ -157,6 +158,7 @@ class SourceSpec(Source):
     """
 
     label: str
+    kind: Literal["source", "companion set", "evaluation set", "task"] = "source"
     path: str | tuple[str, ...] | None = None  # type: ignore[assignment]  # a program may give one as it is
     duplicates: Duplicates = "drop"
     on_error: OnError = "refuse"
@@ -172,7 +174,12 @@ class SourceSpec(Source):
             if self.only_split and self.hub is not None:
                 raise RecipeError("name its `split` (test, say): an evaluation set isn't taken to be a `train` split")
         except RecipeError as error:
-            raise RecipeError(f"source {self.label!r}: {error}") from error
+            raise RecipeError(f"{self.name}: {error}") from error
+
+    @property
+    def name(self) -> str:
+        """The source as messages name it."""
+        return "the companion set" if self.kind == "companion set" else f"{self.kind} {self.label!r}"
 
     @property
     def ignored(self) -> frozenset[str]:

@@ -35,12 +35,11 @@ _ZSTANDARD: Final = 93
 _LETTERS: Final = {"C": True, "I": False}
 
 
-def rows_elsewhere(paths: Sequence[Path], name: str, *, verdict: str | None, judge: Judge | None) -> list[Row]:
+def rows_elsewhere(paths: Sequence[Path], *, verdict: str | None, judge: Judge | None) -> list[Row]:
     """Place and fields of each row of one file, or of several that are joined by source and record id.
 
     Args:
         paths: Parquet, JSONL or logs.
-        name: what errors call all of them.
         verdict: see `lm_eval_rows` and `inspect_rows`.
         judge: judges the texts in rows; their own verdicts go without it.
 
@@ -48,7 +47,7 @@ def rows_elsewhere(paths: Sequence[Path], name: str, *, verdict: str | None, jud
         ArtefactError: a file can't be read, or two say the same of one record.
     """
     if len(paths) == 1:
-        return [_whole(row, name, judge) for row in _rows_of(paths[0], verdict)]
+        return [_whole(row, judge) for row in _rows_of(paths[0], verdict)]
     whole: dict[tuple[object, object], Row] = {}
     for path in paths:
         seen = set()
@@ -59,20 +58,20 @@ def rows_elsewhere(paths: Sequence[Path], name: str, *, verdict: str | None, jud
             twice = sorted(name for name in given if name not in _KEYS or row[name] != known[name])
             if key in seen or twice:
                 told = "stands there twice" if key in seen else f"its {twice[0]} stands in {before} already"
-                raise ArtefactError(f"{path.name}: {place}: record_id: {key[1]!r} of {key[0]!r}: {told}")
+                raise ArtefactError(f"{place}: record_id: {key[1]!r} of {key[0]!r}: {told}")
             seen.add(key)
-            whole[key] = (f"{path.name}: {place}", known | {name: one for name, one in row.items() if one is not None})
-    return [_whole(row, name, judge) for row in whole.values()]
+            whole[key] = (place, known | {name: one for name, one in row.items() if one is not None})
+    return [_whole(row, judge) for row in whole.values()]
 
 
-def table_rows(table: pa.Table) -> Iterator[Row]:
+def table_rows(table: pa.Table, name: str) -> Iterator[Row]:
     """Place and fields of each row of a table."""
-    yield from ((f"row {number}", row) for number, row in enumerate(table.to_pylist(), start=1))
+    yield from ((f"{name}, row {number}", row) for number, row in enumerate(table.to_pylist(), start=1))
 
 
 def _rows_of(path: Path, verdict: str | None) -> list[Row]:
     if path.suffix == ".parquet":
-        return list(table_rows(load_table(path)))
+        return list(table_rows(load_table(path), path.name))
     if path.suffix in (".eval", ".json"):
         return list(inspect_rows(path, verdict))
     rows = list(json_lines(path))
@@ -80,20 +79,20 @@ def _rows_of(path: Path, verdict: str | None) -> list[Row]:
     return list(lm_eval_rows(rows, path.name, verdict)) if is_log else rows
 
 
-def _whole(row: Row, name: str, judge: Judge | None) -> Row:
+def _whole(row: Row, judge: Judge | None) -> Row:
     """A row with the mean NLL of a summed log-probability, and its text judged; fields of an export are left out."""
     place, fields = row[0], {key: value for key, value in row[1].items() if key not in _EXPORTED}
     text, logprob = fields.pop("text", None), fields.pop("logprob", None)
     if logprob is not None:
         tokens = fields.get("response_tokens")
         if "nll" in fields or isinstance(logprob, bool) or not isinstance(logprob, int | float):
-            raise ArtefactError(f"{name}: {place}: logprob: must be a number, and stand instead of `nll`")
+            raise ArtefactError(f"{place}: logprob: must be a number, and stand instead of `nll`")
         if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
             raise ArtefactError(
-                f"{name}: {place}: response_tokens: is missing beside the summed `logprob`, whose mean is wanted; "
+                f"{place}: response_tokens: is missing beside the summed `logprob`, whose mean is wanted; "
                 "`calibudget score --export` writes it into each record"
             )
-        with _read_as("a scorer", f"{name}: {place}: logprob"):
+        with _read_as("a scorer", f"{place}: logprob"):
             fields["nll"] = -float(logprob) / tokens
     if judge is not None and isinstance(text, str) and fields.get("source") and fields.get("record_id"):
         fields["correct"], fields["prediction"] = judge(str(fields["source"]), str(fields["record_id"]), text)
@@ -104,7 +103,7 @@ def json_lines(path: Path) -> Iterator[Row]:
     """Place and fields of each line that isn't blank."""
     for number, line in enumerate(read_bytes(path).split(b"\n"), start=1):
         if line.strip():
-            yield f"line {number}", loads_object(line, f"{path.name}: line {number}")
+            yield f"{path.name}:{number}", loads_object(line, f"{path.name}:{number}")
 
 
 def lm_eval_rows(rows: Iterable[Row], name: str, verdict: str | None) -> Iterator[Row]:
@@ -137,8 +136,8 @@ def lm_eval_rows(rows: Iterable[Row], name: str, verdict: str | None) -> Iterato
         }
         if "response_tokens" in doc:
             found["response_tokens"] = doc["response_tokens"]
-        with _read_as("lm-eval", f"{name}: {place}"):
-            found |= _lm_eval_facts(row, f"{name}: {place}", metric)
+        with _read_as("lm-eval", place):
+            found |= _lm_eval_facts(row, place, metric)
         yield place, found
 
 
@@ -177,8 +176,8 @@ def inspect_rows(path: Path, verdict: str | None) -> Iterator[Row]:
     if header.get("status") != "success":
         raise ArtefactError(f"{path.name}: status: the evaluation must have ended well, not {header.get('status')!r}")
     for place, sample in samples:
-        with _read_as("Inspect", f"{path.name}: {place}"):
-            found = _inspect_facts(header, sample, f"{path.name}: {place}", verdict)
+        with _read_as("Inspect", place):
+            found = _inspect_facts(header, sample, place, verdict)
         yield place, found
 
 
@@ -246,7 +245,7 @@ def _inspect_json(path: Path) -> tuple[dict[str, Any], Iterable[tuple[str, dict[
     samples = log.get("samples")
     if not isinstance(samples, list) or "eval" not in log:
         raise ArtefactError(f"{path.name}: isn't a log of Inspect with samples")
-    return log, [(f"sample {number}", sample) for number, sample in enumerate(samples, start=1)]
+    return log, [(f"{path.name}, sample {number}", sample) for number, sample in enumerate(samples, start=1)]
 
 
 def _inspect_zip(path: Path) -> tuple[dict[str, Any], Iterable[tuple[str, dict[str, Any]]]]:
@@ -255,7 +254,8 @@ def _inspect_zip(path: Path) -> tuple[dict[str, Any], Iterable[tuple[str, dict[s
             header = loads_object(_member(archive, archive.getinfo("header.json")), f"{path.name}: header.json")
             members = [one for one in archive.infolist() if one.filename.startswith("samples/")]
             return header, [
-                (one.filename, loads_object(_member(archive, one), f"{path.name}: {one.filename}")) for one in members
+                (f"{path.name}, {one.filename}", loads_object(_member(archive, one), f"{path.name}, {one.filename}"))
+                for one in members
             ]
     except (OSError, KeyError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         if isinstance(error, ArtefactError):

@@ -24,10 +24,10 @@ from filelock import FileLock, Timeout
 from calibudget.errors import ArtefactError, InputError
 
 _STALE: Final = re.compile(r"\.calibudget-[0-9a-f]{16}\.tmp")
+#: Failures that room would mend.
+_FULL: Final = frozenset(getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG") if hasattr(errno, name))
 #: Failures of the disk itself, as opposed to an OSError that the writing code met elsewhere.
-_DISK_ERRORS: Final = frozenset(
-    getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS") if hasattr(errno, name)
-)
+_DISK_ERRORS: Final = _FULL | {errno.EIO, errno.EROFS}
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -141,7 +141,8 @@ def _replace(temporary: Path, path: Path) -> None:
 
 def _unwritable(path: Path, error: OSError) -> ArtefactError:
     reason = error.strerror or str(error)
-    return ArtefactError(f"{path}: can't be written: {reason}; nothing was changed, make room or choose another place")
+    way = "make room or choose" if error.errno in _FULL else "choose"
+    return ArtefactError(f"{path}: can't be written: {reason}; nothing was changed, {way} another place")
 
 
 #: The file that carries the lock; it stays behind and means nothing by existing.
@@ -151,6 +152,11 @@ LOCK_NAME: Final = ".calibudget.lock"
 def is_no_file(path: Path) -> bool:
     """Whether there is something of this name that is no regular file; a link is none, wherever it leads."""
     return path.is_symlink() or (path.exists() and not path.is_file())
+
+
+def is_dangling(path: Path) -> bool:
+    """Whether this is a link to what isn't there."""
+    return path.is_symlink() and not path.exists()
 
 
 @contextmanager
@@ -173,7 +179,8 @@ def directory_lock(directory: Path, *, patience: float = 0) -> Iterator[None]:
     except Timeout as error:
         raise ArtefactError(f"{directory}: in use by another run; wait for it or choose another directory") from error
     except (OSError, NotImplementedError) as error:
-        raise ArtefactError(f"{directory}: can't be locked for writing: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ArtefactError(f"{directory}: can't be locked for writing: {reason}; name another directory") from error
     try:
         yield
     finally:
@@ -195,7 +202,8 @@ def output_directory(directory: Path, *, clean: bool = True) -> Iterator[None]:
         made = make_directory(directory)
         before = _names(directory)
     except OSError as error:
-        raise ArtefactError(f"{directory}: can't be made: {error.strerror or error}; name another directory") from error
+        reason = "it is a link to nothing" if is_dangling(directory) else error.strerror or error
+        raise ArtefactError(f"{directory}: can't be made: {reason}; name another directory") from error
     with directory_lock(directory):
         if clean:
             clean_stale(directory)

@@ -100,7 +100,7 @@ def write_scores(path: Path, scores: Iterable[Score], *, error: ErrorRule, prove
         ArtefactError: a score isn't finite, its error isn't the rule's, or the file can't be written.
     """
     rows = [_row_json(score) for score in ordered(scores)]
-    checked = _parse_rows(((f"score {n}", row) for n, row in enumerate(rows, start=1)), path.name, error)
+    checked = _parse_rows(((f"{path.name}: score {n}", row) for n, row in enumerate(rows, start=1)), path.name, error)
     columns = {name: [getattr(score, name) for score in checked] for name in _COLUMNS.names}
     metadata = _METADATA.to_json(_Metadata(error=error, provenance=provenance))
     write_table(path, pa.table(columns, schema=_COLUMNS), metadata, dictionary=["source"])
@@ -114,7 +114,7 @@ def read_scores(path: Path) -> ScoreFile:
     """
     table, metadata = read_table(path, _COLUMNS)
     own = _METADATA.parse(metadata, f"{path.name}: schema metadata")
-    scores = _parse_rows(table_rows(table), path.name, own.error)
+    scores = _parse_rows(table_rows(table, path.name), path.name, own.error)
     if scores != ordered(scores):
         raise ArtefactError(f"{path.name}: rows must ascend by source and record id")
     return ScoreFile(scores=scores, error=own.error, provenance=own.provenance)
@@ -141,8 +141,8 @@ def read_scores_file(
         table = load_table(paths[0])
         metadata = table_metadata(table, name)
         own = None if metadata is None else _METADATA.parse(metadata, f"{name}: schema metadata")
-    rows = rows_elsewhere(paths, name, verdict=verdict, judge=judge if verdict is None else None)
-    rule = own.error if own is not None else error or _guess_rule(rows, name)
+    rows = rows_elsewhere(paths, verdict=verdict, judge=judge if verdict is None else None)
+    rule = own.error if own is not None else error or _guess_rule(rows)
     scores = ordered(_parse_rows(rows, name, rule))
     if error is not None and error != rule:
         rule = error
@@ -165,12 +165,12 @@ def _row_json(score: Score) -> dict[str, object]:
     return {name: getattr(score, name) for name in _COLUMNS.names}
 
 
-def _guess_rule(rows: Sequence[tuple[str, Mapping[str, object]]], name: str) -> ErrorRule:
+def _guess_rule(rows: Sequence[tuple[str, Mapping[str, object]]]) -> ErrorRule:
     known = [row.get("correct") is not None for _, row in rows]
     if any(known) and not all(known):
         place = rows[known.index(False)][0]
         raise ArtefactError(
-            f"{name}: {place}: `correct` is missing while other rows have it; give it everywhere, "
+            f"{place}: `correct` is missing while other rows have it; give it everywhere, "
             "or ask for the error rule `nll`"
         )
     return "nll+wrong" if all(known) else "nll"
@@ -180,10 +180,10 @@ def _parse_rows(rows: Iterable[tuple[str, Mapping[str, object]]], name: str, err
     scores: list[Score] = []
     seen: dict[tuple[str, str], str] = {}
     for place, row in rows:
-        score = _parse_row(row, f"{name}: {place}", f"row-{len(scores) + 1}", error)
+        score = _parse_row(row, place, f"row-{len(scores) + 1}", error)
         twin = seen.setdefault((score.source, score.record_id), place)
         if twin != place:
-            raise ArtefactError(f"{name}: {place}: record_id: {score.record_id!r} was scored at {twin} already")
+            raise ArtefactError(f"{place}: record_id: {score.record_id!r} was scored at {twin} already")
         scores.append(score)
     if not scores:
         raise ArtefactError(f"{name}: holds no scores")

@@ -123,11 +123,11 @@ def read_values(path: Path) -> Iterator[Value]:
             stands twice; file and line or row are named.
     """
     seen: dict[tuple[str, str], str] = {}
-    for place, fields in table_rows(load_table(path)) if path.suffix == ".parquet" else json_lines(path):
-        row = _SCORED.parse(fields, f"{path.name}: {place}")
+    for place, fields in table_rows(load_table(path), path.name) if path.suffix == ".parquet" else json_lines(path):
+        row = _SCORED.parse(fields, place)
         twin = seen.setdefault((row.source, row.record_id), place)
         if twin != place:
-            raise ArtefactError(f"{path.name}: {place}: {row.record_id!r} of {row.source} stands at {twin} already")
+            raise ArtefactError(f"{place}: {row.record_id!r} of {row.source} stands at {twin} already")
         yield Value(place, row.source, row.record_id, row.score)
     if not seen:
         raise ArtefactError(f"{path.name}: holds no scores")
@@ -144,5 +144,5 @@ def _check_rows(name: str, rows: list[_Row], parameters: Mapping[str, object]) -
         elif not abs(row.score) < float("inf"):
             fault = f"the score of {row.record_id!r} must be finite, not {row.score}"
         if fault is not None:
-            raise ArtefactError(f"{name}: row {number}: {fault}")
+            raise ArtefactError(f"{name}, row {number}: {fault}")
         place = row[:3]

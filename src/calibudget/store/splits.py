@@ -212,7 +212,7 @@ def _checked(
         if fault is None and (row.source, row.role, row.key) <= place:
             fault = ("key", "rows must ascend by source, role and key")
         if fault is not None:
-            raise ArtefactError(f"{name}: row {number}, column {fault[0]!r}: {fault[1]}")
+            raise ArtefactError(f"{name}, row {number}: column {fault[0]!r}: {fault[1]}")
         if row.role == "calibration":
             calibration.add(row.record_id)
         place = (row.source, row.role, row.key)

@@ -149,7 +149,7 @@ def read_sums(directory: Path) -> dict[str, FileDigest]:
     for number, line in enumerate(lines, start=1):
         match = _LINE.fullmatch(line)
         if match is None:
-            raise ArtefactError(f"{SUMS_NAME}: line {number} isn't path, bytes and SHA-256 parted by tabs: {line!r}")
+            raise ArtefactError(f"{SUMS_NAME}:{number}: isn't path, bytes and SHA-256 parted by tabs: {line!r}")
         sums[match[1]] = FileDigest(bytes=int(match[2]), sha256=match[3])
     if len(sums) != len(lines) or list(sums) != sorted(sums):
         raise ArtefactError(f"{SUMS_NAME}: paths must be sorted and unique")

@@ -181,14 +181,13 @@ def read_train(path: Path) -> Iterator[dict[str, object]]:
     """
     readers = {".parquet": _parquet_rows, ".dataset": _dataset_rows}
     for place, value in readers.get(path.suffix, _jsonl_rows)(path):
-        file = f"{path.name}: {place}"
-        _SHAPES[_layout_of(value)].parse(value, file)
+        _SHAPES[_layout_of(value)].parse(value, place)
         try:
             deep = _deep(value)
         except (InputError, UnicodeEncodeError) as error:
-            raise ArtefactError(f"{file}: {error}") from error
+            raise ArtefactError(f"{place}: {error}") from error
         if not isinstance(deep["original"], dict):
-            raise ArtefactError(f"{file}: original: must be the text of an object, not {shown(deep['original'])}")
+            raise ArtefactError(f"{place}: original: must be the text of an object, not {shown(deep['original'])}")
         yield deep
 
 
@@ -251,9 +250,11 @@ def _naming(row: Row) -> Iterator[None]:
     try:
         yield
     except UnicodeEncodeError as error:
-        raise InputError(f"{row['source']}: record {row['record_id']}: a text holds a lone surrogate") from error
+        raise InputError(
+            f"source {row['source']!r}, record {row['record_id']}: a text holds a lone surrogate"
+        ) from error
     except (InputError, RecursionError) as error:
-        raise InputError(f"{row['source']}: record {row['record_id']}: original: {error}") from error
+        raise InputError(f"source {row['source']!r}, record {row['record_id']}: original: {error}") from error
 
 
 def _with_text(row: Row) -> Row:
@@ -269,10 +270,10 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
         with open_regular(path) as handle:
             for number, line in enumerate(handle, start=1):
                 if not line.endswith(b"\n"):
-                    raise ArtefactError(f"{path.name}: line {number}: is cut short")
-                row = loads_object(line, f"{path.name}: line {number}")
+                    raise ArtefactError(f"{path.name}:{number}: is cut short")
+                row = loads_object(line, f"{path.name}:{number}")
                 is_old = isinstance(row.get("original"), dict)  # lines of earlier versions hold objects as they are
-                yield f"line {number}", dict(_flat(_with_text(row))) if is_old else row
+                yield f"{path.name}:{number}", dict(_flat(_with_text(row))) if is_old else row
     except OSError as error:
         raise ArtefactError(f"{path.name}: can't be read: {error.strerror or error}") from error
 
@@ -280,7 +281,7 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
 def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
     table = load_table(path)
     _check_schema(table.schema, path.name)
-    return _batch_rows(table.to_batches(max_chunksize=_ROWS))
+    return _batch_rows(table.to_batches(max_chunksize=_ROWS), path.name)
 
 
 def _dataset_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
@@ -289,7 +290,7 @@ def _dataset_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
         open_regular(path / _ARROW).close()  # Arrow's own file names its failures, but waits for a FIFO
         with pa.OSFile(str(path / _ARROW)) as source, pa.ipc.open_stream(source) as stream:
             _check_schema(stream.schema, file)
-            yield from _batch_rows(map(_sound, stream))
+            yield from _batch_rows(map(_sound, stream), path.name)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ArtefactError(f"{file}: can't be read: {error}") from error
 
@@ -305,11 +306,11 @@ def _check_schema(schema: pa.Schema, file: str) -> None:
         raise ArtefactError(f"{file}: the columns aren't those of a train set")
 
 
-def _batch_rows(found: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, dict[str, object]]]:
+def _batch_rows(found: Iterable[pa.RecordBatch], name: str) -> Iterator[tuple[str, dict[str, object]]]:
     first = 1
     for batch in found:
         for number, row in enumerate(batch.to_pylist(), start=first):
-            yield f"row {number}", row
+            yield f"{name}, row {number}", row
         first += batch.num_rows
 
 

@@ -193,7 +193,7 @@ class PipelineRunner:
         measured = _measured(directory, len(evaluations), self.protocol)
         write_items(directory / ITEMS_NAME, measured)
         lines = (directory / TRAINING_NAME / LOG_NAME).read_bytes().splitlines()
-        steps: list[dict[str, Any]] = [loads_object(line, f"{LOG_NAME}, line {n}") for n, line in enumerate(lines, 1)]
+        steps: list[dict[str, Any]] = [loads_object(line, f"{LOG_NAME}:{n}") for n, line in enumerate(lines, 1)]
         counts = {"steps": len(steps), "train_tokens": sum(step["tokens"] for step in steps)} | _memory()
         if not self.protocol.keep_adapters:
             shutil.rmtree(directory / TRAINING_NAME / ADAPTER_NAME)

@@ -147,10 +147,10 @@ class TrainingLog:
 
 
 def _loss(line: bytes, step: int, path: Path) -> float:
-    entry = loads_object(line, f"{path.name}: line {step}") if line.endswith(b"\n") else {}
+    entry = loads_object(line, f"{path.name}:{step}") if line.endswith(b"\n") else {}
     loss = entry.get("loss")
     if entry.get("step") != step or isinstance(loss, bool) or not isinstance(loss, int | float):
-        raise ArtefactError(f"{path}: line {step} isn't that of step {step}; the log was changed")
+        raise ArtefactError(f"{path}:{step}: isn't that of step {step}; the log was changed")
     return float(loss)
 
 
