@@ -153,6 +153,7 @@ LAST = {"role": "assistant", "content": "a"}
             "(<image>./</image>)\nWhat?", "<__media__>\nWhat?", "[image]\nWhat is it?", "What is it? [Image]",
             "One\n[video]\nTwo", "<ImageHere> What?", "<|audio_bos|><|AUDIO|><|audio_eos|>What?",
             "<|vision_start|><|image_pad|><|vision_end|>", "<|media_pad|>", "<|begin_of_image|>What?", "<end_of_image>",
+            "<image/> What?", "What is it?\n<image />", "[Image: a.png]\nWhat?", "What?\n[video: clips/b.mp4]",
         )),
         (ALPACA | {"instruction": "<Img>a/b.png</Img> What?"}, "which is an image"),
         ({"messages": [CHAT[0] | {"content": [{"type": "text", "text": "q", "image": "a.png"}]}, LAST]},
@@ -209,6 +210,7 @@ def test_what_is_not_to_be_taught_or_cannot_be_read_is_refused_by_name(
         ALPACA | {"output": "<video>\n<source>\n</video>"},
         ALPACA | {"instruction": "How do I use the <audio> tag of HTML? And the <video> HTML element, or '<image>'?"},
         ALPACA | {"instruction": "The <image> of <image>x</image>"},
+        ALPACA | {"output": "<svg>\n<image/>\n</svg> or, in React Native, <Image />"},
         ALPACA
         | {"output": "List<Image> images;\nstd::vector<video> v;\nBox<Audio> b = <Image source={x} />;\n<Image>"},
         ALPACA | {"weights": [1, 1], "keep": True, "deleted": 0},

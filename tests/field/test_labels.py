@@ -50,6 +50,12 @@ def test_amounts_may_be_shares_beside_labels_with_spaces() -> None:
     assert found == {"Open Orca": "5% of budget", "b c": "10 % of pool", "d": 3}
 
 
+@pytest.mark.parametrize("text", ["a=1,b=2", "a=1, b=2", "a=5%,b=2"])
+def test_pairs_parted_by_commas_are_refused_with_the_right_form(text: str) -> None:
+    with pytest.raises(InputError, match=r"part them by spaces: a=\S+ b=2$"):
+        named_amounts([text], "--floors")
+
+
 @pytest.mark.parametrize("text", ["Open Orca", "a=1 b", "=3", "a=1 =2", ""])
 def test_a_text_that_is_no_pair_is_refused_and_says_how_an_option_repeats(text: str) -> None:
     with pytest.raises(InputError, match=r"--sizes .*write label=number; several as a=1 b=2"):

@@ -50,7 +50,9 @@ def test_a_token_beyond_the_embedding_is_refused_before_anything_is_scored(
     tokenizer = tokenizer_with()
     tokenizer.add_tokens(["<extra_one>", "<extra_two>"])
     rows = [{"instruction": f"Say <extra_two> {i}", "output": f"ok <extra_two> {i}"} for i in range(12)]
-    with pytest.raises(ScoringError, match=r"source 'a', record .*: its token '<extra_two>' has the id 321 .* 320 ids"):
+    with pytest.raises(
+        ScoringError, match=r"source 'a': a\.jsonl:3, record .*: its token '<extra_two>' has the id 321 .* 320 ids"
+    ):
         run(load_recipe(recipe_of(rows, tokenizer)), tmp_path / "out")
 
 
@@ -80,14 +82,12 @@ def test_a_record_that_the_template_refuses_is_told_by_the_run_not_by_train(
     tokenizer, told = tokenizer_with(chat_template=NO_SYSTEM), []
     for number in range(6):
         rows = [turns_of(i, system=i == number) for i in range(41)]
-        with pytest.raises(
-            ScoringError, match=r"source 'a': a\.jsonl:\d+: source 'a', record \w+: .*no system turns"
-        ) as error:
+        with pytest.raises(ScoringError, match=r"source 'a': a\.jsonl:\d+, record \w+: .*no system turns") as error:
             run(load_recipe(recipe_of(rows, tokenizer, "chat"), ["budget=37"]), tmp_path / f"refused-{number}")
         told.append(str(error.value))
         assert not list((tmp_path / f"refused-{number}").glob("train*"))
         unscored = load_recipe(recipe_of(rows, tokenizer, "chat"), ["budget=41", "calibration=none"])
-        with pytest.raises(ScoringError, match=rf"a\.jsonl:{number + 1}: .*take it out of the data"):
+        with pytest.raises(ScoringError, match=rf"a\.jsonl:{number + 1}[:,] .*take it out of the data"):
             run(unscored, tmp_path / f"unscored-{number}")
     assert all("take it out of the data, or say `on_error: skip`" in message for message in told)
 
@@ -117,7 +117,7 @@ def test_what_no_template_takes_is_told_or_skipped_without_a_model_too(tmp_path:
     (tmp_path / "recipe.yaml").write_text(
         "{policy: equal, budget: 5, calibration: none, sources: {a: {path: a.jsonl}}}"
     )
-    with pytest.raises(ScoringError, match=r"a\.jsonl:3: .*knows no tools; choose template: chat; take it out"):
+    with pytest.raises(ScoringError, match=r"a\.jsonl:3, .*knows no tools; choose template: chat; take it out"):
         run(load_recipe(tmp_path / "recipe.yaml", ["budget=6"]), tmp_path / "refused")
     result = run(load_recipe(tmp_path / "recipe.yaml", ["on_error=skip"]), tmp_path / "skipped")
     assert result.count == 5
@@ -130,7 +130,7 @@ def test_what_a_template_refuses_of_a_calibration_record_is_told_before_anything
 ) -> None:
     rows = [turns_of(i, system=True) for i in range(12)]
     recipe = recipe_of(rows, tokenizer_with(chat_template=NO_SYSTEM), "chat")
-    with pytest.raises(ScoringError, match=r"a\.jsonl:\d+: .*no system turns"):
+    with pytest.raises(ScoringError, match=r"a\.jsonl:\d+, .*no system turns"):
         dry_run(load_recipe(recipe))
 
 

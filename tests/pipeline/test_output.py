@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import DataError, InputError
+from calibudget.errors import DataError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
@@ -125,10 +125,15 @@ def test_a_chat_template_without_a_model_keeps_turns(recipe: Any) -> None:
         recipe(layout="rendered")
 
 
-def test_a_layout_that_cant_hold_a_record_is_refused_and_nothing_is_left(tmp_path: Path, recipe: Any) -> None:
-    with pytest.raises(InputError, match=r"source 'talks', record .* which the layout 'completion' can't hold"):
-        run(recipe(layout="completion"), tmp_path / "run")
-    assert not (tmp_path / "run" / "train.jsonl").exists()
+def test_a_record_that_the_layout_cant_hold_is_refused_at_its_line_or_skipped(tmp_path: Path, recipe: Any) -> None:
+    recipe(layout="completion")
+    with pytest.raises(DataError, match=r"source 'talks': talks\.jsonl:1: has several turns or tools, and `output"):
+        run(load_recipe(tmp_path / "recipe.yaml", ["sources.talks.on_error=refuse"]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    found = run(load_recipe(tmp_path / "recipe.yaml", ["budget=30"]), tmp_path / "run")
+    plain = [n for n in range(40) if n != 7 and n % 3 == 2 and n % 5]
+    assert sum(row["source"] == "talks" for row in train_rows(found)) <= len(plain) - 5
+    assert any(note.startswith(f"talks: {40 - len(plain)} rows skipped") for note in found.notes)
 
 
 def test_images_are_refused_with_the_line_and_a_clear_word(tmp_path: Path, recipe: Any) -> None:

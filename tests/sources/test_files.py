@@ -25,6 +25,14 @@ def test_globs_and_lists_give_each_file_once_sorted_by_name(tmp_path: Path, writ
     assert names(tmp_path, "**/*.jsonl") == ["a.jsonl", "b.jsonl", "sub/c.jsonl", "sub/deep/d.jsonl"]
 
 
+def test_a_file_named_twice_is_refused_and_another_name_of_one_is_told(tmp_path: Path, write: Write) -> None:
+    (tmp_path / "b.jsonl").symlink_to(write("a.jsonl", [ROW]))
+    with pytest.raises(DataError, match=r"source 's': '\./a\.jsonl' names a\.jsonl again, and a file is read once"):
+        names(tmp_path, "a.jsonl", "./a.jsonl")
+    found = find_files(SourceSpec(label="s", path="*.jsonl"), tmp_path)
+    assert ([file.name for file in found.files], found.beside) == (["a.jsonl"], ("b.jsonl",))
+
+
 def test_a_directory_stands_for_its_data_files(tmp_path: Path, write: Write) -> None:
     for name in ("d/b.jsonl", "d/x/a.csv", "d/README.md", "d/.hidden.jsonl"):
         write(name, [ROW])
@@ -53,10 +61,14 @@ def test_an_absolute_path_may_lie_anywhere_and_shows_only_its_name(tmp_path: Pat
         ("../*.jsonl", "must not climb"),
         ("a\0.jsonl", "must be relative"),
         ("empty", "no file matches 'empty'"),
+        ("gone.jsonl", "source 's': gone.jsonl: is a link to nothing"),
+        ("*.jsonl", "gone.jsonl: is a link to nothing"),
+        (".", "gone.jsonl: is a link to nothing"),
     ],
 )
 def test_what_is_not_there_or_not_below_is_refused(tmp_path: Path, path: str, message: str) -> None:
     (tmp_path / "data" / "empty").mkdir(parents=True)
+    (tmp_path / "data" / "gone.jsonl").symlink_to("nowhere.jsonl")
     (tmp_path / "a.jsonl").write_text("", encoding="utf-8")
     with pytest.raises(DataError, match=message):
         names(tmp_path / "data", path)
@@ -86,7 +98,7 @@ def test_the_same_file_as_two_sources_is_refused(tmp_path: Path, write: Write) -
     write("a.jsonl", [ROW])
     write("b.jsonl", [ROW])
     specs = [SourceSpec(label="one", path="a.jsonl"), SourceSpec(label="two", path=("b.jsonl", "a.jsonl"))]
-    with pytest.raises(DataError, match=r"sources 'one' and 'two' both read a\.jsonl; drop one"):
+    with pytest.raises(DataError, match=r"source 'one' and source 'two' both read a\.jsonl; drop one"):
         check_distinct_files(specs, tmp_path)
     check_distinct_files([specs[0], SourceSpec(label="two", path="b.jsonl")], tmp_path)
 
@@ -98,7 +110,7 @@ def test_filters_that_exclude_each_other_may_share_a_file(tmp_path: Path, write:
         for label, value in (("small", "xs"), ("large", ("l", "xl")), ("both", ("xs", "xl")))
     )
     check_distinct_files([small, large], tmp_path)
-    with pytest.raises(DataError, match="'small' and 'both'"):
+    with pytest.raises(DataError, match="'small' and source 'both'"):
         check_distinct_files([small, large, both], tmp_path)
 
 

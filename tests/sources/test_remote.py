@@ -104,7 +104,7 @@ def test_two_sources_may_not_share_an_object(tmp_path: Path, s3_bucket: Any) -> 
     specs = [
         SourceSpec(label=label, path=path) for label, path in {"a": "s3://rows/*", "b": "s3://rows/r.jsonl"}.items()
     ]
-    with pytest.raises(DataError, match=r"sources 'a' and 'b' both read s3://rows/r\.jsonl"):
+    with pytest.raises(DataError, match=r"source 'a' and source 'b' both read s3://rows/r\.jsonl"):
         check_distinct_files(specs, tmp_path)
 
 

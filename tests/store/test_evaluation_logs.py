@@ -264,9 +264,7 @@ def test_a_choice_that_isnt_there_is_refused_by_line(tmp_path: Path, target: Any
 def test_what_isnt_built_as_its_writer_builds_it_names_writer_and_place(tmp_path: Path, log: dict[str, Any]) -> None:
     lines = rows(NLL)
     lines[1] |= {"metrics": 5}
-    with pytest.raises(
-        ArtefactError, match=r"^samples_z\.jsonl:2: can't be read as lm-eval writes it: TypeError"
-    ):
+    with pytest.raises(ArtefactError, match=r"^samples_z\.jsonl:2: can't be read as lm-eval writes it: TypeError"):
         read_scores_file(written(tmp_path / "samples_z.jsonl", lines))
     log["samples"][1]["scores"] = 5
     (tmp_path / "log.json").write_text(json.dumps(log))
@@ -292,7 +290,5 @@ def test_the_same_id_of_two_sources_is_two_records(tmp_path: Path) -> None:
     )
     two = written(tmp_path / "two.jsonl", [{"source": s, "record_id": "1", "correct": True} for s in "ab"])
     assert [score.nll for score in read_scores_file(one, two).scores] == [1.0, 2.0]
-    with pytest.raises(
-        ArtefactError, match=r"^one\.jsonl:1: record_id: '1' of 'a': its nll stands in one\.jsonl"
-    ):
+    with pytest.raises(ArtefactError, match=r"^one\.jsonl:1: record_id: '1' of 'a': its nll stands in one\.jsonl"):
         read_scores_file(one, one)

@@ -134,9 +134,7 @@ def test_an_answers_nats_are_a_rule_that_needs_its_length(
         (score,) = read_scores_file(lines(tmp_path, given), error="nll_per_answer").scores
         assert repr(score.error) == repr(made)
     for tokens in (0, None):
-        with pytest.raises(
-            ArtefactError, match=r":1: response_tokens: the error rule nll_per_answer needs the ans"
-        ):
+        with pytest.raises(ArtefactError, match=r":1: response_tokens: the error rule nll_per_answer needs the ans"):
             read_scores_file(lines(tmp_path, whole | {"response_tokens": tokens}), error="nll_per_answer")
     write_scores(path, [replace(scores[0], correct=None, error=scores[0].nll)], error="nll", provenance=PROVENANCE)
     with pytest.raises(ArtefactError, match=r"^scores\.parquet: 'piqa-\d+' of 'piqa': correct: must be true or false"):

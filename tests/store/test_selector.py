@@ -84,7 +84,10 @@ def test_a_record_twice_and_other_faults_name_file_and_place(path: Path, tmp_pat
     given = tmp_path / "values.jsonl"
     row = '{"source": "a", "record_id": "%s", "score": 1}\n'
     given.write_text(row % 1 + row % 2)
-    assert [(value.place, value.record_id) for value in read_values(given)] == [("values.jsonl:1", "1"), ("values.jsonl:2", "2")]
+    assert [(value.place, value.record_id) for value in read_values(given)] == [
+        ("values.jsonl:1", "1"),
+        ("values.jsonl:2", "2"),
+    ]
     given.write_text(row % 1 + row % 2 + row % 1)
     with pytest.raises(ArtefactError, match=r"^values\.jsonl:3: '1' of a stands at values\.jsonl:1 already$"):
         list(read_values(given))

@@ -48,6 +48,8 @@ def _asked(statistics: Path | None, budget: str | None, floor: str | None) -> tu
     Raises:
         InputError: nothing says the budget.
     """
+    if statistics is not None and not statistics.exists():
+        raise InputError(f"{statistics}: no such statistics file or run directory")
     if statistics is not None and statistics.is_dir() and (budget is None or floor is None):
         from calibudget.cli.interrupts import say
         from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME

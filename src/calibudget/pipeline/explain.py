@@ -11,7 +11,7 @@ from typing import Any
 
 from calibudget.allocation.policies import POLICIES
 from calibudget.allocation.utility import EPSILON, doubled_ranks
-from calibudget.errors import InputError
+from calibudget.errors import ArtefactError, InputError
 from calibudget.messages import meant
 from calibudget.records import ANSWER_CAP, AllocationPlan, SourceAllocation, SourceStatistics, Statistics
 from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS, STATISTICS_NAME
@@ -54,6 +54,8 @@ def digits(value: float, places: int = 6) -> str:
 
 def read_evidence(run_dir: Path) -> tuple[AllocationPlan, Statistics | None]:
     """The allocation of a run directory, and the statistics that it was made of, if any."""
+    if not run_dir.is_dir():
+        raise ArtefactError(f"{run_dir}: is no directory; give the one that `calibudget run` wrote")
     path = run_dir / STATISTICS_NAME
     return ALLOCATION.read(run_dir / ALLOCATION_NAME), STATISTICS.read(path) if path.exists() else None
 

@@ -18,6 +18,7 @@ from calibudget.sources.fields import reason_of
 from calibudget.sources.records import RecordMaker
 from calibudget.sources.rows import SUFFIXES, read_rows
 from calibudget.sources.spec import SourceSpec
+from calibudget.store.files import is_dangling
 from calibudget.tasks.presets import PRESETS
 
 #: Rows of a file that are looked at, so that most files are seen whole.
@@ -157,7 +158,7 @@ def _data_files(folder: Path) -> Iterator[Path]:
         is_data = path.name.lower().endswith(SUFFIXES) and path.name not in _SAVED
         is_data = is_data and not path.name.endswith(SCHEMA_SUFFIX)
         is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if is_data and not is_hidden and path.is_file():
+        if is_data and not is_hidden and (path.is_file() or is_dangling(path)):
             yield path
 
 
@@ -165,6 +166,8 @@ def _draft(label: str, folder: Path, path: Path) -> _Draft:
     """How a file can be read: by the preset of its name, by one of its fields, or as its format shows."""
     below = path.relative_to(folder)
     try:
+        if is_dangling(path):
+            raise DataError("it is a link to nothing")
         first = next((fields for _, fields in read_rows(path, below.as_posix())), DataError("it has no rows"))
         if isinstance(first, DataError):
             raise first

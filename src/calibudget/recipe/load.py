@@ -307,4 +307,5 @@ def _words(problem: Any, fields: Mapping[str, FieldInfo]) -> str:
         case _:
             words = fault(problem["type"], problem.get("ctx", {}))
             message = str(problem["msg"])
+            shown += "; put it in quotes" if problem["type"] == "string_type" and shown and given is not None else ""
             return (words or message[0].lower() + message[1:]) + shown

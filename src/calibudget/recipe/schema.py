@@ -334,6 +334,7 @@ class Recipe(Part):
                 duplicates="keep",
                 kind="evaluation set",
                 prompts_suffice=True,
+                one_exchange=False,
                 only_split=sets[name].split is None,
             )
             for name in sorted(sets)
@@ -350,4 +351,4 @@ class Recipe(Part):
         said["duplicates"] = source.duplicates or ("keep" if label == COMPANION else self.duplicates)
         said["on_error"] = source.on_error or self.on_error
         said["split"] = source.split or DEFAULT
-        return SourceSpec(label=label, limits=self.limits, **said)
+        return SourceSpec(label=label, limits=self.limits, one_exchange=self.output.layout == "completion", **said)

@@ -63,6 +63,7 @@ def find_files(spec: SourceSpec, data_dir: Path) -> Found:
     data_dir = resolved(data_dir)
     found: dict[Path, DataFile] = {}
     beside: set[Path] = set()
+    named: set[Path] = set()
     for pattern in spec.paths:
         try:
             files, others = (
@@ -84,8 +85,16 @@ def find_files(spec: SourceSpec, data_dir: Path) -> Found:
             )
             hidden = "; a glob finds no hidden file, so name those one by one" if is_of_hidden else ""
             raise DataError(f"{spec.name}: no file matches {pattern!r}{below}{hidden}")
+        if len(files) == 1 and not glob.has_magic(pattern):
+            own = files[0].path.resolve()
+            if own in named:
+                raise DataError(
+                    f"{spec.name}: {pattern!r} names {files[0].name} again, and a file is read once; drop it"
+                )
+            named.add(own)
         for file in files:
             found.setdefault(file.path.resolve(), file)
+            others |= {file.path}
         beside |= others
     read = {file.path for file in found.values()}
     return Found(

@@ -14,7 +14,7 @@ _WORD_AFTER: Final = re.compile(r"\s+(?:html\s+)?(?:tag|element|attribute)", re.
 _KINDS: Final = "image|img|video|audio|speech|sound"
 _TOKEN: Final = re.compile(
     rf"<\|?(?:(?:start|begin|end)_of_)?({_KINDS})"
-    r"(?:here|[_ -]?(?:\d+|pad|context|(?:soft_)?token|placeholder|bos|eos|start|end))?\|?>"
+    r"(?:here|[_ -]?(?:\d+|pad|context|(?:soft_)?token|placeholder|bos|eos|start|end))?(?:\||\s?/)?>"
     rf"|<\|(vision|media)_(?:start|end|pad|begin)\|>|<__(media|{_KINDS})__>",
     re.IGNORECASE,
 )
@@ -23,10 +23,12 @@ _PAIR: Final = re.compile(
     rf"^[ \t(]*<({_KINDS})>[^<>\n]+</\1>|(?<![`\"'])<({_KINDS})>[^<>\s]*(?:/|\.\w{{2,4}})</\2>",
     re.IGNORECASE | re.MULTILINE,
 )
+#: What tells one image of several: a number, or a file's name.
+_FILE: Final = r"(?:[_ -]?\d*|:[^\]\n]*\.\w{2,4})"
 #: A word in brackets, alone in its line or at an end of the text.
 _BRACKETED: Final = re.compile(
-    r"(?:\A[ \t]*|^[ \t]*(?=\[[^\]\n]*\][ \t]*$))\[(image|video|audio)[_ -]?\d*\](?![(\[:])"
-    r"|\[(image|video|audio)[_ -]?\d*\]\s*\Z",
+    rf"(?:\A[ \t]*|^[ \t]*(?=\[[^\]\n]*\][ \t]*$))\[(image|video|audio){_FILE}\](?![(\[:])"
+    rf"|\[(image|video|audio){_FILE}\]\s*\Z",
     re.IGNORECASE | re.MULTILINE,
 )
 #: A picture in other words: as Qwen-VL's sets name it (HTML's `img` is never closed), as Pixtral's mark, as its bytes.
@@ -37,14 +39,14 @@ _PICTURE: Final = re.compile(
 )
 #: What a text about HTML holds, where `<img>` is a word.
 _OF_HTML: Final = re.compile(
-    rf"<img\s|</?(?!(?:{_KINDS})>)[a-z][a-z0-9]*[\s/>]|\b(?:html|css|xml|markup)\b", re.IGNORECASE
+    rf"<img\s|</?(?!(?:{_KINDS})\s?/?>)[a-z][a-z0-9]*[\s/>]|\b(?:html|css|xml|markup)\b", re.IGNORECASE
 )
 #: What stands before a type in angle brackets, as in `vector<video>`. `<Image>` is a type by its capital.
 _GENERIC: Final = re.compile(
     r"(?:vector|list|array|vec|set|deque|queue|stack|option(?:al)?|ptr|box|future|iterable|sequence|collection|span)\Z",
     re.IGNORECASE,
 )
-_COMPONENT: Final = re.compile(r"<[A-Z][a-z]+>")
+_COMPONENT: Final = re.compile(r"<[A-Z][a-z]+(?:\s?/)?>")
 _LINE_END: Final = re.compile(r"[\s.?!:]*(?:\n|\Z)")
 
 
@@ -79,6 +81,8 @@ def _is_word(token: re.Match[str], text: str) -> bool:
         return True
     if _COMPONENT.fullmatch(token[0]) and token[0] != "<Img>":
         return True
+    if token[0].endswith("/>"):
+        return bool(_OF_HTML.search(text))
     if token[0].lower() != "<img>":
         return False
     line = before.rpartition("\n")[2]

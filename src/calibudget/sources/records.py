@@ -205,6 +205,12 @@ class RecordMaker:
             if texts is not None:
                 return *texts, ()
         example = read_example(view, shape.format, ignored=ignored, prompts_suffice=prompts_suffice)
+        roles = [turn.role for turn in example.prompt]
+        if self._spec.one_exchange and (example.tools or roles != ["user"]):
+            raise DataError(
+                "has several turns or tools, and `output.layout: completion` holds one prompt and its response; say "
+                "rendered, turns or messages"
+            )
         self.unused.update(example.unused)
         if self._spec.ignored:
             self.seen.update(name.rpartition("[].")[2] for name in example.unused)

@@ -149,6 +149,7 @@ class SourceSpec(Source):
         kind: what messages call it.
         split: which one is read.
         prompts_suffice: whether rows may lack a response, as an evaluation set's may.
+        one_exchange: whether a row must be one prompt and its response, as `output.layout: completion` holds it.
         also_used: fields that something else uses, such as a selector.
         only_split: whether it is measured on and names no split, so that only data of a single one can be read.
         limits: what its files may ask of the machine.
@@ -164,6 +165,7 @@ class SourceSpec(Source):
     on_error: OnError = "refuse"
     split: str = DEFAULT
     prompts_suffice: bool = False
+    one_exchange: bool = False
     also_used: tuple[str, ...] = ()
     only_split: bool = False
     limits: Limits = LIMITS

@@ -231,7 +231,10 @@ def _as_label(spec: AnswerSpec, text: str) -> str:
     for label in labels:
         if _folded(label) == _folded(text):
             return label
-    raise DataError(f"the answer field {spec.field!r} holds {text[:80]!r}, which is none of {', '.join(labels)}")
+    raise DataError(
+        f"the answer field {spec.field!r} holds {text[:80]!r}, which is none of {', '.join(labels)}; name it in "
+        "`answer.labels`, as the field writes it"
+    )
 
 
 def _readable(spec: AnswerSpec, text: str) -> str:
