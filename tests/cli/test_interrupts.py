@@ -21,8 +21,7 @@ RESUME = "nothing finished is lost, the same command with `--resume` goes on fro
 #: What a command that may take long says first.
 BEGUN = "calibudget: starting ...\n"
 NOTHING = "there is nothing to resume, give the command again"
-LOAD = "calibudget.recipe.load_recipe"
-BEGUN = "calibudget: starting ...\n"
+LOAD = "calibudget.recipe.load.load_recipe"
 
 
 @pytest.mark.parametrize("stop", [Stop(), InterruptedRunError("stopped after step 3 of 9")])
