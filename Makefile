@@ -47,12 +47,18 @@ types: venv
 quick: venv
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(PROCESSES) --dist worksteal --hypothesis-profile quick $(HEAVY:%=--ignore=%) -m 'not slow and not model and not data and not full'
 
-test: venv
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(PROCESSES) --dist worksteal -m 'not full'
+SUITE := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(PROCESSES) --dist worksteal
 
-test-full: test
-	$(BIN)/python tools/attacks.py build/attacks --processes $(PROCESSES)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(PROCESSES) --dist worksteal --timeout 3600 -m full --ignore=tests/attacks
+test: venv
+	$(SUITE) -m 'not full'
+
+# Whatever fails, all three steps are run; the last line says which failed.
+test-full: venv
+	@failed=; \
+	$(SUITE) -m 'not full' || failed='the fast tests'; \
+	$(BIN)/python tools/attacks.py build/attacks --processes $(PROCESSES) || failed="$${failed:+$$failed, }the attacks"; \
+	$(SUITE) --timeout 3600 -m full --ignore=tests/attacks || failed="$${failed:+$$failed, }the other tests marked full"; \
+	echo "test-full: $${failed:-nothing} failed"; test -z "$$failed"
 
 bench: venv
 	$(PIP) install --quiet --group bench

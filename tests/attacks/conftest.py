@@ -104,6 +104,7 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
     for argv in (
         ["run", "recipe.yaml", "--output-dir", "fake"],
         ["run", "model.yaml", "--output-dir", "scored"],
+        ["score", "model.yaml", "--shard", "1/1", "--output", "part.parquet"],
         ["study", "freeze", "protocol.yaml", "--output-dir", "frozen"],
     ):
         done = one.give(argv)
@@ -153,6 +154,11 @@ WORKS = {
     "influence": Work(argv=("influence", "model.yaml", "--output-dir", "{}", *INFLUENCE)),
     "study": Work(argv=("study", "run", "protocol.yaml", "--output-dir", "{}"), starts_from="frozen"),
 }
+#: Commands that are over at once, so that only others at the same moment disturb them.
+MOMENTS = {
+    "export": Work(argv=("score", "model.yaml", "--export", "{}/texts.jsonl")),
+    "merge": Work(argv=("score", "merge", "part.parquet", "--output", "{}/scores.parquet")),
+}
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -174,10 +180,11 @@ def whole(zygote: Zygote) -> Any:
 
     def of(name: str) -> Any:
         if name not in known:
-            directory = WORKS[name].start(zygote, zygote.folder / f"whole-{name}")
+            work = {**WORKS, **MOMENTS}[name]
+            directory = work.start(zygote, zygote.folder / f"whole-{name}")
             trace = zygote.folder / f"trace-{name}.json"
             began = time.monotonic()
-            done = zygote.give(WORKS[name].command(directory), root=str(directory), trace=str(trace))
+            done = zygote.give(work.command(directory), root=str(directory), trace=str(trace))
             assert done["code"] == 0, done["text"]
             known[name] = contents(directory), done["steps"], trace, time.monotonic() - began
         return known[name]

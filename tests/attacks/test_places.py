@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from calibudget.pipeline.verify import verify
-from tests.attacks.conftest import INFLUENCE, TRAINED, WORKS
+from tests.attacks.conftest import INFLUENCE, TRAINED, WORKS, contents
 
 pytestmark = pytest.mark.slow
 #: By work, the links that a stranger may have left in its directory: each where a folder or file of its own belongs.
@@ -45,17 +45,48 @@ def test_nothing_is_written_through_a_planted_link(zygote: Any, tmp_path: Path, 
     assert {path.name: path.read_bytes() for path in victim.iterdir()} == {"file": b"a stranger's"}
 
 
-def test_a_finished_run_gets_no_file_that_is_no_part_of_it(zygote: Any, tmp_path: Path) -> None:
+def test_a_run_gets_no_file_that_is_no_part_of_it(zygote: Any, whole: Any, tmp_path: Path) -> None:
+    whole("study"), whole("influence")
     run = Path(shutil.copytree(zygote.folder / "scored", tmp_path / "run"))
+    (tmp_path / "link").symlink_to(run)
+    begun = Path(shutil.copytree(run, tmp_path / "begun"))
+    (begun / "SHA256SUMS.tsv").unlink()
+    before = contents(tmp_path)
+    shards = [f"whole-influence/influence-{shard}-of-2.jsonl" for shard in (0, 1)]
+    evaluate = ["evaluate", "fake", "--tasks", "piqa=piqa.test.jsonl", "--data-dir", "data", "--device", "cpu"]
+    statistics = ["statistics", "fake/scores.parquet", "--pool-sizes", "fake/splits.parquet"]
     for argv in (
         ["score", "model.yaml", "--output", run / "more.parquet"],
-        ["score", "model.yaml", "--export", run / "texts.jsonl"],
-        ["score", "merge", run / "scores.parquet", "--output", run / "more.parquet"],
+        ["score", "model.yaml", "--export", run / "deep/texts.jsonl"],
+        ["score", "merge", "part.parquet", "--output", begun / "more.parquet"],
         ["influence", "model.yaml", "--output-dir", run, *INFLUENCE],
+        ["influence", "model.yaml", "--output-dir", run / "influence", *INFLUENCE],
+        [
+            "proxy",
+            "merge",
+            *shards,
+            *("--subgroup", "boolq", "--subgroup", "piqa", "--shards", "2"),
+            "--output",
+            run / "x",
+        ],
+        [*statistics, "--output", run / "statistics.json"],
+        [*statistics, "--output", tmp_path / "link/more.json"],
+        ["init", "data", "--output", run / "more.yaml"],
+        ["report", "fake", "--output", run / "more.html"],
+        ["report", "whole-study", "--output", run / "manifest.json"],
+        ["study", "report", "whole-study", "--output-dir", run],
+        ["study", "freeze", "protocol.yaml", "--output-dir", run / "study"],
+        ["run", "recipe.yaml", "--output-dir", run / "inner"],
+        ["select", "recipe.yaml", "--allocation", "fake/allocation.json", "--output-dir", begun / "inner"],
+        ["export", "fake", "--for", "huggingface", "--output-dir", run / "out"],
+        [*evaluate, "--output-dir", run],
+        [*evaluate, "--adapter", "a", "--adapter", "b"],
+        ["train", "fake", *TRAINED, "--output-dir", run],
+        ["demo", "--output-dir", run],
     ):
         done = zygote.give(argv)
-        assert done["code"] == 2, done["text"]
-        assert "is a finished run's" in " ".join(done["text"].split()), done["text"]
+        assert (done["code"], "is a run's, which" in " ".join(done["text"].split())) == (2, True), (argv, done["text"])
+    assert contents(tmp_path) == before
     assert verify(run).differences == ()
 
 

@@ -87,10 +87,13 @@ def statistics(
     output: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
 ) -> None:
     """Compute the statistics that `allocate` takes from scores."""
+    from calibudget.pipeline.run_directory import check_no_run
     from calibudget.pipeline.statistics import statistics_of_file
     from calibudget.store.artefacts import STATISTICS
     from calibudget.store.canonical import canonical_json
 
+    if output is not None:
+        check_no_run(output.parent)
     statistics = statistics_of_file(
         *scores,
         pool_sizes=sizes_by_label(pool_sizes) or {},

@@ -21,8 +21,11 @@ def init(
     from calibudget.cli.schema import as_text
     from calibudget.messages import counted, printable
     from calibudget.pipeline.init import SCHEMA_SUFFIX, draft_recipe
+    from calibudget.pipeline.run_directory import check_no_run
     from calibudget.store.files import write_atomic
 
+    if str(output) != "-":
+        check_no_run(output.parent)
     text = draft_recipe(data_dir, written_to=None if str(output) == "-" else output)
     if str(output) == "-":
         typer.echo(text, nl=False)

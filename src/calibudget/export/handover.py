@@ -18,7 +18,7 @@ from calibudget.export.trainers import Job, Trainer, trainer_named
 from calibudget.lm.encoding import Encoder
 from calibudget.messages import counted
 from calibudget.pipeline.progress import Progress, silent, whole
-from calibudget.pipeline.run_directory import recipe_of_run
+from calibudget.pipeline.run_directory import check_no_run, recipe_of_run
 from calibudget.pipeline.train import FinishedRun, check_model, finished_run, rows_to_encode
 from calibudget.pipeline.training_options import training_libraries, training_options, within_context
 from calibudget.pipeline.verify import verify
@@ -79,15 +79,14 @@ def export(
         progress: told of the stages.
 
     Raises:
-        InputError: no such trainer, an option that isn't used for it, or a folder inside the run directory.
-        ArtefactError: the run isn't finished or doesn't verify, or the folder holds something.
+        InputError: no such trainer, or an option that isn't used for it.
+        ArtefactError: the run isn't finished or doesn't verify, or the folder holds something or lies in a run's.
         TrainingError: options or rows that can't be trained on, another model, or one that the trainer doesn't know.
         DependencyError: the model's libraries are missing.
     """
     target, directory, output = trainer_named(trainer), Path(run_dir), Path(output_dir)
     run, recipe = finished_run(directory), recipe_of_run(directory)
-    if output.resolve().is_relative_to(directory.resolve()):
-        raise InputError(f"{output}: lies in the run directory, which would no longer verify; name a folder beside it")
+    check_no_run(output.parent)
     if output.is_symlink() or (output.exists() and (not output.is_dir() or any(output.iterdir()))):
         raise ArtefactError(f"{output}: holds something already, or is a link; name a new or an empty folder")
     _check_used(target, overrides)

@@ -11,6 +11,7 @@ from calibudget.errors import DependencyError
 from calibudget.lm.files import EMBEDDED
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.run import RunResult, run
+from calibudget.pipeline.run_directory import check_no_run
 from calibudget.recipe.load import load_recipe
 from calibudget.store.files import write_atomic
 
@@ -67,6 +68,7 @@ def demo(output_dir: str | Path, *, model: str = EMBEDDED, progress: Progress = 
     """
     _require_packages(model)
     folder = Path(output_dir)
+    check_no_run(folder)
     recipe = _write_inputs(folder, progress)
     run_dir = folder / "run"
     return run(load_recipe(recipe, [f"model={json.dumps(model)}"]), run_dir, resume=run_dir.exists(), progress=progress)

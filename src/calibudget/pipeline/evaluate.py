@@ -45,7 +45,7 @@ from calibudget.evaluation.results import (
 from calibudget.pipeline.own_tasks import held_out_benchmarks, own_source
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
-from calibudget.pipeline.run_directory import EVALUATION_WORK, calibration_set, records_again
+from calibudget.pipeline.run_directory import EVALUATION_WORK, calibration_set, check_no_run, records_again
 from calibudget.pipeline.subjects import (
     Generation,
     Scored,
@@ -65,6 +65,7 @@ from calibudget.store.files import (
     output_directory,
     refuse_links,
     remove_directory,
+    resolved,
     write_atomic,
 )
 from calibudget.store.manifest import MANIFEST_NAME
@@ -142,6 +143,8 @@ def evaluate(
     if not resume:
         check_unbegun(subject)
     for output in subject.outputs:
+        if resolved(output) != resolved(Path(target)):
+            check_no_run(output)
         check_writable(output)
     if shared is None:
         check_subject(subject, engine or Generation())

@@ -175,8 +175,8 @@ def influence(
         from calibudget.influence.scorer import InfluenceScorer
         from calibudget.training.devices import Devices
     devices = Devices(execution.device)
-    check_writable(directory / f".started-{os.getpid()}")  # not itself: others may start on other shards just now
     check_no_run(directory)
+    check_writable(directory / f".started-{os.getpid()}")  # not itself: others may start on other shards just now
     refuse_links(directory / WARM_UP_NAME)
     task = _task(recipe, config, run_dir, progress)
     task.lengths(progress)

@@ -14,6 +14,7 @@ from typing import Final, cast
 
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.progress import Progress
+from calibudget.pipeline.run_directory import check_no_run
 from calibudget.selection.proxy import (
     PAPER_CONTRACT,
     ProxyContract,
@@ -118,8 +119,9 @@ def merge_proxy_files(
 
     Raises:
         ArtefactError: the first thing found wrong, with file and line or position; or the output is one of the
-            shards or can't be written. Nothing is written then.
+            shards, lies in a run's directory or can't be written. Nothing is written then.
     """
+    check_no_run(output.parent)
     if output.resolve() in {path.resolve() for path in paths}:
         raise ArtefactError(f"{output}: is one of the shards; name another file for the merged scores")
     merged = _merged(paths, contract, pool)

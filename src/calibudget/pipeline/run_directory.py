@@ -17,7 +17,7 @@ from calibudget.records import Record
 from calibudget.selection.rows import RowRole
 from calibudget.sources.records import RecordMaker
 from calibudget.store.canonical import read_bytes, read_object
-from calibudget.store.files import expanded, held_names, output_directory, write_atomic
+from calibudget.store.files import LOCK_NAME, expanded, held_names, output_directory, resolved, write_atomic
 from calibudget.store.manifest import MANIFEST_NAME
 from calibudget.store.sums import SUMS_NAME, file_digest
 from calibudget.store.train_set import read_train
@@ -40,17 +40,20 @@ def is_finished(directory: Path) -> bool:
 
 
 def check_no_run(directory: Path) -> None:
-    """Refuse a folder for a file that is no part of the run that it holds, and would make it fail to verify.
+    """Refuse a place for files of other work in a run's directory, which wouldn't verify any more.
 
     Raises:
-        ArtefactError: it holds a finished run.
+        ArtefactError: it is one, finished or not, or lies in one.
     """
-    if is_finished(directory):
-        raise ArtefactError(f"{directory}: is a finished run's, and {SUMS_NAME} lists its files; name another place")
+    place = resolved(directory)
+    for one in (place, *place.parents):
+        if (one / RECIPE_NAME).exists() and any((one / name).exists() for name in (SUMS_NAME, LOCK_NAME)):
+            raise ArtefactError(f"{one}: is a run's, which wouldn't verify with other files in it; name another place")
 
 
-def check_usable(directory: Path, resolved: bytes, *, resume: bool) -> None:
+def check_usable(directory: Path, resolved_recipe: bytes, *, resume: bool) -> None:
     """Refuse a directory that this recipe can't write to, before anything is read or made."""
+    check_no_run(resolved(directory).parent)
     if directory.exists() and not directory.is_dir():
         raise ArtefactError(f"{directory}: is a file; name a directory for the run")
     held = held_names(directory)
@@ -59,7 +62,7 @@ def check_usable(directory: Path, resolved: bytes, *, resume: bool) -> None:
     recipe = directory / RECIPE_NAME
     if not recipe.exists():
         raise ArtefactError(f"{directory}: holds other files ({held[0]} ...); name a new or an empty directory")
-    if read_bytes(recipe) != resolved:
+    if read_bytes(recipe) != resolved_recipe:
         raise ArtefactError(
             f"{directory}: holds a run of another recipe (its {RECIPE_NAME} differs); name another directory"
         )
@@ -147,9 +150,9 @@ def calibration_set(splits: Path) -> dict[str, object]:
 
 
 @contextmanager
-def open_run(directory: Path, resolved: bytes, *, resume: bool) -> Iterator[None]:
+def open_run(directory: Path, resolved_recipe: bytes, *, resume: bool) -> Iterator[None]:
     """Hold the directory for one run, from before anything is read."""
-    check_usable(directory, resolved, resume=resume)
+    check_usable(directory, resolved_recipe, resume=resume)
     with output_directory(directory):
-        check_usable(directory, resolved, resume=resume)  # again, for what another run did meanwhile
+        check_usable(directory, resolved_recipe, resume=resume)  # again, for what another run did meanwhile
         yield

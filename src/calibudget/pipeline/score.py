@@ -24,6 +24,7 @@ from calibudget.scoring.scorer import (
     CalibrationItem,
     Measurement,
     Scorer,
+    ScorerSettings,
     item_to_json,
     judged,
     measurement_to_json,
@@ -38,6 +39,8 @@ from calibudget.workers import Engine
 
 #: Of the folder beside an output, which holds what is done of it; gone when it is whole.
 WORK_SUFFIX: Final = ".work"
+#: In that folder: the batches that are scored.
+_JOURNAL: Final = "journal"
 _KEPT: Final = "calibudget.measurements/1"
 
 
@@ -68,7 +71,7 @@ def score(
         DataError, ScoringError, DependencyError: data or model can't be used.
     """
     path = None if output is None else Path(output)
-    work = None if path is None else path.parent / f"{path.name}{WORK_SUFFIX}"
+    work = None if path is None else _work_of(path)
     if path is not None and work is not None and not work.exists():
         _check_new(path)
     if shared is None:
@@ -77,9 +80,9 @@ def score(
         return _read_and_score(recipe, shared, None, progress, shard).scores
     with work_directory(work):
         is_whole = path.exists()
-        if not (work / "journal").exists():
+        if not (work / _JOURNAL).exists():
             _check_new(path)  # again, for what another command did meanwhile
-        scored = _read_and_score(recipe, shared, work / "journal", progress, shard)
+        scored = _read_and_score(recipe, shared, work / _JOURNAL, progress, shard)
         if not is_whole:
             made = work / f"whole-{path.name}"
             write_scores(made, scored.scores, error=scored.error, provenance=scored.provenance or {})
@@ -95,6 +98,28 @@ def _check_new(output: Path) -> None:
         raise ArtefactError(f"{output}: exists already; name another output, or move it away")
 
 
+def _work_of(output: Path) -> Path:
+    return output.parent / f"{output.name}{WORK_SUFFIX}"
+
+
+@contextmanager
+def _new_file(output: Path) -> Iterator[Path]:
+    """Where to make a file that becomes the output when the block ends; of several commands one makes it.
+
+    Raises:
+        ArtefactError: the output exists, another command is at it, or scoring was begun for it.
+    """
+    _check_new(output)
+    work = _work_of(output)
+    with work_directory(work):
+        _check_new(output)  # again, for what another command did meanwhile
+        if (work / _JOURNAL).exists():
+            raise ArtefactError(f"{work}: holds scoring begun for {output.name}; finish or remove it, or name another")
+        made = work / f"whole-{output.name}"
+        yield made
+        move_into_place(made, output)
+
+
 def merge_scores(paths: Sequence[str | Path], output: str | Path) -> tuple[Score, ...]:
     """Put the shards of one scoring together: the file that one machine would have written.
 
@@ -105,9 +130,14 @@ def merge_scores(paths: Sequence[str | Path], output: str | Path) -> tuple[Score
     Raises:
         ArtefactError: a file is no shard, or of another scoring; one is missing or given twice; the output exists.
     """
-    target = Path(output)
-    _check_new(target)
-    files = [(path, read_scores(path)) for path in map(Path, paths)]
+    with _new_file(Path(output)) as made:
+        merged = _merged([(path, read_scores(path)) for path in map(Path, paths)])
+        write_scores(made, merged.scores, error=merged.error, provenance=merged.provenance or {})
+    return merged.scores
+
+
+def _merged(files: Sequence[tuple[Path, ScoreFile]]) -> ScoreFile:
+    """All shards of one scoring, put together."""
     shards: dict[int, Path] = {}
     work: tuple[int, ErrorRule, dict[str, object]] | None = None
     halved = 0
@@ -133,8 +163,7 @@ def merge_scores(paths: Sequence[str | Path], output: str | Path) -> tuple[Score
     if missing := sorted(set(range(1, count + 1)) - set(shards)):
         raise ArtefactError(f"shard {missing[0]} of {count} is missing ({counted(len(missing), 'shard')} in all)")
     scores = ordered(one for _, file in files for one in file.scores)
-    write_scores(target, scores, error=error, provenance={**provenance, "batch_splits": halved})
-    return scores
+    return ScoreFile(scores=scores, error=error, provenance={**provenance, "batch_splits": halved})
 
 
 def export_calibration(recipe: Recipe, output: str | Path, *, progress: Progress = silent) -> int:
@@ -155,20 +184,27 @@ def export_calibration(recipe: Recipe, output: str | Path, *, progress: Progress
         ScoringError: a record that can't be rendered, or that `max_length` cuts.
         DataError, DependencyError: data or tokenizer can't be used.
     """
-    path, settings = Path(output), settings_of(recipe)
-    _check_new(path)
+    settings = settings_of(recipe)
     if not recipe.has_tokenizer:
         why = "`model` is missing" if recipe.model is None else "`engine: fake` has no model"
         raise RecipeError(
             f"{why}, whose tokenizer says where a rendered record ends; name a model, with `engine: local`"
         )
+    with _new_file(Path(output)) as made:
+        lines = _texts(recipe, settings, progress)
+        write_atomic(made, b"".join(canonical_json(line) + b"\n" for line in lines))
+    return len(lines)
+
+
+def _texts(recipe: Recipe, settings: ScorerSettings, progress: Progress) -> list[dict[str, object]]:
+    """The calibration records as the texts that are scored, a mapping a record; see `export_calibration`."""
     from calibudget.lm.encoding import Encoder
     from calibudget.lm.loading import load_tokenizer
 
     encoder = Encoder(settings.template, load_tokenizer(settings.model))
     items = calibration_items(recipe, read_sources(recipe, None, progress=progress).splits.values())
     records = sorted((item.record for item in items), key=lambda record: (record.source, record.record_id))
-    lines = []
+    lines: list[dict[str, object]] = []
     for record, encoded, (prompt, completion) in zip(
         records, encoder.encode_all(records), encoder.rendered(records), strict=True
     ):
@@ -187,8 +223,7 @@ def export_calibration(recipe: Recipe, output: str | Path, *, progress: Progress
                 "answer": record.answer,
             }
         )
-    write_atomic(path, b"".join(canonical_json(line) + b"\n" for line in lines))
-    return len(lines)
+    return lines
 
 
 def _read_and_score(

@@ -13,11 +13,11 @@ from calibudget.errors import ArtefactError, RecipeError, TrainingError
 from calibudget.hardware import Device
 from calibudget.pipeline.progress import Progress, silent, whole
 from calibudget.pipeline.resources import Shared
-from calibudget.pipeline.run_directory import recipe_of_run, records_again
+from calibudget.pipeline.run_directory import check_no_run, recipe_of_run, records_again
 from calibudget.pipeline.training_options import TrainingOptions, training_libraries, training_options, within_context
 from calibudget.recipe.schema import Recipe
 from calibudget.selection.rows import train_row
-from calibudget.store.files import check_writable
+from calibudget.store.files import check_writable, resolved
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
 from calibudget.store.sums import SUMS_NAME, extend_sums, file_digest
 from calibudget.store.train_set import TRAIN_NAMES, read_train, train_files
@@ -77,8 +77,11 @@ def train(
         from calibudget.training.devices import Devices
     check_trackers(options.execution.report_to)
     output = Path(output_dir) if output_dir is not None else directory
+    conclude = partial(_bind, output) if resolved(output) == resolved(directory) else None
     devices = Devices(options.execution.device)
     if devices.is_main:
+        if conclude is None:
+            check_no_run(output)
         check_usable(output, resume=resume)
         check_writable(output)
     with whole(progress, "loading the model"):
@@ -87,7 +90,6 @@ def train(
         runs[0].manifest, language_model.identity, language_model.tokenizer, allow_other=allow_other_model
     )
     job = _job(runs, language_model, options, output, calibrated_on, progress)
-    conclude = partial(_bind, output) if output == directory else None
     return loop.train(job, devices=devices, resume=resume, listener=listener, conclude=conclude)
 
 

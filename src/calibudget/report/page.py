@@ -11,8 +11,9 @@ from typing import Any, Final
 from calibudget.errors import DependencyError
 from calibudget.pipeline.explain import digits
 from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.run_directory import check_no_run
 from calibudget.report.run import run_facts
-from calibudget.store.files import write_atomic
+from calibudget.store.files import resolved, write_atomic
 from calibudget.store.sums import REPORT_NAME
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -40,7 +41,8 @@ def write_report(
 
 
 def write_page(template: str, facts: Mapping[str, Any], path: Path) -> Path:
-    """Write a page, see `page`; its path is returned."""
+    """Write a page, see `page`; its path is returned. A run's directory takes none but its own (ArtefactError)."""
+    check_no_run(resolved(path.parent).parent if path.name == REPORT_NAME else path.parent)
     write_atomic(path, page(template, facts))
     return path
 

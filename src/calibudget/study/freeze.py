@@ -21,6 +21,7 @@ from calibudget.lm.files import portable_model, resolve_model
 from calibudget.pipeline.evaluate import benchmarks_of
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared
+from calibudget.pipeline.run_directory import check_no_run
 from calibudget.recipe.load import recipe_from_fields, resolved_fields
 from calibudget.recipe.schema import Recipe
 from calibudget.records import SourceFile
@@ -188,6 +189,7 @@ def examine(protocol: Protocol, shared: Shared, progress: Progress = silent) -> 
 
 def check_freezable(directory: Path, *, amend: bool) -> None:
     """Refuse a directory that a protocol can't be frozen in, before anything is read."""
+    check_no_run(directory)
     if amend:
         read_frozen(directory)
     elif (directory / FROZEN_NAME).exists():

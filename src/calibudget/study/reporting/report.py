@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
+from calibudget.pipeline.run_directory import check_no_run
 from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS, STATISTICS_NAME
 from calibudget.store.files import clean_stale, output_directory, refuse_links, write_atomic
 from calibudget.study.records import RUN_NAME
@@ -50,8 +51,9 @@ def write_report(directory: Path, *, output: Path | None = None, partial: bool =
         ArtefactError, StudyError: the cells can't be used, see `load_results`.
         DependencyError: scipy or matplotlib isn't installed.
     """
-    results = load_results(directory, partial=partial)
     target = output or directory / REPORT_NAME
+    check_no_run(target)
+    results = load_results(directory, partial=partial)
     if output is None:
         refuse_links(target)
     with output_directory(target):
