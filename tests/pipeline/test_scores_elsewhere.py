@@ -76,6 +76,10 @@ def test_the_texts_that_leave_are_those_that_are_scored(tmp_path: Path, recipe: 
         (lambda lines: lines[1:], "lacks 1 of 8 calibration records"),
         (lambda lines: [*lines, lines[0] | {"record_id": "f" * 64}], "scores 1 record outside"),
         (lambda lines: [*lines, lines[0]], "was scored at back.jsonl:1 already"),
+        (
+            lambda lines: [{**lines[0], "response_tokens": 3}, *lines[1:]],
+            "response_tokens: is 3, and the recipe's model",
+        ),
         (lambda lines: [{**lines[0], "text": None}, *lines[1:]], ":1: correct: must be true or false"),
     ],
 )

@@ -132,6 +132,7 @@ def _header(
     # half of what the rows looked at leave beside the calibration, so that there is something to choose
     shares = [max(1, min(_PER_SOURCE, max(rows - _CALIBRATION, rows // 2) // 2)) for rows in left]
     calibration = max(2, min(_CALIBRATION, *(rows - rows // 2 for rows in left)))
+    smallest = sources[left.index(min(left))].label
     has_unchecked = any("answer: none" in draft.how for draft in sources)
     lines: list[_Line] = [
         ("model: embedded", "SmolLM2-135M, for a try; else a hub id, a directory with safetensors, or a .gguf file"),
@@ -144,7 +145,7 @@ def _header(
         ("seed: 42", ""),
         (
             f"calibration: {{per_source: {calibration}, resamples: 200}}",
-            "" if calibration == _CALIBRATION else "half of the smallest source; the paper's are 100",
+            "" if calibration == _CALIBRATION else f"half of the smallest source, {smallest}; the paper's are 100",
         ),
         *([("error: nll", "a source here has no checkable answer; else `nll+wrong`, the paper's")] * has_unchecked),
         (f"data_dir: {_quoted(data_dir.as_posix())}", ""),

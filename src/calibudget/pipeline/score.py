@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -14,11 +15,12 @@ from pydantic import TypeAdapter
 from calibudget.errors import ArtefactError, RecipeError, ScoringError
 from calibudget.messages import counted
 from calibudget.pipeline.calibration import calibration_items, settings_of
+from calibudget.pipeline.encoding import training_encoder
 from calibudget.pipeline.progress import Progress, silent, whole
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.pipeline.run_directory import check_no_run
 from calibudget.recipe.schema import Recipe
-from calibudget.records import ErrorRule, Score, Split
+from calibudget.records import ErrorRule, Record, Score, Split
 from calibudget.scoring.measure import Shard, measure_all
 from calibudget.scoring.scorer import (
     CalibrationItem,
@@ -396,7 +398,23 @@ class GivenScores:
             return judged(wanted[source, record_id], text)
 
         found = read_scores_file(*self.files, error=self.recipe.error, verdict=self.verdict, judge=judge)
+        self._check_lengths(found, [item.record for item in items])
         return replace(found, provenance=found.provenance or {"model": {}})
+
+    def _check_lengths(self, found: ScoreFile, records: Sequence[Record]) -> None:
+        """Refuse a `response_tokens` that isn't what the recipe's model counts, where its tokenizer is at hand."""
+        told = {(one.source, one.record_id): one.response_tokens for one in found.scores}
+        encoder = training_encoder(self.recipe) if any(told.values()) else None
+        if encoder is None:
+            return
+        limit = settings_of(self.recipe).max_length or math.inf
+        for record, encoded in zip(records, encoder.encode_all(records), strict=True):
+            count, own = told[record.source, record.record_id], len(encoded.response_ids)
+            if count and count != own and encoded.total_length <= limit:
+                raise ArtefactError(
+                    f"{' and '.join(map(str, self.files))}: {record.name}: response_tokens: is {count}, and the "
+                    f"recipe's model counts {own} (`calibudget score --export` writes it); correct it, or leave it out"
+                )
 
 
 def read_given(

@@ -18,6 +18,7 @@ from pydantic import (
 from calibudget.allocation.bounds import Amount, Bound, Group, parse_groups
 from calibudget.allocation.policies import POLICIES, REFUTED, policy_named
 from calibudget.errors import AllocationError
+from calibudget.messages import meant
 from calibudget.recipe.parts import (
     Calibration,
     Evaluation,
@@ -183,7 +184,9 @@ class Recipe(Part):
                 allowed = {*self.sources, "default"} if field == "floor" else set(self.sources)
                 unknown = sorted(set(mapping) - allowed)
                 if unknown:
-                    raise ValueError(f"`{field}` names {unknown[0]!r}, which is not a source")
+                    raise ValueError(
+                        f"`{field}` names {unknown[0]!r}, which is not a source; {meant(unknown[0], allowed)}"
+                    )
         if self.groups is not None:
             parse_groups(self.groups, sorted(self.sources))
 

@@ -98,6 +98,8 @@ def detect_format(fields: Fields) -> Format:
         way += f", as in `columns: {{messages: {preferred}}}`"
     elif wrapped:
         way += f", or `rows: {wrapped[0]}`"
+    elif len(texts := [name for name, value in fields.items() if isinstance(value, str)]) > 1 and not found:
+        way += f", as in `columns: {{prompt: {texts[0]}, completion: {texts[1]}}}`"
     raise DataError(f"{seen} ({', '.join(fields)}); {way}")
 
 
